@@ -1,0 +1,89 @@
+"""Small validators whose messages say what was wrong, what was got and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Real
+from typing import Any, TypeVar
+
+__all__ = [
+    "DataWarning",
+    "InputError",
+    "check_choice",
+    "check_in_interval",
+    "describe_column_difference",
+    "enumerate_names",
+    "lookup",
+]
+
+T = TypeVar("T")
+
+
+class InputError(ValueError):
+    """A mistake in what the user gave; the message says what to do about it.
+
+    The command line shows it without a traceback.
+    """
+
+
+class DataWarning(UserWarning):
+    """Something in the data that does not stop the fit but that a person should know."""
+
+
+def enumerate_names(names: Iterable[object], limit: int = 8) -> str:
+    """Quote `names` in one line, at most `limit` of them.
+
+    >>> enumerate_names(["a", "b", "c"], limit=2)
+    "'a', 'b' and 1 more"
+    """
+    listed = list(names)
+    shown = ", ".join(repr(name) for name in listed[:limit])
+    return shown if len(listed) <= limit else f"{shown} and {len(listed) - limit} more"
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> str:
+    """Return `value` if it is one of `choices`; otherwise guess what was meant."""
+    if isinstance(value, str) and value in choices:
+        return value
+    close = difflib.get_close_matches(str(value), list(choices), n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise InputError(f"{name}={value!r} is not known; choose from {', '.join(choices)}.{hint}")
+
+
+def lookup(name: str, value: object, registry: Mapping[str, T]) -> T:
+    """Return `registry[value]`, or fail as `check_choice` does."""
+    return registry[check_choice(name, value, registry.keys())]
+
+
+def check_in_interval(name: str, value: Any, low: float, high: float, remedy: str = "") -> float:
+    """Return `value` as a float if it lies strictly between `low` and `high`."""
+    if isinstance(value, Real) and not isinstance(value, bool) and low < float(value) < high:
+        return float(value)
+    ending = f" {remedy}" if remedy else ""
+    raise InputError(
+        f"{name} must be a number strictly between {low:g} and {high:g}, got {value!r}.{ending}"
+    )
+
+
+def describe_column_difference(expected: Collection[str], got: Collection[str]) -> str:
+    """Say, line by line, how the columns at scoring time differ from those at fitting time.
+
+    >>> print(describe_column_difference(["age", "amount"], ["amuont", "age"]))
+    - missing: 'amount' (did you mean 'amuont'?)
+    + unexpected: 'amuont'
+    """
+    missing = [name for name in expected if name not in set(got)]
+    unexpected = [name for name in got if name not in set(expected)]
+    lines = []
+    for name in missing[:20]:
+        close = difflib.get_close_matches(name, unexpected, n=1)
+        lines.append(f"- missing: {name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+    lines += [f"+ unexpected: {name!r}" for name in unexpected[:20]]
+    hidden = max(len(missing) - 20, 0) + max(len(unexpected) - 20, 0)
+    if hidden:
+        lines.append(f"... and {hidden} more")
+    if not lines and list(expected) != list(got):
+        lines.append(f"the order differs: fitted on {enumerate_names(expected)}")
+        lines.append(f"                   now given {enumerate_names(got)}")
+    return "\n".join(lines)

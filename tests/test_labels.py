@@ -1,0 +1,426 @@
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riskad import labels
+from riskad._checks import InputError
+from riskad.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    LabelCounts,
+    ambiguity_hint,
+    check_codes,
+    count_labels,
+    parse_labels,
+)
+
+WORDS = ["ok", "fraud", "", "ok", None, "  "]
+WORD_CODES = [1, -1, 0, 1, 0, 0]
+MISSING = [None, float("nan"), np.nan, np.float32("nan"), pd.NA, pd.NaT, Decimal("NaN"), "", " \t"]
+
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "object array": lambda v: np.array(v, dtype=object),
+    "column": lambda v: np.array(v, dtype=object)[:, None],
+    "pandas": pd.Series,
+    "pandas object": lambda v: pd.Series(v, dtype=object),
+    "pandas categorical": lambda v: pd.Series(v).astype("category"),
+    "pandas frame": lambda v: pd.DataFrame({"label": v}),
+    "polars": pl.Series,
+    "polars categorical": lambda v: pl.Series(v).cast(pl.Categorical),
+    "polars enum": lambda v: pl.Series(v).cast(pl.Enum(["ok", "fraud", "", "  "])),
+}
+
+
+def assert_codes(got, expected):
+    assert got.dtype == np.int8
+    assert got.tolist() == list(expected)
+
+
+# --- parse_labels: containers and values -------------------------------------------------
+
+
+@pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
+def test_words_in_any_container(container):
+    assert_codes(parse_labels(container(WORDS), normal="ok", anomaly="fraud"), WORD_CODES)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        np.array([1, 0, 9, 1]),
+        np.array([1, 0, 9, 1], dtype=np.uint8),
+        np.array([1.0, 0.0, np.nan, 1.0], dtype=np.float32),
+        np.array(["1", "0", "", "1"]),
+        np.array(["1.0", "0.0", "9.0", "1.0"], dtype="S"),
+        np.ma.masked_array([1, 0, 7, 1], mask=[0, 0, 1, 0]),
+        pd.Series([1, 0, None, 1], dtype="Int8"),
+        pd.Series([1, 0, None, 1]),
+        pl.Series([1, 0, None, 1]),
+        [1, "0", None, 1.0],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(("normal", "anomaly"), [(0, 1), ("0", "1"), (0.0, [np.int64(1)])])
+def test_numbers_in_any_form(numbers, normal, anomaly):
+    codes = parse_labels(numbers, normal=normal, anomaly=anomaly, unlabelled=9)
+    assert_codes(codes, [-1, 1, 0, -1])
+
+
+@pytest.mark.parametrize(
+    "truths",
+    [
+        [True, False, None],
+        np.array(["TRUE", "false", ""]),
+        pd.Series([True, False, None], dtype="boolean"),
+        pl.Series([True, False, None]),
+    ],
+    ids=repr,
+)
+def test_truth_values_match_their_text_in_any_case(truths):
+    assert_codes(parse_labels(truths, normal=False, anomaly="true"), [-1, 1, 0])
+
+
+def test_truth_values_are_not_numbers_even_in_one_column():
+    codes = parse_labels([True, 1, False, 0], normal=[1, False], anomaly=[True, 0])
+    assert_codes(codes, [-1, 1, 1, -1])
+    with pytest.raises(InputError, match="anomaly=True never occurs"):
+        parse_labels([1, 0], anomaly=True)
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=repr)
+def test_missing_is_always_unlabelled(missing):
+    assert_codes(parse_labels(["ok", missing], normal="ok"), [1, 0])
+    assert_codes(parse_labels(["ok", missing], normal="ok", unlabelled=missing), [1, 0])
+    with pytest.raises(InputError, match="missing always means unlabelled"):
+        parse_labels(["ok", missing], anomaly=["ok", missing])
+
+
+@pytest.mark.parametrize("text", ["NA", "nan", "None", "null"])
+def test_a_word_for_missing_is_a_word(text):
+    with pytest.raises(InputError, match=f"unknown meaning: '{text}'"):
+        parse_labels(["ok", text], normal="ok")
+    assert_codes(parse_labels(["ok", text], normal="ok", unlabelled=text), [1, 0])
+
+
+def test_text_is_stripped_but_case_and_leading_zeros_matter():
+    assert_codes(parse_labels([" ok ", "ok\n"], normal="ok "), [1, 1])
+    codes = parse_labels(["a", "A", "7", "007"], normal=["a", 7], anomaly=["A", "007"])
+    assert_codes(codes, [1, -1, 1, -1])
+
+
+def test_a_number_keeps_its_sign():
+    assert_codes(parse_labels([1, -1, "+1", "-1.0"], normal=1, anomaly=-1), [1, -1, 1, -1])
+    assert_codes(parse_labels([-0.0, "-0"], normal=0), [1, 1])
+
+
+@pytest.mark.parametrize(
+    "several", [["a", "b"], ("a", "b"), {"a", "b"}, np.array(["a", "b"]), pd.Series(["a", "b"])]
+)
+def test_a_kind_may_have_several_spellings(several):
+    assert_codes(parse_labels(["a", "b", "c"], normal=several, anomaly="c"), [1, 1, -1])
+
+
+def test_other_values_can_be_unlabelled_on_request():
+    y = ["fraud", "open", "held"]
+    assert_codes(parse_labels(y, anomaly="fraud", others="unlabelled"), [-1, 0, 0])
+    with pytest.raises(InputError, match=r"anomaly='hold' never occurs.*mean 'held'"):
+        parse_labels(y, anomaly=["fraud", "hold"], others="unlabelled")
+    # Without it a misspelling shows itself by the value it leaves over.
+    assert_codes(parse_labels(["a"], normal=["a", "b"]), [1])
+
+
+# --- parse_labels: mistakes --------------------------------------------------------------
+
+
+def test_unknown_values_are_listed_with_counts_and_a_guess():
+    with pytest.raises(InputError) as caught:
+        parse_labels(["ok", "fraud", "Fruad", "open", "open"], normal="ok", anomaly="fraud")
+    message = str(caught.value)
+    assert "'open' (2 rows), 'Fruad' (1 row)." in message
+    assert "By 'Fruad', did you mean 'fraud'?" in message
+    assert "By 'open'" not in message
+    assert 'unlabelled=...; or, with others="unlabelled"' in message
+
+
+def test_at_most_eight_unknown_values_are_listed():
+    with pytest.raises(InputError) as caught:
+        parse_labels(["ok", *"abcdefghijkl"], normal="ok")
+    assert "'h' (1 row) and 4 more values" in str(caught.value)
+    assert "'i'" not in str(caught.value)
+
+
+def test_a_spelling_that_never_occurs():
+    with pytest.raises(InputError, match=r"normal='OK' never occurs in y\. Did you mean 'ok'\?"):
+        parse_labels(["ok", "fraud"], normal="OK", anomaly="fraud")
+    with pytest.raises(InputError, match=r"anomaly=2 never occurs.*seen: 1 \(2 rows\), missing"):
+        parse_labels([1, 1, None], normal=1, anomaly=2)
+    with pytest.raises(InputError, match="no values at all"):
+        parse_labels([], normal=1)
+
+
+def test_one_digit_is_no_misspelling_of_another():
+    with pytest.raises(InputError) as caught:
+        parse_labels([1, 0], normal=0, anomaly=-1)
+    assert "Did you mean" not in str(caught.value)
+
+
+def test_a_value_has_one_meaning():
+    with pytest.raises(InputError, match="'x' is given both as normal and as anomaly"):
+        parse_labels(["x"], normal="x", anomaly=["y", " x"])
+    with pytest.raises(InputError, match="1 is given both as anomaly and as unlabelled"):
+        parse_labels(["1"], anomaly=1, unlabelled="1.0")
+
+
+@pytest.mark.parametrize("nothing", [{}, {"unlabelled": "a"}, {"normal": [], "anomaly": None}])
+def test_some_meaning_must_be_given(nothing):
+    with pytest.raises(InputError, match=r"normal=\.\.\., anomaly=.* 'a' \(1 row\)"):
+        parse_labels(["a"], **nothing)
+
+
+@pytest.mark.parametrize("y", ["ok", 1, np.zeros((2, 2)), [["a", "b"], ["c", "d"]]], ids=repr)
+def test_labels_form_one_column(y):
+    with pytest.raises(InputError, match="column 'label' must hold one label for each row"):
+        parse_labels(y, normal="ok", name="column 'label'")
+
+
+def test_messages_name_the_column_and_options_are_checked():
+    with pytest.raises(InputError, match=r"^column 'label' holds values"):
+        parse_labels(["ok", "x"], normal="ok", name="column 'label'")
+    with pytest.raises(InputError, match="Did you mean 'unlabelled'"):
+        parse_labels(["ok"], normal="ok", others="unlabeled")
+
+
+# --- parse_labels: properties ------------------------------------------------------------
+
+kinds = st.sampled_from([NORMAL, ANOMALY, UNLABELLED])
+wholes = st.integers(-(10**9), 10**9)
+
+
+@given(st.lists(kinds, min_size=1), st.lists(st.text(min_size=1), min_size=3, max_size=3))
+def test_translation_inverts_any_spelling(codes, words):
+    texts = [labels._canonical(word) for word in words]
+    if None in texts or len(set(texts)) < 3:
+        return
+    word_of = dict(zip((NORMAL, ANOMALY, UNLABELLED), words, strict=True))
+    used = {
+        kind: word_of[code]
+        for kind, code in (("normal", 1), ("anomaly", -1), ("unlabelled", 0))
+        if code in codes
+    }
+    if set(used) == {"unlabelled"}:
+        return
+    assert_codes(parse_labels([word_of[code] for code in codes], **used), codes)
+
+
+@given(wholes, st.sampled_from([int, float, str, np.int64, np.float64, lambda n: f" {n}.0 "]))
+def test_a_whole_number_is_one_value_however_written(number, form):
+    assert_codes(parse_labels([form(number)], normal=number), [1])
+    assert_codes(parse_labels([number], normal=form(number)), [1])
+    with pytest.raises(InputError):
+        parse_labels([form(number)], normal=number + 1)
+
+
+@given(st.lists(st.sampled_from(["ok", "fraud", "open", None]), min_size=1), st.randoms())
+def test_rows_are_translated_one_by_one(rows, random):
+    rows = [*rows, "ok", "fraud"]
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    spelled = {"normal": "ok", "anomaly": "fraud", "unlabelled": "open"}
+    codes = parse_labels(rows, **spelled)
+    assert_codes(parse_labels([rows[i] for i in order], **spelled), codes[order])
+
+
+@given(st.lists(st.one_of(st.none(), st.booleans(), wholes, st.floats(), st.text()), min_size=1))
+def test_any_column_is_translated_or_refused_with_reason(rows):
+    rows = ["ok", *rows]
+    codes = parse_labels(rows, normal="ok", others="unlabelled")
+    assert set(codes.tolist()) <= {0, 1}
+    known = [labels._canonical(row) in ("ok", None) for row in rows]
+    if all(known):
+        assert_codes(parse_labels(rows, normal="ok"), codes)
+    else:
+        with pytest.raises(InputError, match="unknown meaning"):
+            parse_labels(rows, normal="ok")
+
+
+# --- adapters ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("adapter", "y", "expected"),
+    [
+        (labels.from_pyod, [1, 0, None], [-1, 1, 0]),
+        (labels.from_pyod, [True, False], [-1, 1]),
+        (labels.from_deepod, [1, 0], [-1, 0]),
+        (labels.from_deepod, pl.Series([1, 0]), [-1, 0]),
+        (labels.from_deepsad, [1, -1, 0], [1, -1, 0]),
+        (labels.from_anomatools, [1, -1, 0], [-1, 1, 0]),
+        (lambda y: labels.from_pulearn(y, positive="normal"), [1, 0, -1], [1, 0, 0]),
+        (lambda y: labels.from_pulearn(y, positive="anomaly"), [True, False], [-1, 0]),
+        (lambda y: labels.from_sklearn(y, normal=0, anomaly=1), [0, 1, -1], [1, -1, 0]),
+        (lambda y: labels.from_sklearn(y, anomaly=3), pd.Series([3, -1]), [-1, 0]),
+    ],
+)
+def test_conventions_of_other_libraries(adapter, y, expected):
+    assert_codes(adapter(y), expected)
+    as_floats = np.array([np.nan if v is None else v for v in y], dtype=float)
+    assert_codes(adapter(as_floats), expected)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "stranger"),
+    [
+        (labels.from_pyod, -1),
+        (labels.from_deepod, -1),
+        (labels.from_deepsad, 2),
+        (labels.from_anomatools, 2),
+        (lambda y: labels.from_pulearn(y, positive="normal"), 2),
+        (lambda y: labels.from_sklearn(y, normal=0, anomaly=1), 2),
+    ],
+)
+def test_conventions_refuse_what_they_do_not_know(adapter, stranger):
+    with pytest.raises(InputError, match=rf"{stranger} \(1 row\).*(parse_labels|others=)"):
+        adapter([0, 1, 0, stranger])
+
+
+def test_a_convention_may_lack_a_kind_of_label():
+    assert_codes(labels.from_pyod([0, 0]), [1, 1])
+    assert_codes(labels.from_deepod([]), [])
+
+
+def test_the_convention_is_named_and_the_positive_class_must_be_said():
+    with pytest.raises(InputError, match="In PyOD, anomaly is 1 or True; normal is 0 or False"):
+        labels.from_pyod([0, 1, 2])
+    with pytest.raises(InputError, match=r"positive='anomalous' is not known.*'anomaly'"):
+        labels.from_pulearn([1, 0], positive="anomalous")
+    with pytest.raises(InputError, match="-1 is given both as anomaly and as unlabelled"):
+        labels.from_sklearn([1, -1], normal=1, anomaly=-1)
+
+
+# --- check_codes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [1, -1, 0],
+        (1.0, -1.0, 0.0),
+        np.array([1, -1, 0], dtype=np.float32),
+        np.array([1, -1, 0], dtype=object),
+        np.array([[1], [-1], [0]]),
+        pd.Series([1, -1, 0], dtype="Int8"),
+        pd.Series([1, -1, 0], dtype="category"),
+        pl.Series([1, -1, 0]),
+    ],
+    ids=repr,
+)
+def test_codes_pass_in_any_container(y):
+    assert_codes(check_codes(y), [1, -1, 0])
+
+
+def test_int8_codes_pass_without_a_copy():
+    y = np.array([1, 0, -1], dtype=np.int8)
+    assert np.shares_memory(check_codes(y), y)
+    assert_codes(check_codes(np.array([], dtype=np.int8)), [])
+
+
+@pytest.mark.parametrize(
+    ("y", "shown", "remedy"),
+    [
+        (["ok", "fraud"], "'fraud' (1 row)", "parse_labels(y, normal=..., anomaly=...)"),
+        ([True, False], "True (1 row)", "riskad.labels.from_pyod(y)"),
+        ([True, None], "True (1 row), missing (1 row)", "riskad.labels.from_deepod(y)"),
+        ([1.0, np.nan], "missing (1 row)", "riskad.parse_labels(y, normal=1)"),
+        ([1, -1, None], "missing (1 row)", "riskad.parse_labels(y, normal=1, anomaly=-1)"),
+        (["1", "-1", "0"], "0 (1 row)", "parse_labels(y, normal=1, anomaly=-1, unlabelled=0)"),
+        (np.array([True, 1], dtype=object), "True (1 row), 1 (1 row)", "parse_labels"),
+        (pd.Series([1, None], dtype="Int8"), "missing (1 row)", "parse_labels(y, normal=1)"),
+        (pl.Series([-1, None]), "missing (1 row)", "parse_labels(y, anomaly=-1)"),
+        ([0, 1, 2], "2 (1 row)", "cross_val_predict"),
+        ([1, 257], "257 (1 row)", "parse_labels"),
+        (np.array([1, -128], dtype=np.int8), "-128 (1 row)", "parse_labels"),
+        ([1, 0.5], "0.5 (1 row)", "parse_labels"),
+        ([1, np.inf], "'inf' (1 row)", "parse_labels"),
+        ([None, None], "missing (2 rows)", "No row is labelled"),
+    ],
+    ids=repr,
+)
+def test_anything_else_is_refused_with_the_way_out(y, shown, remedy):
+    with pytest.raises(InputError) as caught:
+        check_codes(y)
+    message = str(caught.value)
+    assert "+1 (normal), -1 (anomaly) and 0 (unlabelled)" in message
+    assert shown in message
+    assert remedy in message
+
+
+@pytest.mark.parametrize("y", [1, None, np.zeros((2, 2))], ids=repr)
+def test_codes_form_one_column(y):
+    with pytest.raises(InputError, match="one label for each row: y should be a 1d array"):
+        check_codes(y)
+
+
+@given(st.lists(st.one_of(wholes, st.floats()), min_size=1))
+def test_numbers_pass_exactly_if_they_are_codes(y):
+    if all(value in (-1, 0, 1) for value in y):
+        assert_codes(check_codes(y), y)
+    else:
+        with pytest.raises(InputError):
+            check_codes(y)
+
+
+def test_following_the_remedy_for_missing_values_works():
+    y = [1, -1, np.nan]
+    with pytest.raises(InputError, match=r"riskad\.parse_labels\(y, normal=1, anomaly=-1\)"):
+        check_codes(y)
+    assert_codes(check_codes(parse_labels(y, normal=1, anomaly=-1)), [1, -1, 0])
+
+
+# --- the hint, the counts, the import ----------------------------------------------------
+
+
+def test_the_hint_shows_three_readings_of_zeros_and_ones():
+    hint = ambiguity_hint(np.array([0, 1, 1], dtype=np.int8))
+    assert "0 (1 row) and 1 (2 rows)" in hint
+    for call in ("fit(X, y)", "from_deepod(y)", "from_pyod(y)", '"pu"', '"nu"', '"pn"'):
+        assert call in hint
+    assert max(map(len, hint.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("codes", [[0, 1, -1], [1, -1], [0, -1], [1, 1], [0], []], ids=repr)
+def test_no_hint_where_nothing_is_ambiguous(codes):
+    assert ambiguity_hint(np.array(codes, dtype=np.int8)) == ""
+
+
+@given(st.lists(kinds))
+def test_counts_add_up(codes):
+    counts = count_labels(np.array(codes, dtype=np.int8))
+    assert counts == LabelCounts(codes.count(1), codes.count(-1), codes.count(0))
+
+
+def test_counts_read_as_a_sentence():
+    assert str(LabelCounts(95, 12, 1893)) == "95 normal, 12 anomalies, 1,893 unlabelled"
+    assert str(LabelCounts(0, 1, 0)) == "0 normal, 1 anomaly, 0 unlabelled"
+
+
+def test_importing_the_room_is_light():
+    # An empty package in place of riskad's own, which may import more.
+    code = (
+        "import sys, types; package = types.ModuleType('riskad'); "
+        f"package.__path__ = {[str(Path(labels.__file__).parent)]}; "
+        "sys.modules['riskad'] = package; import riskad.labels; "
+        "print(*{'sklearn', 'pandas', 'polars', 'torch'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,497 @@
+"""From a table as people keep it to a matrix of numbers, and a plain account of how.
+
+The account matters as much as the matrix: a column that was silently dropped, or a code that
+was taken for a number, is a mistake nobody finds later.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from riskad._checks import (
+    DataWarning,
+    InputError,
+    describe_column_difference,
+    enumerate_names,
+)
+from riskad.tables import check_columns
+
+__all__ = ["BLANK", "OTHER", "TablePreparer"]
+
+BLANK = "(blank)"
+OTHER = "(other)"
+
+Matrix: TypeAlias = Any  # NDArray[np.float64] or scipy's csr_matrix, which has no types
+
+# In a column of numbers these mean "no number"; in a text column "NA" may well be Namibia.
+_MISSING_MARKS = ("na", "n/a", "#n/a", "nan", "null", "none", "?", "-", ".")
+_DATE = (
+    r"^(\d{4}[-/]\d{1,2}[-/]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}( .*)?"
+    r"|\d{1,2}/\d{1,2}/\d{2}( .*)?|\d{1,2}:\d{2}(:\d{2}.*)?)$"
+)
+_LEADING_ZERO = r"^\s*0\d+\s*$"
+_DRESSED_NUMBER = r"^[$€£\s]*[-+]?\d[\d.,'\s]*[%$€£\s]*$"
+_IDENTIFIER_NAME = re.compile(r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^index$|^Unnamed: \d+$|^$", re.ASCII)
+_COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
+
+
+class TablePreparer(TransformerMixin, BaseEstimator):
+    r"""Turn a table of raw columns into numbers; each column's kind is decided in `fit`.
+
+    - *Numbers*: every value that is not blank is a number, or true or false. Blanks become the
+      median, and a further column says where they were. "NA", "null", "?" and the like count
+      as blank here.
+    - *Text*: one yes/no column for each value that occurs in enough rows (2 to 10, by the size
+      of the table); rarer values share "(other)", blanks have "(blank)". Whole numbers with
+      leading zeros are codes, so they are text.
+    - *Dropped*: columns that hold one value, that number or name the rows, and dates and times.
+
+    No label is looked at. Columns that were not there in `fit` are ignored in `transform`, so
+    that identifiers and labels may come along; columns that are missing are an error.
+
+    Parameters
+    ----------
+    text, number : sequences of column names
+        Columns to be read as text or as numbers, whatever they look like.
+    max_levels : int
+        The most yes/no columns that one text column may become.
+
+    Attributes
+    ----------
+    kinds_ : dict
+        "number", "text" or "dropped", by column name.
+    medians_, blanks_, levels_, dropped_ : dict
+        By column name: the median of a number column, the count of its blanks, the levels of
+        a text column, the reason for which a column was dropped.
+    source_columns_ : list of str
+        For each feature of the matrix, the column it comes from.
+    sparse_ : bool
+        Whether `transform` gives a CSR matrix; it does when most features are yes/no columns.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({
+    ...     "age": ["30", "", "20", "25"],
+    ...     "country": ["FR", "FR", "DE", "DE"],
+    ...     "plan": ["a", "a", "a", "a"],
+    ... })
+    >>> preparer = TablePreparer()
+    >>> preparer.fit_transform(table)
+    array([[30.,  0.,  0.,  1.],
+           [25.,  1.,  0.,  1.],
+           [20.,  0.,  1.,  0.],
+           [25.,  0.,  1.,  0.]])
+    >>> list(preparer.get_feature_names_out())
+    ['age', 'age is blank', 'country=DE', 'country=FR']
+    >>> print(*preparer.describe(), sep="\n")
+    1 number column: age
+    1 text column became 2 yes/no columns: country (2)
+    age: 1 blank filled with the median 25
+    dropped 'plan': every row holds 'a'
+    """
+
+    def __init__(
+        self, *, text: Sequence[str] = (), number: Sequence[str] = (), max_levels: int = 50
+    ) -> None:
+        self.text = text
+        self.number = number
+        self.max_levels = max_levels
+
+    def fit(self, X: Any, y: object = None) -> TablePreparer:
+        """Decide the kind of each column of a polars or pandas frame; `y` is not looked at."""
+        frame = _as_polars(X)
+        self._check_parameters(frame)
+        self.feature_names_in_ = np.array(frame.columns, dtype=object)
+        self.n_features_in_ = frame.width
+        self.n_rows_ = frame.height
+        self.kinds_: dict[str, str] = {}
+        self.medians_: dict[str, float] = {}
+        self.blanks_: dict[str, int] = {}
+        self.levels_: dict[str, list[str]] = {}
+        self.rare_: dict[str, int] = {}
+        self.dropped_: dict[str, str] = {}
+        for column in frame:
+            self._fit_column(column)
+        self._check_something_left()
+        self._name_features()
+        return self
+
+    def transform(self, X: Any) -> Matrix:
+        """Return the numeric matrix of a frame that has the columns `fit` used."""
+        check_is_fitted(self, "kinds_")
+        frame = self._pick_used(_as_polars(X))
+        notes: list[str] = []
+        blocks = (self._transform_column(column, notes) for column in frame)
+        shape = (frame.height, len(self._feature_names))
+        matrix = _join_sparse(blocks) if self.sparse_ else _join_dense(blocks, shape)
+        if notes:
+            warnings.warn("Not as in training: " + "; ".join(notes) + ".", DataWarning, 2)
+        return matrix
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
+        """Return readable names: 'income', 'income is blank', 'country=FR'."""
+        check_is_fitted(self, "kinds_")
+        return np.array(self._feature_names, dtype=object)
+
+    def describe(self) -> list[str]:
+        """Return what `fit` decided, in plain sentences."""
+        check_is_fitted(self, "kinds_")
+        sentences = list(self._describe_kinds())
+        sentences += [self._describe_blanks(name) for name, n in self.blanks_.items() if n]
+        for name, rare in self.rare_.items():
+            sentences.append(f"{name}: {_count(rare, 'rare value')} grouped as '{OTHER}'")
+        sentences += [f"dropped {name!r}: {reason}" for name, reason in self.dropped_.items()]
+        return sentences
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # --- fit, column by column -----------------------------------------------------------
+
+    def _check_parameters(self, frame: pl.DataFrame) -> None:
+        for parameter in ("text", "number"):
+            check_columns(getattr(self, parameter), frame.columns)
+        both = set(self.text) & set(self.number)
+        if both:
+            raise InputError(
+                f"Columns {enumerate_names(sorted(both))} are asked for both as text and as "
+                "numbers; choose one."
+            )
+
+    def _fit_column(self, column: pl.Series) -> None:
+        name, kind = column.name, column.dtype
+        if _is_blank(column):
+            self._drop(name, "every row is blank")
+        elif kind.is_nested() or kind in (pl.Binary, pl.Object):
+            self._drop(name, f"values of type {kind} cannot be used")
+        elif name in self.number or (name not in self.text and _is_numeric(column)):
+            self._fit_number(column)
+        elif name not in self.text and _is_temporal(column):
+            self._drop(name, "dates and times are not used; add what matters: an age, a weekday")
+        else:
+            self._fit_text(column)
+
+    def _drop(self, name: str, reason: str) -> None:
+        self.kinds_[name], self.dropped_[name] = "dropped", reason
+
+    def _fit_number(self, column: pl.Series) -> None:
+        values = _as_numbers(column)
+        filled = values.drop_nulls()
+        blanks = values.null_count()
+        constant = filled.min() == filled.max()
+        if filled.is_empty():
+            self._drop(column.name, "it holds no number")
+        elif column.name not in self.number and _numbers_rows(filled, column.name, len(column)):
+            self._drop(
+                column.name, f"it numbers the rows ({_count(len(filled), 'different value')})"
+            )
+        elif constant and not blanks:
+            self._drop(column.name, f"every row holds {_show_number(float(filled[0]))}")
+        else:
+            self.kinds_[column.name], self.blanks_[column.name] = "number", blanks
+            if not constant:  # otherwise only its blanks say something
+                self.medians_[column.name] = float(cast(float, filled.median()))
+
+    def _fit_text(self, column: pl.Series) -> None:
+        texts = _as_text(column)
+        filled = texts.drop_nulls()
+        n_distinct = filled.n_unique()
+        if n_distinct == 1 and len(filled) == len(texts):
+            self._drop(column.name, f"every row holds {filled[0]!r}")
+        elif n_distinct > len(filled) / 2 and n_distinct > 2 and column.name not in self.text:
+            self._drop(column.name, _say_distinct(n_distinct, len(filled)) + _number_hint(texts))
+        else:
+            self._fit_levels(texts.fill_null(BLANK))
+
+    def _fit_levels(self, texts: pl.Series) -> None:
+        counts = texts.alias("level").value_counts(name="rows")
+        counts = counts.sort(["rows", "level"], descending=[True, False])
+        enough = min(max(len(texts) // 200, 2), 10)
+        common = counts.filter((pl.col("rows") >= enough) & (pl.col("level") != OTHER))
+        levels = common["level"].head(self.max_levels).to_list()
+        n_rare = counts.height - len(levels)
+        if not levels:
+            self._drop(texts.name, f"none of its values occurs in {enough} rows")
+            return
+        self.kinds_[texts.name] = "text"
+        self.levels_[texts.name] = levels + [OTHER] * (n_rare > 0)
+        if n_rare:
+            self.rare_[texts.name] = n_rare
+
+    def _check_something_left(self) -> None:
+        if len(self.dropped_) == len(self.kinds_):
+            reasons = [f"  {name!r}: {reason}" for name, reason in self.dropped_.items()][:10]
+            raise InputError("No column is left to learn from:\n" + "\n".join(reasons))
+
+    def _name_features(self) -> None:
+        self._feature_names: list[str] = []
+        self.source_columns_: list[str] = []
+        for name, kind in self.kinds_.items():
+            names = self._names_of(name) if kind != "dropped" else []
+            self._feature_names += names
+            self.source_columns_ += [name] * len(names)
+        n_used = len(self.kinds_) - len(self.dropped_)
+        # A text column fills one of its yes/no columns in each row.
+        self.sparse_ = n_used < len(self._feature_names) / 4
+
+    def _names_of(self, name: str) -> list[str]:
+        if name in self.levels_:
+            return [f"{name}={level}" for level in self.levels_[name]]
+        return [name] * (name in self.medians_) + [f"{name} is blank"] * bool(self.blanks_[name])
+
+    # --- transform, column by column -----------------------------------------------------
+
+    def _pick_used(self, frame: pl.DataFrame) -> pl.DataFrame:
+        used = [name for name, kind in self.kinds_.items() if kind != "dropped"]
+        if set(used) <= set(frame.columns):
+            return frame.select(used)
+        got = [name for name in frame.columns if self.kinds_.get(name) != "dropped"]
+        raise InputError(
+            "The table lacks columns that the model was fitted on:\n"
+            + describe_column_difference(used, got)
+        )
+
+    def _transform_column(self, column: pl.Series, notes: list[str]) -> Matrix:
+        if column.name in self.levels_:
+            return self._text_block(column, notes)
+        values = _as_numbers(column)
+        if values.null_count() and not self.blanks_[column.name]:
+            blanks = _count(values.null_count(), "blank")
+            notes.append(f"{column.name}: {blanks} filled with the median, where it had none")
+        return self._number_block(values)
+
+    def _number_block(self, values: pl.Series) -> NDArray[np.float64]:
+        block = []
+        if values.name in self.medians_:
+            block.append(values.fill_null(self.medians_[values.name]).to_numpy())
+        if self.blanks_[values.name]:
+            block.append(values.is_null().cast(pl.Float64).to_numpy())
+        return np.column_stack(block)
+
+    def _text_block(self, column: pl.Series, notes: list[str]) -> sparse.csr_matrix:
+        """Return yes/no columns; a row whose level was never seen has no yes, and is noted."""
+        levels = self.levels_[column.name]
+        texts = _as_text(column).fill_null(BLANK)
+        rest = levels.index(OTHER) if OTHER in levels else -1
+        codes = texts.replace_strict(
+            levels, list(range(len(levels))), default=rest, return_dtype=pl.Int32
+        )
+        new = texts.filter(codes == -1)
+        if len(new):
+            shown = enumerate_names(new.unique().sort().to_list(), 3)
+            notes.append(f"{column.name}: {_count(len(new), 'row')} with a new value ({shown})")
+        return _one_hot(codes.to_numpy(), len(levels))
+
+    # --- the account ---------------------------------------------------------------------
+
+    def _describe_kinds(self) -> Iterable[str]:
+        numbers = [name for name, kind in self.kinds_.items() if kind == "number"]
+        if numbers:
+            yield f"{_count(len(numbers), 'number column')}: {_list_names(numbers)}"
+        if self.levels_:
+            sizes = {name: len(levels) for name, levels in self.levels_.items()}
+            listed = _list_names([f"{name} ({size})" for name, size in sizes.items()])
+            became = _count(sum(sizes.values()), "yes/no column")
+            yield f"{_count(len(sizes), 'text column')} became {became}: {listed}"
+
+    def _describe_blanks(self, name: str) -> str:
+        blanks = _count(self.blanks_[name], "blank")
+        if name not in self.medians_:
+            return f"{name}: {blanks}, else one value; only what is blank is used"
+        return f"{name}: {blanks} filled with the median {_show_number(self.medians_[name])}"
+
+
+# --- frames of other libraries -----------------------------------------------------------
+
+
+def _as_polars(X: Any) -> pl.DataFrame:
+    """Return a polars frame of a polars or pandas frame; anything else has no column names."""
+    if not isinstance(X, pl.DataFrame):
+        X = _from_pandas(X)
+    if not X.height or not X.width:
+        raise InputError(f"The table has {X.height} rows and {X.width} columns; nothing to do.")
+    return X
+
+
+def _from_pandas(X: Any) -> pl.DataFrame:
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+        raise InputError(
+            f"TablePreparer needs a table with named columns, a polars or a pandas frame; "
+            f"got {type(X).__name__}. A matrix of numbers needs no preparing."
+        )
+    names = list(X.columns)
+    if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"Column names must be different texts; got {enumerate_names(names)}.")
+    return pl.DataFrame([_series_from_pandas(X[name]) for name in names])
+
+
+def _series_from_pandas(column: Any) -> pl.Series:
+    kind = getattr(column.dtype, "kind", "O")
+    if isinstance(column.dtype, np.dtype) and kind in "biuf":
+        return pl.Series(column.name, column.to_numpy())
+    if isinstance(column.dtype, np.dtype) and kind in "mM":
+        return pl.Series(column.name, column.to_numpy().astype(f"{column.dtype.str[1]}8[us]"))
+    missing = column.isna().tolist()
+    texts = [None if gap else str(v) for v, gap in zip(column.tolist(), missing, strict=True)]
+    return pl.Series(column.name, texts, dtype=pl.String)
+
+
+# --- reading values ----------------------------------------------------------------------
+
+
+def _is_blank(column: pl.Series) -> bool:
+    """Whether nothing is written in any row."""
+    if column.dtype == pl.String:
+        return not column.str.contains(r"\S").any()
+    return column.null_count() == len(column) or (
+        column.dtype.is_float() and bool(column.fill_nan(None).is_null().all())
+    )
+
+
+def _strip(texts: pl.Series) -> pl.Series:
+    """Take blanks from around texts; a text that was nothing else is null."""
+    stripped = texts.str.strip_chars()
+    return stripped.set(stripped == "", None)
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
+        if (column % 1 == 0).all():
+            column = column.cast(pl.Int64)  # the code 5411 is not "5411.0"
+    return _strip(column.cast(pl.String))
+
+
+def _parse_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return numbers (null where there is none) and where a value is neither number nor blank."""
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if column.dtype.is_temporal():  # a cast would give seconds or days
+        return pl.Series(column.name, [None] * len(column), dtype=pl.Float64), column.is_not_null()
+    values = column.cast(pl.Float64, strict=False)
+    bad = values.is_null() & column.is_not_null()
+    if bad.any():  # only then is it worth looking at what the texts say
+        spelled = _spell_numbers(column)
+        values = spelled.cast(pl.Float64, strict=False)
+        bad = values.is_null() & spelled.is_not_null()
+    return values.fill_nan(None), bad
+
+
+def _spell_numbers(texts: pl.Series) -> pl.Series:
+    """Rewrite blanks, marks of missing values, true and false as a cast to numbers needs them."""
+    texts = _strip(texts)
+    lower = texts.str.to_lowercase()
+    texts = texts.set(lower.is_in(_MISSING_MARKS), None)
+    return texts.set(lower == "true", "1").set(lower == "false", "0")
+
+
+def _is_numeric(column: pl.Series) -> bool:
+    """Whether every value is a number, and at least one is, and none is a code like '007'."""
+    values, bad = _parse_numbers(column)
+    if bad.any() or values.null_count() == len(values):
+        return False
+    return column.dtype != pl.String or not column.str.contains(_LEADING_ZERO).any()
+
+
+def _as_numbers(column: pl.Series) -> pl.Series:
+    """Return the numbers of a column, or say which row does not hold one."""
+    values, bad = _parse_numbers(column)
+    for wrong, what in ((bad, "is not a number"), (values.is_infinite(), "is infinite")):
+        if wrong.any():
+            row = int(cast(int, wrong.fill_null(False).arg_max()))
+            raise InputError(
+                f"Column {column.name!r} holds numbers, but {column[row]!r} in row {row + 1:,} "
+                f"{what} ({_count(int(wrong.sum()), 'such row')}). Correct it or leave it blank."
+            )
+    return values
+
+
+def _is_temporal(column: pl.Series) -> bool:
+    """Whether a column holds dates or times, by its type or, all of them, by their look."""
+    if column.dtype != pl.String:
+        return column.dtype.is_temporal()
+    filled = _strip(column).drop_nulls()
+    return bool(filled.head(100).str.contains(_DATE).all() and filled.str.contains(_DATE).all())
+
+
+def _numbers_rows(filled: pl.Series, name: str, n_rows: int) -> bool:
+    """Whether a column only counts or identifies rows: whole numbers, all different."""
+    if not (len(filled) == n_rows >= 3 and (filled % 1 == 0).all()):
+        return False
+    if filled.n_unique() < n_rows:
+        return False
+    low, high = cast(float, filled.min()), cast(float, filled.max())
+    consecutive = high - low + 1 == n_rows >= _COUNTER_ROWS
+    return consecutive or bool(_IDENTIFIER_NAME.search(name))
+
+
+def _number_hint(texts: pl.Series) -> str:
+    """Say what keeps a column from being one of numbers, where little does."""
+    values, bad = _parse_numbers(texts)
+    n_bad = int(bad.sum())
+    if 0 < n_bad < len(values.drop_nulls()):
+        row = int(cast(int, bad.arg_max()))
+        return f"; most are numbers, but not {texts[row]!r} in row {row + 1:,}: leave such blank"
+    filled = texts.drop_nulls()
+    if cast(float, filled.str.contains(_DRESSED_NUMBER).mean()) > 0.9:
+        return f"; {filled[0]!r} looks like a number: write it as 1234.5 to have it used"
+    return ""
+
+
+# --- building blocks ---------------------------------------------------------------------
+
+
+def _one_hot(codes: NDArray[np.int32], n_levels: int) -> sparse.csr_matrix:
+    known = codes >= 0
+    indptr = np.concatenate([[0], np.cumsum(known)])
+    ones = np.ones(indptr[-1])
+    return sparse.csr_matrix((ones, codes[known], indptr), shape=(len(codes), n_levels))
+
+
+def _join_sparse(blocks: Iterable[Matrix]) -> sparse.csr_matrix:
+    return sparse.hstack(list(blocks), format="csr", dtype=np.float64)
+
+
+def _join_dense(blocks: Iterable[Matrix], shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Fill the matrix block by block, so that no second copy of it is ever held."""
+    matrix = np.empty(shape)
+    start = 0
+    for block in blocks:
+        end = start + block.shape[1]
+        matrix[:, start:end] = block.toarray() if sparse.issparse(block) else block
+        start = end
+    return matrix
+
+
+# --- words -------------------------------------------------------------------------------
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _say_distinct(n_distinct: int, n_rows: int) -> str:
+    return f"{n_distinct:,} different values in {n_rows:,} rows"
+
+
+def _show_number(value: float) -> str:
+    return f"{value:,.6g}"
+
+
+def _list_names(names: Sequence[str], limit: int = 12) -> str:
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest

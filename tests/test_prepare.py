@@ -1,0 +1,360 @@
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from riskad._checks import DataWarning, InputError
+from riskad.prepare import BLANK, OTHER, TablePreparer
+
+
+def prepare(columns, **parameters):
+    frame = pl.DataFrame(columns)
+    preparer = TablePreparer(**parameters).fit(frame)
+    return preparer, preparer.transform(frame)
+
+
+def kind_of(values, name="x", n_times=1, **parameters):
+    """Return the kind that a column of these values gets, beside one that is always usable."""
+    values = list(values) * n_times
+    frame = pl.DataFrame(
+        {name: values, "other column": [0.5 * (i % 7) for i in range(len(values))]}
+    )
+    preparer = TablePreparer(**parameters).fit(frame)
+    return preparer.kinds_[name], preparer.dropped_.get(name, "")
+
+
+# --- which kind a column is --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "2.5", "-3e4", " 7 ", "+1"], "number"),
+        (["1", "", None, "2"], "number"),
+        (["1", "NA", "n/a", "?", "2"], "number"),
+        (["true", "False", "TRUE"], "number"),
+        ([True, False, None], "number"),
+        ([1, 2, None], "number"),
+        ([1.5, float("nan")], "number"),
+        (["a", "b", ""], "text"),
+        (["1", "2", "A"], "text"),
+        (["01", "02", "10"], "text"),
+        (["NA", "DE"], "text"),
+        (["yes", "no"], "text"),
+        (["", " ", None], "dropped"),
+        ([None, None], "dropped"),
+        ([float("nan")], "dropped"),
+        (["a", "a"], "dropped"),
+        (["3", "3.0"], "dropped"),
+        (["2024-01-02", "2024-02-03"], "dropped"),
+        (["2024-01-02T10:00", ""], "dropped"),
+        (["31.12.2024", "01.01.2025"], "dropped"),
+        (["1/2/24", "3/4/24"], "dropped"),
+        (["10:30", "11:45:10"], "dropped"),
+        ([[1], [2]], "dropped"),
+        ([b"a", b"b"], "dropped"),
+    ],
+)
+def test_kinds(values, kind):
+    assert kind_of(values, n_times=10)[0] == kind
+
+
+def test_native_dates_are_dropped_with_advice():
+    dates = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 1, 30), eager=True)
+    kind, reason = kind_of(dates)
+    assert kind == "dropped"
+    assert "weekday" in reason
+
+
+def test_categories_are_text():
+    values = pl.Series(["a", "b"] * 10, dtype=pl.Categorical)
+    preparer, matrix = prepare({"x": values})
+    assert preparer.kinds_ == {"x": "text"}
+    assert matrix.sum() == 20
+
+
+def test_columns_that_name_the_rows_are_dropped():
+    assert kind_of([f"C{i}" for i in range(100)]) == (
+        "dropped",
+        "100 different values in 100 rows",
+    )
+    kind, reason = kind_of(range(5, 105), name="x")
+    assert (kind, reason) == ("dropped", "it numbers the rows (100 different values)")
+    spread = [37 * i for i in range(100)]
+    assert kind_of(spread, name="amount")[0] == "number"
+    for name in ("id", "customer_id", "customerId", "CUSTOMER ID", "", "Unnamed: 0"):
+        assert kind_of(spread, name=name)[0] == "dropped", name
+    assert kind_of(spread, name="paid")[0] == "number"
+    assert kind_of([x + 0.5 for x in spread], name="id")[0] == "number"
+    assert kind_of(range(10), name="x")[0] == "number"
+
+
+def test_a_wish_overrides_the_look():
+    assert kind_of(range(100), number=["x"])[0] == "number"
+    assert kind_of(["01", "02"], n_times=10, number=["x"])[0] == "number"
+    assert kind_of([5411, 5812], n_times=10, text=["x"])[0] == "text"
+    assert kind_of(["2024-01-02", "2024-01-03"], n_times=10, text=["x"])[0] == "text"
+    with pytest.raises(InputError, match="'a' in row 1 is not a number"):
+        kind_of(["a", "1"], number=["x"])
+    with pytest.raises(InputError, match="both as text and as numbers"):
+        kind_of(["a", "1"], number=["x"], text=["x"])
+    with pytest.raises(InputError, match="no column 'y'"):
+        kind_of(["a", "1"], number=["y"])
+    assert kind_of(["a", "b", "c"], text=["x"]) == (
+        "dropped",
+        "none of its values occurs in 2 rows",
+    )
+    assert kind_of(["NA", ""], number=["x"], n_times=3) == ("dropped", "it holds no number")
+
+
+def test_what_keeps_a_column_from_being_numbers_is_said():
+    numbers = [f"{i / 7:.4f}" for i in range(100)]
+    assert "not 'unknown' in row 101" in kind_of([*numbers, "unknown"])[1]
+    assert "looks like a number" in kind_of([text.replace(".", ",") for text in numbers])[1]
+    assert "looks like a number" in kind_of([f"${text}" for text in numbers])[1]
+
+
+def test_nothing_left_is_an_error_with_the_reasons():
+    with pytest.raises(InputError, match=r"(?s)No column is left.*'a': every row holds 'x'"):
+        TablePreparer().fit(pl.DataFrame({"a": ["x", "x"], "b": ["", ""]}))
+
+
+# --- the matrix --------------------------------------------------------------------------
+
+
+def test_blanks_get_the_median_and_a_mark():
+    preparer, matrix = prepare({"x": ["1", "", "5", "2", "NA"]})
+    np.testing.assert_array_equal(matrix, [[1, 0], [2, 1], [5, 0], [2, 0], [2, 1]])
+    assert list(preparer.get_feature_names_out()) == ["x", "x is blank"]
+    assert preparer.medians_ == {"x": 2.0}
+
+
+def test_of_a_constant_with_gaps_only_the_gaps_are_used():
+    preparer, matrix = prepare({"x": ["3", "", "3"]})
+    np.testing.assert_array_equal(matrix, [[0], [1], [0]])
+    assert list(preparer.get_feature_names_out()) == ["x is blank"]
+    assert preparer.describe()[1] == "x: 1 blank, else one value; only what is blank is used"
+
+
+def test_levels_blanks_and_rare_values():
+    values = ["FR"] * 5 + ["DE"] * 3 + [" DE"] + [""] * 2 + ["IT", "ES"]
+    preparer, matrix = prepare({"land": values})
+    assert preparer.levels_ == {"land": ["FR", "DE", BLANK, OTHER]}
+    assert preparer.get_feature_names_out()[0] == "land=FR"
+    np.testing.assert_array_equal(matrix.sum(axis=0), [5, 4, 2, 2])
+    np.testing.assert_array_equal(matrix.sum(axis=1), 1)
+
+
+def test_levels_need_more_rows_in_larger_tables():
+    values = ["a"] * 1995 + ["b"] * 9 + ["c"] * 10
+    assert prepare({"x": values})[0].levels_["x"] == ["a", "c", OTHER]
+
+
+def test_at_most_max_levels():
+    values = [f"v{i % 30:02}" for i in range(300)]
+    preparer, _ = prepare({"x": values}, max_levels=4)
+    assert preparer.levels_["x"] == ["v00", "v01", "v02", "v03", OTHER]
+    assert preparer.rare_ == {"x": 26}
+
+
+def test_a_column_may_have_any_name():
+    for name in ("count", "level", "rows", "", "x=y", "größe"):
+        preparer, matrix = prepare({name: ["a", "b"] * 5})
+        assert matrix.shape == (10, 2)
+        assert preparer.source_columns_ == [name, name]
+
+
+def test_features_follow_the_columns_and_know_them():
+    preparer, matrix = prepare({"t": ["a", "b"] * 3, "c": ["1"] * 6, "n": ["1", "2", ""] * 2})
+    assert list(preparer.get_feature_names_out()) == ["t=a", "t=b", "n", "n is blank"]
+    assert preparer.source_columns_ == ["t", "t", "n", "n"]
+    assert matrix.shape == (6, 4)
+    assert matrix.dtype == np.float64
+
+
+def test_many_levels_make_it_sparse_with_the_same_values():
+    rng = np.random.default_rng(0)
+    text = rng.integers(30, size=3000)
+    columns = {"t": [f"v{i}" for i in text], "n": rng.normal(size=3000).astype(str)}
+    preparer, matrix = prepare(columns)
+    assert sparse.issparse(matrix)
+    assert matrix.format == "csr"
+    preparer.sparse_ = False
+    np.testing.assert_array_equal(preparer.transform(pl.DataFrame(columns)), matrix.toarray())
+
+
+def test_the_same_table_as_text_as_types_and_from_pandas():
+    rng = np.random.default_rng(0)
+    typed = pl.DataFrame(
+        {
+            "n": rng.normal(size=60),
+            "i": rng.integers(5, size=60),
+            "b": rng.random(60) < 0.5,
+            "t": rng.choice(["x", "y"], size=60),
+        }
+    )
+    gaps = pl.Series(rng.random(60) < 0.2)
+    typed = typed.with_columns(pl.when(~gaps).then(pl.all()))
+    text = typed.with_columns(pl.all().cast(pl.String))
+    frame = pd.DataFrame({name: typed[name].to_list() for name in typed.columns})
+    nullable = frame.convert_dtypes()
+    preparer = TablePreparer().fit(text)
+    expected = preparer.transform(text)
+    for table in (typed, frame, nullable):
+        np.testing.assert_array_equal(preparer.transform(table), expected)
+        np.testing.assert_array_equal(TablePreparer().fit_transform(table), expected)
+
+
+def test_pandas_categories_and_dates():
+    frame = pd.DataFrame(
+        {
+            "c": pd.Categorical(["a", "b"] * 5),
+            "d": pd.date_range("2024-01-01", periods=10),
+            "z": pd.date_range("2024-01-01", periods=10, tz="UTC"),
+            "w": pd.to_timedelta(range(10), unit="h"),
+        }
+    )
+    preparer = TablePreparer().fit(frame)
+    assert preparer.kinds_ == {"c": "text", "d": "dropped", "z": "dropped", "w": "dropped"}
+
+
+# --- at scoring time ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def fitted():
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame(
+        {
+            "customer_id": [f"C{i}" for i in range(100)],
+            "income": [f"{x:.1f}" for x in rng.normal(40, 9, size=100)],
+            "land": rng.choice(["FR", "DE"], size=100),
+        }
+    )
+    return TablePreparer().fit(table), table
+
+
+def test_extra_and_dropped_columns_may_come_or_not(fitted):
+    preparer, table = fitted
+    expected = preparer.transform(table)
+    rearranged = table.drop("customer_id").with_columns(label=pl.lit("ok")).select("land", "income")
+    np.testing.assert_array_equal(preparer.transform(rearranged), expected)
+
+
+def test_missing_columns_show_the_difference(fitted):
+    preparer, table = fitted
+    with pytest.raises(InputError) as caught:
+        preparer.transform(table.rename({"income": "Income"}))
+    assert "- missing: 'income' (did you mean 'Income'?)" in str(caught.value)
+    assert "customer_id" not in str(caught.value)
+
+
+def test_a_value_that_is_no_number_is_named(fitted):
+    preparer, table = fitted
+    bad = table.with_columns(
+        income=pl.when(pl.int_range(pl.len()) == 41).then(pl.lit("lots")).otherwise("income")
+    )
+    with pytest.raises(InputError, match=r"'income' .* 'lots' in row 42 is not a number \(1 such"):
+        preparer.transform(bad)
+
+
+@pytest.mark.parametrize("infinity", ["inf", "-Infinity", float("inf")])
+def test_infinity_is_refused(fitted, infinity):
+    preparer, table = fitted
+    with pytest.raises(InputError, match="row 1 is infinite"):
+        preparer.transform(table.with_columns(income=pl.lit(infinity)))
+    with pytest.raises(InputError, match="is infinite"):
+        TablePreparer().fit(table.with_columns(income=pl.lit(infinity)))
+
+
+def test_dates_where_numbers_were_are_refused(fitted):
+    preparer, table = fitted
+    with pytest.raises(InputError, match="is not a number"):
+        preparer.transform(table.with_columns(income=pl.date(2024, 1, 1)))
+
+
+def test_new_values_are_reported_and_have_no_yes(fitted):
+    preparer, table = fitted
+    new = table.head(3).with_columns(land=pl.Series(["FR", "XX", None]), income=pl.lit(""))
+    with pytest.warns(DataWarning) as caught:
+        matrix = preparer.transform(new)
+    message = str(caught[0].message)
+    assert "income: 3 blanks filled with the median, where it had none" in message
+    assert "land: 2 rows with a new value ('(blank)', 'XX')" in message
+    np.testing.assert_array_equal(matrix[:, 1:].sum(axis=1), [1, 0, 0])
+    np.testing.assert_array_equal(matrix[:, 0], preparer.medians_["income"])
+
+
+def test_new_values_join_the_rare_ones_where_there_are_some():
+    preparer, _ = prepare({"x": ["a"] * 5 + ["b"] * 5 + ["c"]})
+    matrix = preparer.transform(pl.DataFrame({"x": ["new", "c", "a"]}))
+    np.testing.assert_array_equal(matrix, [[0, 0, 1], [0, 0, 1], [1, 0, 0]])
+
+
+def test_what_is_no_table():
+    with pytest.raises(InputError, match="got ndarray"):
+        TablePreparer().fit(np.eye(3))
+    with pytest.raises(InputError, match="0 rows and 1 columns"):
+        TablePreparer().fit(pl.DataFrame({"a": []}))
+    with pytest.raises(InputError, match="different texts"):
+        TablePreparer().fit(pd.DataFrame(np.eye(2), columns=["a", "a"]))
+    with pytest.raises(InputError, match="different texts"):
+        TablePreparer().fit(pd.DataFrame(np.eye(2)))
+
+
+# --- the estimator's face ----------------------------------------------------------------
+
+
+def test_it_is_an_estimator(fitted):
+    preparer, table = fitted
+    copy = clone(preparer.set_params(max_levels=7))
+    assert copy.get_params() == {"text": (), "number": (), "max_levels": 7}
+    with pytest.raises(NotFittedError):
+        copy.transform(table)
+    assert list(preparer.feature_names_in_) == table.columns
+    assert preparer.n_features_in_ == 3
+    y = np.arange(100) % 2
+    pipeline = make_pipeline(TablePreparer(), LogisticRegression()).fit(table, y)
+    assert pipeline.predict(table).shape == (100,)
+    assert list(pipeline[:-1].get_feature_names_out()) == ["income", "land=DE", "land=FR"]
+
+
+def test_fitting_again_forgets_the_first_table(fitted):
+    preparer, _ = fitted
+    preparer.fit(pl.DataFrame({"a": ["1", "2"]}))
+    assert preparer.kinds_ == {"a": "number"}
+    assert preparer.dropped_ == {}
+    assert preparer.describe() == ["1 number column: a"]
+
+
+def test_set_output_names_the_features(fitted):
+    preparer, table = fitted
+    frame = preparer.set_output(transform="polars").transform(table)
+    assert frame.columns == ["income", *preparer.get_feature_names_out()[1:]]
+
+
+def test_the_account():
+    n = 1000
+    rng = np.random.default_rng(0)
+    income = [f"{x:.0f}" for x in rng.normal(42_000, 1, size=n)]
+    income[:31] = [""] * 31
+    preparer, _ = prepare(
+        {
+            "customer_id": [f"C{i}" for i in range(n)],
+            "income": income,
+            "country": [f"L{i % 11}" for i in range(n - 1)] + ["XX"],
+            "channel": ["web", "shop"] * (n // 2),
+        }
+    )
+    assert preparer.describe() == [
+        "1 number column: income",
+        "2 text columns became 14 yes/no columns: country (12), channel (2)",
+        "income: 31 blanks filled with the median 42,000",
+        "country: 1 rare value grouped as '(other)'",
+        "dropped 'customer_id': 1,000 different values in 1,000 rows",
+    ]

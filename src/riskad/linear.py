@@ -1,0 +1,274 @@
+r"""Scores that are linear in their parameters: f = Z theta with Z = [(X - mean) / scale, 1].
+
+Standardisation is algebra here, never a copy. In the units of X the scores are f = X w + b_0 with
+w = v / scale and b_0 = b - mean . w, where theta = (v, b); a gradient X^T r comes back as
+(X^T r - mean sum(r)) / scale. Every method is one sum over row blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .blocks import Block, RowBlocks
+from .labels import ANOMALY, NORMAL
+from .objective import RowSum
+
+__all__ = ["ColumnStatistics", "LinearModel", "SecondMoments", "column_statistics"]
+
+
+@dataclass(frozen=True)
+class SecondMoments:
+    """sum w (x - shift)(x - shift)^T over the rows of each kind: all that squared loss needs."""
+
+    shift: np.ndarray
+    sums: np.ndarray
+    """(3, d): sum w (x - shift), indexed by label code."""
+    products: np.ndarray
+    """(3, d, d): sum w (x - shift)(x - shift)^T, indexed by label code."""
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """Weighted mean and standard deviation of each column, over all rows."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    """Standard deviation; 1 for a constant column."""
+    constant: np.ndarray
+    """Which columns do not vary."""
+    finite: bool
+    moments: SecondMoments | None = None
+
+
+def column_statistics(
+    rows: RowBlocks, totals: np.ndarray, second_moments: bool = False
+) -> ColumnStatistics:
+    """Mean and standard deviation of each column in one pass.
+
+    Sums are taken about a row near the middle of the data, so that columns with a large mean and
+    a small spread (time stamps) lose no digits. With `second_moments` the same pass collects the
+    full second moments of each kind (dense rows only).
+    """
+    total = totals.sum()
+    if rows.sparse:
+        total_x, total_xx = rows.sum(_sparse_sums)
+        return _statistics(total_x / total, total_xx / total - (total_x / total) ** 2)
+    first = next(iter(rows)).X
+    shift = first.mean(axis=0)
+    if not np.isfinite(shift).all():
+        return ColumnStatistics(shift, shift, shift != shift, finite=False)
+    if second_moments:
+        moments = _second_moments(rows, shift)
+        total_x, total_xx = moments.sums.sum(axis=0), np.einsum("kjj->j", moments.products)
+    else:
+        moments = None
+        total_x, total_xx = rows.sum(lambda block: _dense_sums(block, shift))
+    mean = total_x / total
+    return _statistics(shift + mean, total_xx / total - mean**2, moments, floor=shift)
+
+
+def _statistics(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    moments: SecondMoments | None = None,
+    floor: np.ndarray | float = 0.0,
+) -> ColumnStatistics:
+    # A spread that rounding alone explains is no spread.
+    noise = 10 * np.finfo(float).eps * (np.abs(mean) + np.abs(floor))
+    constant = ~(variance > noise**2)
+    scale = np.where(constant, 1.0, np.sqrt(np.maximum(variance, 0)))
+    finite = bool(np.isfinite(mean).all() and np.isfinite(variance).all())
+    return ColumnStatistics(mean, scale, constant & np.isfinite(variance), finite, moments)
+
+
+def _dense_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    C = block.X - shift
+    if block.weight is None:
+        return np.ones(len(C)) @ C, np.einsum("ij,ij->j", C, C)
+    return block.weight @ C, np.einsum("i,ij,ij->j", block.weight, C, C)
+
+
+def _sparse_sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
+    weight = np.ones(block.X.shape[0]) if block.weight is None else block.weight
+    return block.X.T @ weight, block.X.multiply(block.X).T @ weight
+
+
+def _second_moments(rows: RowBlocks, shift: np.ndarray) -> SecondMoments:
+    """Unlabelled rows are the bulk: take the sum over all rows and subtract the labelled ones."""
+
+    def block_sums(block: Block) -> tuple[np.ndarray, ...]:
+        C = block.X - shift
+        if block.weight is not None:
+            root = np.sqrt(block.weight)
+            C *= root[:, None]
+        parts = []
+        for kind in (None, NORMAL, ANOMALY):
+            members = slice(None) if kind is None else np.flatnonzero(block.y == kind)
+            D = C[members]
+            ones = np.ones(len(D)) if block.weight is None else root[members]
+            parts += [ones @ D, D.T @ D]
+        return tuple(parts)
+
+    x, xx, x_p, xx_p, x_n, xx_n = rows.sum(block_sums)
+    return SecondMoments(
+        shift, np.stack([x - x_p - x_n, x_p, x_n]), np.stack([xx - xx_p - xx_n, xx_p, xx_n])
+    )
+
+
+class LinearModel:
+    """Linear scores over a source of rows, in standardised coordinates.
+
+    Parameters
+    ----------
+    rows : RowBlocks
+        Where the rows come from.
+    mean, scale : arrays of n_features
+        Standardisation; zeros and ones for none.
+    fit_intercept : bool
+        Whether theta ends in an intercept, a column of ones like any other.
+    """
+
+    def __init__(
+        self, rows: RowBlocks, mean: np.ndarray, scale: np.ndarray, fit_intercept: bool = True
+    ):
+        self.rows = rows
+        self.mean = mean
+        self.scale = scale
+        self.fit_intercept = fit_intercept
+        self.n_parameters = rows.n_features + int(fit_intercept)
+
+    def over(self, rows: RowBlocks) -> LinearModel:
+        """The same model over other rows."""
+        return LinearModel(rows, self.mean, self.scale, self.fit_intercept)
+
+    def raw(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """(w, b_0) in the units of X."""
+        w = theta[: self.rows.n_features] / self.scale
+        b = theta[-1] if self.fit_intercept else 0.0
+        return w, float(b - self.mean @ w)
+
+    def standardised(self, X: Any) -> np.ndarray:
+        """Rows of Z: for the few labelled anomalies of Theorem 1, not for the pile."""
+        Z = (sparse_to_dense(X) - self.mean) / self.scale
+        return np.column_stack([Z, np.ones(len(Z))]) if self.fit_intercept else Z
+
+    def scores(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """f for the rows of one block."""
+        w, b = self.raw(theta)
+        return X @ w + b
+
+    def values(
+        self, theta: np.ndarray, sums: Sequence[RowSum], support: bool = False
+    ) -> list[float]:
+        """Value of each row sum, constants included; with `support`, its `support_value`."""
+        w, b = self.raw(theta)
+
+        def block_values(block: Block) -> tuple[float, ...]:
+            f = block.X @ w + b
+            functions = [s.support_value if support else s.value for s in sums]
+            return tuple(function(f, block.y, block.weight) for function in functions)
+
+        totals = self.rows.sum(block_values)
+        return [v + s.constant for v, s in zip(totals, sums, strict=True)]
+
+    def values_and_gradients(
+        self, theta: np.ndarray, sums: Sequence[RowSum]
+    ) -> list[tuple[float, np.ndarray]]:
+        """Value and gradient with respect to theta of each row sum, in one pass."""
+        w, b = self.raw(theta)
+
+        def block_sums(block: Block) -> tuple[Any, ...]:
+            f = block.X @ w + b
+            out: list[Any] = []
+            for s in sums:
+                r = s.gradient(f, block.y, block.weight)
+                out += [s.value(f, block.y, block.weight), _weighted_rows(block.X, r), r.sum()]
+            return tuple(out)
+
+        totals = self.rows.sum(block_sums)
+        return [
+            (totals[3 * i] + s.constant, self._pull_back(totals[3 * i + 1], totals[3 * i + 2]))
+            for i, s in enumerate(sums)
+        ]
+
+    def hessian(self, theta: np.ndarray, sums: Sequence[RowSum]) -> np.ndarray:
+        """Sum of the (positive semi-definite) Hessians Z^T D Z of convex row sums."""
+        w, b = self.raw(theta)
+        block_products = _sparse_products if self.rows.sparse else self._dense_products
+
+        def block_hessian(block: Block) -> tuple[Any, ...]:
+            D = _curvature(sums, block.X @ w + b, block)
+            return block_products(block.X, D)
+
+        products, column, corner = self.rows.sum(block_hessian)
+        if self.rows.sparse:
+            products = products - np.outer(self.mean, column) - np.outer(column, self.mean)
+            products += corner * np.outer(self.mean, self.mean)
+            column = column - corner * self.mean
+        H = np.empty((self.n_parameters, self.n_parameters))
+        d = self.rows.n_features
+        H[:d, :d] = products / np.outer(self.scale, self.scale)
+        if self.fit_intercept:
+            H[:d, d] = H[d, :d] = column / self.scale
+            H[d, d] = corner
+        return H
+
+    def hessian_product(
+        self, theta: np.ndarray, sums: Sequence[RowSum]
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """The map x -> Z^T D Z x, one pass over the rows each time it is applied."""
+        w, b = self.raw(theta)
+
+        def product(x: np.ndarray) -> np.ndarray:
+            w_x, b_x = self.raw(x)
+
+            def block_product(block: Block) -> tuple[Any, ...]:
+                D = _curvature(sums, block.X @ w + b, block)
+                r = D * (block.X @ w_x + b_x)
+                return _weighted_rows(block.X, r), r.sum()
+
+            return self._pull_back(*self.rows.sum(block_product))
+
+        return product
+
+    def _pull_back(self, raw: np.ndarray, total: float) -> np.ndarray:
+        """Z^T r from X^T r and sum(r)."""
+        v = (raw - self.mean * total) / self.scale
+        return np.append(v, total) if self.fit_intercept else v
+
+    def _dense_products(self, X: np.ndarray, D: np.ndarray) -> tuple[Any, ...]:
+        """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""
+        bent = np.flatnonzero(D)
+        if len(bent) < 0.7 * len(D):
+            X, D = X[bent], D[bent]
+        root = np.sqrt(D)
+        C = X - self.mean
+        C *= root[:, None]
+        return C.T @ C, root @ C, D.sum()
+
+
+def _curvature(sums: Sequence[RowSum], f: np.ndarray, block: Block) -> np.ndarray:
+    total = sums[0].curvature(f, block.y, block.weight)
+    for s in sums[1:]:
+        total += s.curvature(f, block.y, block.weight)
+    return total
+
+
+def _weighted_rows(X: Any, r: np.ndarray) -> np.ndarray:
+    """sum_i r_i x_i."""
+    return X.T @ r if sparse.issparse(X) else r @ X
+
+
+def _sparse_products(X: Any, D: np.ndarray) -> tuple[Any, ...]:
+    weighted = X.multiply(D[:, None]).tocsr()
+    return (X.T @ weighted).toarray(), X.T @ D, D.sum()
+
+
+def sparse_to_dense(X: Any) -> np.ndarray:
+    """A dense copy of a few rows."""
+    return X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)

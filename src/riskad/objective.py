@@ -1,0 +1,217 @@
+r"""Loss x risk x labels: value, gradient and curvature of the risk with respect to scores.
+
+A risk is a table of coefficients over the label kinds k,
+
+    R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i  +  constant,
+
+which `RowSum` evaluates row by row. No row is duplicated to express a coefficient. Before it is
+used the table is brought to the form that its loss allows:
+
+- linear-odd, l(-f) = l(f) + c f: all weight moves to l(f) and the linear term, so that negative
+  coefficients cancel and the risk is seen to be convex;
+- symmetric, l(-f) = 1 - l(f): one of A and B remains, and it is not negative;
+- otherwise (hinge) the table stays, and a negative A marks a concave term.
+
+The same step makes sums exact for large scores, where l(f) - l(-f) would cancel, and halves the
+work. A guarded risk is plain + max(0, guarded), two tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .labels import ANOMALY, NORMAL, UNLABELLED
+from .losses import Loss, Pointwise
+from .risks import Risk, Term
+
+__all__ = ["Objective", "RowSum"]
+
+_KINDS = (UNLABELLED, NORMAL, ANOMALY)
+
+
+@dataclass(frozen=True)
+class RowSum:
+    """sum_i A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i + constant, for a pointwise l.
+
+    `A`, `B` and `L` have three entries, found by label code (0, 1, and -1 for the last).
+    """
+
+    loss: Pointwise
+    A: np.ndarray
+    B: np.ndarray
+    L: np.ndarray
+    constant: float = 0.0
+
+    def value(self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> float:
+        """The sum over these rows, without the constant."""
+        return float(self._combine(self.loss.value, f, y, weight, odd=1.0, linear=f).sum())
+
+    def support_value(
+        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> float:
+        """As `value`, for the lines below the loss that its rounded form touches (see `Hinges`)."""
+        rows = self._combine(self.loss.support_value, f, y, weight, odd=1.0, linear=f)
+        return float(rows.sum())
+
+    def gradient(
+        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> np.ndarray:
+        """d sum / d f_i for each row."""
+        return self._combine(self.loss.derivative, f, y, weight, odd=-1.0, linear=1.0)
+
+    def curvature(
+        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> np.ndarray:
+        """d^2 sum / d f_i^2 for each row."""
+        return self._combine(self.loss.curvature, f, y, weight, odd=1.0, linear=None)
+
+    def _combine(
+        self,
+        function: Any,
+        f: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray | None,
+        odd: float,
+        linear: Any,
+    ) -> np.ndarray:
+        """A function(f) + odd B function(-f) + L linear; few rows have a B, none is worth a pass."""
+        rows = self.A[y] * function(f) if self.A.any() else np.zeros_like(f)
+        if self.B.any():
+            with_b = np.flatnonzero(self.B[y])
+            rows[with_b] += odd * self.B[y[with_b]] * function(-f[with_b])
+        if linear is not None and self.L.any():
+            rows += self.L[y] * linear
+        return rows if weight is None else rows * weight
+
+    @property
+    def convex(self) -> bool:
+        """Whether it is convex in the scores for sure: a convex l and no negative coefficient."""
+        loss_convex = self.loss.convex if isinstance(self.loss, Loss) else True
+        return loss_convex and bool((self.A >= 0).all() and (self.B >= 0).all())
+
+    def scaled(self, factor: float) -> RowSum:
+        """The sum times `factor`."""
+        return replace(
+            self,
+            A=factor * self.A,
+            B=factor * self.B,
+            L=factor * self.L,
+            constant=factor * self.constant,
+        )
+
+    def smoothed(self, gamma: float) -> RowSum:
+        """The same sum with the kinks of its loss rounded over a width `gamma`."""
+        return replace(self, loss=self.loss.smoothed(gamma))
+
+    def dc_split(self) -> tuple[list[RowSum], list[RowSum]]:
+        """Convex sums (g, h) with this = sum(g) - sum(h).
+
+        With l = u - v, a coefficient A >= 0 gives A u to g and A v to h; A < 0 the reverse.
+        """
+        u, v = self.loss.dc_parts() if isinstance(self.loss, Loss) else (self.loss, None)
+        positive = (np.maximum(self.A, 0), np.maximum(self.B, 0))
+        negative = (np.maximum(-self.A, 0), np.maximum(-self.B, 0))
+        zero = np.zeros(3)
+        g = [RowSum(u, *positive, self.L, self.constant)]
+        h = [RowSum(u, *negative, zero)] if _any(negative) else []
+        if v is not None:
+            h += [RowSum(v, *positive, zero)]
+            g += [RowSum(v, *negative, zero)] if _any(negative) else []
+        return g, h
+
+
+class Objective:
+    """A risk over given numbers of rows of each kind: R(f) = plain(f) + max(0, guarded(f)).
+
+    Parameters
+    ----------
+    risk : Risk
+        The estimator, bound to its loss, prior and mixing weight.
+    totals : array of 3
+        Number (or total weight) of rows of each kind, indexed by label code.
+
+    Examples
+    --------
+    >>> from riskad.risks import get_risk
+    >>> f, y = np.array([2.0, -1.0, 0.5, 1.5]), np.array([1, -1, 0, 0])
+    >>> objective = Objective(get_risk("rad", "logistic"), totals=np.array([2, 1, 1]))
+    >>> round(objective.value(f, y), 4)
+    0.1615
+    """
+
+    def __init__(self, risk: Risk, totals: np.ndarray):
+        self.risk = risk
+        plain = [t for t in risk.terms() if not (risk.guarded and t.guarded)]
+        guarded = [t for t in risk.terms() if risk.guarded and t.guarded]
+        self.plain = _row_sum(risk.loss, plain, totals)
+        self.guarded = _row_sum(risk.loss, guarded, totals) if guarded else None
+
+    @property
+    def sums(self) -> list[RowSum]:
+        """The plain sum and, if the risk is guarded, the guarded one."""
+        return [self.plain] if self.guarded is None else [self.plain, self.guarded]
+
+    @property
+    def convex(self) -> bool:
+        """Whether the risk is convex in the scores."""
+        return self.guarded is None and self.plain.convex
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the risk has a gradient everywhere."""
+        return self.guarded is None and self.risk.loss.smooth
+
+    @staticmethod
+    def join(sums: Iterable[float]) -> float:
+        """plain + max(0, guarded) from the values of `sums`, constants included."""
+        plain, *guarded = sums
+        return plain + sum(max(0.0, value) for value in guarded)
+
+    def value(self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> float:
+        """The risk of the scores `f`."""
+        return self.join(s.value(f, y, weight) + s.constant for s in self.sums)
+
+    def gradient(
+        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Its derivative with respect to each score; a guard that is at or below 0 adds none."""
+        rows = self.plain.gradient(f, y, weight)
+        if self.guarded is not None:
+            active = self.guarded.value(f, y, weight) + self.guarded.constant > 0
+            rows = rows + self.guarded.gradient(f, y, weight) if active else rows
+        return rows
+
+    def curvature(
+        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Its second derivative with respect to each score, the guard held as it is."""
+        rows = self.plain.curvature(f, y, weight)
+        if self.guarded is not None:
+            active = self.guarded.value(f, y, weight) + self.guarded.constant > 0
+            rows = rows + self.guarded.curvature(f, y, weight) if active else rows
+        return rows
+
+
+def _row_sum(loss: Loss, terms: Iterable[Term], totals: np.ndarray) -> RowSum:
+    """The table of `terms`, brought to the form that the loss allows."""
+    alpha, beta = np.zeros(3), np.zeros(3)
+    for term in terms:
+        if term.weight != 0:
+            (alpha if term.sign > 0 else beta)[term.kind] += term.weight / totals[term.kind]
+    zero = np.zeros(3)
+    if loss.linear_odd is not None:
+        return RowSum(loss, alpha + beta, zero, loss.linear_odd * beta)
+    if loss.symmetric:
+        # alpha l(f) + beta l(-f) = (alpha - beta) l(f) + beta, or the same seen from l(-f)
+        constant = float(np.minimum(alpha, beta) @ totals)
+        difference = alpha - beta
+        return RowSum(loss, np.maximum(difference, 0), np.maximum(-difference, 0), zero, constant)
+    return RowSum(loss, alpha, beta, zero)
+
+
+def _any(arrays: Iterable[np.ndarray]) -> bool:
+    return any(bool(array.any()) for array in arrays)

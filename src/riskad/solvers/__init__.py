@@ -1,0 +1,144 @@
+"""Solvers: each declares what it needs of a problem, and a mismatch is one sentence.
+
+==============  ==================================================================================
+solver          for
+==============  ==================================================================================
+closed_form     squared loss with an l2 penalty, unguarded risk: one linear system
+newton          smooth convex risks with an l2 penalty
+lbfgs           smooth risks, convex or not, with an l2 penalty
+proximal        smooth convex risks with an l1 penalty
+dc              anything else with an l2 penalty: kinks, non-convex losses, guarded risks
+==============  ==================================================================================
+
+All are written over one primitive, a sum over row blocks (`riskad.blocks`). To add a solver, write
+a function `(problem, theta, tol, max_iter) -> Solution` and enter it in `SOLVERS` with its needs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._checks import InputError, check_choice
+from ._dc import dc
+from ._problem import Problem, Solution
+from ._proximal import proximal
+from ._smooth import closed_form, lbfgs, newton
+
+__all__ = ["SOLVERS", "Problem", "Solution", "Solver", "choose_solver", "solve"]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A solver and what it needs of a problem."""
+
+    name: str
+    run: Callable[..., Solution]
+    penalty: str
+    loss: str | None = None
+    convex: bool = False
+    smooth: bool = False
+    positive_lambda: bool = False
+
+    def mismatch(self, problem: Problem) -> str | None:
+        """Why this solver cannot take `problem`, in one sentence; None if it can."""
+        risk, objective = problem.objective.risk, problem.objective
+        what = f"the {risk.name} risk with {risk.loss.name} loss"
+        reason = None
+        if self.penalty != problem.penalty:
+            reason = f"penalty={self.penalty!r}, got {problem.penalty!r}"
+        elif self.loss is not None and (self.loss != risk.loss.name or objective.guarded):
+            reason = f"an unguarded risk with {self.loss} loss, got {what}"
+        elif self.smooth and not objective.smooth:
+            reason = f"a smooth risk, and {what} has kinks"
+        elif self.convex and not objective.convex:
+            reason = f"a convex risk, and {what} is not convex"
+        elif self.positive_lambda and problem.lam <= 0:
+            reason = f"lam > 0, got {problem.lam:g}"
+        return None if reason is None else f"solver={self.name!r} needs {reason}."
+
+
+# In order of preference: "auto" takes the first that fits.
+SOLVERS: dict[str, Solver] = {
+    solver.name: solver
+    for solver in (
+        Solver("closed_form", closed_form, "l2", loss="squared"),
+        Solver("newton", newton, "l2", convex=True, smooth=True),
+        Solver("proximal", proximal, "l1", convex=True, smooth=True),
+        Solver("dc", dc, "l2", positive_lambda=True),
+        Solver("lbfgs", lbfgs, "l2", smooth=True),
+    )
+}
+
+
+def choose_solver(problem: Problem, name: str = "auto") -> Solver:
+    """The named solver, or with "auto" the first that fits; an error says what is missing."""
+    check_choice("solver", name, ["auto", *SOLVERS])
+    if name != "auto":
+        mismatch = SOLVERS[name].mismatch(problem)
+        if mismatch is None:
+            return SOLVERS[name]
+        raise InputError(f"{mismatch} solver='auto' chooses one that fits, if there is one.")
+    for solver in SOLVERS.values():
+        if solver.mismatch(problem) is None:
+            return solver
+    raise InputError(f"{_closest_mismatch(problem)} No other solver fits either.")
+
+
+def _closest_mismatch(problem: Problem) -> str:
+    same_penalty = [s for s in SOLVERS.values() if s.penalty == problem.penalty]
+    return str(same_penalty[0].mismatch(problem))
+
+
+def solve(
+    problem: Problem,
+    solver: str = "auto",
+    *,
+    theta: np.ndarray | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+    seed: int = 0,
+) -> Solution:
+    """Minimise the problem; warn with a remedy if the stopping test was not met.
+
+    Parameters
+    ----------
+    problem : Problem
+        Model, objective, penalty and lambda.
+    solver : str
+        A name of `SOLVERS`, or "auto".
+    theta : array, optional
+        Where to start; zero by default.
+    tol : float
+        Tolerance of the solver's stopping test, reported as `Solution.optimality`.
+    max_iter : int
+        Most iterations.
+    seed : int
+        For the random starts of non-convex problems.
+    """
+    chosen = choose_solver(problem, solver)
+    start = np.zeros(problem.model.n_parameters) if theta is None else theta
+    extra = {"seed": seed} if chosen.name == "dc" else {}
+    solution = replace(chosen.run(problem, start, tol, max_iter, **extra), solver=chosen.name)
+    if not solution.converged:
+        _warn_not_converged(solution, tol, max_iter)
+    return solution
+
+
+def _warn_not_converged(solution: Solution, tol: float, max_iter: int) -> None:
+    from sklearn.exceptions import ConvergenceWarning
+
+    remedy = (
+        f"raise max_iter (now {max_iter})"
+        if solution.n_iter >= max_iter
+        else "raise tol or lam: floating point allows no further progress"
+    )
+    warnings.warn(
+        f"{solution.solver} stopped after {solution.n_iter} iterations with {solution.criterion} "
+        f"{solution.optimality:.1e} > tol={tol:g}; {remedy}.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )

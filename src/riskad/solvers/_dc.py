@@ -1,0 +1,211 @@
+r"""Difference of convex functions: hinge, ramp, sigmoid, and guarded risks.
+
+Write the objective as F = g - h with g, h convex (`RowSum.dc_split`). For a guard,
+max(0, G) with G = G1 - G2 is max(G1, G2) - G2, so G2 joins h and max(G1, G2) joins g. One step
+replaces h by its tangent at theta_k and minimises the convex majorant
+
+    S_k(theta) = g(theta) - h(theta_k) - h'(theta_k) . (theta - theta_k),
+
+which touches F at theta_k; so F never rises. S_k is 2 lam-strongly convex, and a lower bound
+D <= min S_k is known at every moment. Replace each kink by the line below it whose slope the kink
+rounded over a width gamma has at theta, and the max by a mixture tau G1 + (1 - tau) G2: what
+results, T, is nowhere above S, and
+
+    D = T(theta) - ||T'(theta)||^2 / (4 lam).
+
+F(theta_k) - D bounds what a step can still gain: it is the stopping test, and zero only at a
+critical point. Without a concave part it is the duality gap of the problem itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..linear import LinearModel
+from ..objective import RowSum
+from ._problem import Problem, SmoothTask, Solution
+from ._smooth import minimize_smooth
+
+__all__ = ["dc"]
+
+CONVEX_CRITERION = "duality gap relative to the objective at zero"
+CRITERION = "certified decrease still possible, relative to the objective at zero"
+
+_N_STARTS = 3
+
+
+@dataclass
+class _Warm:
+    """What the last convex step ended with, where the next one starts."""
+
+    theta: np.ndarray
+    gamma: float = 1.0
+    tau: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Majorant:
+    """S(theta) = sum(convex) + max(sum(first), sum(second)) + lam ||theta||^2 + tilt . theta."""
+
+    model: LinearModel
+    convex: Sequence[RowSum]
+    first: Sequence[RowSum]
+    second: Sequence[RowSum]
+    lam: float
+    tilt: np.ndarray
+
+    def minimise(self, warm: _Warm, gap: float, max_iter: int) -> tuple[np.ndarray, float, float]:
+        """Return theta, S(theta) and a lower bound on min S that lies within `gap` if it can."""
+        if not self.first and not self.second:
+            warm.theta, value, lower, _ = self._minimise_mixture(warm, gap, max_iter)
+            return warm.theta, value, lower
+        # delta(tau) = G1 - G2 at the mixture's minimiser falls with tau; its root balances them.
+        bracket = _Bracket()
+        best, value, bound = warm.theta, np.inf, -np.inf
+        for _ in range(60):
+            warm.theta, reached, lower, delta = self._minimise_mixture(warm, gap / 2, max_iter)
+            bound = max(bound, lower)
+            if reached < value:
+                best, value = warm.theta, reached
+            if value - bound <= gap or (delta >= 0 and warm.tau == 1) or (delta <= 0 == warm.tau):
+                break
+            warm.tau = bracket.narrow(warm.tau, delta)
+        return best, value, bound
+
+    def _minimise_mixture(
+        self, warm: _Warm, gap: float, max_iter: int
+    ) -> tuple[np.ndarray, float, float, float]:
+        """Minimise with tau G1 + (1 - tau) G2 in place of the max; also return G1 - G2."""
+        theta, tau = warm.theta, warm.tau
+        mixed = [*self.convex]
+        mixed += [s.scaled(tau) for s in self.first] if tau > 0 else []
+        mixed += [s.scaled(1 - tau) for s in self.second] if tau < 1 else []
+        smooth = all(s.loss.smooth for s in mixed)
+        warm.gamma = min(1.0, 10 * warm.gamma)
+        while True:
+            rounded = mixed if smooth else [s.smoothed(warm.gamma) for s in mixed]
+            task = SmoothTask(self.model, rounded, self.lam, self.tilt)
+            gradient_tol = (self.lam * gap) ** 0.5
+            if self.first:  # the balance G1 - G2 moves with theta, not with its square
+                gradient_tol *= 1e-3
+            theta, lower, norm, _ = minimize_smooth(task, theta, gradient_tol, max_iter)
+            value, mixture, delta = self._values(theta, tau)
+            if not smooth:
+                lines = sum(self.model.values(theta, rounded, support=True))
+                lower = lines + self._quadratic(theta)
+            lower -= norm**2 / (4 * self.lam)
+            if smooth or mixture - lower <= gap or warm.gamma < 1e-9:
+                return theta, value, lower, delta
+            warm.gamma *= 0.1
+
+    def _quadratic(self, theta: np.ndarray) -> float:
+        return self.lam * float(theta @ theta) + float(self.tilt @ theta)
+
+    def _values(self, theta: np.ndarray, tau: float) -> tuple[float, float, float]:
+        """S, S with the mixture in place of the max, and G1 - G2, all with sharp kinks."""
+        values = self.model.values(theta, [*self.convex, *self.first, *self.second])
+        n, m = len(self.convex), len(self.convex) + len(self.first)
+        base = sum(values[:n]) + self._quadratic(theta)
+        first, second = sum(values[n:m]), sum(values[m:])
+        return base + max(first, second), base + tau * first + (1 - tau) * second, first - second
+
+
+@dataclass
+class _Bracket:
+    """Search on [0, 1] for the root of a falling function: false position, Illinois variant."""
+
+    low: tuple[float, float] | None = None
+    high: tuple[float, float] | None = None
+    last: int = 0
+
+    def narrow(self, tau: float, delta: float) -> float:
+        """Enter delta(tau) and say where to look next."""
+        side = 1 if delta > 0 else -1
+        # The same end moved twice: halving the other's value keeps the search from creeping.
+        if side > 0:
+            if self.high and self.last > 0:
+                self.high = self.high[0], self.high[1] / 2
+            self.low = tau, delta
+        else:
+            if self.low and self.last < 0:
+                self.low = self.low[0], self.low[1] / 2
+            self.high = tau, delta
+        self.last = side
+        if self.low is None:
+            return 0.0
+        if self.high is None:
+            return 1.0
+        (low, above), (high, below) = self.low, self.high
+        return low + float(np.clip(above / (above - below), 0.01, 0.99)) * (high - low)
+
+
+def dc(
+    problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int = 0
+) -> Solution:
+    """Convex-concave procedure from several starts; the lowest objective wins."""
+    scale = abs(problem.value(np.zeros_like(theta))) or 1.0
+    splits = [s.dc_split() for s in problem.objective.sums]
+    concave = [s for _, h in splits for s in h]
+    starts = [theta]
+    if concave:
+        rng = np.random.default_rng(seed)
+        spread = 1 / len(theta) ** 0.5
+        starts += [spread * rng.standard_normal(len(theta)) for _ in range(_N_STARTS - 1)]
+    runs = [_descend(problem, splits, concave, start, tol * scale, max_iter) for start in starts]
+    theta, history, left, n_iter = min(runs, key=lambda run: run[1][-1])
+    return Solution(
+        theta,
+        history[-1],
+        left / scale,
+        CRITERION if concave else CONVEX_CRITERION,
+        n_iter,
+        left <= tol * scale,
+        history,
+    )
+
+
+def _descend(
+    problem: Problem,
+    splits: Sequence[tuple[list[RowSum], list[RowSum]]],
+    concave: Sequence[RowSum],
+    theta: np.ndarray,
+    gap: float,
+    max_iter: int,
+) -> tuple[np.ndarray, list[float], float, int]:
+    (convex, _), *guard = splits
+    first, second = guard[0] if guard else ([], [])
+    history = [problem.value(theta)]
+    warm = _Warm(theta)
+    left = np.inf
+    for iteration in range(1, max_iter + 1):
+        tangent, h = _tangent(problem, concave, theta)
+        majorant = _Majorant(problem.model, convex, first, second, problem.lam, -tangent)
+        # Early steps need not be exact: a tenth of what the last one could gain is enough.
+        step_gap = gap / 4 if not concave or left <= gap else max(gap / 4, min(left, 1e3 * gap) / 10)
+        new, value, lower = majorant.minimise(warm, step_gap, max_iter)
+        if not concave:
+            return new, [*history, value], value - lower, iteration
+        # majorant + tangent . theta - h touches F at theta
+        left = history[-1] - (lower + float(tangent @ theta) - h)
+        new_value = problem.value(new)
+        if new_value < history[-1]:
+            theta = new
+            history.append(new_value)
+        elif step_gap <= gap / 4:
+            return theta, history, max(left, 0.0), iteration
+        if left <= gap:
+            return theta, history, max(left, 0.0), iteration
+    return theta, history, left, max_iter
+
+
+def _tangent(
+    problem: Problem, concave: Sequence[RowSum], theta: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Gradient and value of h at theta."""
+    if not concave:
+        return np.zeros_like(theta), 0.0
+    parts = problem.model.values_and_gradients(theta, concave)
+    return sum((g for _, g in parts), start=np.zeros_like(theta)), sum(v for v, _ in parts)

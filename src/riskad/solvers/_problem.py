@@ -1,0 +1,114 @@
+"""What solvers are given, what they give back, and the smooth sums most of them work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..linear import LinearModel, SecondMoments
+from ..objective import Objective, RowSum
+
+__all__ = ["Problem", "SmoothTask", "Solution"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise R(Z theta) + lam ||theta||_2^2, or + lam ||theta||_1, over theta.
+
+    The intercept is a parameter like the others and is penalised with them, as Theorem 1 needs.
+    """
+
+    model: LinearModel
+    objective: Objective
+    lam: float
+    penalty: str = "l2"
+    moments: SecondMoments | None = None
+    """Second moments of the rows, where a pass has already collected them."""
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the objective has a gradient everywhere."""
+        return self.objective.smooth and self.penalty == "l2"
+
+    @cached_property
+    def reference(self) -> float:
+        """||gradient at theta = 0||, to which gradient norms are compared."""
+        joined = self._risk_gradient(np.zeros(self.model.n_parameters))[1]
+        return float(np.linalg.norm(joined)) or 1.0
+
+    def penalty_value(self, theta: np.ndarray) -> float:
+        """R(theta), without lam."""
+        return float(theta @ theta if self.penalty == "l2" else np.abs(theta).sum())
+
+    def value(self, theta: np.ndarray) -> float:
+        """The true objective, guard and kinks included."""
+        risk = Objective.join(self.model.values(theta, self.objective.sums))
+        return risk + self.lam * self.penalty_value(theta)
+
+    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """The true objective with an l2 penalty, and a (sub)gradient."""
+        value, gradient = self._risk_gradient(theta)
+        return value + self.lam * float(theta @ theta), gradient + 2 * self.lam * theta
+
+    def _risk_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        parts = self.model.values_and_gradients(theta, self.objective.sums)
+        gradient = parts[0][1]
+        for value, part in parts[1:]:
+            gradient = gradient + part if value > 0 else gradient
+        return Objective.join(value for value, _ in parts), gradient
+
+    def sampled(self, n_rows: int, seed: int = 0) -> Problem:
+        """The same problem on a sample of the rows, whose solution is a close first guess."""
+        rows = self.model.rows.sample(n_rows, np.random.default_rng(seed))
+        objective = Objective(self.objective.risk, rows.totals())
+        return Problem(self.model.over(rows), objective, self.lam, self.penalty)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where a solver stopped, and why."""
+
+    theta: np.ndarray
+    value: float
+    """The true objective at theta."""
+    optimality: float
+    """What the stopping test measured; converged means at most the tolerance."""
+    criterion: str
+    """What `optimality` is, in words."""
+    n_iter: int
+    converged: bool
+    history: list[float] = field(default_factory=list)
+    """Objective after each iteration, where the solver keeps it."""
+    solver: str = ""
+
+
+@dataclass(frozen=True)
+class SmoothTask:
+    """F(theta) = sum of smooth row sums + lam ||theta||^2 + tilt . theta."""
+
+    model: LinearModel
+    sums: Sequence[RowSum]
+    lam: float
+    tilt: np.ndarray | float = 0.0
+
+    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """F and its gradient, in one pass."""
+        parts = self.model.values_and_gradients(theta, self.sums)
+        tilted = theta * self.tilt
+        value = sum(v for v, _ in parts) + self.lam * (theta @ theta) + tilted.sum()
+        gradient = sum((g for _, g in parts), start=np.zeros_like(theta))
+        return float(value), gradient + 2 * self.lam * theta + self.tilt
+
+    def hessian(self, theta: np.ndarray) -> np.ndarray:
+        """The Hessian of F, dense."""
+        H = self.model.hessian(theta, self.sums)
+        H[np.diag_indices_from(H)] += 2 * self.lam
+        return H
+
+    def hessian_product(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """The map x -> Hessian x, a pass over the rows at each application."""
+        product = self.model.hessian_product(theta, self.sums)
+        return lambda x: product(x) + 2 * self.lam * x

@@ -1,0 +1,242 @@
+"""Solvers for smooth objectives: closed form, Newton, L-BFGS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import linalg
+from scipy.optimize import minimize
+
+from ..labels import ANOMALY, NORMAL, UNLABELLED
+from ..linear import SecondMoments
+from ._problem import Problem, SmoothTask, Solution
+
+__all__ = ["closed_form", "lbfgs", "minimize_smooth", "newton"]
+
+RELATIVE_GRADIENT = "gradient norm relative to that at zero"
+
+# Up to this many parameters a Hessian is formed and factored; above, conjugate gradients.
+MAX_DENSE = 1000
+# Above this many rows a sample is solved first.
+_SAMPLE_ABOVE = 100_000
+_SAMPLE_SHARE = 25
+
+
+def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
+    """Squared loss: the minimiser solves a linear system, from one pass over the rows."""
+    moments = problem.moments
+    if moments is None or problem.model.rows.sparse:
+        H, gradient = _system_by_passes(problem)
+    else:
+        H, gradient = _system_from_moments(problem, moments)
+    H[np.diag_indices_from(H)] += 2 * problem.lam
+    theta = _solve_symmetric(H, -gradient)
+    residual = float(np.linalg.norm(H @ theta + gradient)) / (float(np.linalg.norm(gradient)) or 1.0)
+    # R is quadratic: its value at theta follows from that at zero without another pass.
+    at_zero = float(problem.objective.plain.A @ problem.model.rows.totals()) * 0.5
+    value = at_zero + float(gradient @ theta + 0.5 * theta @ (H @ theta))
+    # A singular system (no penalty, redundant columns) is solved in the least-squares sense.
+    return Solution(theta, value, residual, RELATIVE_GRADIENT, 1, residual <= max(tol, 1e-8))
+
+
+def _system_by_passes(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    zero = np.zeros(problem.model.n_parameters)
+    sums = problem.objective.sums
+    return problem.model.hessian(zero, sums), problem.model.values_and_gradients(zero, sums)[0][1]
+
+
+def _system_from_moments(
+    problem: Problem, moments: SecondMoments
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hessian and gradient at zero from the kinds' second moments, standardised by algebra."""
+    model, plain = problem.model, problem.objective.plain
+    d = model.rows.n_features
+    off = moments.shift - model.mean
+    totals = model.rows.totals()
+    kinds = (UNLABELLED, NORMAL, ANOMALY)
+    products = sum(plain.A[k] * moments.products[k] for k in kinds)
+    column = sum(plain.A[k] * moments.sums[k] for k in kinds)
+    corner = float(plain.A @ totals)
+    # (x - mean) = (x - shift) + off
+    products = products + np.outer(off, column) + np.outer(column, off)
+    products += corner * np.outer(off, off)
+    column = column + corner * off
+    # At f = 0 every row of a kind has the same derivative, A l'(0) + L = L - A.
+    slope = plain.L - plain.A
+    raw = sum(slope[k] * (moments.sums[k] + totals[k] * off) for k in kinds)
+    H = np.empty((model.n_parameters, model.n_parameters))
+    H[:d, :d] = products / np.outer(model.scale, model.scale)
+    gradient = raw / model.scale
+    if model.fit_intercept:
+        H[:d, d] = H[d, :d] = column / model.scale
+        H[d, d] = corner
+        gradient = np.append(gradient, slope @ totals)
+    return H, gradient
+
+
+def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
+    """Newton's method: Cholesky when a Hessian fits, conjugate gradients when it does not.
+
+    On many rows the problem is solved on a sample first. What is left to do on all rows is so
+    little that the sample's Hessian, improved by secants, serves in place of theirs.
+    """
+    task = SmoothTask(problem.model, problem.objective.sums, problem.lam)
+    inverse = None
+    steps = 0
+    rows = problem.model.rows
+    if rows.n_rows > _SAMPLE_ABOVE:
+        small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
+        start = newton(small, theta, tol=max(tol, 1e-4), max_iter=max_iter)
+        theta = start.theta
+        if problem.model.n_parameters <= MAX_DENSE:
+            sample_task = SmoothTask(small.model, small.objective.sums, small.lam)
+            inverse = _inverse(sample_task.hessian(theta))
+    theta, value, norm, steps = minimize_smooth(
+        task, theta, tol * problem.reference, max_iter, inverse
+    )
+    optimality = norm / problem.reference
+    return Solution(theta, value, optimality, RELATIVE_GRADIENT, steps, optimality <= tol)
+
+
+def minimize_smooth(
+    task: SmoothTask,
+    theta: np.ndarray,
+    gradient_tol: float,
+    max_iter: int,
+    inverse: np.ndarray | None = None,
+) -> tuple[np.ndarray, float, float, int]:
+    """Minimise a smooth convex F to ||gradient|| <= `gradient_tol`.
+
+    With `inverse`, an approximate inverse Hessian, steps are quasi-Newton (BFGS) as long as each
+    of them shrinks the gradient threefold; otherwise Hessians are computed.
+
+    Returns theta, F, ||gradient|| and the number of steps.
+    """
+    value, gradient = task.value_and_gradient(theta)
+    norm = float(np.linalg.norm(gradient))
+    for step in range(max_iter):
+        if norm <= gradient_tol:
+            return theta, value, norm, step
+        if inverse is None:
+            direction = _newton_direction(task, theta, gradient, norm)
+        else:
+            direction = -(inverse @ gradient)
+        moved = _line_search(task, theta, value, gradient, direction)
+        if moved is None:  # no decrease left in floating point
+            return theta, value, norm, step
+        new_theta, value, new_gradient = moved
+        new_norm = float(np.linalg.norm(new_gradient))
+        if inverse is not None:
+            slow = new_norm > norm / 3
+            pair = new_theta - theta, new_gradient - gradient
+            inverse = None if slow else _bfgs_update(inverse, *pair)
+        theta, gradient, norm = new_theta, new_gradient, new_norm
+    return theta, value, norm, max_iter
+
+
+def _newton_direction(
+    task: SmoothTask, theta: np.ndarray, gradient: np.ndarray, norm: float
+) -> np.ndarray:
+    if len(theta) <= MAX_DENSE:
+        return _solve_symmetric(task.hessian(theta), -gradient)
+    forcing = min(0.1, norm**0.5)
+    return conjugate_gradients(task.hessian_product(theta), -gradient, forcing * norm)
+
+
+def _line_search(
+    task: SmoothTask,
+    theta: np.ndarray,
+    value: float,
+    gradient: np.ndarray,
+    direction: np.ndarray,
+) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """Shorten the step until F falls by a share of what its slope promises.
+
+    F is convex along the line, so the slope at a step that is too long tells how far to go back.
+    Near the minimum F cannot be told from rounding; there a smaller gradient decides instead.
+    """
+    slope = float(gradient @ direction)
+    rounding = 1e-13 * (1 + abs(value))
+    norm = np.linalg.norm(gradient)
+    size = 1.0
+    for _ in range(40):
+        trial = theta + size * direction
+        trial_value, trial_gradient = task.value_and_gradient(trial)
+        fell = trial_value <= value + 1e-4 * size * slope
+        level = abs(trial_value - value) <= rounding and np.linalg.norm(trial_gradient) < norm
+        if fell or level:
+            return trial, trial_value, trial_gradient
+        size *= float(np.clip(slope / (slope - trial_gradient @ direction), 0.02, 0.8))
+    return None
+
+
+def _bfgs_update(inverse: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Inverse Hessian that also maps the observed gradient change `y` to the step `s`."""
+    sy = float(s @ y)
+    if sy <= 0:
+        return inverse
+    Hy = inverse @ y
+    return inverse + np.outer(s, s) * ((sy + y @ Hy) / sy**2) - (
+        np.outer(Hy, s) + np.outer(s, Hy)
+    ) / sy
+
+
+def _inverse(H: np.ndarray) -> np.ndarray:
+    return _solve_symmetric(H, np.eye(len(H)))
+
+
+def _solve_symmetric(H: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solve H x = right for a positive definite H; nearly singular ones get the least norm."""
+    try:
+        factor = linalg.cho_factor(H, lower=True, check_finite=False)
+        diagonal = np.diagonal(factor[0])
+        if diagonal.min() > 1e-7 * diagonal.max():
+            return linalg.cho_solve(factor, right, check_finite=False)
+    except linalg.LinAlgError:
+        pass
+    return np.linalg.lstsq(H, right, rcond=1e-14 * len(H))[0]
+
+
+def conjugate_gradients(
+    product: Callable[[np.ndarray], np.ndarray], right: np.ndarray, residual_tol: float
+) -> np.ndarray:
+    """Solve H x = right to ||H x - right|| <= `residual_tol`, H given by its product."""
+    x = np.zeros_like(right)
+    residual = right.copy()
+    direction = residual.copy()
+    squared = float(residual @ residual)
+    for _ in range(10 * len(right)):
+        if squared**0.5 <= residual_tol:
+            break
+        image = product(direction)
+        bend = float(direction @ image)
+        if bend <= 0:
+            break
+        x += (squared / bend) * direction
+        residual -= (squared / bend) * image
+        squared, previous = float(residual @ residual), squared
+        direction = residual + (squared / previous) * direction
+    return x if x.any() else right
+
+
+def lbfgs(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
+    """SciPy's L-BFGS on the true objective: any smooth one, convex or not."""
+    target = tol * problem.reference
+    result = minimize(
+        problem.value_and_gradient,
+        theta,
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxiter": max_iter,
+            "maxcor": 20,
+            "gtol": target / len(theta) ** 0.5,
+            "ftol": 0.0,
+            "maxfun": 10 * max_iter,
+        },
+    )
+    optimality = float(np.linalg.norm(result.jac)) / problem.reference
+    return Solution(
+        result.x, float(result.fun), optimality, RELATIVE_GRADIENT, result.nit, optimality <= tol
+    )

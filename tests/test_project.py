@@ -8,7 +8,9 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import riskad
 
@@ -24,8 +26,8 @@ def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def code_blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", read("README.md"), flags=re.M | re.S)
+def code_blocks(language, name="README.md"):
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(name), flags=re.M | re.S)
 
 
 def test_readme_holds_exactly_the_two_commands():
@@ -56,3 +58,19 @@ def test_constraints_pin_every_line_and_no_local_build():
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_loss_and_the_risk_of_the_contributing_guide_work():
+    names = {}
+    for block in code_blocks("python", "CONTRIBUTING.md"):
+        exec(block, names)
+    z = np.linspace(-3, 3, 13)
+    loss, step = names["SharpLogistic"](), 1e-6
+    slope = (loss.value(z + step) - loss.value(z - step)) / (2 * step)
+    bend = (loss.derivative(z + step) - loss.derivative(z - step)) / (2 * step)
+    assert_allclose(loss.derivative(z), slope, rtol=1e-6)
+    assert_allclose(loss.curvature(z), bend, rtol=1e-6)
+    assert_allclose(loss.value(z) - loss.value(-z), -loss.linear_odd * z, atol=1e-12)
+    risk = names["Trusting"](loss, prior=0.9)
+    value = risk.value(np.array([1.0, -1.0]), np.array([0, -1]))
+    assert_allclose(value, loss.value(np.array(1.0)))

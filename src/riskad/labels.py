@@ -493,11 +493,10 @@ def ambiguity_hint(codes: Codes) -> str:
 
     >>> print(ambiguity_hint(np.array([0, 1, 0], dtype=np.int8)))
     y holds only 0 (2 rows) and 1 (1 row), which can mean three things. Say which:
-      1 normal, 0 unlabelled (our codes):          fit(X, y) with risk="pu"
-      1 anomaly, 0 unlabelled (DeepOD, ADBench):   fit(X, riskad.labels.from_deepod(y)) \
-with risk="nu"
-      1 anomaly, 0 normal (PyOD):                  fit(X, riskad.labels.from_pyod(y)) \
-with risk="pn"
+      1 normal, 0 unlabelled (our codes):         risk="pu", lam="cv", fit(X, y)
+      1 anomaly, 0 unlabelled (DeepOD, ADBench):  risk="nu", lam="cv", \
+fit(X, riskad.labels.from_deepod(y))
+      1 anomaly, 0 normal (PyOD):                 risk="pn", fit(X, riskad.labels.from_pyod(y))
     >>> ambiguity_hint(np.array([0, 1, -1], dtype=np.int8))
     ''
     """
@@ -505,13 +504,14 @@ with risk="pn"
     if seen.anomaly or not seen.normal or not seen.unlabelled:
         return ""
     zeros, ones = _show_counts({"0": seen.unlabelled}), _show_counts({"1": seen.normal})
-    deepod, pyod = "riskad.labels.from_deepod(y)", "riskad.labels.from_pyod(y)"
     return "\n".join(
         [
             f"y holds only {zeros} and {ones}, which can mean three things. Say which:",
-            '  1 normal, 0 unlabelled (our codes):          fit(X, y) with risk="pu"',
-            f'  1 anomaly, 0 unlabelled (DeepOD, ADBench):   fit(X, {deepod}) with risk="nu"',
-            f'  1 anomaly, 0 normal (PyOD):                  fit(X, {pyod}) with risk="pn"',
+            '  1 normal, 0 unlabelled (our codes):         risk="pu", lam="cv", fit(X, y)',
+            '  1 anomaly, 0 unlabelled (DeepOD, ADBench):  risk="nu", lam="cv", '
+            "fit(X, riskad.labels.from_deepod(y))",
+            '  1 anomaly, 0 normal (PyOD):                 risk="pn", '
+            "fit(X, riskad.labels.from_pyod(y))",
         ]
     )
 

@@ -30,7 +30,7 @@ def _near_names(path: Path) -> str:
     if not path.parent.is_dir():
         return f" There is no folder {str(path.parent)!r} either."
     neighbours = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    close = difflib.get_close_matches(path.name, neighbours, n=2)
+    close = difflib.get_close_matches(path.name, neighbours, n=2, cutoff=0.75)
     return f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
 
 

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from .labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 
 __all__ = ["Block", "RowBlocks"]
 
-# About the size of a second-level cache; measured flat between a half and four of these.
-_BLOCK_BYTES = 1 << 20
+# Small enough to stay in cache, large enough that Python's cost per block does not show.
+_BLOCK_BYTES = 1 << 22
 _MIN_BLOCK_ROWS = 256
 
 KINDS = (UNLABELLED, NORMAL, ANOMALY)
@@ -93,23 +93,36 @@ class RowBlocks:
         return RowBlocks(self.X[rows], self.y[rows], weight)
 
     def of_kind(self, kind: int) -> RowBlocks:
-        """A copy of the rows labelled `kind`."""
-        return self.take(np.flatnonzero(self.y == kind))
+        """A copy of the rows labelled `kind`, those without weight left out."""
+        members = self.y == kind
+        if self.sample_weight is not None:
+            members &= self.sample_weight > 0
+        return self.take(np.flatnonzero(members))
 
-    def sample(self, n_rows: int, rng: np.random.Generator) -> RowBlocks:
-        """About `n_rows` rows, shared evenly among the label kinds.
+    def dense_sized(self) -> RowBlocks:
+        """The same rows in blocks small enough to be made dense, one at a time."""
+        same = RowBlocks(self.X, self.y, self.sample_weight)
+        same.block_rows = max(1, 8 * _BLOCK_BYTES // (8 * self.n_features))
+        return same
+
+    def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
+        """About `n_rows` rows, divided among the label kinds by `shares` (indexed by code).
 
         Risks average within each kind, so a risk of the sample estimates the risk of all rows
-        however unevenly the kinds were sampled; the rare ones are the ones worth keeping.
+        however unevenly the kinds were sampled. What a rare kind cannot use goes to the others.
         """
-        kinds = [np.flatnonzero(self.y == kind) for kind in KINDS]
-        kinds.sort(key=len)
-        chosen = []
-        for i, members in enumerate(kinds):
-            share = (n_rows - sum(map(len, chosen))) // (len(kinds) - i)
-            if len(members) > share:
-                members = rng.choice(members, share, replace=False, shuffle=False)
-            chosen.append(members)
+        members = {kind: np.flatnonzero(self.y == kind) for kind in KINDS if shares[kind] > 0}
+        order = sorted(members, key=lambda kind: len(members[kind]) / shares[kind])
+        chosen: list[np.ndarray] = []
+        left, open_share = n_rows, sum(shares[kind] for kind in order)
+        for kind in order:
+            quota = int(np.ceil(left * shares[kind] / open_share))
+            pick = members[kind]
+            if len(pick) > quota:
+                pick = rng.choice(pick, quota, replace=False, shuffle=False)
+            chosen.append(pick)
+            left -= len(pick)
+            open_share -= shares[kind]
         return self.take(np.sort(np.concatenate(chosen)))
 
 
@@ -126,5 +139,9 @@ def _row_slice(X: Any, rows: slice) -> Any:
     # X[rows] would copy values and indices; this shares them.
     first, last = X.indptr[rows.start], X.indptr[rows.stop]
     shape = (rows.stop - rows.start, X.shape[1])
-    parts = (X.data[first:last], X.indices[first:last], X.indptr[rows.start : rows.stop + 1] - first)
+    parts = (
+        X.data[first:last],
+        X.indices[first:last],
+        X.indptr[rows.start : rows.stop + 1] - first,
+    )
     return type(X)(parts, shape=shape, copy=False)

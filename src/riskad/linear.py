@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from .blocks import Block, RowBlocks
-from .labels import ANOMALY, NORMAL
-from .objective import RowSum
+from riskad.blocks import Block, RowBlocks
+from riskad.labels import ANOMALY, NORMAL
+from riskad.objective import RowSum
 
-__all__ = ["ColumnStatistics", "LinearModel", "SecondMoments", "column_statistics"]
+__all__ = ["ColumnStatistics", "LinearModel", "Moments", "column_statistics"]
 
 
 @dataclass(frozen=True)
-class SecondMoments:
-    """sum w (x - shift)(x - shift)^T over the rows of each kind: all that squared loss needs."""
+class Moments:
+    """Sums over the rows of each kind: all that a risk needs at zero, and squared loss anywhere."""
 
     shift: np.ndarray
     sums: np.ndarray
     """(3, d): sum w (x - shift), indexed by label code."""
-    products: np.ndarray
-    """(3, d, d): sum w (x - shift)(x - shift)^T, indexed by label code."""
+    products: np.ndarray | None = None
+    """(3, d, d): sum w (x - shift)(x - shift)^T, where asked for."""
 
 
 @dataclass(frozen=True)
@@ -42,82 +42,80 @@ class ColumnStatistics:
     constant: np.ndarray
     """Which columns do not vary."""
     finite: bool
-    moments: SecondMoments | None = None
+    moments: Moments
 
 
 def column_statistics(
     rows: RowBlocks, totals: np.ndarray, second_moments: bool = False
 ) -> ColumnStatistics:
-    """Mean and standard deviation of each column in one pass.
+    """Mean and standard deviation of each column in one pass, and the moments of each kind.
 
-    Sums are taken about a row near the middle of the data, so that columns with a large mean and
-    a small spread (time stamps) lose no digits. With `second_moments` the same pass collects the
-    full second moments of each kind (dense rows only).
+    Columns with a large mean and a small spread (time stamps) would lose digits in sums of
+    squares; sums are taken about the first block's mean then. `second_moments` asks for the full
+    products of each kind (dense rows only).
     """
-    total = totals.sum()
-    if rows.sparse:
-        total_x, total_xx = rows.sum(_sparse_sums)
-        return _statistics(total_x / total, total_xx / total - (total_x / total) ** 2)
-    first = next(iter(rows)).X
-    shift = first.mean(axis=0)
-    if not np.isfinite(shift).all():
-        return ColumnStatistics(shift, shift, shift != shift, finite=False)
+    shift = np.zeros(rows.n_features) if rows.sparse else _shift(next(iter(rows)).X)
+    block_sums = _sparse_sums if rows.sparse else _products if second_moments else _squares
+    x, x_p, x_n, *squares = rows.sum(lambda block: block_sums(block, shift))
+    sums = np.stack([x - x_p - x_n, x_p, x_n])
     if second_moments:
-        moments = _second_moments(rows, shift)
-        total_x, total_xx = moments.sums.sum(axis=0), np.einsum("kjj->j", moments.products)
+        xx, xx_p, xx_n = squares
+        moments = Moments(shift, sums, np.stack([xx - xx_p - xx_n, xx_p, xx_n]))
+        total_squares = np.diagonal(xx)
     else:
-        moments = None
-        total_x, total_xx = rows.sum(lambda block: _dense_sums(block, shift))
-    mean = total_x / total
-    return _statistics(shift + mean, total_xx / total - mean**2, moments, floor=shift)
-
-
-def _statistics(
-    mean: np.ndarray,
-    variance: np.ndarray,
-    moments: SecondMoments | None = None,
-    floor: np.ndarray | float = 0.0,
-) -> ColumnStatistics:
+        moments = Moments(shift, sums)
+        total_squares = squares[0]
+    total = totals.sum()
+    mean = x / total
+    with np.errstate(invalid="ignore"):  # infinities are reported by name, later
+        variance = total_squares / total - mean**2
+    mean = shift + mean
     # A spread that rounding alone explains is no spread.
-    noise = 10 * np.finfo(float).eps * (np.abs(mean) + np.abs(floor))
-    constant = ~(variance > noise**2)
+    constant = variance <= (10 * np.finfo(float).eps * (np.abs(mean) + np.abs(shift))) ** 2
     scale = np.where(constant, 1.0, np.sqrt(np.maximum(variance, 0)))
-    finite = bool(np.isfinite(mean).all() and np.isfinite(variance).all())
-    return ColumnStatistics(mean, scale, constant & np.isfinite(variance), finite, moments)
+    finite = bool(np.isfinite(variance).all())
+    return ColumnStatistics(mean, scale, constant, finite, moments)
 
 
-def _dense_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    C = block.X - shift
-    if block.weight is None:
-        return np.ones(len(C)) @ C, np.einsum("ij,ij->j", C, C)
-    return block.weight @ C, np.einsum("i,ij,ij->j", block.weight, C, C)
+def _shift(first: np.ndarray) -> np.ndarray:
+    """The first block's mean where some column needs it, else 0, which saves a copy per block."""
+    with np.errstate(invalid="ignore"):
+        mean, spread = first.mean(axis=0), first.std(axis=0)
+        needed = bool((np.abs(mean) > 1e3 * spread).any()) and bool(np.isfinite(mean).all())
+    return mean if needed else np.zeros(first.shape[1])
 
 
-def _sparse_sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
+def _shifted(block: Block, shift: np.ndarray) -> np.ndarray:
+    return block.X - shift if shift.any() else block.X
+
+
+def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
+    C = _shifted(block, shift)
+    weight = np.ones(len(C)) if block.weight is None else block.weight
+    return *_kind_sums(C, block.y, weight), weight @ (C * C)
+
+
+def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
+    C = _shifted(block, shift)
+    weight = np.ones(len(C)) if block.weight is None else block.weight
+    sums = _kind_sums(C, block.y, weight)
+    if block.weight is not None:
+        C = C * np.sqrt(weight)[:, None]
+    members = [C[block.y == kind] for kind in (NORMAL, ANOMALY)]
+    return *sums, *(D.T @ D for D in (C, *members))
+
+
+def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     weight = np.ones(block.X.shape[0]) if block.weight is None else block.weight
-    return block.X.T @ weight, block.X.multiply(block.X).T @ weight
+    return *_kind_sums(block.X, block.y, weight), block.X.multiply(block.X).T @ weight
 
 
-def _second_moments(rows: RowBlocks, shift: np.ndarray) -> SecondMoments:
-    """Unlabelled rows are the bulk: take the sum over all rows and subtract the labelled ones."""
-
-    def block_sums(block: Block) -> tuple[np.ndarray, ...]:
-        C = block.X - shift
-        if block.weight is not None:
-            root = np.sqrt(block.weight)
-            C *= root[:, None]
-        parts = []
-        for kind in (None, NORMAL, ANOMALY):
-            members = slice(None) if kind is None else np.flatnonzero(block.y == kind)
-            D = C[members]
-            ones = np.ones(len(D)) if block.weight is None else root[members]
-            parts += [ones @ D, D.T @ D]
-        return tuple(parts)
-
-    x, xx, x_p, xx_p, x_n, xx_n = rows.sum(block_sums)
-    return SecondMoments(
-        shift, np.stack([x - x_p - x_n, x_p, x_n]), np.stack([xx - xx_p - xx_n, xx_p, xx_n])
-    )
+def _kind_sums(X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Weighted sums over all rows, the normals and the anomalies."""
+    total = _weighted_rows(X, weight)
+    labelled = np.flatnonzero(y)
+    X, y, weight = X[labelled], y[labelled], weight[labelled]
+    return total, *(_weighted_rows(X, weight * (y == kind)) for kind in (NORMAL, ANOMALY))
 
 
 class LinearModel:
@@ -151,11 +149,6 @@ class LinearModel:
         w = theta[: self.rows.n_features] / self.scale
         b = theta[-1] if self.fit_intercept else 0.0
         return w, float(b - self.mean @ w)
-
-    def standardised(self, X: Any) -> np.ndarray:
-        """Rows of Z: for the few labelled anomalies of Theorem 1, not for the pile."""
-        Z = (sparse_to_dense(X) - self.mean) / self.scale
-        return np.column_stack([Z, np.ones(len(Z))]) if self.fit_intercept else Z
 
     def scores(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """f for the rows of one block."""
@@ -210,8 +203,12 @@ class LinearModel:
             products = products - np.outer(self.mean, column) - np.outer(column, self.mean)
             products += corner * np.outer(self.mean, self.mean)
             column = column - corner * self.mean
-        H = np.empty((self.n_parameters, self.n_parameters))
+        return self.assemble(products, column, corner)
+
+    def assemble(self, products: np.ndarray, column: np.ndarray, corner: float) -> np.ndarray:
+        """Z^T D Z from (X - mean)^T D (X - mean), (X - mean)^T D 1 and sum(D)."""
         d = self.rows.n_features
+        H = np.empty((self.n_parameters, self.n_parameters))
         H[:d, :d] = products / np.outer(self.scale, self.scale)
         if self.fit_intercept:
             H[:d, d] = H[d, :d] = column / self.scale

@@ -31,14 +31,20 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from array_api_compat import array_namespace
 
-from ._checks import lookup
+from riskad._checks import lookup
 
 __all__ = ["LOSSES", "Loss", "get_loss"]
 
 # Any array of a namespace that array-api-compat knows: NumPy, torch, CuPy ...
 Array = Any
+
+
+def _namespace(z: Array) -> Any:
+    """The array's own namespace; NumPy, asked for in every row block, without the look-up."""
+    return np if type(z) is np.ndarray else array_namespace(z)
 
 
 class Pointwise(ABC):
@@ -82,7 +88,7 @@ class Hinges(Pointwise):
     smooth: ClassVar[bool] = False
 
     def value(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
             t = xp.clip(kink - z, min=0.0)
@@ -93,7 +99,7 @@ class Hinges(Pointwise):
         return total
 
     def derivative(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
             if self.gamma > 0:
@@ -104,7 +110,7 @@ class Hinges(Pointwise):
         return total
 
     def curvature(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         total = xp.zeros_like(z)
         if self.gamma > 0:
             for kink, slope in zip(self.kinks, self.slopes, strict=True):
@@ -121,7 +127,7 @@ class Hinges(Pointwise):
 
         Every such line is a lower bound of the sharp function; solvers build duality gaps of them.
         """
-        xp = array_namespace(z)
+        xp = _namespace(z)
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
             t = kink - z
@@ -207,7 +213,7 @@ class Squared(Loss):
         return z - 1
 
     def curvature(self, z: Array) -> Array:
-        return array_namespace(z).ones_like(z)
+        return _namespace(z).ones_like(z)
 
     def lipschitz(self, bound: float) -> float:
         return 1.0 + bound
@@ -222,15 +228,15 @@ class ModifiedHuber(Loss):
     theorem_constants = (4.0, 1.0, 0.5)
 
     def value(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         t = xp.clip(1 - z, min=0.0)
         return xp.where(z >= -1, t * t, -4 * z)
 
     def derivative(self, z: Array) -> Array:
-        return -2 * array_namespace(z).clip(1 - z, min=0.0, max=2.0)
+        return -2 * _namespace(z).clip(1 - z, min=0.0, max=2.0)
 
     def curvature(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         return 2 * xp.astype(xp.abs(z) <= 1, z.dtype)
 
     def lipschitz(self, bound: float) -> float:
@@ -248,7 +254,7 @@ class Logistic(Loss):
     def value(self, z: Array) -> Array:
         # Odd part -z/2 plus an even part: autograd at 0 is then -1/2, as it must be, which
         # max(0, -z) + log1p does not give; and several times faster than logaddexp in NumPy.
-        xp = array_namespace(z)
+        xp = _namespace(z)
         size = xp.abs(z)
         return 0.5 * (size - z) + xp.log1p(xp.exp(-size))
 
@@ -301,21 +307,21 @@ class _SigmoidTail(Pointwise):
     side: int
 
     def value(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         tangent = 0.5 - 0.25 * z
         if self.side > 0:
             return xp.where(z >= 0, _SIGMOID.value(z), tangent)
         return xp.where(z >= 0, xp.zeros_like(z), tangent - _SIGMOID.value(z))
 
     def derivative(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         flat = -0.25 * xp.ones_like(z)
         if self.side > 0:
             return xp.where(z >= 0, _SIGMOID.derivative(z), flat)
         return xp.where(z >= 0, xp.zeros_like(z), flat - _SIGMOID.derivative(z))
 
     def curvature(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         return xp.clip(self.side * _SIGMOID.curvature(z), min=0.0)
 
 
@@ -330,14 +336,14 @@ class Ramp(Loss):
     theorem_constants = (1.0, 0.5, 1.0)
 
     def value(self, z: Array) -> Array:
-        return array_namespace(z).clip((1 - z) / 2, min=0.0, max=1.0)
+        return _namespace(z).clip((1 - z) / 2, min=0.0, max=1.0)
 
     def derivative(self, z: Array) -> Array:
-        xp = array_namespace(z)
+        xp = _namespace(z)
         return -0.5 * xp.astype(xp.abs(z) <= 1, z.dtype)
 
     def curvature(self, z: Array) -> Array:
-        return array_namespace(z).zeros_like(z)
+        return _namespace(z).zeros_like(z)
 
     def dc_parts(self) -> tuple[Pointwise, Pointwise]:
         return Hinges(kinks=(1.0,), slopes=(0.5,)), Hinges(kinks=(-1.0,), slopes=(0.5,))
@@ -348,7 +354,7 @@ class Ramp(Loss):
 
 def _expit(z: Array) -> Array:
     """1 / (1 + exp(-z)), through tanh: no overflow, no branch, and autograd is right."""
-    return 0.5 + 0.5 * array_namespace(z).tanh(0.5 * z)
+    return 0.5 + 0.5 * _namespace(z).tanh(0.5 * z)
 
 
 _SIGMOID = Sigmoid()

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .labels import ANOMALY, NORMAL, UNLABELLED
-from .losses import Loss, Pointwise
-from .risks import Risk, Term
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.losses import Loss, Pointwise
+from riskad.risks import Risk, Term
 
 __all__ = ["Objective", "RowSum"]
 
@@ -48,44 +49,65 @@ class RowSum:
 
     def value(self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> float:
         """The sum over these rows, without the constant."""
-        return float(self._combine(self.loss.value, f, y, weight, odd=1.0, linear=f).sum())
+        return self._total(self.loss.value, f, y, weight)
 
     def support_value(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> float:
         """As `value`, for the lines below the loss that its rounded form touches (see `Hinges`)."""
-        rows = self._combine(self.loss.support_value, f, y, weight, odd=1.0, linear=f)
-        return float(rows.sum())
+        return self._total(self.loss.support_value, f, y, weight)
 
     def gradient(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
         """d sum / d f_i for each row."""
-        return self._combine(self.loss.derivative, f, y, weight, odd=-1.0, linear=1.0)
+        return self._by_row(self.loss.derivative, f, y, weight, odd=-1.0)
 
     def curvature(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
         """d^2 sum / d f_i^2 for each row."""
-        return self._combine(self.loss.curvature, f, y, weight, odd=1.0, linear=None)
+        return self._by_row(self.loss.curvature, f, y, weight, odd=1.0)
 
-    def _combine(
-        self,
-        function: Any,
-        f: np.ndarray,
-        y: np.ndarray,
-        weight: np.ndarray | None,
-        odd: float,
-        linear: Any,
+    # Unlabelled rows are the bulk and share their coefficients: they need no look-up, and cost
+    # nothing where the risk leaves them out. Labelled rows, few, are then set right.
+
+    @cached_property
+    def _bulk(self) -> tuple[float, float, float] | None:
+        bulk = float(self.A[0]), float(self.B[0]), float(self.L[0])
+        return bulk if any(bulk) else None
+
+    @cached_property
+    def _labelled(self) -> bool:
+        return _any((self.A[1:], self.B[1:], self.L[1:]))
+
+    def _total(
+        self, function: Any, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None
+    ) -> float:
+        labelled = np.flatnonzero(y)
+        total = 0.0
+        if self._bulk:
+            rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
+            rows = rows if weight is None else rows * weight
+            total += float(rows.sum() - rows[labelled].sum())
+        if self._labelled and len(labelled):
+            f, kind = f[labelled], y[labelled]
+            rows = _combine(function, f, self.A[kind], self.B[kind], self.L[kind], 1.0, f)
+            total += float(rows.sum() if weight is None else rows @ weight[labelled])
+        return total
+
+    def _by_row(
+        self, function: Any, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None, odd: float
     ) -> np.ndarray:
-        """A function(f) + odd B function(-f) + L linear; few rows have a B, none is worth a pass."""
-        rows = self.A[y] * function(f) if self.A.any() else np.zeros_like(f)
-        if self.B.any():
-            with_b = np.flatnonzero(self.B[y])
-            rows[with_b] += odd * self.B[y[with_b]] * function(-f[with_b])
-        if linear is not None and self.L.any():
-            rows += self.L[y] * linear
-        return rows if weight is None else rows * weight
+        linear = 1.0 if odd < 0 else 0.0  # L f has a first derivative and no second
+        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros_like(f)
+        labelled = np.flatnonzero(y)
+        if len(labelled):
+            f, kind = f[labelled], y[labelled]
+            out[labelled] = _combine(
+                function, f, self.A[kind], self.B[kind], self.L[kind], odd, linear
+            )
+        return out if weight is None else out * weight
 
     @property
     def convex(self) -> bool:
@@ -211,6 +233,22 @@ def _row_sum(loss: Loss, terms: Iterable[Term], totals: np.ndarray) -> RowSum:
         difference = alpha - beta
         return RowSum(loss, np.maximum(difference, 0), np.maximum(-difference, 0), zero, constant)
     return RowSum(loss, alpha, beta, zero)
+
+
+def _combine(
+    function: Any, f: np.ndarray, A: Any, B: Any, L: Any, odd: float, linear: Any
+) -> np.ndarray:
+    """A function(f) + odd B function(-f) + L linear, for coefficients shared or by row."""
+    rows = A * function(f)
+    if not _zero(B):
+        rows += odd * B * function(-f)
+    if not _zero(L):
+        rows += L * linear
+    return rows
+
+
+def _zero(coefficient: Any) -> bool:
+    return not coefficient.any() if isinstance(coefficient, np.ndarray) else coefficient == 0
 
 
 def _any(arrays: Iterable[np.ndarray]) -> bool:

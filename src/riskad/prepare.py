@@ -41,7 +41,9 @@ _DATE = (
 )
 _LEADING_ZERO = r"^\s*0\d+\s*$"
 _DRESSED_NUMBER = r"^[$€£\s]*[-+]?\d[\d.,'\s]*[%$€£\s]*$"
-_IDENTIFIER_NAME = re.compile(r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^index$|^Unnamed: \d+$|^$", re.ASCII)
+_IDENTIFIER_NAME = re.compile(
+    r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$", re.ASCII
+)
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
 
 
@@ -492,6 +494,6 @@ def _show_number(value: float) -> str:
     return f"{value:,.6g}"
 
 
-def _list_names(names: Sequence[str], limit: int = 12) -> str:
+def _list_names(names: Sequence[str], limit: int = 8) -> str:
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from ._checks import InputError, check_choice, check_in_interval
-from .losses import Loss, get_loss
+from riskad._checks import InputError, check_choice, check_in_interval
+from riskad.losses import Loss, get_loss
 
 __all__ = ["PENALTIES", "Reach", "measure_reach", "theorem_lambda", "theorem_margin"]
 
@@ -106,7 +106,7 @@ def theorem_lambda(
     loss : str or Loss
         Margin loss.
     a, prior : float
-        Mixing weight and pi_p, as in the rad risk.
+        Mixing weight and pi_p, as in the rad risk; a = 0 is the pn risk.
     penalty : {"l2", "l1"}
         ||w||_2^2 or ||w||_1.
     tight : bool, default=False
@@ -123,7 +123,7 @@ def theorem_lambda(
     0.6
     """
     check_choice("penalty", penalty, PENALTIES)
-    a = check_in_interval("a", a, 0, 1)
+    a = 0.0 if a == 0 else check_in_interval("a", a, 0, 1)
     pi_n = 1 - check_in_interval("prior", prior, 0, 1)
     loss = get_loss(loss)
     if not isinstance(reach, Reach):

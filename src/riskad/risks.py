@@ -31,9 +31,9 @@ from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from ._checks import InputError, check_in_interval, lookup
-from .labels import ANOMALY, NORMAL, UNLABELLED
-from .losses import Loss, get_loss
+from riskad._checks import InputError, check_in_interval, lookup
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.losses import Loss, get_loss
 
 __all__ = ["KIND_NAMES", "RISKS", "Risk", "Term", "get_risk"]
 
@@ -107,6 +107,14 @@ class Risk(ABC):
         """Prior probability of an anomaly: the anomaly rate."""
         return 1.0 - self.prior
 
+    @property
+    def theorem(self) -> tuple[int, float, float] | None:
+        """(kind, a, prior) for Theorem 1: the kind whose reach bounds the negative term.
+
+        None for the risks to which it does not apply: no finite lambda keeps them non-negative.
+        """
+        return None
+
     @abstractmethod
     def terms(self) -> tuple[Term, ...]:
         """The estimate as weighted mean losses."""
@@ -163,6 +171,10 @@ class PN(Risk):
 
     name = "pn"
 
+    @property
+    def theorem(self) -> tuple[int, float, float]:
+        return ANOMALY, 0.0, self.prior
+
     def terms(self) -> tuple[Term, ...]:
         return Term(NORMAL, +1, self.pi_p), Term(ANOMALY, -1, self.pi_n)
 
@@ -199,6 +211,10 @@ class RAD(Risk):
     name = "rad"
     a_range = (0.0, 1.0)
 
+    @property
+    def theorem(self) -> tuple[int, float, float]:
+        return ANOMALY, self.a, self.prior
+
     def terms(self) -> tuple[Term, ...]:
         a = self.a
         return (
@@ -214,6 +230,11 @@ class PNU(RAD):
 
     name = "pnu"
     a_range = (-1.0, 1.0)
+
+    @property
+    def theorem(self) -> tuple[int, float, float]:
+        # With a < 0 normals and anomalies have changed places.
+        return super().theorem if self.a >= 0 else (NORMAL, -self.a, self.pi_n)
 
     def terms(self) -> tuple[Term, ...]:
         if self.a >= 0:
@@ -249,8 +270,7 @@ class NonNegativeRAD(RAD):
 
 
 RISKS: dict[str, type[Risk]] = {
-    risk.name: risk
-    for risk in (PN, PU, NonNegativePU, NU, NonNegativeNU, PNU, RAD, NonNegativeRAD)
+    risk.name: risk for risk in (PN, PU, NonNegativePU, NU, NonNegativeNU, PNU, RAD, NonNegativeRAD)
 }
 
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._checks import InputError, check_choice
-from ._dc import dc
-from ._problem import Problem, Solution
-from ._proximal import proximal
-from ._smooth import closed_form, lbfgs, newton
+from riskad._checks import InputError, check_choice
+from riskad.solvers._dc import dc
+from riskad.solvers._problem import Problem, Solution
+from riskad.solvers._proximal import proximal
+from riskad.solvers._smooth import closed_form, lbfgs, newton
 
 __all__ = ["SOLVERS", "Problem", "Solution", "Solver", "choose_solver", "solve"]
 

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..linear import LinearModel
-from ..objective import RowSum
-from ._problem import Problem, SmoothTask, Solution
-from ._smooth import minimize_smooth
+from riskad.linear import LinearModel
+from riskad.objective import RowSum
+from riskad.solvers._problem import Problem, SmoothTask, Solution
+from riskad.solvers._smooth import minimize_smooth
 
 __all__ = ["dc"]
 
@@ -35,6 +35,9 @@ CONVEX_CRITERION = "duality gap relative to the objective at zero"
 CRITERION = "certified decrease still possible, relative to the objective at zero"
 
 _N_STARTS = 3
+# As for Newton's method, a sample is solved first; kinks need more rows to show their place.
+_SAMPLE_ABOVE = 50_000
+_SAMPLE_SHARE = 16
 
 
 @dataclass
@@ -145,12 +148,19 @@ class _Bracket:
 def dc(
     problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int = 0
 ) -> Solution:
-    """Convex-concave procedure from several starts; the lowest objective wins."""
+    """Convex-concave procedure from several starts; the lowest objective wins.
+
+    On many rows the starts compete on a sample, and only the winner goes on with all rows.
+    """
+    rows = problem.model.rows
+    if rows.n_rows > _SAMPLE_ABOVE:
+        small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
+        theta = dc(small, theta, tol, max_iter, seed).theta
     scale = abs(problem.value(np.zeros_like(theta))) or 1.0
     splits = [s.dc_split() for s in problem.objective.sums]
     concave = [s for _, h in splits for s in h]
     starts = [theta]
-    if concave:
+    if concave and rows.n_rows <= _SAMPLE_ABOVE:
         rng = np.random.default_rng(seed)
         spread = 1 / len(theta) ** 0.5
         starts += [spread * rng.standard_normal(len(theta)) for _ in range(_N_STARTS - 1)]

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..linear import LinearModel, SecondMoments
-from ..objective import Objective, RowSum
+from riskad.linear import LinearModel, Moments
+from riskad.objective import Objective, RowSum
 
 __all__ = ["Problem", "SmoothTask", "Solution"]
 
@@ -25,8 +25,8 @@ class Problem:
     objective: Objective
     lam: float
     penalty: str = "l2"
-    moments: SecondMoments | None = None
-    """Second moments of the rows, where a pass has already collected them."""
+    moments: Moments | None = None
+    """Moments of the rows, where a pass has already collected them."""
 
     @property
     def smooth(self) -> bool:
@@ -34,10 +34,22 @@ class Problem:
         return self.objective.smooth and self.penalty == "l2"
 
     @cached_property
+    def gradient_at_zero(self) -> np.ndarray:
+        """Gradient of an unguarded risk at theta = 0."""
+        model, plain = self.model, self.objective.plain
+        if self.moments is None:
+            return model.values_and_gradients(np.zeros(model.n_parameters), [plain])[0][1]
+        # At f = 0 all rows of a kind have the same derivative: no pass is needed.
+        slope = plain.gradient(np.zeros(3), np.array([0, 1, -1]))
+        totals = model.rows.totals()
+        off = self.moments.shift - model.mean
+        v = slope @ (self.moments.sums + np.outer(totals, off)) / model.scale
+        return np.append(v, slope @ totals) if model.fit_intercept else v
+
+    @cached_property
     def reference(self) -> float:
         """||gradient at theta = 0||, to which gradient norms are compared."""
-        joined = self._risk_gradient(np.zeros(self.model.n_parameters))[1]
-        return float(np.linalg.norm(joined)) or 1.0
+        return float(np.linalg.norm(self.gradient_at_zero)) or 1.0
 
     def penalty_value(self, theta: np.ndarray) -> float:
         """R(theta), without lam."""
@@ -62,7 +74,10 @@ class Problem:
 
     def sampled(self, n_rows: int, seed: int = 0) -> Problem:
         """The same problem on a sample of the rows, whose solution is a close first guess."""
-        rows = self.model.rows.sample(n_rows, np.random.default_rng(seed))
+        shares = np.zeros(3)
+        for term in self.objective.risk.terms():
+            shares[term.kind] += abs(term.weight)
+        rows = self.model.rows.sample(n_rows, shares, np.random.default_rng(seed))
         objective = Objective(self.objective.risk, rows.totals())
         return Problem(self.model.over(rows), objective, self.lam, self.penalty)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ._problem import Problem, SmoothTask, Solution
-from ._smooth import MAX_DENSE
+from riskad.solvers._problem import Problem, SmoothTask, Solution
+from riskad.solvers._smooth import MAX_DENSE
 
 __all__ = ["proximal"]
 

@@ -8,9 +8,7 @@ import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
-from ..labels import ANOMALY, NORMAL, UNLABELLED
-from ..linear import SecondMoments
-from ._problem import Problem, SmoothTask, Solution
+from riskad.solvers._problem import Problem, SmoothTask, Solution
 
 __all__ = ["closed_form", "lbfgs", "minimize_smooth", "newton"]
 
@@ -18,18 +16,18 @@ RELATIVE_GRADIENT = "gradient norm relative to that at zero"
 
 # Up to this many parameters a Hessian is formed and factored; above, conjugate gradients.
 MAX_DENSE = 1000
-# Above this many rows a sample is solved first.
-_SAMPLE_ABOVE = 100_000
-_SAMPLE_SHARE = 25
+# Above this many rows a sample of a sixteenth is solved first, and so on for the sample.
+_SAMPLE_ABOVE = 20_000
+_SAMPLE_SHARE = 16
 
 
 def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
     """Squared loss: the minimiser solves a linear system, from one pass over the rows."""
-    moments = problem.moments
-    if moments is None or problem.model.rows.sparse:
-        H, gradient = _system_by_passes(problem)
+    gradient = problem.gradient_at_zero
+    if problem.moments is None or problem.moments.products is None:
+        H = problem.model.hessian(np.zeros_like(gradient), problem.objective.sums)
     else:
-        H, gradient = _system_from_moments(problem, moments)
+        H = _hessian_from_moments(problem, problem.moments.products)
     H[np.diag_indices_from(H)] += 2 * problem.lam
     theta = _solve_symmetric(H, -gradient)
     residual = float(np.linalg.norm(H @ theta + gradient)) / (float(np.linalg.norm(gradient)) or 1.0)
@@ -40,39 +38,16 @@ def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) 
     return Solution(theta, value, residual, RELATIVE_GRADIENT, 1, residual <= max(tol, 1e-8))
 
 
-def _system_by_passes(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    zero = np.zeros(problem.model.n_parameters)
-    sums = problem.objective.sums
-    return problem.model.hessian(zero, sums), problem.model.values_and_gradients(zero, sums)[0][1]
-
-
-def _system_from_moments(
-    problem: Problem, moments: SecondMoments
-) -> tuple[np.ndarray, np.ndarray]:
-    """Hessian and gradient at zero from the kinds' second moments, standardised by algebra."""
-    model, plain = problem.model, problem.objective.plain
-    d = model.rows.n_features
-    off = moments.shift - model.mean
-    totals = model.rows.totals()
-    kinds = (UNLABELLED, NORMAL, ANOMALY)
-    products = sum(plain.A[k] * moments.products[k] for k in kinds)
-    column = sum(plain.A[k] * moments.sums[k] for k in kinds)
-    corner = float(plain.A @ totals)
-    # (x - mean) = (x - shift) + off
-    products = products + np.outer(off, column) + np.outer(column, off)
-    products += corner * np.outer(off, off)
-    column = column + corner * off
-    # At f = 0 every row of a kind has the same derivative, A l'(0) + L = L - A.
-    slope = plain.L - plain.A
-    raw = sum(slope[k] * (moments.sums[k] + totals[k] * off) for k in kinds)
-    H = np.empty((model.n_parameters, model.n_parameters))
-    H[:d, :d] = products / np.outer(model.scale, model.scale)
-    gradient = raw / model.scale
-    if model.fit_intercept:
-        H[:d, d] = H[d, :d] = column / model.scale
-        H[d, d] = corner
-        gradient = np.append(gradient, slope @ totals)
-    return H, gradient
+def _hessian_from_moments(problem: Problem, kind_products: np.ndarray) -> np.ndarray:
+    """Hessian of squared loss from the kinds' second moments, standardised by algebra."""
+    model, A, moments = problem.model, problem.objective.plain.A, problem.moments
+    assert moments is not None
+    off = moments.shift - model.mean  # x - mean = (x - shift) + off
+    column = A @ moments.sums
+    corner = float(A @ model.rows.totals())
+    products = np.tensordot(A, kind_products, axes=1)
+    products += np.outer(off, column) + np.outer(column, off) + corner * np.outer(off, off)
+    return model.assemble(products, column + corner * off, corner)
 
 
 def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:

@@ -1,0 +1,152 @@
+"""The face that all detectors share: labels in, scores out, one direction each.
+
+`score_samples` and `decision_function` are high for normal rows and `predict` gives +1 or -1, as
+in scikit-learn's outlier detectors. `anomaly_score` is high for anomalies: the one change of sign
+in the package.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from riskad._checks import InputError
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, ambiguity_hint, check_codes, count_labels
+from riskad.risks import Risk
+
+__all__ = ["Detector"]
+
+
+class Detector(OutlierMixin, BaseEstimator, ABC):
+    """Base class of detectors that learn from y in {+1 normal, -1 anomaly, 0 unlabelled}.
+
+    A subclass implements `fit`, which sets `offset_`, and `_scores`.
+    """
+
+    offset_: float
+
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
+        """Fit to X and y, then predict +1 (normal) or -1 (anomaly) for the same rows."""
+        return self.fit(X, y, **fit_params).predict(X)  # type: ignore[attr-defined]
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Scores g(x): the higher, the more normal."""
+        check_is_fitted(self)
+        return self._scores(self._check_rows(X, reset=False))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """`score_samples` less the threshold: negative for anomalies."""
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """+1 for rows judged normal, -1 for anomalies."""
+        return np.where(self.decision_function(X) >= 0, NORMAL, ANOMALY)
+
+    def anomaly_score(self, X: Any) -> np.ndarray:
+        """Scores the other way round: the higher, the more anomalous."""
+        return -self.score_samples(X)
+
+    @abstractmethod
+    def _scores(self, X: Any) -> np.ndarray:
+        """Scores of validated rows."""
+
+    def _check_rows(self, X: Any, reset: bool) -> Any:
+        """X as a float array or CSR matrix; finiteness is checked where the rows are read."""
+        return validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            ensure_min_samples=2 if reset else 1,
+            reset=reset,
+        )
+
+    def _check_labels(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Codes and weights for the rows of X."""
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. Give "
+                "one label for each row: +1 normal, -1 anomaly, 0 unlabelled."
+            )
+        codes = check_codes(y)
+        check_consistent_length(X, codes)
+        if sample_weight is None:
+            return codes, None
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return codes, weight
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+_REMEDIES = {
+    ANOMALY: (
+        "Label at least one anomaly with -1, or learn from the normals and the pile alone: "
+        "risk='pu' with lam='cv'."
+    ),
+    NORMAL: (
+        "Label at least one normal row with +1, or learn from the anomalies and the pile alone: "
+        "risk='nu' with lam='cv'."
+    ),
+    UNLABELLED: (
+        "Mark the rows that nobody checked with 0, or learn from the labelled rows alone: "
+        "risk='pn'."
+    ),
+}
+_NAMES = {ANOMALY: "labelled anomaly", NORMAL: "labelled normal row", UNLABELLED: "unlabelled row"}
+
+
+def check_kinds_present(risk: Risk, codes: np.ndarray, totals: np.ndarray) -> None:
+    """Every kind of label that the risk needs must be there, with some weight."""
+    needed = risk.kinds()
+    for kind in (ANOMALY, NORMAL, UNLABELLED):
+        if kind in needed and not totals[kind] > 0:
+            hint = ambiguity_hint(codes) if kind == ANOMALY else ""
+            raise InputError(
+                f"the {risk.name} risk needs a {_NAMES[kind]}, and y has none "
+                f"({count_labels(codes)}). {hint or _REMEDIES[kind]}"
+            )
+
+
+def refuse_non_finite(X: Any, names: np.ndarray | None) -> None:
+    """Say where the first NaN or infinity of X is."""
+    values = X.data if sparse.issparse(X) else X
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        raise InputError(
+            "X has values so large that sums over rows overflow to infinity; rescale its columns."
+        )
+    if sparse.issparse(X):
+        position = X.tocoo()
+        entry = int(np.argmax(bad))
+        row, column = int(position.row[entry]), int(position.col[entry])
+    else:
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+    value = X[row, column]
+    what = "a missing value (NaN)" if np.isnan(value) else "an infinity (inf)"
+    where = f"column {column}" if names is None else f"column {names[column]!r}"
+    remedy = (
+        "Fill gaps first, for example with make_pipeline(SimpleImputer(), ...)"
+        if np.isnan(value)
+        else "Replace infinities by NaN or by a large number first"
+    )
+    raise InputError(
+        f"Input X contains {what}: the first of {int(bad.sum()):,} is in row {row}, {where}. "
+        f"{remedy}; `riskad fit` on a table does so by itself."
+    )

@@ -1,0 +1,334 @@
+"""The command line: parse, call the library, print. The work is in `riskad.workflow`.
+
+NumPy, polars and scikit-learn are imported by the commands that need them, so that
+`riskad --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from riskad import __version__
+from riskad._checks import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["cli", "main"]
+
+# Spelled out here because importing the registries would import NumPy; a test compares them.
+LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sigmoid", "ramp")
+RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
+PENALTIES = ("l2", "l1")
+FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
+LAMBDAS = ("theorem", "tight", "cv")
+
+
+class _Group(click.Group):
+    """A group whose commands report a user's mistake in a sentence, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # click ends quietly
+        except (InputError, OSError) as error:
+            raise click.ClickException(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)
+
+
+def _parse_lambda(ctx: click.Context, param: click.Parameter, value: str) -> float | str:
+    if value in LAMBDAS:
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        choices = ", ".join(LAMBDAS)
+        raise click.BadParameter(f"{value!r} is neither a number nor one of {choices}.") from None
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines.")
+_force = click.option("--force", is_flag=True, help="Replace output files that exist.")
+_top = click.option(
+    "--top",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Suspicious rows to print.",
+)
+_seed = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Same seed, same answer."
+)
+_path = click.Path(path_type=Path)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="riskad %(version)s")
+def cli() -> None:
+    """Find anomalies when a few rows are labelled and the rest is not.
+
+    Start with `riskad demo`; then `riskad fit` on a table of your own.
+    """
+
+
+@cli.command(short_help="Fit a model on a table with a few labels.")
+@click.argument("data", type=_path)
+@click.option("-l", "--label", required=True, metavar="COLUMN", help="Column with the labels.")
+@click.option("--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat).")
+@click.option("--anomaly", multiple=True, metavar="VALUE", help="Label of anomalies (may repeat).")
+@click.option(
+    "--unlabelled",
+    multiple=True,
+    metavar="VALUE",
+    help="Label that means no label, beside blank (may repeat).",
+)
+@click.option("--others-unlabelled", is_flag=True, help="Any other label means no label.")
+@click.option("-o", "--output", type=_path, required=True, help="Where to write the model.")
+@click.option("--ranked", type=_path, help="Where to write the unlabelled rows, worst first.")
+@click.option("--id", "id_", metavar="COLUMN", help="Column that names the rows; not learned from.")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat).")
+@click.option("--as-text", multiple=True, metavar="COLUMN", help="Read as text (may repeat).")
+@click.option("--as-number", multiple=True, metavar="COLUMN", help="Read as numbers (may repeat).")
+@click.option(
+    "--risk",
+    type=click.Choice(RISKS),
+    default="rad",
+    show_default=True,
+    help="Which labels are used and how; without anomalies pu, without normal rows nu.",
+)
+@click.option(
+    "--loss",
+    type=click.Choice(LOSSES),
+    default="modified_huber",
+    show_default=True,
+    help="What a score on the wrong side costs.",
+)
+@click.option(
+    "--prior", type=float, default=0.8, show_default=True, help="Share of rows that are normal."
+)
+@click.option("--a", type=float, default=0.1, show_default=True, help="Weight of unlabelled rows.")
+@click.option(
+    "--lam",
+    callback=_parse_lambda,
+    metavar="|".join(("NUMBER", *LAMBDAS)),
+    default="theorem",
+    show_default=True,
+    help="Regularisation.",
+)
+@click.option(
+    "--penalty",
+    type=click.Choice(PENALTIES),
+    default="l2",
+    show_default=True,
+    help="What is regularised; l1 leaves columns out.",
+)
+@click.option(
+    "--feature-map",
+    type=click.Choice(FEATURE_MAPS),
+    default="none",
+    show_default=True,
+    help="Features in which the score is linear.",
+)
+@click.option(
+    "--max-iter",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Most steps of the solver.",
+)
+@_seed
+@_top
+@_json
+@_force
+def fit(
+    data: Path,
+    label: str,
+    normal: Sequence[str],
+    anomaly: Sequence[str],
+    unlabelled: Sequence[str],
+    others_unlabelled: bool,
+    output: Path,
+    ranked: Path | None,
+    id_: str | None,
+    drop: Sequence[str],
+    as_text: Sequence[str],
+    as_number: Sequence[str],
+    feature_map: str,
+    seed: int,
+    top: int,
+    as_json: bool,
+    force: bool,
+    **settings: Any,
+) -> None:
+    r"""Fit a model on DATA (CSV or Parquet), in which one column holds the labels.
+
+    Blank labels mean unlabelled. Text columns become yes/no columns, blank numbers the median;
+    the output says what was done to which column.
+
+    \b
+    Example:
+      riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad
+    """
+    from riskad._files import check_output_file
+    from riskad.io import save
+    from riskad.report import print_fit, to_json
+    from riskad.tables import check_table_name, read_table, write_table
+    from riskad.workflow import Labels, fit_table
+
+    check_output_file(output, force)
+    if ranked is not None:
+        check_output_file(check_table_name(ranked)[0], force)
+    settings |= {"feature_map": None if feature_map == "none" else feature_map}
+    others = "unlabelled" if others_unlabelled else "raise"
+    with _progress() as progress:
+        progress(f"Reading {data.name}")
+        result = fit_table(
+            read_table(data),
+            Labels(label, normal, anomaly, unlabelled, others),
+            id=id_,
+            drop=drop,
+            text=as_text,
+            number=as_number,
+            settings=settings | {"random_state": seed},
+            top=top,
+            source=data.name,
+            progress=progress,
+        )
+        progress(f"Writing {output.name}")
+        save(result.model, output, notes=result.report.notes(), force=force)
+        if ranked is not None:
+            write_table(result.ranked, ranked, force)
+    written = {"model": str(output)} | ({"ranked": str(ranked)} if ranked else {})
+    if as_json:
+        click.echo(to_json(result.report, command="fit", written=written))
+    else:
+        print_fit(_console(), result.report, written)
+
+
+@cli.command(short_help="Score the rows of a table with a model.")
+@click.argument("model", type=_path)
+@click.argument("data", type=_path)
+@click.option("-o", "--output", type=_path, required=True, help="Where to write the scored table.")
+@_top
+@_json
+@_force
+def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force: bool) -> None:
+    r"""Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
+
+    \b
+    Example:
+      riskad score cards.riskad new.csv -o scored.csv
+    """
+    from riskad._files import check_output_file
+    from riskad.io import load, read_header
+    from riskad.report import print_score, to_json
+    from riskad.tables import check_table_name, read_table, write_table
+    from riskad.workflow import score_table
+
+    check_output_file(check_table_name(output)[0], force)
+    with _progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        id_ = read_header(model).notes.get("id")
+        scored, report = score_table(
+            load(model), read_table(data), id=id_, top=top, source=data.name, progress=progress
+        )
+        progress(f"Writing {output.name}")
+        write_table(scored, output, force)
+    if as_json:
+        click.echo(to_json(report, command="score", written={"scored": str(output)}))
+    else:
+        print_score(_console(), report, str(output))
+
+
+@cli.command(short_help="Say what a model is and what it was trained on.")
+@click.argument("model", type=_path)
+@_json
+def inspect(model: Path, as_json: bool) -> None:
+    """Say what MODEL is, when and on what it was trained, and what it weighs."""
+    from riskad.io import load, read_header
+    from riskad.report import print_model, to_json
+    from riskad.workflow import describe_model
+
+    with _progress() as progress:
+        progress(f"Reading {model.name}")
+        report = describe_model(load(model), read_header(model))
+    if as_json:
+        click.echo(to_json(report, command="inspect"))
+    else:
+        print_model(_console(), report, model.name)
+
+
+@cli.command(short_help="Run everything once on built-in data, in seconds.")
+@_seed
+@_json
+def demo(seed: int, as_json: bool) -> None:
+    """Run everything once, on data that comes with scikit-learn; takes seconds."""
+    from tempfile import TemporaryDirectory
+
+    from riskad.demo import run_demo
+    from riskad.report import print_demo, to_json
+
+    with TemporaryDirectory() as folder, _progress() as progress:
+        report = run_demo(Path(folder), seed=seed, progress=progress)
+    if as_json:
+        click.echo(to_json(report, command="demo"))
+    else:
+        print_demo(_console(), report)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], object]]:
+    """Show on a terminal's stderr what is being done and for how long; elsewhere nothing."""
+    console = _console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("Loading", total=None)
+        yield lambda description: bar.update(task, description=description)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line; exit with 0, 1 (data), 2 (usage) or 130 (interrupted)."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up as for Ctrl-C
+    try:
+        cli.main(arguments, prog_name="riskad", standalone_mode=False)
+        sys.stdout.flush()
+        code = 0
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted; nothing was left half written.", err=True)
+        code = 130
+    except BrokenPipeError:
+        # The reader of the pipe has seen enough; Python would complain when flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""Reports as text for people and as JSON for machines.
+
+Text goes through Rich: colours and width on a terminal, plain text when piped. Values from
+tables are printed as they are, never read as markup, and control characters are shown, not sent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from riskad.demo import DemoReport, Quality
+from riskad.labels import LabelCounts
+from riskad.metrics import Auc
+from riskad.workflow import (
+    SCORE_COLUMNS,
+    ColumnEffect,
+    FitReport,
+    ModelReport,
+    ScoreReport,
+    Suspect,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["print_demo", "print_fit", "print_model", "print_score", "to_json"]
+
+_LAMBDA_SOURCES = {
+    "theorem": "by Theorem 1: the objective cannot be negative",
+    "tight": "the smallest known to keep the objective from being negative",
+    "cv": "chosen by cross-validation",
+}
+_INDENT = 10
+_WIDEST = 100  # longer lines are hard to read, however wide the terminal
+_LONGEST_CELL = 40
+
+
+# --- JSON --------------------------------------------------------------------------------
+
+
+def to_json(report: Any, **more: Any) -> str:
+    """Return a report as one JSON object; what is not a finite number becomes null.
+
+    >>> from riskad.workflow import ScoreReport
+    >>> print(to_json(ScoreReport("new.csv", 3, None, 1, []), command="score"))
+    {
+      "command": "score",
+      "source": "new.csv",
+      "rows": 3,
+      "id": null,
+      "flagged": 1,
+      "top": [],
+      "warnings": []
+    }
+    """
+    return json.dumps(_finite(more | asdict(report)), indent=2, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# --- text --------------------------------------------------------------------------------
+
+
+def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -> None:
+    """Print what a fit did; `written` holds the paths of the model and of the ranked rows."""
+    _title(console, f"{report.source}: {report.rows:,} rows")
+    _facts(
+        console,
+        {
+            "Labels": [f"{report.labels} (column {report.label!r})"],
+            "Columns": report.preparation,
+            "Model": _model_lines(report.settings, report.fitted),
+            "Quality": _quality_lines(report.auc, report.why_no_auc),
+            "Weights": _effect_line(report.effects[:5]),
+            "Notes": report.warnings,
+            "Flagged": [_say_flagged(report.unlabelled_flagged, report.labels.unlabelled)],
+        },
+    )
+    _suspects(console, report.top, report.id)
+    _facts(
+        console,
+        {
+            "Written": [f"{path} ({what})" for what, path in written.items()],
+            "Next": [
+                _Command(f"riskad score {shlex.quote(written['model'])} new.csv -o scored.csv")
+            ],
+        },
+    )
+
+
+def print_score(console: Console, report: ScoreReport, path: str) -> None:
+    """Print what scoring found; `path` is where the scored table went."""
+    _title(console, f"{report.source}: {report.rows:,} rows scored")
+    share = f"{report.flagged / report.rows:.1%}"
+    _facts(
+        console,
+        {
+            "Flagged": [f"{report.flagged:,} of {report.rows:,} rows ({share}) look anomalous"],
+            "Notes": report.warnings,
+        },
+    )
+    _suspects(console, report.top, report.id)
+    _facts(console, {"Written": [f"{path} (all columns, and anomaly_score and is_anomaly)"]})
+
+
+def print_model(console: Console, report: ModelReport, name: str) -> None:
+    """Print what a model file holds."""
+    header, training = report.header, report.training
+    _title(console, f"{name}: a {' and a '.join(report.steps)}")
+    facts: dict[str, Iterable[str]] = {"Made": [_say_made(header.created, header.versions)]}
+    if "labels" in training:
+        facts["Trained"] = _training_lines(training)
+    facts["Columns"] = report.preparation
+    if report.fitted:
+        facts["Model"] = _model_lines(report.settings, report.fitted)
+        facts["Risk"] = _risk_lines(report.fitted)
+    else:
+        facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
+    effects = [ColumnEffect(**effect) for effect in training.get("effects", [])]
+    facts["Weights"] = _effect_lines(effects[:10])
+    facts["Versions"] = [", ".join(f"{key} {value}" for key, value in header.versions.items())]
+    _facts(console, facts)
+
+
+def print_demo(console: Console, report: DemoReport) -> None:
+    """Print the demonstration: what was done, how good it was, and what to type next."""
+    _title(console, "A run on scikit-learn's breast cancer data: benign is normal")
+    fit = report.fit
+    _facts(
+        console,
+        {
+            "Data": [
+                f"samples.csv: {report.rows:,} rows, {fit.labels}",
+                f"new.csv: {report.new_rows:,} rows without labels, of which "
+                f"{report.new_anomalies} are malignant",
+            ],
+            "Did": map(_Command, report.commands),
+            "Columns": fit.preparation,
+            "Model": _model_lines(fit.settings, fit.fitted),
+            "Quality": _quality_lines(fit.auc, fit.why_no_auc),
+            "Weights": _effect_line(fit.effects[:5]),
+            "Notes": [*fit.warnings, *report.score.warnings],
+        },
+    )
+    _facts(
+        console, {"Truth": ["of the new rows, beside an isolation forest, which uses no labels:"]}
+    )
+    methods = {"riskad": report.riskad, "isolation forest": report.isolation_forest}
+    columns = [_quality_cells(quality) for quality in methods.values()]
+    names = ["AUC", "  95% interval", "average precision", "right in top 10", "right if flagged"]
+    _table(console, "", ["", *methods], list(zip(names, *columns, strict=True)), left={0, 1, 2})
+    _print(console)
+    command = "riskad fit data.csv --label COLUMN --normal VALUE --anomaly VALUE -o model.riskad"
+    _facts(console, {"Yours": [_Command(command)], "": [_Command(report.commands[1])]})
+
+
+def _quality_cells(quality: Quality) -> list[str]:
+    return [
+        f"{quality.auc.value:.3f}",
+        f"{quality.auc.low:.3f} to {quality.auc.high:.3f}",
+        f"{quality.average_precision:.3f}",
+        f"{quality.top_right} of {quality.top}",
+        f"{quality.flagged_right} of {quality.flagged}",
+    ]
+
+
+# --- lines -------------------------------------------------------------------------------
+
+
+def _model_lines(settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
+    shape = "linear" if settings["feature_map"] is None else f"{settings['feature_map']} features"
+    source = _LAMBDA_SOURCES.get(str(settings["lam"]), "as given")
+    steps = "1 step" if fitted["iterations"] == 1 else f"{fitted['iterations']} steps"
+    ending = {True: "converged", False: "not converged"}.get(fitted["converged"], "stopped")
+    return [
+        f"{shape}, {settings['risk']} risk, {settings['loss']} loss, a = {settings['a']:g}, "
+        f"prior = {settings['prior']:g} normal",
+        f"lambda = {fitted['lambda']:.4g} ({settings['penalty']}), {source}",
+        f"{ending} after {steps} of {fitted['solver']} (optimality {fitted['optimality']:.1e})",
+    ]
+
+
+def _risk_lines(fitted: Mapping[str, Any]) -> list[str]:
+    parts = [f"{name}: {value:.4g}" for name, value in fitted["risk_parts"].items()]
+    return [f"objective: {fitted['objective']:.4g}", *parts]
+
+
+def _quality_lines(auc: Auc | None, why_not: str) -> list[str]:
+    if auc is None:
+        return [f"no AUC on labelled rows: {why_not}"]
+    return [
+        f"{_say_auc(auc)} on the {auc.n_normal + auc.n_anomaly:,} labelled rows, "
+        "each scored by a fit that had not seen its label"
+    ]
+
+
+def _say_auc(auc: Auc) -> str:
+    return f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
+
+
+def _effect_line(effects: Sequence[ColumnEffect]) -> list[str]:
+    """Say which columns move the score farthest."""
+    listed = ", ".join(f"{effect.column} ({effect.suspicious})" for effect in effects)
+    return [f"largest, with what is suspicious: {listed}"] if effects else []
+
+
+def _effect_lines(effects: Sequence[ColumnEffect]) -> list[str]:
+    """Say how far columns move the score, the farthest first."""
+    return [f"{e.column}: {e.effect:.3f}, suspicious when {e.suspicious}" for e in effects]
+
+
+def _say_flagged(flagged: int, unlabelled: int) -> str:
+    if not unlabelled:
+        return "no row is unlabelled"
+    share = f"{flagged / unlabelled:.1%}"
+    return f"{flagged:,} of {unlabelled:,} unlabelled rows ({share}) look anomalous"
+
+
+def _say_made(created: str, versions: Mapping[str, str]) -> str:
+    day, _, time = created.partition("T")
+    return f"{day} {time[:5]} UTC by riskad {versions.get('riskad', '?')}"
+
+
+def _training_lines(training: Mapping[str, Any]) -> list[str]:
+    labels = LabelCounts(**training["labels"])
+    auc = Auc(**training["auc"]) if training["auc"] else None
+    return [
+        f"on {training['source']}: {training['rows']:,} rows, {labels} "
+        f"(column {training['label']!r})",
+        *_quality_lines(auc, training["why_no_auc"]),
+    ]
+
+
+# --- layout ------------------------------------------------------------------------------
+
+
+class _Command(str):
+    """A line to be copied: never broken."""
+
+
+def _clean(text: object) -> str:
+    r"""Show control characters instead of sending them to the terminal.
+
+    >>> print(_clean("a\x1b[31mb"))
+    a\x1b[31mb
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def _print(console: Console, *parts: tuple[str, str]) -> None:
+    """Print (text, style) pairs as one line, which only the terminal may break."""
+    from rich.text import Text
+
+    console.print(Text.assemble(*parts), soft_wrap=True)
+
+
+def _title(console: Console, text: str) -> None:
+    _print(console, (_clean(text), "bold"))
+    _print(console)
+
+
+def _facts(console: Console, facts: Mapping[str, Iterable[str]]) -> None:
+    """Print names and their lines in two columns; a name without lines is left out."""
+    for name, lines in facts.items():
+        heads = chain([name], repeat(""))
+        for line in chain.from_iterable(_wrap(console, line) for line in lines):
+            _print(console, (f"{next(heads):<{_INDENT}}", "cyan"), (line, ""))
+
+
+def _wrap(console: Console, line: str) -> list[str]:
+    if isinstance(line, _Command):
+        return [_clean(line)]
+    width = min(console.width, _WIDEST) - _INDENT
+    return textwrap.wrap(_clean(line), width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _table(
+    console: Console,
+    name: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Collection[int],
+) -> None:
+    """Print a table beside its name, columns to the right except those counted in `left`."""
+    from rich.cells import cell_len, set_cell_size
+
+    cells = [[_shorten(_clean(cell)) for cell in row] for row in (head, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    for i, row in enumerate(cells):
+        padded = [
+            set_cell_size(cell, width) if j in left else " " * (width - cell_len(cell)) + cell
+            for j, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        beside = f"{'' if i else name:<{_INDENT}}"
+        _print(console, (beside + "  ".join(padded).rstrip(), "" if i else "cyan"))
+
+
+def _shorten(cell: str) -> str:
+    return cell if len(cell) <= _LONGEST_CELL else cell[: _LONGEST_CELL - 1] + "\u2026"
+
+
+def _suspects(console: Console, suspects: Sequence[Suspect], id: str | None) -> None:
+    if not suspects:
+        return
+    head = ["row", *([id] if id else []), *SCORE_COLUMNS]
+    rows = [
+        [f"{s.row:,}", *([s.id or ""] if id else []), f"{s.anomaly_score:.4f}", _yes(s.is_anomaly)]
+        for s in suspects
+    ]
+    _table(console, f"Top {len(rows)}", head, rows, left={1} if id else ())
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -1,0 +1,425 @@
+"""ShallowRAD: the paper's shallow method, for linear scores and feature maps."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from riskad._checks import (
+    DataWarning,
+    InputError,
+    check_choice,
+    check_in_interval,
+    enumerate_names,
+)
+from riskad.base import Detector, check_kinds_present, refuse_non_finite
+from riskad.blocks import RowBlocks
+from riskad.linear import ColumnStatistics, LinearModel, column_statistics, sparse_to_dense
+from riskad.losses import Loss
+from riskad.metrics import auc_with_interval, labelled_folds
+from riskad.objective import Objective, RowSum
+from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambda
+from riskad.risks import RISKS, Risk, Term, get_risk
+from riskad.solvers import Problem, Solution, solve
+
+__all__ = ["FEATURE_MAPS", "ShallowRAD"]
+
+FEATURE_MAPS = ("rbf", "nystroem", "poly")
+LAMBDA_RULES = ("theorem", "tight", "cv")
+
+_N_COMPONENTS = 300
+# A named feature map looks at the number of columns and at some rows; so many are enough.
+_MAP_ROWS = 20_000
+# Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
+_MAX_MOMENT_COLUMNS = 500
+_CV_SPLITS = 5
+_CV_DECADES = np.arange(0, -5.5, -0.5)
+
+
+class ShallowRAD(Detector):
+    r"""Semi-supervised anomaly detection by risk minimisation, with linear scores.
+
+    Finds g(x) = <w, phi(x)> + b that minimises an estimate of the classification risk from
+    labelled normals (P), labelled anomalies (N) and a contaminated unlabelled pile (U):
+
+        a R_u^+ + (1 - a) pi_p R_p^+ + pi_n R_n^- - a pi_n R_n^+  +  lambda (||w||^2 + b^2)
+
+    where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. With the
+    default lambda of Theorem 1 the objective cannot become negative. The intercept is penalised
+    with the weights, since the theorem holds only then.
+
+    Parameters
+    ----------
+    loss : str or Loss, default="modified_huber"
+        Margin loss l: a name of `riskad.losses.LOSSES`.
+    a : float in (0, 1), default=0.1
+        Weight of the pile; in (-1, 1) for risk="pnu". Risks without a mixing weight ignore it.
+    prior : float in (0, 1), default=0.8
+        pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
+    penalty : {"l2", "l1"}, default="l2"
+        ||w||_2^2 or ||w||_1. "l1" sets weights to zero; it needs a smooth convex risk.
+    lam : "theorem", "tight", "cv" or float, default="theorem"
+        Regularisation: Theorem 1's value; the smallest one that is provably safe as well
+        (`riskad.regularization`); the one that ranks held-out labelled rows best; or a number.
+    risk : str, default="rad"
+        Risk estimator: a name of `riskad.risks.RISKS`.
+    feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
+        phi, fitted on the training rows only. None is the identity. "rbf" and "nystroem"
+        approximate a Gaussian kernel of width sqrt(n_features / 2) with 300 features, "poly" adds
+        squares and products. The map sees standardised columns if `scale`.
+    fit_intercept : bool, default=True
+        Whether g has an intercept b.
+    scale : bool, default=True
+        Whether columns are standardised. This is done by algebra; X is not copied. Before a
+        feature map sparse columns are scaled but not centred.
+    solver : str, default="auto"
+        A name of `riskad.solvers.SOLVERS`.
+    tol : float, default=1e-6
+        Tolerance of the solver's stopping test (`criterion_`).
+    max_iter : int, default=100
+        Most iterations of the solver.
+    random_state : int, default=None
+        Seed for feature maps, folds and the starts of non-convex problems. None is 0: the same
+        data gives the same model.
+
+    Attributes
+    ----------
+    coef_ : ndarray
+        Weights w in the units of X (of phi(x) with a feature map).
+    intercept_ : float
+        b in those units.
+    lambda_ : float
+        The regularisation used, on the scale of standardised columns.
+    objective_ : float
+        Risk plus penalty at the solution.
+    risk_parts_ : dict
+        What each term of the risk contributes; "total" is the risk.
+    offset_ : float
+        Threshold on `score_samples`: 0, where the risk puts it.
+    solver_, n_iter_, criterion_, optimality_ :
+        Which solver ran, for how many iterations, and what its stopping test measured.
+    feature_map_ : transformer or None
+        The fitted feature map.
+    n_features_in_, feature_names_in_ :
+        Columns seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)          # nobody checked these
+    >>> y[:40], y[-10:] = 1, -1                # 40 known normal rows, 10 known anomalies
+    >>> model = ShallowRAD().fit(X, y)
+    >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
+    array([ 1, -1])
+    >>> round(model.objective_, 3) >= 0        # Theorem 1
+    True
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "modified_huber",
+        *,
+        a: float = 0.1,
+        prior: float = 0.8,
+        penalty: str = "l2",
+        lam: str | float = "theorem",
+        risk: str = "rad",
+        feature_map: Any = None,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        random_state: int | None = None,
+    ):
+        self.loss = loss
+        self.a = a
+        self.prior = prior
+        self.penalty = penalty
+        self.lam = lam
+        self.risk = risk
+        self.feature_map = feature_map
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ShallowRAD:
+        """Fit to rows X with labels y.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n_rows, n_features)
+            Training rows; finite numbers.
+        y : array of shape (n_rows,)
+            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+        sample_weight : array of shape (n_rows,), optional
+            A weight w counts a row as w rows.
+        """
+        X = self._check_rows(X, reset=True)
+        codes, weight = self._check_labels(X, y, sample_weight)
+        risk = self._check_settings()
+        rows = RowBlocks(X, codes, weight)
+        totals = rows.totals()
+        check_kinds_present(risk, codes, totals)
+        statistics = self._column_statistics(rows, totals, risk)
+        model = self._linear_model(rows, statistics)
+        self.lambda_ = self._lambda(model, risk, totals)
+        moments = statistics.moments if self.feature_map_ is None else None
+        problem = Problem(model, Objective(risk, totals), self.lambda_, self.penalty, moments)
+        self._store(problem, self._solve(problem))
+        return self
+
+    # --- settings -------------------------------------------------------------------------
+
+    def _check_settings(self) -> Risk:
+        """The bound risk; every parameter is checked before any work."""
+        check_choice("risk", self.risk, RISKS)
+        check_choice("penalty", self.penalty, PENALTIES)
+        check_in_interval(
+            "prior", self.prior, 0, 1, "It is the share of normal rows, 1 minus the anomaly rate."
+        )
+        a_range = RISKS[self.risk].a_range
+        if a_range is not None:
+            check_in_interval("a", self.a, *a_range, "It is the weight of the unlabelled pile.")
+        check_in_interval("tol", self.tol, 0, 1)
+        if isinstance(self.lam, str):
+            check_choice("lam", self.lam, LAMBDA_RULES)
+        elif not isinstance(self.lam, Real) or not 0 <= float(self.lam) < np.inf:
+            rules = ", ".join(LAMBDA_RULES)
+            raise InputError(f"lam must be a number >= 0 or one of {rules}, got {self.lam!r}.")
+        if not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1:
+            raise InputError(f"max_iter must be a whole number >= 1, got {self.max_iter!r}.")
+        return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
+
+    @property
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
+
+    # --- rows and columns -----------------------------------------------------------------
+
+    def _column_statistics(
+        self, rows: RowBlocks, totals: np.ndarray, risk: Risk
+    ) -> ColumnStatistics:
+        """Means and spreads; refuses what is not finite and warns of what does not vary."""
+        names = getattr(self, "feature_names_in_", None)
+        closed_form = risk.loss.name == "squared" and self.penalty == "l2" and not risk.guarded
+        statistics = column_statistics(
+            rows,
+            totals,
+            second_moments=closed_form
+            and self.feature_map is None
+            and not rows.sparse
+            and rows.n_features <= _MAX_MOMENT_COLUMNS,
+        )
+        if not statistics.finite:
+            refuse_non_finite(rows.X, names)
+        if statistics.constant.any():
+            columns = np.flatnonzero(statistics.constant)
+            warnings.warn(
+                f"{len(columns)} column(s) hold a single value and cannot tell rows apart: "
+                f"{enumerate_names(columns.tolist() if names is None else names[columns])}. "
+                "Drop them.",
+                DataWarning,
+                stacklevel=3,
+            )
+        return statistics
+
+    def _linear_model(self, rows: RowBlocks, statistics: ColumnStatistics) -> LinearModel:
+        d = rows.n_features
+        self._mean = statistics.mean if self.scale else np.zeros(d)
+        self._scale = statistics.scale if self.scale else np.ones(d)
+        self.feature_map_ = self._fit_map(rows.X)
+        if self.feature_map_ is None:
+            return LinearModel(rows, self._mean, self._scale, self.fit_intercept)
+        mapped = RowBlocks(self._mapped(rows), rows.y, rows.sample_weight)
+        q = mapped.n_features
+        return LinearModel(mapped, np.zeros(q), np.ones(q), self.fit_intercept)
+
+    def _fit_map(self, X: Any) -> Any:
+        if self.feature_map is None:
+            return None
+        if not isinstance(self.feature_map, str):
+            if not hasattr(self.feature_map, "transform"):
+                raise InputError(
+                    f"feature_map must be None, one of {', '.join(FEATURE_MAPS)} or a transformer "
+                    f"with fit and transform, got {self.feature_map!r}."
+                )
+            return clone(self.feature_map).fit(self._standardised(X))
+        n = X.shape[0]
+        if n > _MAP_ROWS:
+            chosen = np.random.default_rng(self._seed).choice(n, _MAP_ROWS, replace=False)
+            X = X[np.sort(chosen)]
+        return self._named_map(X.shape).fit(self._standardised(X))
+
+    def _named_map(self, shape: tuple[int, int]) -> Any:
+        from sklearn.kernel_approximation import Nystroem, RBFSampler
+        from sklearn.preprocessing import PolynomialFeatures
+
+        check_choice("feature_map", self.feature_map, FEATURE_MAPS)
+        n, d = shape
+        if self.feature_map == "poly":
+            return PolynomialFeatures(degree=2, include_bias=False)
+        if self.feature_map == "rbf":
+            return RBFSampler(gamma=1 / d, n_components=_N_COMPONENTS, random_state=self._seed)
+        return Nystroem(gamma=1 / d, n_components=min(_N_COMPONENTS, n), random_state=self._seed)
+
+    def _standardised(self, X: Any) -> Any:
+        """Rows as a feature map sees them: a copy, of one block or of the rows a map is fitted on."""
+        if sparse.issparse(X):
+            return (X @ sparse.diags_array(1 / self._scale)).tocsr()
+        return (X - self._mean) / self._scale
+
+    def _mapped(self, rows: RowBlocks) -> Any:
+        """phi of all rows, standardised block by block."""
+        parts = [self.feature_map_.transform(self._standardised(block.X)) for block in rows]
+        if sparse.issparse(parts[0]):
+            return sparse.vstack(parts, format="csr")
+        return np.concatenate([np.asarray(part, dtype=float) for part in parts])
+
+    # --- lambda ---------------------------------------------------------------------------
+
+    def _lambda(self, model: LinearModel, risk: Risk, totals: np.ndarray) -> float:
+        if not isinstance(self.lam, str):
+            return float(self.lam)
+        if self.lam == "cv":
+            return self._cross_validated_lambda(model, risk)
+        if risk.theorem is None:
+            raise InputError(
+                f"lam={self.lam!r}: Theorem 1 has no value for the {risk.name} risk. Give a number "
+                "or lam='cv'."
+            )
+        kind, a, prior = risk.theorem
+        return theorem_lambda(
+            _reach(model, kind),
+            risk.loss,
+            a=a,
+            prior=prior,
+            penalty=self.penalty,
+            tight=self.lam == "tight",
+        )
+
+    def _cross_validated_lambda(self, model: LinearModel, risk: Risk) -> float:
+        """Of a grid from the theorem's value down, the lambda that does best on held-out rows.
+
+        Held-out labelled rows are ranked (AUC); where only one kind of label is used, the risk of
+        held-out rows decides. Ties go to the larger lambda.
+        """
+        kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
+        top = theorem_lambda(_reach(model, kind), risk.loss, a=a, prior=prior, penalty=self.penalty)
+        grid = top * 10.0**_CV_DECADES
+        ranked = len(risk.kinds() - {0}) == 2
+        scores = np.zeros(len(grid))
+        for held in self._folds(model.rows.y, risk, ranked):
+            theta = None
+            weight = _without(model.rows, held)
+            rows = RowBlocks(model.rows.X, model.rows.y, weight)
+            objective = Objective(risk, rows.totals())
+            for i, lam in enumerate(grid):
+                solution = self._solve(
+                    Problem(model.over(rows), objective, lam, self.penalty), theta
+                )
+                theta = solution.theta
+                f = model.scores(theta, model.rows.X[held])
+                y = model.rows.y[held]
+                scores[i] += auc_with_interval(y, -f).value if ranked else -risk.value(f, y)
+        return float(grid[np.argmax(scores)])
+
+    def _folds(self, y: np.ndarray, risk: Risk, ranked: bool) -> list[np.ndarray]:
+        counts = [int((y == kind).sum()) for kind in sorted(risk.kinds() - {0})]
+        if min(counts) < 2:
+            raise InputError(
+                "lam='cv' needs at least 2 labelled rows of each kind that the risk uses, got "
+                f"{min(counts)}. Label more rows, or use lam='theorem' or a number."
+            )
+        n_splits = min(_CV_SPLITS, *counts)
+        if ranked:
+            return labelled_folds(y, n_splits, self._seed)
+        from sklearn.model_selection import StratifiedKFold
+
+        splitter = StratifiedKFold(n_splits, shuffle=True, random_state=self._seed)
+        return [held for _, held in splitter.split(y, y)]
+
+    # --- solution -------------------------------------------------------------------------
+
+    def _solve(self, problem: Problem, theta: np.ndarray | None = None) -> Solution:
+        return solve(
+            problem,
+            self.solver,
+            theta=theta,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            seed=self._seed,
+        )
+
+    def _store(self, problem: Problem, solution: Solution) -> None:
+        self.coef_, self.intercept_ = problem.model.raw(solution.theta)
+        self.objective_ = solution.value
+        self.solver_ = solution.solver
+        self.n_iter_ = max(1, solution.n_iter)
+        self.criterion_ = solution.criterion
+        self.optimality_ = solution.optimality
+        self.offset_ = 0.0
+        self.risk_parts_ = _risk_parts(problem, solution.theta)
+
+    def _scores(self, X: Any) -> np.ndarray:
+        if self.feature_map_ is not None or X.dtype != np.float64:
+            blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8))
+            scores = np.concatenate([self._block_scores(block.X) for block in blocks])
+        else:
+            scores = X @ self.coef_ + self.intercept_
+        # A NaN in X shows in its score, unless its weight is zero and the product skipped it.
+        if not np.isfinite(scores).all() or not np.all(self.coef_):
+            values = X.data if sparse.issparse(X) else X
+            if not np.isfinite(values).all():
+                refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        return scores
+
+    def _block_scores(self, X: Any) -> np.ndarray:
+        if self.feature_map_ is not None:
+            X = self.feature_map_.transform(self._standardised(X))
+        return np.asarray(X @ self.coef_ + self.intercept_, dtype=np.float64)
+
+
+def _reach(model: LinearModel, kind: int) -> Reach:
+    """Reach of the labelled rows of a kind, standardised a block at a time."""
+    rows = model.rows.of_kind(kind)
+    blocks = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in rows.dense_sized())
+    return measure_reach(blocks, model.fit_intercept)
+
+
+def _without(rows: RowBlocks, held: np.ndarray) -> np.ndarray:
+    """Weights that leave these rows out without copying the others."""
+    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
+    weight[held] = 0
+    return weight
+
+
+def _risk_parts(problem: Problem, theta: np.ndarray) -> dict[str, float]:
+    """Each term's contribution and their total, the guard applied, in one pass."""
+    risk, model = problem.objective.risk, problem.model
+    totals = model.rows.totals()
+    terms = [term for term in risk.terms() if term.weight != 0]
+    values = model.values(theta, [_term_sum(risk.loss, term, totals) for term in terms])
+    parts = {term.name: float(value) for term, value in zip(terms, values, strict=True)}
+    guarded = sum(parts[term.name] for term in terms if term.guarded)
+    plain = sum(parts[term.name] for term in terms if not term.guarded)
+    parts["total"] = plain + (max(0.0, guarded) if risk.guarded else guarded)
+    return parts
+
+
+def _term_sum(loss: Loss, term: Term, totals: np.ndarray) -> RowSum:
+    coefficient = np.zeros(3)
+    coefficient[term.kind] = term.weight / totals[term.kind]
+    zero = np.zeros(3)
+    sides = (coefficient, zero) if term.sign > 0 else (zero, coefficient)
+    return RowSum(loss, *sides, zero)

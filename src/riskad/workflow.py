@@ -19,7 +19,15 @@ from sklearn.pipeline import Pipeline
 
 from riskad._checks import DataWarning, InputError, enumerate_names
 from riskad.io import ModelHeader
-from riskad.labels import ANOMALY, NORMAL, Codes, LabelCounts, count_labels, parse_labels
+from riskad.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    Codes,
+    LabelCounts,
+    count_labels,
+    parse_labels,
+)
 from riskad.metrics import Auc, auc_with_interval, out_of_fold_scores
 from riskad.prepare import TablePreparer
 from riskad.risks import get_risk
@@ -191,7 +199,7 @@ def fit_table(
     """
     _check_rows(frame)
     codes = _read_labels(frame, labels)
-    _check_kinds(count_labels(codes), (settings or {}).get("risk", "rad"))
+    _check_kinds(codes, (settings or {}).get("risk", "rad"))
     # Rows that were scored, then labelled, come back with the scores still beside them.
     earlier = [name for name in SCORE_COLUMNS if name in frame.columns]
     frame = frame.drop(earlier)
@@ -256,18 +264,21 @@ def _read_labels(frame: pl.DataFrame, labels: Labels) -> Codes:
         raise InputError(f"{error}\nOn the command line these are {options}.") from error
 
 
-def _check_kinds(counts: LabelCounts, risk: str) -> None:
+_ABSENT = {
+    ANOMALY: "No row is labelled as an anomaly ({counts}), and the {risk} risk needs some. Label "
+    "some, or do without: risk='pu' and lam='cv' (--risk pu --lam cv).",
+    NORMAL: "No row is labelled as normal ({counts}), and the {risk} risk needs some. Label some, "
+    "or do without: risk='nu' and lam='cv' (--risk nu --lam cv).",
+    UNLABELLED: "Every row is labelled ({counts}), and the {risk} risk needs rows that are not. "
+    "Leave blank what nobody checked, or do without: risk='pn' (--risk pn).",
+}
+
+
+def _check_kinds(codes: Codes, risk: str) -> None:
     """Say, before any work, which labels the risk needs and how to do without them."""
-    needed = get_risk(risk, "squared", a=0.5, prior=0.5).kinds()
-    absent = [(ANOMALY, counts.anomaly, "pu"), (NORMAL, counts.normal, "nu")]
-    for code, count, instead in absent:
-        if code in needed and not count:
-            kind = "an anomaly" if code == ANOMALY else "normal"
-            raise InputError(
-                f"No row is labelled as {kind} ({counts}), and the {risk} risk needs some. Label "
-                f"some, or do without: risk='{instead}' and lam='cv' "
-                f"(--risk {instead} --lam cv)."
-            )
+    for kind in (ANOMALY, NORMAL, UNLABELLED):
+        if kind in get_risk(risk).kinds() and not (codes == kind).any():
+            raise InputError(_ABSENT[kind].format(counts=count_labels(codes), risk=risk))
 
 
 def _own_words(column: pl.Series, labels: Labels) -> Labels:

@@ -1,0 +1,374 @@
+import json
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from riskad._checks import InputError
+from riskad.demo import make_tables, run_demo
+from riskad.io import load, read_header, save
+from riskad.prepare import TablePreparer
+from riskad.report import to_json
+from riskad.shallow import ShallowRAD
+from riskad.workflow import Labels, describe_model, fit_table, score_table
+
+LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
+
+
+def make_cards(n=400, seed=0, labelled=0.2):
+    """Return a table of payments, of which one in ten is fraud and a share is labelled."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.1
+    amount = np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n))
+    known = rng.random(n) < labelled
+    return pl.DataFrame(
+        {
+            "card": [f"C{i}" for i in range(n)],
+            "amount": [f"{x:.2f}" for x in amount],
+            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
+            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
+        }
+    ), fraud
+
+
+@pytest.fixture(scope="module")
+def cards():
+    return make_cards()
+
+
+@pytest.fixture(scope="module")
+def fit(cards):
+    return fit_table(cards[0], LABELS, id="card", source="cards.csv")
+
+
+# --- fit ---------------------------------------------------------------------------------
+
+
+def test_the_report_counts_rightly(fit, cards):
+    report, table = fit.report, cards[0]
+    assert report.rows == 400
+    assert report.labels.normal == (table["label"] == "ok").sum()
+    assert report.labels.anomaly == (table["label"] == "fraud").sum()
+    assert report.labels.unlabelled == (table["label"] == "").sum()
+    assert report.columns == {"amount": "number", "country": "text"}
+    assert report.fitted["converged"]
+    assert report.fitted["lambda"] == fit.model[-1].lambda_ > 0
+    assert report.warnings == []
+
+
+def test_the_ranking_finds_the_fraud(fit, cards):
+    table, fraud = cards
+    hidden = fraud & (table["label"] == "").to_numpy()
+    first = fit.ranked.head(int(hidden.sum()))["card"].to_list()
+    assert np.mean([fraud[int(card[1:])] for card in first]) > 0.9
+    assert fit.ranked["anomaly_score"].is_sorted(descending=True)
+    assert fit.ranked.columns == ["row", "anomaly_score", "is_anomaly", *table.columns]
+    assert fit.ranked["label"].unique().to_list() == [""]
+    top = fit.report.top
+    assert [s.id for s in top] == fit.ranked["card"].head(10).to_list()
+    assert [s.row for s in top] == [int(s.id[1:]) + 1 for s in top]
+    assert fit.report.unlabelled_flagged == fit.ranked["is_anomaly"].sum()
+
+
+def test_labels_matter(cards):
+    table, _ = cards
+    labels = table["label"]
+    swapped = labels.replace({"ok": "fraud", "fraud": "ok"})
+    right = fit_table(table, LABELS, id="card")
+    wrong = fit_table(table.with_columns(label=swapped), LABELS, id="card")
+    order = np.corrcoef(
+        *(f.ranked.sort("row")["anomaly_score"].rank().to_numpy() for f in (right, wrong))
+    )[0, 1]
+    assert order < 0
+
+
+def test_the_model_scores_as_the_report_says(fit, cards):
+    scored, _ = score_table(fit.model, cards[0])
+    ranked = fit.ranked.sort("row")
+    same = scored.filter(pl.col("label") == "")
+    np.testing.assert_array_equal(same["anomaly_score"], ranked["anomaly_score"])
+    np.testing.assert_array_equal(same["is_anomaly"], ranked["is_anomaly"])
+    np.testing.assert_array_equal(
+        scored["is_anomaly"].to_numpy(), fit.model.predict(cards[0]) == -1
+    )
+
+
+def test_the_same_seed_gives_the_same_answer(cards):
+    settings = {"feature_map": "nystroem", "lam": 0.01, "random_state": 3}
+    first, second = (fit_table(cards[0], LABELS, id="card", settings=settings) for _ in range(2))
+    assert first.ranked.equals(second.ranked)
+    assert first.report == second.report
+    assert first.report.effects == []
+
+
+def test_the_auc_is_out_of_fold():
+    """On pure noise the AUC of the fit itself is high, that of unseen rows is near one half."""
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame(rng.normal(size=(120, 60)), schema=[f"x{i}" for i in range(60)])
+    table = table.with_columns(label=pl.Series(["ok"] * 30 + ["fraud"] * 30 + [""] * 60))
+    auc = fit_table(table, LABELS, settings={"lam": 1e-4}).report.auc
+    assert auc.low < 0.5 < auc.high
+    assert (auc.n_normal, auc.n_anomaly) == (30, 30)
+
+
+@pytest.mark.parametrize("n_anomalies", [1, 2])
+def test_no_auc_from_a_handful(cards, n_anomalies):
+    table, _ = cards
+    keep = np.flatnonzero(table["label"] == "fraud")[:n_anomalies]
+    few = table.with_columns(
+        label=pl.when(pl.col("label") != "fraud")
+        .then("label")
+        .when(pl.int_range(pl.len()).is_in(keep.tolist()))
+        .then("label")
+    )
+    report = fit_table(few, LABELS, id="card").report
+    assert report.auc is None
+    assert "takes 3 labelled rows of each kind" in report.why_no_auc
+
+
+def test_effects_name_what_is_suspicious(fit):
+    effects = {effect.column: effect for effect in fit.report.effects}
+    assert effects["amount"].suspicious == "high"
+    assert effects["country"].suspicious == "XX"
+    values = [effect.effect for effect in fit.report.effects]
+    assert values == sorted(values, reverse=True)
+
+
+def test_a_labelled_ranking_can_be_fitted_again(fit, cards):
+    """The loop of use: fit, label the most suspicious rows, fit again on the same file."""
+    _, fraud = cards
+    truth = [("fraud" if fraud[int(card[1:])] else "ok") for card in fit.ranked["card"]]
+    relabelled = fit.ranked.with_columns(
+        label=pl.when(pl.int_range(pl.len()) < 60).then(pl.Series(truth))
+    )
+    again = fit_table(relabelled, LABELS, id="card")
+    assert again.report.columns == {"row": "dropped", "amount": "number", "country": "text"}
+    assert any("results of an earlier run" in line for line in again.report.preparation)
+    assert again.ranked.columns[:3] == ["row_", "anomaly_score", "is_anomaly"]
+
+
+def test_own_words_need_no_explaining(cards):
+    table = cards[0].with_columns(
+        label=pl.col("label").replace({"ok": "normal", "fraud": "anomaly"})
+    )
+    assert fit_table(table, Labels("label"), id="card").report.labels.anomaly > 0
+
+
+def test_typed_labels():
+    table, _ = make_cards()
+    numbers = table["label"].replace_strict({"ok": 0, "fraud": 1, "": None}, return_dtype=pl.Int64)
+    expected = fit_table(table, LABELS, id="card").report.labels
+    for column in (numbers, numbers.cast(pl.Float64), numbers.cast(pl.String)):
+        labels = Labels("label", normal=["0"], anomaly=["1"])
+        assert (
+            fit_table(table.with_columns(label=column), labels, id="card").report.labels == expected
+        )
+    truth = numbers.cast(pl.Boolean)
+    labels = Labels("label", normal=["false"], anomaly=["true"])
+    assert fit_table(table.with_columns(label=truth), labels, id="card").report.labels == expected
+
+
+def test_without_anomalies_or_without_normals(cards):
+    table, _ = cards
+    settings = {"risk": "nu", "lam": 0.1}
+    labels = Labels("label", anomaly=["fraud"], unlabelled=["ok"])
+    report = fit_table(table, labels, id="card", settings=settings).report
+    assert report.labels.normal == 0
+    with pytest.raises(InputError, match=r"labelled as normal .*--risk nu"):
+        fit_table(table, labels, id="card")
+    labels = Labels("label", normal=["ok"], others="unlabelled")
+    with pytest.raises(InputError, match=r"labelled as an anomaly .*--risk pu"):
+        fit_table(table, labels, id="card")
+
+
+def test_warnings_are_collected_not_shouted(cards):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = fit_table(
+            cards[0], LABELS, id="card", settings={"max_iter": 1, "loss": "logistic", "lam": 1e-6}
+        ).report
+    assert not report.fitted["converged"]
+    assert any("max_iter" in text for text in report.warnings)
+
+
+def test_other_warnings_pass(cards, monkeypatch):
+    def noisy(*args, **kwargs):
+        warnings.warn("elsewhere", UserWarning, stacklevel=1)
+        return original(*args, **kwargs)
+
+    original = ShallowRAD.fit
+    monkeypatch.setattr(ShallowRAD, "fit", noisy)
+    with pytest.warns(UserWarning, match="elsewhere"):
+        fit_table(cards[0], LABELS, id="card")
+    assert not issubclass(UserWarning, ConvergenceWarning)
+
+
+@pytest.mark.parametrize(
+    ("change", "labels", "options", "message"),
+    [
+        ({}, Labels("lable"), {}, "no column 'lable'. Did you mean 'label'"),
+        ({}, Labels("label"), {}, r"'ok' \(\d+\).*For example: --normal 'ok' --anomaly 'fraud'"),
+        ({"label": ""}, Labels("label"), {}, "blank in every row"),
+        ({"label": ""}, LABELS, {}, "never occurs"),
+        ({"label": "maybe"}, Labels("label", normal=["maybe"]), {}, "labelled as an anomaly"),
+        ({}, Labels("label", normal=["ok"]), {}, r"(?s)'fraud' .*unknown meaning.*--anomaly"),
+        ({}, Labels("label", ["ok"], ["fruad"]), {}, "Did you mean 'fraud'"),
+        ({}, LABELS, {"id": "crd"}, "no column 'crd'. Did you mean 'card'"),
+        ({}, LABELS, {"drop": ["x"]}, "no column 'x'"),
+        ({}, LABELS, {"drop": ["card", "amount", "country"]}, "nothing to learn from"),
+        ({}, LABELS, {"settings": {"prior": 1.5}}, "prior must be a number"),
+        ({"amount": "1", "country": "FR"}, LABELS, {"id": "card"}, "No column is left"),
+    ],
+)
+def test_mistakes(cards, change, labels, options, message):
+    table = cards[0].with_columns(**{name: pl.lit(value) for name, value in change.items()})
+    with pytest.raises(InputError, match=message.replace("unknown meaning.*", "")):
+        fit_table(table, labels, **options)
+
+
+def test_no_rows(cards, fit):
+    with pytest.raises(InputError, match="no rows"):
+        fit_table(cards[0].head(0), LABELS)
+    with pytest.raises(InputError, match="no rows"):
+        score_table(fit.model, cards[0].head(0))
+
+
+# --- score -------------------------------------------------------------------------------
+
+
+def test_scoring_keeps_rows_and_columns(fit):
+    new, _ = make_cards(50, seed=1)
+    new = new.drop("label").with_columns(note=pl.lit("x"), row=pl.lit("kept"))
+    scored, report = score_table(fit.model, new, id="card", top=3)
+    assert scored.drop("anomaly_score", "is_anomaly").equals(new)
+    assert scored.columns[-2:] == ["anomaly_score", "is_anomaly"]
+    assert report.rows == 50
+    assert report.flagged == scored["is_anomaly"].sum()
+    best = scored.sort("anomaly_score", descending=True).head(3)
+    assert [suspect.id for suspect in report.top] == best["card"].to_list()
+
+
+def test_scoring_one_row_without_its_id(fit):
+    new, _ = make_cards(1, seed=1)
+    _, report = score_table(fit.model, new.select("amount", "country"), id="card")
+    assert [(s.row, s.id) for s in report.top] == [(1, None)]
+
+
+def test_scoring_reports_what_is_new(fit):
+    new = make_cards(5, seed=1)[0].with_columns(country=pl.lit("ZZ"), amount=pl.lit(""))
+    _, report = score_table(fit.model, new)
+    assert "country: 5 rows with a new value ('ZZ')" in report.warnings[0]
+    assert "amount: 5 blanks" in report.warnings[0]
+
+
+def test_scoring_twice_is_refused(fit):
+    scored, _ = score_table(fit.model, make_cards(5)[0])
+    with pytest.raises(InputError, match="already has a column 'anomaly_score', 'is_anomaly'"):
+        score_table(fit.model, scored)
+
+
+def test_a_model_that_reads_no_table():
+    for model in (
+        StandardScaler().fit(np.eye(2)),
+        make_pipeline(StandardScaler()).fit(np.eye(2)),
+    ):
+        with pytest.raises(InputError, match="not made by `riskad fit`"):
+            score_table(model, pl.DataFrame({"a": [1.0]}))
+
+
+# --- on disk -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"loss": "hinge"},
+        {"penalty": "l1", "lam": 0.01},
+        {"feature_map": "rbf", "lam": 0.01},
+        {"feature_map": "nystroem", "lam": 0.01},
+        {"feature_map": "poly", "lam": 0.1, "scale": False},
+        {"risk": "nnrad", "loss": "sigmoid", "lam": 0.1},
+    ],
+    ids=str,
+)
+def test_round_trip_to_the_last_bit(tmp_path, settings):
+    table, _ = make_cards(300)
+    result = fit_table(table, LABELS, id="card", settings=settings)
+    save(result.model, tmp_path / "model.riskad", notes=result.report.notes())
+    again = load(tmp_path / "model.riskad")
+    np.testing.assert_array_equal(again.score_samples(table), result.model.score_samples(table))
+    expected, found = (score_table(model, table)[0] for model in (result.model, again))
+    assert expected.equals(found)
+
+
+def test_round_trip_of_sparse_tables(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame(
+        {
+            "shop": [f"S{i}" for i in rng.integers(40, size=2000)],
+            "amount": rng.normal(size=2000),
+            "label": rng.choice(["ok", "fraud", ""], size=2000, p=[0.1, 0.1, 0.8]),
+        }
+    )
+    result = fit_table(table, LABELS)
+    assert result.model[0].sparse_
+    save(result.model, tmp_path / "model.riskad")
+    again = load(tmp_path / "model.riskad")
+    np.testing.assert_array_equal(again.score_samples(table), result.model.score_samples(table))
+
+
+def test_a_model_saved_from_python(tmp_path, cards):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.choice([1, -1, 0], size=60)
+    save(ShallowRAD(lam=0.1).fit(X, y), tmp_path / "bare.riskad")
+    again = load(tmp_path / "bare.riskad")
+    report = describe_model(again, read_header(tmp_path / "bare.riskad"))
+    assert report.steps == ["ShallowRAD"]
+    assert report.fitted["lambda"] == 0.1
+    assert report.fitted["converged"] is None
+    pipeline = Pipeline([("prepare", TablePreparer()), ("detect", ShallowRAD())])
+    pipeline.fit(cards[0].drop("label", "card"), rng.choice([1, -1, 0], size=400))
+    assert score_table(pipeline, cards[0])[1].rows == 400
+
+
+def test_notes_hold_no_rows(fit, tmp_path):
+    save(fit.model, tmp_path / "model.riskad", notes=fit.report.notes())
+    header = read_header(tmp_path / "model.riskad")
+    assert "C1" not in json.dumps(header.notes)
+    report = describe_model(load(tmp_path / "model.riskad"), header)
+    assert report.fitted["converged"] is True
+    assert report.training["source"] == "cards.csv"
+    assert report.preparation == fit.report.preparation
+    assert json.loads(to_json(report))["steps"] == ["TablePreparer", "ShallowRAD"]
+
+
+# --- the demonstration -------------------------------------------------------------------
+
+
+def test_the_demo_is_good_and_repeats(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = run_demo(tmp_path / "a"), run_demo(tmp_path / "b")
+    assert first == second
+    assert first.riskad.auc.value > 0.95
+    assert first.riskad.auc.value > first.isolation_forest.auc.value
+    assert first.riskad.auc.low <= first.riskad.auc.value <= first.riskad.auc.high
+    assert sorted(entry.name for entry in (tmp_path / "a").iterdir()) == [
+        "model.riskad",
+        "new.csv",
+        "samples.csv",
+        "scored.csv",
+    ]
+
+
+def test_the_demo_holds_truth_back():
+    table, new, truth = make_tables(seed=5)
+    assert "truth" not in table.columns + new.columns
+    assert "label" not in new.columns
+    assert set(table["sample"]).isdisjoint(new["sample"])
+    assert len(truth) == new.height

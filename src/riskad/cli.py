@@ -190,7 +190,8 @@ def fit(
 
     check_output_file(output, force)
     if ranked is not None:
-        check_output_file(check_table_name(ranked)[0], force)
+        check_output_file(ranked, force)
+        check_table_name(ranked)
     settings |= {"feature_map": None if feature_map == "none" else feature_map}
     others = "unlabelled" if others_unlabelled else "raise"
     with _progress() as progress:
@@ -238,7 +239,8 @@ def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force:
     from riskad.tables import check_table_name, read_table, write_table
     from riskad.workflow import score_table
 
-    check_output_file(check_table_name(output)[0], force)
+    check_output_file(output, force)
+    check_table_name(output)
     with _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         id_ = read_header(model).notes.get("id")

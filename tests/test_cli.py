@@ -1,0 +1,508 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import riskad
+from riskad import cli as cli_module
+from riskad.cli import cli
+from riskad.losses import LOSSES
+from riskad.regularization import PENALTIES
+from riskad.risks import RISKS
+from riskad.shallow import FEATURE_MAPS, LAMBDA_RULES, ShallowRAD
+
+FIT = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
+QUICK = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "80"}
+
+
+def make_cards(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.1
+    known = rng.random(n) < 0.3
+    return pl.DataFrame(
+        {
+            "card": [f"{i:05}" for i in range(n)],
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
+            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
+            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Be in a folder with cards.csv, and new.csv without labels."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    make_cards().write_csv("cards.csv")
+    make_cards(40, seed=1).drop("label").write_csv("new.csv")
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout
+
+
+def fail(*arguments, code=1):
+    """Run a command that must fail with a sentence and without a traceback or output."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    assert "Error: " in result.stderr
+    return result.stderr
+
+
+def files(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.fixture
+def fitted(folder):
+    succeed("fit", "cards.csv", *FIT, "--id", "card", "-o", "model.riskad")
+    return folder
+
+
+# --- the way through ---------------------------------------------------------------------
+
+
+def test_fit_says_what_it_did(folder):
+    output = succeed(
+        "fit", "cards.csv", *FIT, "--id", "card", "-o", "model.riskad", "--ranked", "ranked.csv"
+    )
+    for words in (
+        "cards.csv: 300 rows",
+        r"Labels +\d+ normal, \d+ anomalies, \d+ unlabelled",
+        "1 number column: amount",
+        r"1 text column became 2 yes/no columns: country \(2\)",
+        "linear, rad risk, modified_huber loss",
+        r"lambda = [\d.]+ \(l2\), by Theorem 1",
+        r"converged after \d+ steps? of newton",
+        r"AUC 0\.\d+ \(95% interval|AUC 1\.000 \(95% interval",
+        r"Flagged +\d+ of \d+ unlabelled rows \(\d+\.\d%\) look anomalous",
+        r"Top 10 +row  card +anomaly_score  is_anomaly",
+        r"Written +model\.riskad \(model\)\n +ranked\.csv \(ranked\)",
+        r"Next +riskad score model\.riskad new\.csv -o scored\.csv",
+    ):
+        assert re.search(words, output), (words, output)
+    assert max(map(len, output.splitlines())) <= 80
+    assert not re.search(r"[ \t]+$|\x1b", output, flags=re.M)
+    ranked = pl.read_csv("ranked.csv", infer_schema=False)
+    assert ranked.columns == [
+        "row",
+        "anomaly_score",
+        "is_anomaly",
+        "card",
+        "amount",
+        "country",
+        "label",
+    ]
+    assert set(ranked["label"]) <= {"", None}
+    assert ranked["card"].str.len_chars().unique().to_list() == [5]
+
+
+def test_score_adds_two_columns_and_changes_nothing(fitted):
+    output = succeed("score", "model.riskad", "new.csv", "-o", "scored.csv", "--top", "3")
+    new, scored = (pl.read_csv(name, infer_schema=False) for name in ("new.csv", "scored.csv"))
+    assert scored.columns == [*new.columns, "anomaly_score", "is_anomaly"]
+    assert scored.select(new.columns).equals(new)
+    flagged = scored.filter(pl.col("is_anomaly") == "true")
+    assert (flagged["anomaly_score"].cast(pl.Float64) > 0).all()
+    assert f"{flagged.height} of 40 rows" in output
+    assert "Top 3" in output
+
+
+def test_csv_and_parquet_give_the_same_scores(fitted):
+    pl.read_csv("cards.csv", schema_overrides={"card": pl.String}).write_parquet("cards.parquet")
+    pl.read_csv("new.csv", schema_overrides={"card": pl.String}).write_parquet("new.parquet")
+    succeed("fit", "cards.parquet", *FIT, "--id", "card", "-o", "other.riskad")
+    succeed("score", "model.riskad", "new.csv", "-o", "a.parquet")
+    succeed("score", "other.riskad", "new.parquet", "-o", "b.parquet")
+    a, b = pl.read_parquet("a.parquet"), pl.read_parquet("b.parquet")
+    np.testing.assert_array_equal(a["anomaly_score"], b["anomaly_score"])
+    assert b["amount"].dtype == pl.Float64
+
+
+def test_inspect(fitted):
+    output = succeed("inspect", "model.riskad")
+    for words in (
+        r"model\.riskad: a TablePreparer and a ShallowRAD",
+        rf"Made +\d{{4}}-\d\d-\d\d \d\d:\d\d UTC by riskad {re.escape(riskad.__version__)}",
+        r"on cards\.csv: 300 rows",
+        "1 number column: amount",
+        "converged after",
+        "objective: ",
+        r"amount: [\d.]+, suspicious when high",
+        "scikit-learn",
+    ):
+        assert re.search(words, output), (words, output)
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_inspect_of_a_model_from_python(folder):
+    rng = np.random.default_rng(0)
+    model = ShallowRAD(lam=0.5).fit(rng.normal(size=(60, 2)), rng.choice([1, -1, 0], size=60))
+    riskad.io.save(model, "bare.riskad")
+    output = succeed("inspect", "bare.riskad")
+    assert "bare.riskad: a ShallowRAD" in output
+    assert "lambda = 0.5 (l2), as given" in output
+    assert "not made by `riskad fit`" in fail("score", "bare.riskad", "new.csv", "-o", "out.csv")
+
+
+def test_demo():
+    output = succeed("demo")
+    for words in ("breast cancer", "isolation forest", r"AUC +0\.9", "riskad fit data.csv --label"):
+        assert re.search(words, output), (words, output)
+    assert succeed("demo") == output
+    assert succeed("demo", "--seed", "1") != output
+
+
+# --- for machines ------------------------------------------------------------------------
+
+
+def test_json_is_the_only_output(folder):
+    options = ("--id", "card", "-o", "model.riskad", "--ranked", "ranked.csv", "--json")
+    report = json.loads(succeed("fit", "cards.csv", *FIT, *options))
+    assert report["command"] == "fit"
+    assert report["written"] == {"model": "model.riskad", "ranked": "ranked.csv"}
+    assert sum(report["labels"].values()) == report["rows"] == 300
+    assert report["settings"]["risk"] == "rad"
+    assert 0.5 < report["auc"]["low"] <= report["auc"]["value"] <= 1
+    assert len(report["top"]) == 10
+    report = json.loads(
+        succeed("score", "model.riskad", "new.csv", "-o", "out.csv", "--json", "--top", "2")
+    )
+    assert report["command"] == "score"
+    assert report["top"][0]["anomaly_score"] >= report["top"][1]["anomaly_score"]
+    report = json.loads(succeed("inspect", "model.riskad", "--json"))
+    assert report["header"]["format_version"] == 1
+    report = json.loads(succeed("demo", "--json"))
+    assert report["riskad"]["auc"]["value"] > 0.9
+
+
+def test_settings_reach_the_model(folder):
+    options = "--loss logistic --risk rad --a 0.3 --prior 0.9 --lam 0.5 --penalty l2"
+    options += " --feature-map poly --max-iter 77 --seed 5"
+    report = json.loads(
+        succeed("fit", "cards.csv", *FIT, "-o", "model.riskad", "--json", *options.split())
+    )
+    expected = {"loss": "logistic", "a": 0.3, "prior": 0.9, "lam": 0.5, "feature_map": "poly"}
+    expected |= {"max_iter": 77, "random_state": 5, "risk": "rad", "penalty": "l2"}
+    assert expected.items() <= report["settings"].items()
+    assert report["fitted"]["lambda"] == 0.5
+
+
+def test_the_defaults_are_those_of_the_estimator(folder):
+    report = json.loads(succeed("fit", "cards.csv", *FIT, "-o", "model.riskad", "--json"))
+    assert report["settings"] == ShallowRAD(random_state=0).get_params()
+
+
+def test_choices_are_those_of_the_library():
+    assert set(cli_module.LOSSES) == set(LOSSES)
+    assert set(cli_module.RISKS) == set(RISKS)
+    assert set(cli_module.PENALTIES) == set(PENALTIES)
+    assert set(cli_module.FEATURE_MAPS) == {"none", *FEATURE_MAPS}
+    assert set(cli_module.LAMBDAS) == set(LAMBDA_RULES)
+
+
+def test_columns_can_be_told_what_they_are(folder):
+    table = make_cards().with_columns(mcc=pl.Series([5411, 5812, 7995] * 100))
+    table.write_csv("cards.csv")
+    base = ("fit", "cards.csv", *FIT, "--json", "--force", "-o", "model.riskad")
+    report = json.loads(succeed(*base))
+    assert report["columns"] == {
+        "card": "dropped",
+        "amount": "number",
+        "country": "text",
+        "mcc": "number",
+    }
+    options = ("--as-text", "mcc", "--as-number", "card", "--drop", "country")
+    report = json.loads(succeed(*base, *options))
+    assert report["columns"] == {"card": "number", "amount": "number", "mcc": "text"}
+
+
+# --- mistakes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["card.csv", *FIT], "no file 'card.csv'. Did you mean 'cards.csv'"),
+        ([".", *FIT], "is a folder"),
+        (["cards.csv", "--label", "lable"], "no column 'lable'. Did you mean 'label'"),
+        (["cards.csv", "--label", "label"], "--normal 'ok' --anomaly 'fraud'"),
+        (["cards.csv", "--label", "label", "--normal", "OK"], "Did you mean 'ok'"),
+        (["cards.csv", "--label", "label", "--normal", "ok"], "'fraud' (9 rows)"),
+        (["cards.csv", *FIT, "--id", "cart"], "Did you mean 'card'"),
+        (["cards.csv", *FIT, "--prior", "2"], "prior must be a number strictly between 0 and 1"),
+        (["cards.csv", *FIT, "--a", "0"], "a must be a number strictly between 0 and 1"),
+        (["cards.csv", *FIT, "--lam", "-1"], "lam must be a number >= 0"),
+        (["cards.csv", *FIT, "--ranked", "ranked.xlsx"], "must end in one of"),
+        (["cards.csv", *FIT, "--ranked", "no/ranked.csv"], "there is no folder"),
+    ],
+)
+def test_mistakes_in_fit(folder, arguments, message):
+    before = files(folder)
+    assert message in fail("fit", *arguments, "-o", "model.riskad")
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "cards.csv", *FIT],
+        ["fit", "cards.csv", "-o", "model.riskad"],
+        ["fit", *FIT, "-o", "model.riskad"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--loss", "huge"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--lam", "small"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--top", "-1"],
+        ["score", "model.riskad"],
+        ["bogus"],
+    ],
+)
+def test_mistakes_in_usage(folder, arguments):
+    assert "Usage: " in fail(*arguments, code=2)
+    assert files(folder) == ["cards.csv", "new.csv"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"amount,label\n", "no rows"),
+        (b"amount,label\n3,ok\n", "anomaly='fraud' never occurs"),
+        (b"amount,label\n3,ok\n4,fraud\n", "Every row is labelled"),
+        (b"amount,label\n3,\n4,\n", "never occurs"),
+        (b"amount,label\n3,ok\n4\n", "line 3: 1 field"),
+        (b"amount,label\n3,ok\n\xff,fraud\n", "line 3: byte 0xff is not UTF-8"),
+        (b"amount,amount\n3,ok\n", "more than one column named 'amount'"),
+        (b"amount,label\n3,ok\n3,fraud\n3,\n", "every row holds 3"),
+        (b"amount,label\ninf,ok\n3,fraud\n4,\n", "'inf' in row 1 is infinite"),
+        (b"label\nok\nfraud\n\n", "nothing to learn from"),
+    ],
+)
+def test_small_and_broken_tables(folder, data, message):
+    (folder / "bad.csv").write_bytes(data)
+    before = files(folder)
+    assert message in fail("fit", "bad.csv", *FIT, "-o", "model.riskad")
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.replace("\n", "\r\n").encode(),
+        lambda text: text.replace(",", ";").encode(),
+        lambda text: text.replace("FR", '"F,R\nance"').encode(),
+        lambda text: text.replace("amount", "größe 国").encode(),
+    ],
+    ids=["byte order mark", "CRLF", "semicolons", "quoted newlines", "unicode"],
+)
+def test_tables_from_elsewhere(fitted, convert):
+    cards = convert((fitted / "cards.csv").read_text())
+    (fitted / "other.csv").write_bytes(cards)
+    report = json.loads(
+        succeed("fit", "other.csv", *FIT, "--id", "card", "-o", "other.riskad", "--json")
+    )
+    expected = json.loads(succeed("inspect", "model.riskad", "--json"))["training"]
+    assert report["labels"] == expected["labels"]
+    assert report["fitted"]["objective"] == expected["fitted"]["objective"]
+
+
+def test_mistakes_in_score(fitted):
+    before = files(fitted)
+    (fitted / "renamed.csv").write_text(
+        (fitted / "new.csv").read_text().replace("amount", "Amount")
+    )
+    (fitted / "text.csv").write_text("amount,country\n12,FR\nlots,FR\n")
+    (fitted / "header.csv").write_text("amount,country\n")
+    message = fail("score", "model.riskad", "renamed.csv", "-o", "out.csv")
+    assert "- missing: 'amount' (did you mean 'Amount'?)" in message
+    for data, message in (
+        ("text.csv", "'lots' in row 2 is not a number"),
+        ("header.csv", "no rows"),
+        ("nowhere.csv", "There is no file"),
+        (".", "is a folder"),
+    ):
+        assert message in fail("score", "model.riskad", data, "-o", "out.csv")
+    for model in ("cards.csv", "header.csv"):
+        assert "is not a riskad model" in fail("score", model, "new.csv", "-o", "out.csv")
+    assert "must end in" in fail("score", "model.riskad", "new.csv", "-o", "out.json")
+    succeed("score", "model.riskad", "new.csv", "-o", "out.csv")
+    assert "already has a column" in fail("score", "model.riskad", "out.csv", "-o", "out2.csv")
+    assert files(fitted) == sorted([*before, "renamed.csv", "text.csv", "header.csv", "out.csv"])
+
+
+def test_scoring_says_what_is_new(fitted):
+    (fitted / "odd.csv").write_text("amount,country\n12,ZZ\n,FR\n")
+    output = succeed("score", "model.riskad", "odd.csv", "-o", "out.csv")
+    assert "1 row with a new value ('ZZ')" in output
+    assert "1 blank filled with the median" in output
+
+
+def test_existing_files_are_left_alone_without_force(fitted):
+    (fitted / "out.csv").write_text("precious")
+    before = (fitted / "model.riskad").read_bytes()
+    assert "--force" in fail("fit", "cards.csv", *FIT, "-o", "model.riskad")
+    assert "--force" in fail("fit", "cards.csv", *FIT, "-o", "m2.riskad", "--ranked", "out.csv")
+    assert "--force" in fail("score", "model.riskad", "new.csv", "-o", "out.csv")
+    assert (fitted / "out.csv").read_text() == "precious"
+    assert (fitted / "model.riskad").read_bytes() == before
+    assert not (fitted / "m2.riskad").exists()
+    succeed("score", "model.riskad", "new.csv", "-o", "out.csv", "--force")
+    assert (fitted / "out.csv").read_text().startswith("card,amount")
+
+
+def test_outputs_that_cannot_be_written(fitted, monkeypatch):
+    assert "is a folder" in fail("score", "model.riskad", "new.csv", "-o", ".")
+    (fitted / "dir.csv").mkdir()
+    assert "is a folder" in fail("score", "model.riskad", "new.csv", "-o", "dir.csv")
+    assert "there is no folder" in fail("score", "model.riskad", "new.csv", "-o", "no/out.csv")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert "does not let you write" in fail("score", "model.riskad", "new.csv", "-o", "out.csv")
+
+
+def test_a_full_disk_is_a_sentence(fitted, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device", "out.csv")
+
+    monkeypatch.setattr(pl.DataFrame, "write_csv", full)
+    before = files(fitted)
+    message = fail("score", "model.riskad", "new.csv", "-o", "out.csv")
+    assert "No space left on device: out.csv" in message
+    assert files(fitted) == before
+
+
+def test_values_are_never_markup_or_escapes(folder):
+    table = make_cards().with_columns(card=pl.format("[red]{}\x1b[31m", "card"))
+    table.write_csv("cards.csv")
+    output = succeed("fit", "cards.csv", *FIT, "--id", "card", "-o", "[bold]m.riskad")
+    assert "[red]0" in output
+    assert "\\x1b[31m" in output
+    assert "\x1b" not in output
+    assert "'[bold]m.riskad'" in output
+
+
+# --- as a process ------------------------------------------------------------------------
+
+
+def riskad_process(*arguments, code="from riskad.cli import main; main()", **options):
+    # A shell that runs tests in the background has SIGINT ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + code
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=QUICK,
+        **options,
+    )
+
+
+def test_help_and_version_load_nothing_heavy():
+    code = (
+        "import sys; from riskad.cli import cli\n"
+        "for arguments in (['--help'], ['fit', '--help'], ['--version']):\n"
+        "    cli.main(arguments, standalone_mode=False)\n"
+        "heavy = {'numpy', 'scipy', 'sklearn', 'polars', 'rich', 'torch', 'skops'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    stdout, stderr = riskad_process(code=code).communicate(timeout=60)
+    assert stderr == "[]\n"
+    assert "Usage: cli fit" in stdout or "fit [OPTIONS] DATA" in stdout
+    assert riskad.__version__ in stdout
+
+
+def test_exit_codes_and_streams(folder):
+    process = riskad_process("fit", "cards.csv", *FIT, "-o", "model.riskad", cwd=folder)
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (0, "")
+    assert stdout.startswith("cards.csv: 300 rows")
+    for arguments, code in ((["score", "no.riskad", "new.csv", "-o", "x.csv"], 1), (["fit"], 2)):
+        process = riskad_process(*arguments, cwd=folder)
+        stdout, stderr = process.communicate(timeout=120)
+        assert (process.returncode, stdout) == (code, "")
+        assert "Traceback" not in stderr
+        assert "Error: " in stderr
+
+
+SLOW_WRITE = """
+import time, riskad.tables
+from riskad.cli import main
+def slow(frame, part, name, separator):
+    part.write_text("half")
+    print("half", flush=True)
+    time.sleep(60)
+riskad.tables._write_csv = slow
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "kill"]
+)
+def test_interrupted_in_the_middle_of_writing(fitted, number, code):
+    before = files(fitted)
+    process = riskad_process(
+        "score", "model.riskad", "new.csv", "-o", "out.csv", code=SLOW_WRITE, cwd=fitted
+    )
+    with process:
+        assert process.stdout.readline() == "half\n"
+        assert len(files(fitted)) == len(before) + 1
+        process.send_signal(number)
+        assert process.wait(timeout=30) == code
+        assert "Traceback" not in process.stderr.read()
+    assert files(fitted) == before
+
+
+def test_a_reader_that_leaves_early_is_no_error(fitted):
+    process = riskad_process("inspect", "model.riskad", cwd=fitted)
+    with process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        process.wait(timeout=60)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_progress_on_a_terminal_goes_to_stderr(fitted):
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "riskad.cli", "inspect", "model.riskad", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=QUICK | {"TERM": "xterm"},
+        cwd=fitted,
+    )
+    os.close(theirs)
+    shown = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            chunk = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(ours)
+    stdout, _ = process.communicate(timeout=60)
+    assert json.loads(stdout)["command"] == "inspect"
+    assert b"Reading model.riskad" in shown

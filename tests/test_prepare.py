@@ -167,6 +167,7 @@ def test_a_column_may_have_any_name():
         preparer, matrix = prepare({name: ["a", "b"] * 5})
         assert matrix.shape == (10, 2)
         assert preparer.source_columns_ == [name, name]
+        assert TablePreparer().fit_transform(pd.DataFrame({name: ["a", "b"] * 2})).shape == (4, 2)
 
 
 def test_features_follow_the_columns_and_know_them():
@@ -221,6 +222,17 @@ def test_pandas_categories_and_dates():
     )
     preparer = TablePreparer().fit(frame)
     assert preparer.kinds_ == {"c": "text", "d": "dropped", "z": "dropped", "w": "dropped"}
+
+
+def test_a_parsed_table_gives_the_same_matrix():
+    table = pl.DataFrame({"n": ["1", "NA", "3"] * 4, "": [" a", "b", ""] * 4, "c": ["k"] * 12})
+    preparer = TablePreparer().fit(table)
+    parsed = preparer.parse(table)
+    assert parsed.schema == {"n": pl.Float64, "": pl.String}
+    assert parsed.row(1) == (None, "b")
+    np.testing.assert_array_equal(preparer.transform(parsed), preparer.transform(table))
+    again = TablePreparer(text=[""], number=["n"]).fit(parsed)
+    np.testing.assert_array_equal(again.transform(parsed), preparer.transform(table))
 
 
 # --- at scoring time ---------------------------------------------------------------------

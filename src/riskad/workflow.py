@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from riskad._checks import DataWarning, InputError, enumerate_names
 from riskad.io import ModelHeader
@@ -207,13 +207,14 @@ def fit_table(
     preparer, detector = TablePreparer(text=text, number=number), ShallowRAD(**(settings or {}))
     with _collect_warnings() as notes:
         progress("Preparing the columns")
-        matrix = preparer.fit_transform(features)
+        parsed = preparer.fit(features).parse(features)
+        matrix = preparer.transform(parsed)
         progress("Fitting the model")
         detector.fit(matrix, codes)
         scored = _score_frame(detector, matrix)
     model = Pipeline([("prepare", preparer), ("detect", detector)])
     progress("Checking it on labelled rows it has not seen")
-    auc, why_no_auc = _cross_validate(model, features, codes)
+    auc, why_no_auc = _cross_validate(preparer, detector, parsed, codes)
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
     report = FitReport(
@@ -313,21 +314,26 @@ def _pick_features(
 
 
 def _cross_validate(
-    model: Pipeline, features: pl.DataFrame, codes: Codes
+    preparer: TablePreparer, detector: ShallowRAD, parsed: pl.DataFrame, codes: Codes
 ) -> tuple[Auc | None, str]:
     """Return the AUC of labelled rows, each scored by a fit that had not seen its label."""
     counts = count_labels(codes)
     fewest = min(counts.normal, counts.anomaly)
     if fewest < _FEWEST_FOR_AUC:
         return None, f"it takes {_FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
-    seed = model[-1].random_state
+    # The kinds of the columns are settled; medians and levels are found anew in each fold.
+    text = [name for name, kind in preparer.kinds_.items() if kind == "text"]
+    number = [name for name, kind in preparer.kinds_.items() if kind == "number"]
+    model = make_pipeline(TablePreparer(text=text, number=number), detector)
+    folds = min(_MAX_FOLDS, fewest)
     with warnings.catch_warnings():
         # What the folds lack by chance (a level, a step more) is not news about the model.
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        scores = out_of_fold_scores(
-            model, features, codes, n_splits=min(_MAX_FOLDS, fewest), random_state=seed
-        )
+        try:
+            scores = out_of_fold_scores(model, parsed, codes, folds, detector.random_state)
+        except InputError as error:
+            return None, f"a part of the rows cannot be fitted by itself: {error}"
     return auc_with_interval(codes, scores), ""
 
 

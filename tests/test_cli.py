@@ -320,7 +320,7 @@ def test_tables_from_elsewhere(fitted, convert):
     report = json.loads(
         succeed("fit", "other.csv", *FIT, "--id", "card", "-o", "other.riskad", "--json")
     )
-    expected = json.loads(succeed("inspect", "model.riskad", "--json"))["training"]
+    expected = json.loads(succeed("inspect", "model.riskad", "--json"))["header"]["notes"]["fit"]
     assert report["labels"] == expected["labels"]
     assert report["fitted"]["objective"] == expected["fitted"]["objective"]
 

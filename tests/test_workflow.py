@@ -137,7 +137,7 @@ def test_no_auc_where_a_part_of_the_rows_cannot_stand_alone():
     table = pl.DataFrame({"x": ["1"] * 9 + ["2"], "label": ["ok"] * 3 + [""] * 4 + ["fraud"] * 3})
     report = fit_table(table, LABELS).report
     assert report.auc is None
-    assert "cannot be fitted by itself: No column is left" in report.why_no_auc
+    assert "cannot be fitted by itself (No column is left" in report.why_no_auc
 
 
 def test_effects_name_what_is_suspicious(fit):

@@ -243,7 +243,7 @@ def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force:
     check_table_name(output)
     with _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
-        id_ = read_header(model).notes.get("id")
+        id_ = read_header(model).notes.get("fit", {}).get("id")
         scored, report = score_table(
             load(model), read_table(data), id=id_, top=top, source=data.name, progress=progress
         )

@@ -121,7 +121,7 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
     header, training = report.header, report.training
     _title(console, f"{name}: a {' and a '.join(report.steps)}")
     facts: dict[str, Iterable[str]] = {"Made": [_say_made(header.created, header.versions)]}
-    if "labels" in training:
+    if training:
         facts["Trained"] = _training_lines(training)
     facts["Columns"] = report.preparation
     if report.fitted:
@@ -284,7 +284,8 @@ def _wrap(console: Console, line: str) -> list[str]:
     if isinstance(line, _Command):
         return [_clean(line)]
     width = min(console.width, _WIDEST) - _INDENT
-    return textwrap.wrap(_clean(line), width, subsequent_indent="  ", break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False)
+    return [piece for part in line.splitlines() for piece in wrapper.wrap(_clean(part))]
 
 
 def _table(

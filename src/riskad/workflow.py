@@ -111,7 +111,7 @@ class FitReport:
 
     def notes(self) -> dict[str, Any]:
         """Return what is kept in the model file: all but the rows themselves."""
-        return {key: value for key, value in asdict(self).items() if key != "top"}
+        return {"fit": {key: value for key, value in asdict(self).items() if key != "top"}}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,12 @@ class ModelReport:
     settings: dict[str, Any]
     fitted: dict[str, Any]
     preparation: list[str]
-    training: dict[str, Any]
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The notes that `fit_table` left in the file, if it was made by it."""
+        training: dict[str, Any] = self.header.notes.get("fit", {})
+        return training
 
 
 # --- fit ---------------------------------------------------------------------------------
@@ -333,7 +338,8 @@ def _cross_validate(
         try:
             scores = out_of_fold_scores(model, parsed, codes, folds, detector.random_state)
         except InputError as error:
-            return None, f"a part of the rows cannot be fitted by itself: {error}"
+            reason = str(error).splitlines()[0]
+            return None, f"a part of the rows cannot be fitted by itself ({reason})"
     return auc_with_interval(codes, scores), ""
 
 
@@ -470,9 +476,8 @@ def describe_model(model: Any, header: ModelHeader) -> ModelReport:
         header=header,
         steps=steps,
         settings=_plain_parameters(detector),
-        fitted=header.notes.get("fitted") or _facts_of(detector),
+        fitted=header.notes.get("fit", {}).get("fitted") or _facts_of(detector),
         preparation=first.describe() if isinstance(first, TablePreparer) else [],
-        training=header.notes,
     )
 
 

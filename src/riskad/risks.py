@@ -132,18 +132,14 @@ class Risk(ABC):
 
     def value(self, scores: Array, y: Array, sample_weight: Array | None = None) -> Array:
         """The estimated risk of `scores`, for NumPy arrays or torch tensors."""
-        plain: Any = 0.0
-        guarded: Any = 0.0
+        plain: list[Any] = []
+        guarded: list[Any] = []
         for term in self._active():
             part = term.weight * self._mean(term, scores, y, sample_weight)
-            if self.guarded and term.guarded:
-                guarded = guarded + part
-            else:
-                plain = plain + part
-        if not self.guarded:
-            return plain
-        xp = array_namespace(scores)
-        return plain + xp.clip(guarded, min=0.0)
+            (guarded if self.guarded and term.guarded else plain).append(part)
+        if not guarded:
+            return sum(plain)
+        return sum(plain) + array_namespace(scores).clip(sum(guarded), min=0.0)
 
     def _active(self) -> Iterator[Term]:
         return (term for term in self.terms() if term.weight != 0)
@@ -151,6 +147,8 @@ class Risk(ABC):
     def _mean(self, term: Term, scores: Array, y: Array, sample_weight: Array | None) -> Array:
         xp = array_namespace(scores)
         rows = y == term.kind
+        if sample_weight is not None:
+            rows = rows & (sample_weight != 0)
         if not xp.any(rows):
             raise InputError(
                 f"the {self.name} risk needs {KIND_NAMES[term.kind]} rows, and there are none."

@@ -89,7 +89,8 @@ class RowSum:
         if self._bulk:
             rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
             rows = rows if weight is None else rows * weight
-            total += float(rows.sum() - rows[labelled].sum())
+            rows[labelled] = 0  # not subtracted: large scores would leave their rounding behind
+            total += float(rows.sum())
         if self._labelled and len(labelled):
             f, kind = f[labelled], y[labelled]
             rows = _combine(function, f, self.A[kind], self.B[kind], self.L[kind], 1.0, f)
@@ -100,7 +101,7 @@ class RowSum:
         self, function: Any, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None, odd: float
     ) -> np.ndarray:
         linear = 1.0 if odd < 0 else 0.0  # L f has a first derivative and no second
-        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros_like(f)
+        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros(len(f))
         labelled = np.flatnonzero(y)
         if len(labelled):
             f, kind = f[labelled], y[labelled]

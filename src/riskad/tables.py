@@ -137,6 +137,8 @@ def _read_csv(data: bytes, name: str, separator: str | None) -> pl.DataFrame:
     separator = separator or _find_separator(_first_record(data, name, None))
     header = _first_record(data, name, separator)
     _check_header(header, name)
+    if data.count(b'"') % 2:  # some readers take the rest of the file for one field
+        _check_quotes(data, name, separator)
     try:
         frame = pl.read_csv(data, separator=separator, infer_schema=False)
     except pl.exceptions.PolarsError as error:

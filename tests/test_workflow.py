@@ -98,6 +98,17 @@ def test_the_model_scores_as_the_report_says(fit, cards):
     )
 
 
+@pytest.mark.parametrize("offset", [-0.3, 0.0, 0.3])
+def test_flags_are_those_of_predict_wherever_the_threshold_is(cards, offset):
+    fit = fit_table(cards[0], LABELS, id="card")
+    scores = fit.model.score_samples(cards[0])
+    fit.model[-1].offset_ = offset + float(np.sort(scores)[200])  # with 0, exactly a row's
+    scored, report = score_table(fit.model, cards[0])
+    expected = fit.model.predict(cards[0]) == -1
+    np.testing.assert_array_equal(scored["is_anomaly"].to_numpy(), expected)
+    np.testing.assert_array_equal(scored["anomaly_score"].to_numpy() > report.threshold, expected)
+
+
 def test_the_same_seed_gives_the_same_answer(cards):
     settings = {"risk": "nnrad", "loss": "sigmoid", "feature_map": "poly", "lam": 0.1}
     settings["random_state"] = 3  # of the several starts of a non-convex problem

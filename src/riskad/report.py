@@ -49,12 +49,13 @@ def to_json(report: Any, **more: Any) -> str:
     """Return a report as one JSON object; what is not a finite number becomes null.
 
     >>> from riskad.workflow import ScoreReport
-    >>> print(to_json(ScoreReport("new.csv", 3, None, 1, []), command="score"))
+    >>> print(to_json(ScoreReport("new.csv", 3, None, 0.5, 1, []), command="score"))
     {
       "command": "score",
       "source": "new.csv",
       "rows": 3,
       "id": null,
+      "threshold": 0.5,
       "flagged": 1,
       "top": [],
       "warnings": []
@@ -86,7 +87,12 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
             "Quality": _quality_lines(report.auc, report.why_no_auc),
             "Weights": _effect_line(report.effects[:5]),
             "Notes": report.warnings,
-            "Flagged": [_say_flagged(report.unlabelled_flagged, report.labels.unlabelled)],
+            "Flagged": [
+                _say_flagged(
+                    report.unlabelled_flagged, report.labels.unlabelled, "unlabelled rows"
+                ),
+                _say_threshold(report.fitted["threshold"]),
+            ],
         },
     )
     _suspects(console, report.top, report.id)
@@ -104,11 +110,13 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
     _title(console, f"{report.source}: {report.rows:,} rows scored")
-    share = f"{report.flagged / report.rows:.1%}"
     _facts(
         console,
         {
-            "Flagged": [f"{report.flagged:,} of {report.rows:,} rows ({share}) look anomalous"],
+            "Flagged": [
+                _say_flagged(report.flagged, report.rows, "rows"),
+                _say_threshold(report.threshold),
+            ],
             "Notes": report.warnings,
         },
     )
@@ -222,11 +230,13 @@ def _effect_lines(effects: Sequence[ColumnEffect]) -> list[str]:
     return [f"{e.column}: {e.effect:.3f}, suspicious when {e.suspicious}" for e in effects]
 
 
-def _say_flagged(flagged: int, unlabelled: int) -> str:
-    if not unlabelled:
-        return "no row is unlabelled"
-    share = f"{flagged / unlabelled:.1%}"
-    return f"{flagged:,} of {unlabelled:,} unlabelled rows ({share}) look anomalous"
+def _say_flagged(flagged: int, n_rows: int, what: str) -> str:
+    share = f" ({flagged / n_rows:.1%})" if n_rows else ""
+    return f"{flagged:,} of {n_rows:,} {what}{share} look anomalous"
+
+
+def _say_threshold(threshold: float) -> str:
+    return f"is_anomaly where anomaly_score > {threshold:.4g}"
 
 
 def _say_made(created: str, versions: Mapping[str, str]) -> str:

@@ -130,6 +130,7 @@ class ScoreReport:
     source: str
     rows: int
     id: str | None
+    threshold: float
     flagged: int
     top: list[Suspect]
     warnings: list[str] = field(default_factory=list)
@@ -350,6 +351,7 @@ def _unconverged(notes: Sequence[Warning]) -> bool:
 def _fitted_facts(detector: ShallowRAD) -> dict[str, Any]:
     return {
         "lambda": float(detector.lambda_),
+        "threshold": _threshold(detector),
         "solver": detector.solver_,
         "iterations": int(detector.n_iter_),
         "optimality": float(detector.optimality_),
@@ -408,6 +410,7 @@ def score_table(
         source=source,
         rows=frame.height,
         id=id,
+        threshold=_threshold(detector),
         flagged=int(scored["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
         warnings=[str(note) for note in notes],
@@ -439,10 +442,14 @@ def _steps(model: object) -> tuple[TablePreparer, Any]:
     )
 
 
+def _threshold(detector: Any) -> float:
+    """Return the anomaly score above which a row is flagged, as in `predict`."""
+    return -float(detector.offset_) + 0.0  # and no negative zero
+
+
 def _score_frame(detector: Any, matrix: Any) -> pl.DataFrame:
     scores: NDArray[np.float64] = detector.anomaly_score(matrix)
-    # As in predict: high scores are anomalous, and the threshold itself is still normal.
-    return pl.DataFrame({"anomaly_score": scores, "is_anomaly": -scores < detector.offset_})
+    return pl.DataFrame({"anomaly_score": scores, "is_anomaly": scores > _threshold(detector)})
 
 
 def _rank(scored: pl.DataFrame) -> pl.DataFrame:

@@ -1,3 +1,60 @@
-"""Anomaly detection from a few labelled rows and a contaminated unlabelled pile."""
+"""Anomaly detection from a few labelled rows and a contaminated unlabelled pile.
+
+Names are loaded when they are first used: `import riskad` costs next to nothing and never loads
+torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from riskad._checks import DataWarning, InputError
+    from riskad.io import load, save
+    from riskad.labels import parse_labels
+    from riskad.losses import LOSSES
+    from riskad.regularization import theorem_lambda
+    from riskad.risks import RISKS, get_risk
+    from riskad.shallow import ShallowRAD
 
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "LOSSES",
+    "RISKS",
+    "DataWarning",
+    "InputError",
+    "ShallowRAD",
+    "get_risk",
+    "load",
+    "parse_labels",
+    "save",
+    "theorem_lambda",
+]
+
+_ROOM_OF = {
+    "DataWarning": "_checks",
+    "InputError": "_checks",
+    "LOSSES": "losses",
+    "RISKS": "risks",
+    "ShallowRAD": "shallow",
+    "get_risk": "risks",
+    "load": "io",
+    "parse_labels": "labels",
+    "save": "io",
+    "theorem_lambda": "regularization",
+}
+_ROOMS = ("io", "labels", "losses", "metrics", "regularization", "risks", "shallow", "solvers")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOM_OF:
+        return getattr(import_module(f"riskad.{_ROOM_OF[name]}"), name)
+    if name in _ROOMS:
+        return import_module(f"riskad.{name}")
+    raise AttributeError(f"module 'riskad' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOM_OF, *_ROOMS})

@@ -37,7 +37,7 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """Fit to X and y, then predict +1 (normal) or -1 (anomaly) for the same rows."""
-        return self.fit(X, y, **fit_params).predict(X)  # type: ignore[attr-defined]
+        return self.fit(X, y, **fit_params).predict(X)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Scores g(x): the higher, the more normal."""

@@ -38,7 +38,7 @@ class ColumnStatistics:
 
     mean: np.ndarray
     scale: np.ndarray
-    """Standard deviation; 1 for a constant column."""
+    """Standard deviation; infinite for a constant column, whose weight is then exactly 0."""
     constant: np.ndarray
     """Which columns do not vary."""
     finite: bool
@@ -54,6 +54,11 @@ def column_statistics(
     squares; sums are taken about the first block's mean then. `second_moments` asks for the full
     products of each kind (dense rows only).
     """
+    with np.errstate(invalid="ignore", over="ignore"):  # `finite` tells
+        return _column_statistics(rows, float(totals.sum()), second_moments)
+
+
+def _column_statistics(rows: RowBlocks, total: float, second_moments: bool) -> ColumnStatistics:
     shift = np.zeros(rows.n_features) if rows.sparse else _shift(next(iter(rows)).X)
     block_sums = _sparse_sums if rows.sparse else _products if second_moments else _squares
     x, x_p, x_n, *squares = rows.sum(lambda block: block_sums(block, shift))
@@ -65,23 +70,19 @@ def column_statistics(
     else:
         moments = Moments(shift, sums)
         total_squares = squares[0]
-    total = totals.sum()
-    mean = x / total
-    with np.errstate(invalid="ignore"):  # infinities are reported by name, later
-        variance = total_squares / total - mean**2
-    mean = shift + mean
+    variance = total_squares / total - (x / total) ** 2
+    mean = shift + x / total
     # A spread that rounding alone explains is no spread.
     constant = variance <= (10 * np.finfo(float).eps * (np.abs(mean) + np.abs(shift))) ** 2
-    scale = np.where(constant, 1.0, np.sqrt(np.maximum(variance, 0)))
+    scale = np.where(constant, np.inf, np.sqrt(np.maximum(variance, 0)))
     finite = bool(np.isfinite(variance).all())
     return ColumnStatistics(mean, scale, constant, finite, moments)
 
 
 def _shift(first: np.ndarray) -> np.ndarray:
     """The first block's mean where some column needs it, else 0, which saves a copy per block."""
-    with np.errstate(invalid="ignore"):
-        mean, spread = first.mean(axis=0), first.std(axis=0)
-        needed = bool((np.abs(mean) > 1e3 * spread).any()) and bool(np.isfinite(mean).all())
+    mean, spread = first.mean(axis=0), first.std(axis=0)
+    needed = bool((np.abs(mean) > 1e3 * spread).any() and np.isfinite(mean).all())
     return mean if needed else np.zeros(first.shape[1])
 
 
@@ -151,7 +152,7 @@ class LinearModel:
         return w, float(b - self.mean @ w)
 
     def scores(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """f for the rows of one block."""
+        """Scores f of the rows of one block."""
         w, b = self.raw(theta)
         return X @ w + b
 

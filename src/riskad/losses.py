@@ -69,7 +69,7 @@ class Pointwise(ABC):
         return self
 
     def support_value(self, z: Array) -> Array:
-        """Value at `z` of a function below the sharp one, with the rounded one's derivative there."""
+        """Value at `z` of a function below the sharp one with the slope of the rounded one."""
         return self.value(z)
 
 

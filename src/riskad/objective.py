@@ -60,13 +60,13 @@ class RowSum:
     def gradient(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
-        """d sum / d f_i for each row."""
+        """First derivative d sum / d f_i for each row."""
         return self._by_row(self.loss.derivative, f, y, weight, odd=-1.0)
 
     def curvature(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
-        """d^2 sum / d f_i^2 for each row."""
+        """Second derivative d^2 sum / d f_i^2 for each row."""
         return self._by_row(self.loss.curvature, f, y, weight, odd=1.0)
 
     # Unlabelled rows are the bulk and share their coefficients: they need no look-up, and cost
@@ -190,7 +190,7 @@ class Objective:
 
     @staticmethod
     def join(sums: Iterable[float]) -> float:
-        """plain + max(0, guarded) from the values of `sums`, constants included."""
+        """The risk plain + max(0, guarded) from the values of `sums`, constants included."""
         plain, *guarded = sums
         return plain + sum(max(0.0, value) for value in guarded)
 

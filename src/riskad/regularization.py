@@ -18,17 +18,18 @@ t brings, through its three constants. Bounding h itself is tighter: with
 
     q = sup_t -h(t) / t^2   (l2),        q = sup_t -h(t) / |t|   (l1)
 
-we have pi_n mean h(g) >= -pi_n q mean g^2, and mean g^2 <= s ||w||^2 for the largest eigenvalue s of
-mean phi phi^T (l1: mean |g| <= s ||w||_1 for the largest column mean s of |phi|). So lambda =
+we have pi_n mean h(g) >= -pi_n q mean g^2, and mean g^2 <= s ||w||^2 for the largest eigenvalue s
+of mean phi phi^T (l1: mean |g| <= s ||w||_1 for the largest column mean s of |phi|). So lambda =
 pi_n q s is safe, for every loss, and never above the theorem's: q is at most the theorem's factor
-and s at most c^2 (c_inf). With a single labelled anomaly it cannot be lowered further without using
-the other rows.
-For squared loss q = 2a / (1-a), for modified Huber 4a / (1-a): it vanishes with a, as it should.
+and s at most c^2 (c_inf). With a single labelled anomaly it cannot be lowered further without
+using the other rows. For squared loss q = 2a / (1-a), for modified Huber 4a / (1-a): it vanishes
+with a, as it should.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -63,27 +64,39 @@ class Reach:
     """Largest column mean of |phi|: at most c_inf."""
 
 
-def measure_reach(feature_blocks: Iterable[np.ndarray], fit_intercept: bool = True) -> Reach:
-    """Measure the reach of the anomalies, whose features come in dense blocks of rows."""
-    n, squared_norm, maximum = 0, 0.0, 0.0
+def measure_reach(
+    feature_blocks: Iterable[np.ndarray],
+    fit_intercept: bool = True,
+    weights: Iterable[np.ndarray | None] = itertools.repeat(None),
+) -> Reach:
+    """Measure the reach of the anomalies, whose features come in dense blocks of rows.
+
+    Where the risk weights its rows, `weights` gives those of each block, none of them zero.
+    """
+    total, squared_norm, maximum = 0.0, 0.0, 0.0
     absolute: np.ndarray | float = 0.0
     products: np.ndarray | float | None = 0.0
-    for block in feature_blocks:
+    for block, weight in zip(feature_blocks, weights, strict=False):
+        if not block.size:
+            continue
+        if not np.isfinite(block).all():  # max() would pass over a NaN
+            raise InputError("the features of the labelled anomalies hold NaN or infinity.")
         phi = np.column_stack([block, np.ones(len(block))]) if fit_intercept else block
-        n += len(phi)
+        weight = np.ones(len(phi)) if weight is None else weight
+        total += float(weight.sum())
         squared_norm = max(squared_norm, float(np.einsum("ij,ij->i", phi, phi).max()))
         maximum = max(maximum, float(np.abs(phi).max()))
-        absolute = absolute + np.abs(phi).sum(axis=0)
+        absolute = absolute + weight @ np.abs(phi)
         wide = phi.shape[1] > _MAX_SPECTRAL
-        products = None if wide or products is None else products + phi.T @ phi
-    if n == 0:
+        products = None if wide or products is None else products + (phi.T * weight) @ phi
+    if total == 0:
         raise InputError("Theorem 1 needs at least one labelled anomaly, and there is none.")
-    spectral = squared_norm if products is None else float(np.linalg.eigvalsh(products / n)[-1])
+    spectral = squared_norm if products is None else float(np.linalg.eigvalsh(products / total)[-1])
     return Reach(
         c=squared_norm**0.5,
         c_inf=maximum,
         spectral=min(spectral, squared_norm),
-        column_mean=float(np.max(absolute / n)),
+        column_mean=float(np.max(absolute / total)),
     )
 
 
@@ -187,7 +200,8 @@ def _worst_ratio(loss: Loss, a: float, power: int) -> float:
         s = np.exp(np.asarray(log_s, dtype=float))
         return (a * loss.value(-s) - loss.value(s)) / s**power
 
-    grid = np.linspace(np.log(1e-4), np.log(1e8), 2401)
+    # As a nears 1 the peak moves to s of the order of 1 - a.
+    grid = np.linspace(np.log(1e-4 * (1 - a)), np.log(1e8), 2401)
     best = int(np.argmax(ratio(grid)))
     around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     peak = minimize_scalar(

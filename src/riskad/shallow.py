@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
@@ -26,6 +27,7 @@ from riskad.objective import Objective, RowSum
 from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambda
 from riskad.risks import RISKS, Risk, Term, get_risk
 from riskad.solvers import Problem, Solution, solve
+from riskad.thresholds import zero_one_threshold
 
 __all__ = ["FEATURE_MAPS", "ShallowRAD"]
 
@@ -37,6 +39,7 @@ _N_COMPONENTS = 300
 _MAP_ROWS = 20_000
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
 _MAX_MOMENT_COLUMNS = 500
+_THRESHOLD_ROWS = 20_000
 _CV_SPLITS = 5
 _CV_DECADES = np.arange(0, -5.5, -0.5)
 
@@ -100,7 +103,8 @@ class ShallowRAD(Detector):
     risk_parts_ : dict
         What each term of the risk contributes; "total" is the risk.
     offset_ : float
-        Threshold on `score_samples`: 0, where the risk puts it.
+        Threshold on `score_samples`: where the risk, with the zero-one loss for its own, is lowest
+        (`riskad.thresholds`). The regularised intercept alone would put it too near to zero.
     solver_, n_iter_, criterion_, optimality_ :
         Which solver ran, for how many iterations, and what its stopping test measured.
     feature_map_ : transformer or None
@@ -274,13 +278,13 @@ class ShallowRAD(Detector):
         return Nystroem(gamma=1 / d, n_components=min(_N_COMPONENTS, n), random_state=self._seed)
 
     def _standardised(self, X: Any) -> Any:
-        """Rows as a feature map sees them: a copy, of one block or of the rows a map is fitted on."""
+        """A copy of these rows as a feature map sees them."""
         if sparse.issparse(X):
             return (X @ sparse.diags_array(1 / self._scale)).tocsr()
         return (X - self._mean) / self._scale
 
     def _mapped(self, rows: RowBlocks) -> Any:
-        """phi of all rows, standardised block by block."""
+        """The features phi(x) of all rows, standardised block by block."""
         parts = [self.feature_map_.transform(self._standardised(block.X)) for block in rows]
         if sparse.issparse(parts[0]):
             return sparse.vstack(parts, format="csr")
@@ -312,7 +316,8 @@ class ShallowRAD(Detector):
         """Of a grid from the theorem's value down, the lambda that does best on held-out rows.
 
         Held-out labelled rows are ranked (AUC); where only one kind of label is used, the risk of
-        held-out rows decides. Ties go to the larger lambda.
+        held-out rows decides. Ties go to the larger lambda. The way down ends where the objective
+        becomes negative, which no true risk is: from there on the fit chases noise.
         """
         kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
         top = theorem_lambda(_reach(model, kind), risk.loss, a=a, prior=prior, penalty=self.penalty)
@@ -320,19 +325,27 @@ class ShallowRAD(Detector):
         ranked = len(risk.kinds() - {0}) == 2
         scores = np.zeros(len(grid))
         for held in self._folds(model.rows.y, risk, ranked):
-            theta = None
-            weight = _without(model.rows, held)
-            rows = RowBlocks(model.rows.X, model.rows.y, weight)
-            objective = Objective(risk, rows.totals())
-            for i, lam in enumerate(grid):
-                solution = self._solve(
-                    Problem(model.over(rows), objective, lam, self.penalty), theta
-                )
-                theta = solution.theta
-                f = model.scores(theta, model.rows.X[held])
-                y = model.rows.y[held]
+            X, y = model.rows.X[held], model.rows.y[held]
+            for i, theta in enumerate(self._path(model, risk, grid[: len(scores)], held)):
+                f = model.scores(theta, X)
                 scores[i] += auc_with_interval(y, -f).value if ranked else -risk.value(f, y)
+            scores = scores[: i + 1]
         return float(grid[np.argmax(scores)])
+
+    def _path(
+        self, model: LinearModel, risk: Risk, grid: np.ndarray, held: np.ndarray
+    ) -> Iterator[np.ndarray]:
+        """Solutions without the held-out rows, from the largest lambda down."""
+        rows = RowBlocks(model.rows.X, model.rows.y, _without(model.rows, held))
+        objective = Objective(risk, rows.totals())
+        theta = None
+        for lam in grid:
+            problem = Problem(model.over(rows), objective, lam, self.penalty)
+            solution = self._solve(problem, theta, warn=False)
+            if solution.value < 0 and theta is not None:
+                return
+            theta = solution.theta
+            yield theta
 
     def _folds(self, y: np.ndarray, risk: Risk, ranked: bool) -> list[np.ndarray]:
         counts = [int((y == kind).sum()) for kind in sorted(risk.kinds() - {0})]
@@ -351,7 +364,9 @@ class ShallowRAD(Detector):
 
     # --- solution -------------------------------------------------------------------------
 
-    def _solve(self, problem: Problem, theta: np.ndarray | None = None) -> Solution:
+    def _solve(
+        self, problem: Problem, theta: np.ndarray | None = None, warn: bool = True
+    ) -> Solution:
         return solve(
             problem,
             self.solver,
@@ -359,6 +374,7 @@ class ShallowRAD(Detector):
             tol=self.tol,
             max_iter=self.max_iter,
             seed=self._seed,
+            warn=warn,
         )
 
     def _store(self, problem: Problem, solution: Solution) -> None:
@@ -368,15 +384,24 @@ class ShallowRAD(Detector):
         self.n_iter_ = max(1, solution.n_iter)
         self.criterion_ = solution.criterion
         self.optimality_ = solution.optimality
-        self.offset_ = 0.0
+        self.offset_ = self._threshold(problem, solution.theta)
         self.risk_parts_ = _risk_parts(problem, solution.theta)
 
+    def _threshold(self, problem: Problem, theta: np.ndarray) -> float:
+        """Where the zero-one risk is lowest; a sample of the rows tells it well enough."""
+        rows = problem.model.rows
+        if rows.n_rows > _THRESHOLD_ROWS:
+            rows = problem.sampled(_THRESHOLD_ROWS, self._seed).model.rows
+        scores = np.concatenate([problem.model.scores(theta, block.X) for block in rows])
+        return zero_one_threshold(problem.objective.risk, scores, rows.y, rows.sample_weight)
+
     def _scores(self, X: Any) -> np.ndarray:
-        if self.feature_map_ is not None or X.dtype != np.float64:
-            blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8))
-            scores = np.concatenate([self._block_scores(block.X) for block in blocks])
-        else:
-            scores = X @ self.coef_ + self.intercept_
+        with np.errstate(invalid="ignore", over="ignore"):  # reported by name below
+            if self.feature_map_ is not None or X.dtype != np.float64:
+                blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8))
+                scores = np.concatenate([self._block_scores(block.X) for block in blocks])
+            else:
+                scores = X @ self.coef_ + self.intercept_
         # A NaN in X shows in its score, unless its weight is zero and the product skipped it.
         if not np.isfinite(scores).all() or not np.all(self.coef_):
             values = X.data if sparse.issparse(X) else X
@@ -392,9 +417,9 @@ class ShallowRAD(Detector):
 
 def _reach(model: LinearModel, kind: int) -> Reach:
     """Reach of the labelled rows of a kind, standardised a block at a time."""
-    rows = model.rows.of_kind(kind)
-    blocks = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in rows.dense_sized())
-    return measure_reach(blocks, model.fit_intercept)
+    rows = model.rows.of_kind(kind).dense_sized()
+    features = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in rows)
+    return measure_reach(features, model.fit_intercept, (block.weight for block in rows))
 
 
 def _without(rows: RowBlocks, held: np.ndarray) -> np.ndarray:

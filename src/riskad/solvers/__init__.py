@@ -42,6 +42,7 @@ class Solver:
     convex: bool = False
     smooth: bool = False
     positive_lambda: bool = False
+    max_parameters: float = float("inf")
 
     def mismatch(self, problem: Problem) -> str | None:
         """Why this solver cannot take `problem`, in one sentence; None if it can."""
@@ -58,6 +59,10 @@ class Solver:
             reason = f"a convex risk, and {what} is not convex"
         elif self.positive_lambda and problem.lam <= 0:
             reason = f"lam > 0, got {problem.lam:g}"
+        elif problem.model.n_parameters > self.max_parameters:
+            reason = (
+                f"at most {self.max_parameters:,} parameters, got {problem.model.n_parameters:,}"
+            )
         return None if reason is None else f"solver={self.name!r} needs {reason}."
 
 
@@ -65,7 +70,7 @@ class Solver:
 SOLVERS: dict[str, Solver] = {
     solver.name: solver
     for solver in (
-        Solver("closed_form", closed_form, "l2", loss="squared"),
+        Solver("closed_form", closed_form, "l2", loss="squared", max_parameters=5000),
         Solver("newton", newton, "l2", convex=True, smooth=True),
         Solver("proximal", proximal, "l1", convex=True, smooth=True),
         Solver("dc", dc, "l2", positive_lambda=True),
@@ -101,6 +106,7 @@ def solve(
     tol: float = 1e-6,
     max_iter: int = 100,
     seed: int = 0,
+    warn: bool = True,
 ) -> Solution:
     """Minimise the problem; warn with a remedy if the stopping test was not met.
 
@@ -118,12 +124,14 @@ def solve(
         Most iterations.
     seed : int
         For the random starts of non-convex problems.
+    warn : bool
+        Whether a test not met is a `ConvergenceWarning`; `Solution.converged` says it anyway.
     """
     chosen = choose_solver(problem, solver)
     start = np.zeros(problem.model.n_parameters) if theta is None else theta
     extra = {"seed": seed} if chosen.name == "dc" else {}
     solution = replace(chosen.run(problem, start, tol, max_iter, **extra), solver=chosen.name)
-    if not solution.converged:
+    if warn and not solution.converged:
         _warn_not_converged(solution, tol, max_iter)
     return solution
 
@@ -131,11 +139,12 @@ def solve(
 def _warn_not_converged(solution: Solution, tol: float, max_iter: int) -> None:
     from sklearn.exceptions import ConvergenceWarning
 
-    remedy = (
-        f"raise max_iter (now {max_iter})"
-        if solution.n_iter >= max_iter
-        else "raise tol or lam: floating point allows no further progress"
-    )
+    if solution.value < 0:
+        remedy = "the risk has become negative and may have no minimum: raise lam"
+    elif solution.n_iter >= max_iter:
+        remedy = f"raise max_iter (now {max_iter}) or lam"
+    else:
+        remedy = "raise tol or lam: floating point allows no further progress"
     warnings.warn(
         f"{solution.solver} stopped after {solution.n_iter} iterations with {solution.criterion} "
         f"{solution.optimality:.1e} > tol={tol:g}; {remedy}.",

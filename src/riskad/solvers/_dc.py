@@ -145,9 +145,7 @@ class _Bracket:
         return low + float(np.clip(above / (above - below), 0.01, 0.99)) * (high - low)
 
 
-def dc(
-    problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int = 0
-) -> Solution:
+def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int = 0) -> Solution:
     """Convex-concave procedure from several starts; the lowest objective wins.
 
     On many rows the starts compete on a sample, and only the winner goes on with all rows.
@@ -194,7 +192,9 @@ def _descend(
         tangent, h = _tangent(problem, concave, theta)
         majorant = _Majorant(problem.model, convex, first, second, problem.lam, -tangent)
         # Early steps need not be exact: a tenth of what the last one could gain is enough.
-        step_gap = gap / 4 if not concave or left <= gap else max(gap / 4, min(left, 1e3 * gap) / 10)
+        step_gap = (
+            gap / 4 if not concave or left <= gap else max(gap / 4, min(left, 1e3 * gap) / 10)
+        )
         new, value, lower = majorant.minimise(warm, step_gap, max_iter)
         if not concave:
             return new, [*history, value], value - lower, iteration

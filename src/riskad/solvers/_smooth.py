@@ -16,6 +16,7 @@ RELATIVE_GRADIENT = "gradient norm relative to that at zero"
 
 # Up to this many parameters a Hessian is formed and factored; above, conjugate gradients.
 MAX_DENSE = 1000
+_MAX_CG = 200
 # Above this many rows a sample of a sixteenth is solved first, and so on for the sample.
 _SAMPLE_ABOVE = 20_000
 _SAMPLE_SHARE = 16
@@ -30,7 +31,7 @@ def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) 
         H = _hessian_from_moments(problem, problem.moments.products)
     H[np.diag_indices_from(H)] += 2 * problem.lam
     theta = _solve_symmetric(H, -gradient)
-    residual = float(np.linalg.norm(H @ theta + gradient)) / (float(np.linalg.norm(gradient)) or 1.0)
+    residual = float(np.linalg.norm(H @ theta + gradient)) / problem.reference
     # R is quadratic: its value at theta follows from that at zero without another pass.
     at_zero = float(problem.objective.plain.A @ problem.model.rows.totals()) * 0.5
     value = at_zero + float(gradient @ theta + 0.5 * theta @ (H @ theta))
@@ -152,9 +153,11 @@ def _bfgs_update(inverse: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarra
     if sy <= 0:
         return inverse
     Hy = inverse @ y
-    return inverse + np.outer(s, s) * ((sy + y @ Hy) / sy**2) - (
-        np.outer(Hy, s) + np.outer(s, Hy)
-    ) / sy
+    return (
+        inverse
+        + np.outer(s, s) * ((sy + y @ Hy) / sy**2)
+        - (np.outer(Hy, s) + np.outer(s, Hy)) / sy
+    )
 
 
 def _inverse(H: np.ndarray) -> np.ndarray:
@@ -181,7 +184,7 @@ def conjugate_gradients(
     residual = right.copy()
     direction = residual.copy()
     squared = float(residual @ residual)
-    for _ in range(10 * len(right)):
+    for _ in range(_MAX_CG):
         if squared**0.5 <= residual_tol:
             break
         image = product(direction)

@@ -1,0 +1,32 @@
+"""Data that several test files share."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def make_pile(n_rows=600, n_features=4, *, anomaly_rate=0.2, labelled=0.3, shift=1.5, seed=0):
+    """A Gaussian pile with shifted anomalies, some rows of it labelled: X, y codes, truth."""
+    rng = np.random.default_rng(seed)
+    anomalous = rng.random(n_rows) < anomaly_rate
+    X = rng.standard_normal((n_rows, n_features)) + shift * anomalous[:, None]
+    X = X * rng.uniform(0.5, 5, n_features) + rng.normal(0, 3, n_features)
+    truth = np.where(anomalous, -1, 1).astype(np.int8)
+    y = np.where(rng.random(n_rows) < labelled, truth, 0).astype(np.int8)
+    return X, y, truth
+
+
+@pytest.fixture
+def pile():
+    return make_pile()
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The benchmark data, for tests marked needs_data."""
+    folder = Path(os.environ.get("RISKAD_DATA", ""))
+    if not os.environ.get("RISKAD_DATA") or not (folder / "adbench").is_dir():
+        pytest.skip("RISKAD_DATA does not name a folder with the benchmark data")
+    return folder

@@ -1,0 +1,470 @@
+"""ShallowRAD: what it learns, what it accepts, and what it says when the data is bad."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from conftest import make_pile
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import make_scorer, roc_auc_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from riskad import shallow as shallow_module
+from riskad._checks import DataWarning, InputError
+from riskad.losses import LOSSES
+from riskad.regularization import theorem_lambda, theorem_margin
+from riskad.risks import RISKS, get_risk
+from riskad.shallow import ShallowRAD
+
+NO_THEOREM = {"pu", "nu", "nnpu", "nnnu"}
+
+
+def settings_for(risk):
+    return {"risk": risk, "lam": 0.1} if risk in NO_THEOREM else {"risk": risk}
+
+
+# --- what it learns -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("risk", RISKS)
+def test_every_loss_and_risk_ranks_anomalies_first(risk, loss):
+    X, y, truth = make_pile(300, shift=2.0)
+    model = ShallowRAD(loss, **settings_for(risk)).fit(X, y)
+    assert roc_auc_score(truth == -1, model.anomaly_score(X)) > 0.9
+
+
+def test_the_pile_stands_in_for_normals_that_nobody_labelled():
+    gains = []
+    for seed in range(20):
+        X, _, truth = make_pile(2000, 10, shift=0.8, seed=seed)
+        y = np.zeros(2000, dtype=int)
+        y[np.flatnonzero(truth == 1)[:4]] = 1
+        y[np.flatnonzero(truth == -1)[:30]] = -1
+        with_pile, without = (
+            roc_auc_score(truth, ShallowRAD(risk=risk, a=0.9, lam=1.0).fit(X, y).score_samples(X))
+            for risk in ("rad", "pn")
+        )
+        gains.append(with_pile - without)
+    assert np.mean(gains) > 3 * np.std(gains) / len(gains) ** 0.5
+
+
+@pytest.mark.parametrize("risk", sorted(RISKS))
+def test_labels_matter(risk):
+    X, y, _ = make_pile()
+    shuffled = np.random.default_rng(0).permutation(y)
+    model = ShallowRAD(**settings_for(risk))
+    original = clone(model).fit(X, y).score_samples(X)
+    assert not np.allclose(original, clone(model).fit(X, shuffled).score_samples(X), rtol=0.05)
+
+
+@pytest.mark.parametrize("lam", ["theorem", "tight", "cv", 0.3])
+@pytest.mark.parametrize("loss", ["modified_huber", "logistic", "squared"])
+def test_the_objective_is_risk_plus_penalty_in_the_units_of_the_theorem(pile, lam, loss):
+    X, y, _ = pile
+    model = ShallowRAD(loss, lam=lam).fit(X, y)
+    theta = np.append(model.coef_ * X.std(axis=0), model.coef_ @ X.mean(axis=0) + model.intercept_)
+    risk = get_risk("rad", loss).value(model.score_samples(X), y)
+    assert model.risk_parts_["total"] == pytest.approx(risk, abs=1e-12)
+    assert model.objective_ == pytest.approx(risk + model.lambda_ * theta @ theta, abs=1e-12)
+    parts = dict(model.risk_parts_)
+    assert parts.pop("total") == pytest.approx(sum(parts.values()), abs=1e-12)
+
+
+def test_the_theorem_s_lambda_is_that_of_the_standardised_anomalies(pile):
+    X, y, _ = pile
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    for tight in (False, True):
+        model = ShallowRAD(lam="tight" if tight else "theorem").fit(X, y)
+        expected = theorem_lambda(Z[y == -1], tight=tight)
+        assert model.lambda_ == pytest.approx(expected, rel=1e-9)
+        assert model.objective_ >= 0
+
+
+def test_condition_ii_can_be_checked_on_a_fitted_model(pile):
+    X, y, _ = pile
+    model = ShallowRAD().fit(X, y)
+    theta = np.append(model.coef_ * X.std(axis=0), model.coef_ @ X.mean(axis=0) + model.intercept_)
+    margin = theorem_margin(model.score_samples(X[y == -1]), theta @ theta, model.lambda_)
+    assert margin >= 0
+
+
+def test_cross_validation_takes_a_lambda_from_the_labelled_rows_and_only_them():
+    X, y, _ = make_pile(400, 10, shift=0.8, seed=3)
+    chosen = ShallowRAD(lam="cv").fit(X, y).lambda_
+    top = ShallowRAD().fit(X, y).lambda_
+    assert top * 1e-5 * 0.99 <= chosen <= top * 1.0001
+    assert chosen == ShallowRAD(lam="cv").fit(X, y).lambda_
+    swapped = np.where(y == 0, 0, np.random.default_rng(1).permutation(y))
+    swapped[:2] = 1, -1
+    assert ShallowRAD(lam="cv").fit(X, swapped).lambda_ != chosen
+
+
+@pytest.mark.parametrize("risk", ["pu", "nu"])
+def test_cross_validation_works_with_one_kind_of_label(risk):
+    X, y, truth = make_pile()
+    y = np.where(y == (-1 if risk == "pu" else 1), 0, y)
+    model = ShallowRAD("logistic", risk=risk, lam="cv").fit(X, y)
+    assert roc_auc_score(truth, model.score_samples(X)) > 0.9
+
+
+def test_l1_gives_exact_zeros_for_columns_of_noise():
+    X, y, _ = make_pile(600, 3, shift=2.0)
+    X = np.column_stack([X, np.random.default_rng(0).standard_normal((600, 10))])
+    model = ShallowRAD(penalty="l1", lam=0.1).fit(X, y)
+    assert model.coef_[:3].all()
+    assert np.count_nonzero(model.coef_[3:]) <= 2
+
+
+def test_integer_weights_are_repeated_rows():
+    X, y, _ = make_pile(150)
+    weight = np.random.default_rng(0).integers(0, 4, 150)
+    for loss in ("squared", "modified_huber", "logistic", "ramp"):
+        weighted = ShallowRAD(loss, tol=1e-9).fit(X, y, sample_weight=weight)
+        repeated = ShallowRAD(loss, tol=1e-9).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
+        assert weighted.lambda_ == pytest.approx(repeated.lambda_, rel=0.5)
+        fixed = {"lam": 0.5, "tol": 1e-9}
+        weighted = ShallowRAD(loss, **fixed).fit(X, y, sample_weight=weight)
+        repeated = ShallowRAD(loss, **fixed).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
+        np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
+
+
+def test_scaling_a_column_does_not_change_the_scores(pile):
+    X, y, _ = pile
+    factors = np.array([1e-6, 1.0, 1e3, 1e6])
+    original = ShallowRAD().fit(X, y)
+    scaled = ShallowRAD().fit(X * factors + 1e3, y)
+    np.testing.assert_allclose(
+        original.score_samples(X), scaled.score_samples(X * factors + 1e3), atol=1e-6
+    )
+    assert not np.allclose(
+        ShallowRAD(scale=False, lam=1.0).fit(X, y).score_samples(X),
+        ShallowRAD(scale=False, lam=1.0).fit(X * factors, y).score_samples(X * factors),
+    )
+
+
+def test_a_time_stamp_column_loses_no_digits():
+    X, y, _ = make_pile(500, 2)
+    stamped = X.copy()
+    stamped[:, 0] = 1.7e9 + X[:, 0]
+    plain = ShallowRAD().fit(X, y)
+    shifted = ShallowRAD().fit(stamped, y)
+    np.testing.assert_allclose(plain.score_samples(X), shifted.score_samples(stamped), atol=1e-5)
+
+
+def test_the_threshold_separates_what_the_labels_separate():
+    X, y, truth = make_pile(2000, 3, shift=5.0, labelled=0.05)
+    for settings in ({}, {"feature_map": "nystroem"}, {"loss": "squared"}):
+        assert (ShallowRAD(**settings).fit(X, y).predict(X) == truth).mean() > 0.97
+
+
+# --- what it accepts ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["modified_huber", "squared", "hinge"])
+def test_sparse_and_dense_rows_give_the_same_model(loss):
+    X, y, _ = make_pile(300, 5)
+    X[np.abs(X) < 2] = 0
+    dense = ShallowRAD(loss, tol=1e-8).fit(X, y)
+    for container in (sparse.csr_matrix, sparse.csr_array, sparse.csc_matrix):
+        found = ShallowRAD(loss, tol=1e-8).fit(container(X), y)
+        np.testing.assert_allclose(found.coef_, dense.coef_, atol=1e-5)
+        np.testing.assert_allclose(
+            found.score_samples(container(X)), dense.score_samples(X), atol=1e-4
+        )
+
+
+def test_sparse_rows_are_never_made_dense(monkeypatch):
+    X = sparse.random_array((3000, 400), density=0.01, format="csr", rng=np.random.default_rng(0))
+    y = np.tile([1, -1, 0], 1000)
+    largest = []
+    to_dense = sparse.csr_array.toarray
+
+    def spy(self, *args, **kwargs):
+        largest.append(self.shape[0])
+        return to_dense(self, *args, **kwargs)
+
+    monkeypatch.setattr(sparse.csr_array, "toarray", spy)
+    monkeypatch.setattr(shallow_module, "sparse_to_dense", lambda X: to_dense(X))
+    ShallowRAD().fit(X, y)
+    assert all(rows <= 400 for rows in largest)  # d x d products only
+
+
+def test_float32_rows_give_the_model_of_float64(pile):
+    X, y, _ = pile
+    narrow = ShallowRAD().fit(X.astype(np.float32), y)
+    wide = ShallowRAD().fit(X.astype(np.float32).astype(np.float64), y)
+    np.testing.assert_allclose(narrow.coef_, wide.coef_, rtol=1e-7)
+    assert narrow.score_samples(X.astype(np.float32)).dtype == np.float64
+
+
+def test_no_scaled_copy_of_x_is_made():
+    import tracemalloc
+
+    X, y, _ = make_pile(200_000, 20)
+    tracemalloc.start()
+    ShallowRAD().fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.35 * X.nbytes
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_keep_their_column_names(pile, frame):
+    X, y, _ = pile
+    names = ["age", "income", "visits", "balance"]
+    table = frame(dict(zip(names, X.T, strict=True)))
+    model = ShallowRAD().fit(table, y)
+    assert list(model.feature_names_in_) == names
+    expected = ShallowRAD().fit(X, y).score_samples(X)
+    np.testing.assert_allclose(model.score_samples(table), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "feature_map", ["rbf", "nystroem", "poly", PCA(2), FunctionTransformer(np.tanh)]
+)
+def test_feature_maps_are_fitted_on_training_rows_once(pile, feature_map):
+    X, y, truth = pile
+    model = ShallowRAD(feature_map=feature_map, random_state=0).fit(X, y)
+    assert roc_auc_score(truth, model.score_samples(X)) > 0.85
+    np.testing.assert_allclose(model.score_samples(X[:7]), model.score_samples(X)[:7], atol=1e-10)
+    assert model.coef_.shape == (model.feature_map_.transform(X[:1]).shape[1],)
+    assert model.objective_ >= 0
+
+
+def test_a_map_finds_what_a_line_cannot():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 2))
+    truth = np.where(np.linalg.norm(X, axis=1) > 2, -1, 1)
+    y = np.where(rng.random(1500) < 0.3, truth, 0)
+    line = roc_auc_score(truth, ShallowRAD().fit(X, y).score_samples(X))
+    curve = roc_auc_score(truth, ShallowRAD(feature_map="poly").fit(X, y).score_samples(X))
+    assert curve > 0.93 > line + 0.2
+
+
+def test_the_user_s_transformer_is_cloned_not_fitted(pile):
+    X, y, _ = pile
+    mine = PCA(2)
+    ShallowRAD(feature_map=mine).fit(X, y)
+    assert not hasattr(mine, "components_")
+
+
+def test_pipelines_and_grid_search_work(pile):
+    X, y, _ = pile
+
+    def auc(truth, scores):
+        return roc_auc_score(truth[truth != 0], scores[truth != 0])
+
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), ShallowRAD()).set_output(transform="pandas"),
+        {"shallowrad__lam": ["theorem", 0.01], "shallowrad__a": [0.1, 0.5]},
+        scoring=make_scorer(auc, response_method="decision_function"),
+        cv=StratifiedKFold(3),
+    ).fit(X, y)
+    assert search.best_score_ > 0.9
+    assert list(search.best_estimator_[-1].feature_names_in_) == ["x0", "x1", "x2", "x3"]
+    assert search.predict(X).shape == (len(X),)
+
+
+def test_same_data_same_model_without_a_seed(pile):
+    X, y, _ = pile
+    for settings in ({"loss": "ramp"}, {"feature_map": "nystroem"}, {"lam": "cv"}):
+        first, second = (ShallowRAD(**settings).fit(X, y).score_samples(X) for _ in range(2))
+        np.testing.assert_array_equal(first, second)
+
+
+def test_the_direction_of_each_score(pile):
+    X, y, _ = pile
+    model = ShallowRAD().fit(X, y)
+    scores = model.score_samples(X)
+    np.testing.assert_array_equal(model.anomaly_score(X), -scores)
+    np.testing.assert_array_equal(model.decision_function(X), scores - model.offset_)
+    np.testing.assert_array_equal(model.predict(X), np.where(scores >= model.offset_, 1, -1))
+    np.testing.assert_array_equal(ShallowRAD().fit_predict(X, y), model.predict(X))
+    assert scores[y == 1].mean() > scores[y == -1].mean()
+
+
+# --- what it says -------------------------------------------------------------------------
+
+
+def fails(message, X, y, **settings):
+    with pytest.raises(InputError, match=message):
+        ShallowRAD(**settings).fit(X, y)
+
+
+def test_no_labelled_anomaly_names_the_pu_risk(pile):
+    X, y, _ = pile
+    only = np.where(y == -1, 0, y)
+    fails(r"(?s)needs a labelled anomaly.*risk=\"pu\"", X, only)
+    pu = ShallowRAD(risk="pu", lam="cv").fit(X, only)
+    assert pu.risk_parts_["total"] == pytest.approx(
+        get_risk("pu").value(pu.score_samples(X), only), abs=1e-12
+    )
+
+
+def test_no_labelled_normal_names_the_nu_risk(pile):
+    X, y, _ = pile
+    only = np.where(y == 1, 0, y)
+    fails("needs a labelled normal row.*risk='nu' with lam='cv'", X, only)
+    ShallowRAD("logistic", risk="nu", lam="cv").fit(X, only)
+
+
+def test_nothing_unlabelled_names_the_pn_risk(pile):
+    X, _, truth = pile
+    fails("needs a unlabelled row|needs an unlabelled row.*risk='pn'", X, truth)
+    ShallowRAD(risk="pn").fit(X, truth)
+
+
+def test_nothing_labelled_at_all(pile):
+    X, y, _ = pile
+    fails("needs a labelled anomaly.*Label at least one anomaly", X, np.zeros_like(y))
+
+
+def test_an_ambiguous_y_is_refused_with_its_three_readings(pile):
+    X, y, _ = pile
+    with pytest.raises(InputError) as caught:
+        ShallowRAD().fit(X, (y == -1).astype(int))
+    for reading in ("from_deepod", "from_pyod", 'risk="pu"'):
+        assert reading in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "requires y to be passed"),
+        (["ok", "fraud"] * 300, "parse_labels"),
+        ([1, 0, 2] * 200, "cross_val_predict"),
+        ([True, False] * 300, "from_pyod"),
+        ([1, 0, np.nan] * 200, "parse_labels"),
+    ],
+)
+def test_labels_in_other_spellings_are_refused_with_the_translation(pile, y, message):
+    fails(message, pile[0], y)
+
+
+def test_gaps_and_infinities_are_located():
+    X, y, _ = make_pile(50, labelled=0.6)
+    table = pd.DataFrame(X, columns=["age", "income", "visits", "balance"])
+    for value, word in ((np.nan, "missing value"), (np.inf, "infinity")):
+        broken = table.copy()
+        broken.iloc[7, 1] = value
+        fails(f"{word}.*row 7, column 'income'", broken, y)
+        model = ShallowRAD().fit(table, y)
+        with pytest.raises(InputError, match=f"{word}.*row 7, column 'income'"):
+            model.score_samples(broken)
+    broken = sparse.csr_array(X)
+    broken.data[5] = np.nan
+    fails("missing value.*row 1, column 1", broken, y)
+
+
+def test_a_gap_under_a_zero_weight_is_found_too():
+    X, y, _ = make_pile(100, 3)
+    model = ShallowRAD(penalty="l1", lam=1e3).fit(X, y)
+    assert not model.coef_.any()
+    X[3, 2] = np.nan
+    with pytest.raises(InputError, match="row 3, column 2"):
+        model.score_samples(X)
+
+
+def test_other_columns_at_scoring_time_show_the_difference(pile):
+    X, y, _ = pile
+    model = ShallowRAD().fit(pd.DataFrame(X, columns=list("abcd")), y)
+    with pytest.raises(ValueError, match=r"(?s)unseen at fit time.*- e.*missing.*- d"):
+        model.predict(pd.DataFrame(X, columns=list("abce")))
+    with pytest.raises(ValueError, match="3 features, but ShallowRAD is expecting 4"):
+        ShallowRAD().fit(X, y).predict(X[:, :3])
+
+
+def test_a_constant_column_is_named_and_gets_no_weight(pile):
+    X, y, _ = pile
+    table = pd.DataFrame(X, columns=list("abcd")).assign(plant="7").astype({"plant": float})
+    with pytest.warns(DataWarning, match="single value.*'plant'.*Drop"):
+        model = ShallowRAD().fit(table, y)
+    assert model.coef_[4] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prior": 0.0}, "prior must be .* between 0 and 1, got 0.0.*anomaly rate"),
+        ({"prior": 1.2}, "prior must be"),
+        ({"a": 0}, "a must be .* between 0 and 1"),
+        ({"a": 1.0}, "a must be"),
+        ({"risk": "pnu", "a": -1.5}, "between -1 and 1"),
+        ({"loss": "hinges"}, "Did you mean 'hinge'"),
+        ({"risk": "radd"}, "Did you mean 'rad'"),
+        ({"penalty": "l3"}, "choose from l2, l1"),
+        ({"lam": "theorm"}, "Did you mean 'theorem'"),
+        ({"lam": -1}, "lam must be a number >= 0"),
+        ({"lam": None}, "lam must be a number >= 0"),
+        ({"feature_map": "nystrom"}, "Did you mean 'nystroem'"),
+        ({"feature_map": 3}, "a transformer with fit and transform"),
+        ({"max_iter": 0}, "max_iter must be a whole number"),
+        ({"tol": 0}, "tol must be"),
+        ({"solver": "newtonn"}, "Did you mean 'newton'"),
+        ({"penalty": "l1", "loss": "hinge"}, "needs a smooth risk"),
+        ({"risk": "pu"}, "Theorem 1 has no value for the pu risk.*lam='cv'"),
+    ],
+)
+def test_a_wrong_setting_is_explained(pile, settings, message):
+    X, y, _ = pile
+    fails(message, X, y, **settings)
+
+
+def test_too_few_labels_for_cross_validation_name_the_alternatives(pile):
+    X, y, _ = pile
+    y = np.where(y == -1, 0, y)
+    y[0] = -1
+    fails("lam='cv' needs at least 2 labelled rows of each kind.*lam='theorem'", X, y, lam="cv")
+
+
+def test_stopping_early_is_a_convergence_warning(pile):
+    X, y, _ = pile
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        ShallowRAD("logistic", lam=1e-4, max_iter=1, tol=1e-9).fit(X, y)
+
+
+def test_messages_hold_no_python_leftovers(pile):
+    X, y, _ = pile
+    with pytest.raises(InputError) as caught:
+        ShallowRAD().fit(X, np.where(y == -1, 0, y))
+    assert not re.search(r"np\.int|dtype|<class", str(caught.value))
+
+
+# --- real data ----------------------------------------------------------------------------
+
+
+def test_on_breast_cancer_a_few_labels_go_a_long_way():
+    X, target = load_breast_cancer(return_X_y=True)
+    truth = np.where(target == 1, 1, -1)
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(len(truth)) < 0.06, truth, 0)
+    assert roc_auc_score(truth, ShallowRAD().fit(X, y).score_samples(X)) > 0.97
+
+
+@pytest.mark.needs_data
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("38_thyroid", 0.95, 1.0), ("31_satimage-2", 0.95, 1.0), ("6_cardio", 0.9, 1.0)],
+)
+def test_on_benchmark_sets_the_auc_is_that_of_the_paper(data_folder, name, low, high):
+    with np.load(data_folder / "adbench" / f"{name}.npz") as data:
+        X, truth = data["X"], np.where(data["y"] == 1, -1, 1)
+    aucs = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(X))
+        train, test = np.split(order, [int(0.7 * len(X))])
+        y = np.where(rng.random(len(train)) < 0.05, truth[train], 0)
+        if (y == -1).any():
+            model = ShallowRAD().fit(X[train], y)
+            aucs.append(roc_auc_score(truth[test], model.score_samples(X[test])))
+    assert low < np.mean(aucs) <= high

@@ -109,14 +109,15 @@ class RowBlocks:
         """About `n_rows` rows, divided among the label kinds by `shares` (indexed by code).
 
         Risks average within each kind, so a risk of the sample estimates the risk of all rows
-        however unevenly the kinds were sampled. What a rare kind cannot use goes to the others.
+        however unevenly the kinds were sampled. What a rare kind cannot use goes to the others;
+        each kind that has a share and rows is in the sample.
         """
         members = {kind: np.flatnonzero(self.y == kind) for kind in KINDS if shares[kind] > 0}
         order = sorted(members, key=lambda kind: len(members[kind]) / shares[kind])
         chosen: list[np.ndarray] = []
         left, open_share = n_rows, sum(shares[kind] for kind in order)
         for kind in order:
-            quota = int(np.ceil(left * shares[kind] / open_share))
+            quota = max(1, int(np.ceil(left * shares[kind] / open_share)))
             pick = members[kind]
             if len(pick) > quota:
                 pick = rng.choice(pick, quota, replace=False, shuffle=False)
@@ -136,12 +137,11 @@ def _rows_per_block(X: Any) -> int:
 def _row_slice(X: Any, rows: slice) -> Any:
     if not sparse.issparse(X):
         return np.asarray(X[rows], dtype=np.float64)
-    # X[rows] would copy values and indices; this shares them.
+    # X[rows] copies values and indices, and so does the constructor for a small part of a large
+    # matrix; arrays that are set stay shared (float32 values are widened).
     first, last = X.indptr[rows.start], X.indptr[rows.stop]
-    shape = (rows.stop - rows.start, X.shape[1])
-    parts = (
-        X.data[first:last],
-        X.indices[first:last],
-        X.indptr[rows.start : rows.stop + 1] - first,
-    )
-    return type(X)(parts, shape=shape, copy=False)
+    block = type(X)((rows.stop - rows.start, X.shape[1]), dtype=np.float64)
+    block.data = np.asarray(X.data[first:last], dtype=np.float64)
+    block.indices = X.indices[first:last]
+    block.indptr = X.indptr[rows.start : rows.stop + 1] - first
+    return block

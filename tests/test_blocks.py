@@ -1,0 +1,236 @@
+"""Row blocks: the sum over blocks is the sum over rows, without copies."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from riskad import blocks
+from riskad.blocks import RowBlocks
+
+LAYOUTS = {
+    "C order": np.ascontiguousarray,
+    "Fortran order": np.asfortranarray,
+    "float32": lambda X: X.astype(np.float32),
+    "every second column": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "csr_array": sparse.csr_array,
+    "csr_matrix": sparse.csr_matrix,
+    "float32 csr_array": lambda X: sparse.csr_array(X.astype(np.float32)),
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def dense(X):
+    return X.toarray() if sparse.issparse(X) else np.asarray(X)
+
+
+def make_rows(n_rows=50, n_features=3, layout="C order", weighted=True, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.6)
+    X = X.astype(np.float32).astype(np.float64)  # so that float32 holds the same numbers
+    y = rng.integers(-1, 2, n_rows).astype(np.int8)
+    weight = rng.uniform(0.5, 2, n_rows) if weighted else None
+    return RowBlocks(LAYOUTS[layout](X), y, weight), X
+
+
+# --- blocks and their sum ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 49, 50, 51, 1000])
+@pytest.mark.parametrize("weighted", [False, True])
+@every_layout
+def test_blocks_hold_each_row_once_in_order(layout, weighted, block_rows):
+    rows, X = make_rows(layout=layout, weighted=weighted)
+    rows.block_rows = block_rows
+    parts = list(rows)
+    assert [len(part.y) for part in parts[:-1]] == [block_rows] * (len(parts) - 1)
+    assert 1 <= len(parts[-1].y) <= block_rows
+    assert_array_equal(np.concatenate([dense(part.X) for part in parts]), X)
+    assert_array_equal(np.concatenate([part.y for part in parts]), rows.y)
+    if weighted:
+        assert_array_equal(np.concatenate([part.weight for part in parts]), rows.sample_weight)
+    else:
+        assert all(part.weight is None for part in parts)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 29, 30, 31])
+@every_layout
+def test_the_sum_over_blocks_is_the_sum_over_rows(layout, n_rows):
+    rows, X = make_rows(n_rows, layout=layout)
+    rows.block_rows = 10
+
+    def block_sums(block):
+        return block.X.T @ block.weight, float(block.weight @ block.y), len(block.y)
+
+    moments, labels, n = rows.sum(block_sums)
+    assert_allclose(moments, X.T @ rows.sample_weight, rtol=1e-12)
+    assert_allclose(labels, rows.sample_weight @ rows.y, rtol=1e-12)
+    assert n == n_rows
+
+
+@every_layout
+def test_every_block_is_float64(layout):
+    rows, _ = make_rows(layout=layout)
+    rows.block_rows = 20
+    assert all(block.X.dtype == np.float64 for block in rows)
+
+
+@pytest.mark.parametrize("layout", ["C order", "Fortran order", "every second column"])
+def test_blocks_of_float64_rows_are_views(layout):
+    rows, _ = make_rows(layout=layout)
+    rows.block_rows = 20
+    for block in rows:
+        assert np.shares_memory(block.X, rows.X)
+        assert np.shares_memory(block.y, rows.y)
+        assert np.shares_memory(block.weight, rows.sample_weight)
+
+
+@pytest.mark.parametrize("layout", ["csr_array", "csr_matrix"])
+def test_blocks_of_csr_rows_share_their_values(layout):
+    rows, _ = make_rows(layout=layout)
+    rows.block_rows = 20
+    for block in rows:
+        assert type(block.X) is type(rows.X)
+        assert np.shares_memory(block.X.data, rows.X.data)
+        assert np.shares_memory(block.X.indices, rows.X.indices)
+
+
+@every_layout
+def test_the_table_is_left_as_it_was(layout):
+    rows, X = make_rows(layout=layout)
+    rows.block_rows = 20
+    rows.sum(lambda block: (block.X.T @ block.weight, 2 * block.y.sum()))
+    assert_array_equal(dense(rows.X), X)
+
+
+def test_the_number_of_rows_follows_the_width_of_the_table(monkeypatch):
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 8000)
+    monkeypatch.setattr(blocks, "_MIN_BLOCK_ROWS", 4)
+    assert make_rows(n_features=1)[0].block_rows == 1000
+    assert make_rows(n_features=10)[0].block_rows == 100
+    assert make_rows(n_features=1000)[0].block_rows == 4
+    empty = sparse.csr_array((50, 1000))
+    assert RowBlocks(empty, np.zeros(50, dtype=np.int8)).block_rows > 100
+
+
+@every_layout
+def test_blocks_small_enough_to_be_made_dense_hold_the_same_rows(monkeypatch, layout):
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 24)
+    rows, X = make_rows(layout=layout)
+    small = rows.dense_sized()
+    assert max(len(block.y) for block in small) == 8
+    assert_array_equal(np.concatenate([dense(block.X) for block in small]), X)
+    assert_array_equal(np.concatenate([block.weight for block in small]), rows.sample_weight)
+
+
+# --- totals and parts -------------------------------------------------------------------------
+
+
+def test_totals_are_found_by_label_code():
+    X, y = np.zeros((6, 1)), np.array([0, 1, 1, -1, 0, 0], dtype=np.int8)
+    plain, weighted = RowBlocks(X, y).totals(), RowBlocks(X, y, np.arange(6.0)).totals()
+    assert [plain[code] for code in (0, 1, -1)] == [3, 2, 1]
+    assert [weighted[code] for code in (0, 1, -1)] == [9, 3, 3]
+
+
+@every_layout
+def test_rows_can_be_taken_by_index(layout):
+    rows, X = make_rows(layout=layout)
+    chosen = np.array([3, 10, 49])
+    taken = rows.take(chosen)
+    assert_array_equal(dense(taken.X), X[chosen])
+    assert_array_equal(taken.y, rows.y[chosen])
+    assert_array_equal(taken.sample_weight, rows.sample_weight[chosen])
+
+
+@pytest.mark.parametrize("kind", [0, 1, -1])
+@every_layout
+def test_rows_of_a_kind_are_those_that_count(layout, kind):
+    rows, X = make_rows(layout=layout)
+    rows.sample_weight[::2] = 0
+    members = (rows.y == kind) & (rows.sample_weight > 0)
+    assert_array_equal(dense(rows.of_kind(kind).X), X[members])
+    unweighted, X = make_rows(layout=layout, weighted=False)
+    assert_array_equal(dense(unweighted.of_kind(kind).X), X[unweighted.y == kind])
+
+
+# --- samples ----------------------------------------------------------------------------------
+
+
+def numbered(n_unlabelled, n_normal, n_anomaly):
+    """Rows whose one column is their number."""
+    y = np.repeat([0, 1, -1], [n_unlabelled, n_normal, n_anomaly]).astype(np.int8)
+    y = np.random.default_rng(0).permutation(y)
+    return RowBlocks(np.arange(len(y), dtype=float)[:, None], y)
+
+
+def draw(rows, n_rows, shares, seed=0):
+    return rows.sample(n_rows, np.array(shares), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("shares", [(1, 1, 1), (5, 2, 1), (0.1, 0.7, 0.2)])
+def test_a_sample_is_divided_by_the_shares(shares):
+    sample = draw(numbered(1000, 1000, 1000), 300, shares)
+    expected = 300 * np.array(shares) / sum(shares)
+    assert np.abs(sample.totals() - expected).max() <= 1
+    assert abs(sample.n_rows - 300) <= 2
+
+
+def test_what_a_rare_kind_cannot_use_goes_to_the_others():
+    totals = draw(numbered(1000, 1000, 10), 310, (1, 1, 1)).totals()
+    assert totals[-1] == 10
+    assert_array_equal(totals[:2], [150, 150])
+
+
+def test_a_kind_without_a_share_is_left_out():
+    totals = draw(numbered(1000, 100, 100), 50, (1, 1, 0)).totals()
+    assert totals[-1] == 0
+    assert_array_equal(totals[:2], [25, 25])
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 100])
+@pytest.mark.parametrize("shares", [(0.1, 0.9, 1.1e-5), (1e-9, 1, 1), (1, 1, 1)])
+def test_every_kind_with_a_share_is_in_the_sample(shares, n_rows):
+    assert draw(numbered(500, 500, 500), n_rows, shares).totals().min() >= 1
+
+
+def test_a_sample_repeats_no_row_and_keeps_labels_and_order():
+    rows = numbered(200, 50, 20)
+    sample = draw(rows, 100, (1, 1, 1))
+    chosen = sample.X[:, 0].astype(int)
+    assert (np.diff(chosen) > 0).all()
+    assert_array_equal(sample.y, rows.y[chosen])
+
+
+def test_a_sample_larger_than_the_table_is_the_table():
+    rows = numbered(20, 5, 2)
+    assert_array_equal(draw(rows, 1000, (1, 1, 1)).X, rows.X)
+
+
+def test_the_generator_decides_which_rows():
+    rows = numbered(200, 50, 20)
+    first, again, other = (draw(rows, 60, (1, 1, 1), seed).X[:, 0] for seed in (1, 1, 2))
+    assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_within_a_kind_every_row_is_as_likely_as_every_other():
+    rows = numbered(40, 20, 8)
+    counts = np.zeros(rows.n_rows)
+    n_draws = 2000
+    for seed in range(n_draws):
+        sample = draw(rows, 20, (1, 1, 1), seed)
+        counts[sample.X[:, 0].astype(int)] += 1
+    for kind in (0, 1, -1):
+        seen = counts[rows.y == kind] / n_draws
+        expected = sample.totals()[kind] / rows.totals()[kind]
+        assert 0 < expected < 1
+        error = (expected * (1 - expected) / n_draws) ** 0.5
+        assert np.abs(seen - expected).max() < 4.5 * error
+
+
+def test_weights_travel_with_the_sample():
+    rows = numbered(200, 50, 20)
+    rows.sample_weight = np.arange(270.0)
+    sample = draw(rows, 30, (1, 1, 1))
+    assert_array_equal(sample.sample_weight, sample.X[:, 0])

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm, rankdata
 
-from riskad._checks import InputError
+from riskad._checks import InputError, check_in_interval
 from riskad.labels import ANOMALY, NORMAL, check_codes
 
 __all__ = ["Auc", "auc_with_interval", "labelled_folds", "out_of_fold_scores"]
@@ -45,10 +45,18 @@ def auc_with_interval(y: Any, anomaly_scores: Any, confidence: float = 0.95) -> 
     >>> print(auc_with_interval([1, 1, 1, 1, -1, -1], [0.1, 0.4, 0.2, 0.3, 0.9, 0.8]))
     1.000 (95% interval 0.467 to 1.000; 4 normal, 2 anomalies)
     """
+    confidence = check_in_interval("confidence", confidence, 0, 1)
     codes = check_codes(y)
     scores = np.asarray(anomaly_scores, dtype=float)
+    if scores.shape != codes.shape:
+        raise InputError(
+            f"an AUC needs a score for each label, got {len(codes)} labels and "
+            f"{scores.size} scores."
+        )
     labelled = codes != 0
     codes, scores = codes[labelled], scores[labelled]
+    if np.isnan(scores).any():
+        raise InputError("an AUC needs a score for each labelled row, and some are NaN.")
     m, n = int((codes == ANOMALY).sum()), int((codes == NORMAL).sum())
     if m == 0 or n == 0:
         raise InputError(f"an AUC needs both kinds of label, got {n} normal and {m} anomalies.")

@@ -1,0 +1,284 @@
+"""AUC with an interval that covers, and scores of rows that the model never saw."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.stats import norm
+from sklearn.base import BaseEstimator
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from riskad._checks import InputError
+from riskad.metrics import auc_with_interval, labelled_folds, out_of_fold_scores
+from riskad.shallow import ShallowRAD
+
+# --- AUC --------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 5, 10**6]))
+@settings(max_examples=60, deadline=None)
+def test_value_is_that_of_scikit_learn_ties_included(seed, levels):
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([[1, -1], rng.integers(-1, 2, rng.integers(0, 40))])
+    scores = rng.integers(0, levels, len(y)).astype(float)
+    labelled = y != 0
+    expected = roc_auc_score(y[labelled] == -1, scores[labelled])
+    found = auc_with_interval(y, scores)
+    assert_allclose(found.value, expected, atol=1e-14)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert (found.n_normal, found.n_anomaly) == ((y == 1).sum(), (y == -1).sum())
+
+
+def test_the_interval_is_newcombe_s():
+    found = auc_with_interval([1, 1, 1, 1, -1, -1, -1], [0.1, 0.2, 0.3, 0.8, 0.4, 0.5, 0.9])
+    theta, n, m, z = 10 / 12, 4, 3, norm.ppf(0.975)
+    assert_allclose(found.value, theta)
+    # The ends solve |estimate - end| = z * standard error at the end.
+    for end in (found.low, found.high):
+        inner = 1 + ((m + n) / 2 - 1) * ((1 - end) / (2 - end) + end / (1 + end))
+        error = (end * (1 - end) * inner / (m * n)) ** 0.5
+        assert_allclose(abs(theta - end), z * error, rtol=1e-8)
+    assert found.low < theta < found.high
+
+
+@pytest.mark.parametrize("auc", [0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize(("n", "m"), [(50, 5), (5, 50), (10, 10)])
+def test_the_interval_covers_the_truth_as_often_as_it_says(auc, n, m):
+    rng = np.random.default_rng(n)
+    shift = 2**0.5 * norm.ppf(auc)
+    y = np.repeat([1, -1], [n, m])
+    covered = 0
+    for _ in range(300):
+        found = auc_with_interval(y, rng.standard_normal(n + m) + shift * (y == -1))
+        covered += found.low <= auc <= found.high
+    # Three standard errors of the simulation below 0.95 is 0.91; the true coverage may fall short.
+    assert covered / 300 >= 0.9
+
+
+def test_few_anomalies_on_top_do_not_make_certainty():
+    y = np.repeat([1, -1], [50, 3])
+    best = auc_with_interval(y, np.arange(53))
+    worst = auc_with_interval(y, -np.arange(53))
+    assert (best.value, best.high) == (1, 1)
+    assert (worst.value, worst.low) == (0, 0)
+    assert 0.5 < best.low < 0.95
+    assert_allclose(worst.high, 1 - best.low, atol=1e-9)
+
+
+def test_more_rows_narrow_the_interval_and_more_confidence_widens_it():
+    rng = np.random.default_rng(0)
+    y, scores = np.repeat([1, -1], [40, 10]), rng.random(50)
+
+    def width(**settings):
+        found = auc_with_interval(**settings)
+        return found.high - found.low
+
+    usual = width(y=y, anomaly_scores=scores)
+    assert width(y=np.tile(y, 4), anomaly_scores=np.tile(scores, 4)) < 0.6 * usual
+    assert width(y=y, anomaly_scores=scores, confidence=0.99) > usual
+    assert width(y=y, anomaly_scores=scores, confidence=0.5) < usual
+
+
+def test_turning_the_scores_turns_value_and_interval():
+    rng = np.random.default_rng(1)
+    y, scores = rng.permutation(np.repeat([1, -1, 0], [12, 5, 9])), rng.random(26)
+    there, back = auc_with_interval(y, scores), auc_with_interval(y, -scores)
+    assert_allclose(
+        [there.value, there.low, there.high], [1 - back.value, 1 - back.high, 1 - back.low]
+    )
+
+
+def test_only_ranks_matter_and_only_of_labelled_rows():
+    rng = np.random.default_rng(2)
+    y, scores = rng.permutation(np.repeat([1, -1, 0], [12, 5, 9])), rng.random(26)
+    found = auc_with_interval(y, scores)
+    assert auc_with_interval(y, np.exp(20 * scores)) == found
+    assert auc_with_interval(y, np.where(y == 0, np.nan, scores)) == found
+    assert auc_with_interval(y[y != 0], scores[y != 0]) == found
+
+
+def test_labels_matter_to_the_auc():
+    rng = np.random.default_rng(3)
+    y, scores = rng.permutation(np.repeat([1, -1], [12, 5])), rng.random(17)
+    assert auc_with_interval(y, scores).value != auc_with_interval(np.roll(y, 1), scores).value
+
+
+def test_the_result_reads_as_a_sentence():
+    found = auc_with_interval([1, 1, 1, 1, -1, -1], [0.1, 0.4, 0.2, 0.3, 0.9, 0.8], confidence=0.9)
+    assert str(found).startswith("1.000 (90% interval 0.")
+    assert str(found).endswith("to 1.000; 4 normal, 2 anomalies)")
+
+
+@pytest.mark.parametrize(
+    ("y", "counts"), [([1, 1, 0], "2 normal and 0"), ([-1, 0], "0 normal and 1")]
+)
+def test_one_kind_of_label_is_not_enough(y, counts):
+    with pytest.raises(InputError, match=f"needs both kinds of label, got {counts} anomalies"):
+        auc_with_interval(y, np.zeros(len(y)))
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    with pytest.raises(InputError, match="NaN"):
+        auc_with_interval([1, 1, -1], [0.0, np.nan, 1.0])
+
+
+def test_one_score_for_each_label():
+    with pytest.raises(InputError, match="3 labels and 2 scores"):
+        auc_with_interval([1, 1, -1], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 95, float("nan")])
+def test_a_confidence_that_is_no_share_is_refused(confidence):
+    with pytest.raises(InputError, match="confidence must be a number strictly between 0 and 1"):
+        auc_with_interval([1, -1], [0.0, 1.0], confidence)
+
+
+def test_other_labels_are_refused():
+    with pytest.raises(InputError, match="must hold only"):
+        auc_with_interval(["ok", "fraud"], [0.0, 1.0])
+
+
+# --- out of fold ------------------------------------------------------------------------------
+
+
+class Spy(BaseEstimator):
+    """Remembers which row numbers (column 0) and labels each fit was given."""
+
+    fits = []  # noqa: RUF012
+
+    def fit(self, X, y):
+        self.rows_ = X[:, 0].astype(int)
+        self.fits.append((self.rows_, np.array(y)))
+        return self
+
+    def score_samples(self, X):
+        held = X[:, 0].astype(int)
+        assert not set(held) & set(self.rows_)
+        return 1000.0 * len(self.fits) + held
+
+
+def numbered(n_normal=13, n_anomaly=6, n_unlabelled=20, seed=0):
+    y = np.repeat([1, -1, 0], [n_normal, n_anomaly, n_unlabelled])
+    y = np.random.default_rng(seed).permutation(y)
+    return np.arange(len(y), dtype=float)[:, None], y
+
+
+def blobs(seed=0, n_rows=80, n_features=3):
+    rng = np.random.default_rng(seed)
+    truth = np.where(rng.random(n_rows) < 0.3, -1, 1)
+    X = rng.standard_normal((n_rows, n_features)) + (truth == -1)[:, None]
+    return X, np.where(rng.random(n_rows) < 0.5, truth, 0)
+
+
+@pytest.fixture
+def fits():
+    Spy.fits.clear()
+    return Spy.fits
+
+
+def test_no_fit_sees_the_rows_it_scores_and_each_sees_all_others(fits):
+    X, y = numbered()
+    scores = out_of_fold_scores(Spy(), X, y, random_state=0)
+    assert len(fits) == 5
+    assert_array_equal(np.isnan(scores), y == 0)
+    for number, (rows, labels) in enumerate(fits, start=1):
+        assert_array_equal(labels, y[rows])
+        held = np.setdiff1d(np.arange(len(y)), rows)
+        assert set(y[held]) == {1, -1}
+        # High is anomalous: the sign of score_samples is turned.
+        assert_array_equal(scores[held], -(1000.0 * number + held))
+
+
+@pytest.mark.parametrize(("n_splits", "n_anomaly", "n_fits"), [(5, 2, 2), (5, 5, 5), (3, 6, 3)])
+def test_folds_are_as_many_as_the_rarer_label_allows(fits, n_splits, n_anomaly, n_fits):
+    X, y = numbered(n_anomaly=n_anomaly)
+    out_of_fold_scores(Spy(), X, y, n_splits, random_state=0)
+    assert len(fits) == n_fits
+
+
+def test_folds_divide_the_labelled_rows_with_both_kinds_in_each():
+    _, y = numbered()
+    folds = labelled_folds(y, 4, random_state=1)
+    assert_array_equal(np.sort(np.concatenate(folds)), np.flatnonzero(y))
+    for fold in folds:
+        assert set(y[fold]) == {1, -1}
+
+
+def test_the_seed_decides_the_folds():
+    X, y = blobs()
+    first, again, other = (
+        out_of_fold_scores(ShallowRAD(), X, y, random_state=seed) for seed in (1, 1, 2)
+    )
+    assert_array_equal(first, again)
+    assert np.nanmax(np.abs(first - other)) > 1e-6
+
+
+def test_labels_matter_out_of_fold():
+    X, y = blobs()
+    other = np.where(y == 0, 0, np.roll(y, 1))
+    other = np.where((y != 0) & (other == 0), y, other)
+    scores, changed = (
+        out_of_fold_scores(ShallowRAD(), X, labels, random_state=0) for labels in (y, other)
+    )
+    assert (y != other).any()
+    assert np.nanmax(np.abs(scores - changed)) > 1e-6
+
+
+def test_memorised_noise_is_not_mistaken_for_skill():
+    values = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((60, 40)), rng.permutation(np.repeat([1, -1, 0], [20, 20, 20]))
+        model = ShallowRAD("logistic", lam=0.01)
+        seen = auc_with_interval(y, model.fit(X, y).anomaly_score(X)).value
+        assert seen > 0.95
+        values.append(auc_with_interval(y, out_of_fold_scores(model, X, y, random_state=0)).value)
+    assert abs(np.mean(values) - 0.5) < 0.12
+
+
+def test_the_model_itself_is_not_fitted():
+    X, y = blobs()
+    model = ShallowRAD()
+    out_of_fold_scores(model, X, y, random_state=0)
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda X: pd.DataFrame(X, columns=["a", "b", "c"], index=np.arange(len(X))[::-1]),
+        lambda X: pl.DataFrame(X, schema=["a", "b", "c"]),
+        sparse.csr_array,
+        np.asfortranarray,
+    ],
+    ids=["pandas", "polars", "csr", "fortran"],
+)
+@pytest.mark.parametrize("model", [ShallowRAD(), make_pipeline(ShallowRAD())])
+def test_every_kind_of_table_gives_the_same_scores(form, model):
+    X, y = blobs()
+    expected = out_of_fold_scores(ShallowRAD(), X, y, random_state=0)
+    scores = out_of_fold_scores(model, form(X), y, random_state=0)
+    assert_allclose(scores, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_pipeline_learns_it_learns_without_the_held_out_rows():
+    X, y = blobs()
+    model = make_pipeline(StandardScaler(), ShallowRAD(scale=False))
+    scores = out_of_fold_scores(model, X, pd.Series(y), random_state=0)
+    held = labelled_folds(y, 5, random_state=0)[0]
+    train = np.setdiff1d(np.arange(len(y)), held)
+    expected = -model.fit(X[train], y[train]).score_samples(X[held])
+    assert_allclose(scores[held], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("y", [[1, 1, 1, -1, 0], [1, -1, -1, 0, 0], [0, 0, 0, 0, 0]])
+def test_too_few_labels_are_counted_in_the_message(y):
+    rarer = min(y.count(1), y.count(-1))
+    with pytest.raises(InputError, match=rf"at least 2 labelled rows of each kind, got {rarer} of"):
+        out_of_fold_scores(ShallowRAD(), np.zeros((5, 1)), y)

@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+# Small matrices: more threads than free cores only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

@@ -367,7 +367,8 @@ def test_gaps_and_infinities_are_located():
 
 def test_a_gap_under_a_zero_weight_is_found_too():
     X, y, _ = make_pile(100, 3)
-    model = ShallowRAD(penalty="l1", lam=1e3).fit(X, y)
+    with pytest.warns(DataWarning, match="all weights are zero under lam=1e[+]03.*'tight'"):
+        model = ShallowRAD(penalty="l1", lam=1e3).fit(X, y)
     assert not model.coef_.any()
     X[3, 2] = np.nan
     with pytest.raises(InputError, match="row 3, column 2"):

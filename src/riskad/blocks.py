@@ -9,6 +9,7 @@ the processor's cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,11 +28,17 @@ KINDS = (UNLABELLED, NORMAL, ANOMALY)
 
 
 class Block(NamedTuple):
-    """Some rows, their label codes, and their weights (None: all 1)."""
+    """Some rows, their label codes, their weights (None: all 1), and which of them are labelled."""
 
     X: Any
     y: np.ndarray
     weight: np.ndarray | None
+    labelled: np.ndarray
+
+    @property
+    def marks(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """All but the rows themselves, as `RowSum` takes it after their scores."""
+        return self.y, self.weight, self.labelled
 
 
 class RowBlocks:
@@ -73,10 +80,17 @@ class RowBlocks:
         return np.array([weights[self.y == kind].sum() for kind in KINDS], dtype=float)
 
     def __iter__(self) -> Iterator[Block]:
-        for start in range(0, self.n_rows, self.block_rows):
+        starts = range(0, self.n_rows, self.block_rows)
+        for start, labelled in zip(starts, self._labelled, strict=True):
             rows = slice(start, min(start + self.block_rows, self.n_rows))
             weight = None if self.sample_weight is None else self.sample_weight[rows]
-            yield Block(_row_slice(self.X, rows), self.y[rows], weight)
+            yield Block(_row_slice(self.X, rows), self.y[rows], weight, labelled)
+
+    @cached_property
+    def _labelled(self) -> list[np.ndarray]:
+        """Places of the labelled rows in each block: few, and asked for in every pass."""
+        starts = range(0, self.n_rows, self.block_rows)
+        return [np.flatnonzero(self.y[start : start + self.block_rows]) for start in starts]
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Add up the tuples `f(block)`, entry by entry."""

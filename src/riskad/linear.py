@@ -93,13 +93,15 @@ def _shifted(block: Block, shift: np.ndarray) -> np.ndarray:
 def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     C = _shifted(block, shift)
     weight = np.ones(len(C)) if block.weight is None else block.weight
-    return *_kind_sums(C, block.y, weight), weight @ (C * C)
+    subscripts = "ij,ij->j" if block.weight is None else "ij,ij,i->j"
+    squares = np.einsum(subscripts, C, C, *(() if block.weight is None else (weight,)))
+    return *_kind_sums(C, block.labelled, block.y, weight), squares
 
 
 def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     C = _shifted(block, shift)
     weight = np.ones(len(C)) if block.weight is None else block.weight
-    sums = _kind_sums(C, block.y, weight)
+    sums = _kind_sums(C, block.labelled, block.y, weight)
     if block.weight is not None:
         C = C * np.sqrt(weight)[:, None]
     members = [C[block.y == kind] for kind in (NORMAL, ANOMALY)]
@@ -108,13 +110,16 @@ def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     weight = np.ones(block.X.shape[0]) if block.weight is None else block.weight
-    return *_kind_sums(block.X, block.y, weight), block.X.multiply(block.X).T @ weight
+    return *_kind_sums(block.X, block.labelled, block.y, weight), block.X.multiply(
+        block.X
+    ).T @ weight
 
 
-def _kind_sums(X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+def _kind_sums(
+    X: Any, labelled: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """Weighted sums over all rows, the normals and the anomalies."""
     total = _weighted_rows(X, weight)
-    labelled = np.flatnonzero(y)
     X, y, weight = X[labelled], y[labelled], weight[labelled]
     return total, *(_weighted_rows(X, weight * (y == kind)) for kind in (NORMAL, ANOMALY))
 
@@ -163,9 +168,10 @@ class LinearModel:
         w, b = self.raw(theta)
 
         def block_values(block: Block) -> tuple[float, ...]:
+            block = _needed(block, sums)
             f = block.X @ w + b
             functions = [s.support_value if support else s.value for s in sums]
-            return tuple(function(f, block.y, block.weight) for function in functions)
+            return tuple(function(f, *block.marks) for function in functions)
 
         totals = self.rows.sum(block_values)
         return [v + s.constant for v, s in zip(totals, sums, strict=True)]
@@ -177,11 +183,12 @@ class LinearModel:
         w, b = self.raw(theta)
 
         def block_sums(block: Block) -> tuple[Any, ...]:
+            block = _needed(block, sums)
             f = block.X @ w + b
             out: list[Any] = []
             for s in sums:
-                r = s.gradient(f, block.y, block.weight)
-                out += [s.value(f, block.y, block.weight), _weighted_rows(block.X, r), r.sum()]
+                r = s.gradient(f, *block.marks)
+                out += [s.value(f, *block.marks), _weighted_rows(block.X, r), r.sum()]
             return tuple(out)
 
         totals = self.rows.sum(block_sums)
@@ -196,6 +203,7 @@ class LinearModel:
         block_products = _sparse_products if self.rows.sparse else self._dense_products
 
         def block_hessian(block: Block) -> tuple[Any, ...]:
+            block = _needed(block, sums)
             D = _curvature(sums, block.X @ w + b, block)
             return block_products(block.X, D)
 
@@ -226,6 +234,7 @@ class LinearModel:
             w_x, b_x = self.raw(x)
 
             def block_product(block: Block) -> tuple[Any, ...]:
+                block = _needed(block, sums)
                 D = _curvature(sums, block.X @ w + b, block)
                 r = D * (block.X @ w_x + b_x)
                 return _weighted_rows(block.X, r), r.sum()
@@ -250,10 +259,19 @@ class LinearModel:
         return C.T @ C, root @ C, D.sum()
 
 
+def _needed(block: Block, sums: Sequence[RowSum]) -> Block:
+    """The block without its unlabelled rows, where none of the sums counts them."""
+    if any(s.uses_unlabelled for s in sums):
+        return block
+    rows = block.labelled
+    weight = None if block.weight is None else block.weight[rows]
+    return Block(block.X[rows], block.y[rows], weight, np.arange(len(rows)))
+
+
 def _curvature(sums: Sequence[RowSum], f: np.ndarray, block: Block) -> np.ndarray:
-    total = sums[0].curvature(f, block.y, block.weight)
+    total = sums[0].curvature(f, *block.marks)
     for s in sums[1:]:
-        total += s.curvature(f, block.y, block.weight)
+        total += s.curvature(f, *block.marks)
     return total
 
 

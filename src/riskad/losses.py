@@ -228,9 +228,10 @@ class ModifiedHuber(Loss):
     theorem_constants = (4.0, 1.0, 0.5)
 
     def value(self, z: Array) -> Array:
-        xp = _namespace(z)
-        t = xp.clip(1 - z, min=0.0)
-        return xp.where(z >= -1, t * t, -4 * z)
+        # u^2 while u = 1 - z lies in [0, 2], and 4 (1 - z) - 4 beyond: one formula, no branch.
+        t = 1 - z
+        u = _namespace(z).clip(t, min=0.0, max=2.0)
+        return u * (2 * t - u)
 
     def derivative(self, z: Array) -> Array:
         return -2 * _namespace(z).clip(1 - z, min=0.0, max=2.0)

@@ -21,17 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.losses import Loss, Pointwise
 from riskad.risks import Risk, Term
 
 __all__ = ["Objective", "RowSum"]
 
-_KINDS = (UNLABELLED, NORMAL, ANOMALY)
+Weights: TypeAlias = np.ndarray | None
+Places: TypeAlias = np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -47,30 +47,40 @@ class RowSum:
     L: np.ndarray
     constant: float = 0.0
 
-    def value(self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> float:
+    # Each takes the scores and label codes of some rows, their weights (None: all 1), and the
+    # places of the labelled among them, where those are known already.
+
+    def value(
+        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
+    ) -> float:
         """The sum over these rows, without the constant."""
-        return self._total(self.loss.value, f, y, weight)
+        return self._total(self.loss.value, f, y, weight, labelled)
 
     def support_value(
-        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
     ) -> float:
         """As `value`, for the lines below the loss that its rounded form touches (see `Hinges`)."""
-        return self._total(self.loss.support_value, f, y, weight)
+        return self._total(self.loss.support_value, f, y, weight, labelled)
 
     def gradient(
-        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
     ) -> np.ndarray:
         """First derivative d sum / d f_i for each row."""
-        return self._by_row(self.loss.derivative, f, y, weight, odd=-1.0)
+        return self._by_row(self.loss.derivative, f, y, weight, labelled, odd=-1.0)
 
     def curvature(
-        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
     ) -> np.ndarray:
         """Second derivative d^2 sum / d f_i^2 for each row."""
-        return self._by_row(self.loss.curvature, f, y, weight, odd=1.0)
+        return self._by_row(self.loss.curvature, f, y, weight, labelled, odd=1.0)
 
     # Unlabelled rows are the bulk and share their coefficients: they need no look-up, and cost
     # nothing where the risk leaves them out. Labelled rows, few, are then set right.
+
+    @property
+    def uses_unlabelled(self) -> bool:
+        """Whether unlabelled rows count at all."""
+        return self._bulk is not None
 
     @cached_property
     def _bulk(self) -> tuple[float, float, float] | None:
@@ -82,9 +92,9 @@ class RowSum:
         return _any((self.A[1:], self.B[1:], self.L[1:]))
 
     def _total(
-        self, function: Any, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None
+        self, function: Any, f: np.ndarray, y: np.ndarray, weight: Weights, labelled: Places
     ) -> float:
-        labelled = np.flatnonzero(y)
+        labelled = np.flatnonzero(y) if labelled is None else labelled
         total = 0.0
         if self._bulk:
             rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
@@ -98,11 +108,17 @@ class RowSum:
         return total
 
     def _by_row(
-        self, function: Any, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None, odd: float
+        self,
+        function: Any,
+        f: np.ndarray,
+        y: np.ndarray,
+        weight: Weights,
+        labelled: Places,
+        odd: float,
     ) -> np.ndarray:
         linear = 1.0 if odd < 0 else 0.0  # L f has a first derivative and no second
         out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros(len(f))
-        labelled = np.flatnonzero(y)
+        labelled = np.flatnonzero(y) if labelled is None else labelled
         if len(labelled):
             f, kind = f[labelled], y[labelled]
             out[labelled] = _combine(

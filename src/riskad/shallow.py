@@ -20,6 +20,7 @@ from riskad._checks import (
 )
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
 from riskad.blocks import RowBlocks
+from riskad.labels import UNLABELLED
 from riskad.linear import ColumnStatistics, LinearModel, column_statistics, sparse_to_dense
 from riskad.losses import Loss
 from riskad.metrics import auc_with_interval, labelled_folds
@@ -379,13 +380,20 @@ class ShallowRAD(Detector):
 
     def _store(self, problem: Problem, solution: Solution) -> None:
         self.coef_, self.intercept_ = problem.model.raw(solution.theta)
+        if not self.coef_.any():
+            warnings.warn(
+                f"all weights are zero under lam={self.lambda_:.3g}, so every row has the same "
+                "score. Choose a smaller lam: 'tight', 'cv' or a number.",
+                DataWarning,
+                stacklevel=3,
+            )
         self.objective_ = solution.value
         self.solver_ = solution.solver
         self.n_iter_ = max(1, solution.n_iter)
         self.criterion_ = solution.criterion
         self.optimality_ = solution.optimality
         self.offset_ = self._threshold(problem, solution.theta)
-        self.risk_parts_ = _risk_parts(problem, solution.theta)
+        self.risk_parts_ = _risk_parts(problem, solution)
 
     def _threshold(self, problem: Problem, theta: np.ndarray) -> float:
         """Where the zero-one risk is lowest; a sample of the rows tells it well enough."""
@@ -429,17 +437,22 @@ def _without(rows: RowBlocks, held: np.ndarray) -> np.ndarray:
     return weight
 
 
-def _risk_parts(problem: Problem, theta: np.ndarray) -> dict[str, float]:
-    """Each term's contribution and their total, the guard applied, in one pass."""
+def _risk_parts(problem: Problem, solution: Solution) -> dict[str, float]:
+    """Each term's contribution and their total, the guard applied."""
     risk, model = problem.objective.risk, problem.model
     totals = model.rows.totals()
+    penalty = problem.lam * problem.penalty_value(solution.theta)
     terms = [term for term in risk.terms() if term.weight != 0]
-    values = model.values(theta, [_term_sum(risk.loss, term, totals) for term in terms])
-    parts = {term.name: float(value) for term, value in zip(terms, values, strict=True)}
-    guarded = sum(parts[term.name] for term in terms if term.guarded)
-    plain = sum(parts[term.name] for term in terms if not term.guarded)
-    parts["total"] = plain + (max(0.0, guarded) if risk.guarded else guarded)
-    return parts
+    # The total is known and at most one term is over the pile: where no guard hides it, that
+    # term is what the labelled rows leave, and the pile is spared a pass.
+    spared = [term for term in terms if term.kind == UNLABELLED and not risk.guarded]
+    counted = [term for term in terms if term not in spared]
+    sums = [_term_sum(risk.loss, term, totals) for term in counted]
+    values = dict(zip(counted, model.values(solution.theta, sums), strict=True))
+    total = solution.value - penalty
+    for term in spared:
+        values[term] = total - sum(values.values())
+    return {term.name: float(values[term]) for term in terms} | {"total": float(total)}
 
 
 def _term_sum(loss: Loss, term: Term, totals: np.ndarray) -> RowSum:

@@ -213,7 +213,8 @@ def test_scores_are_those_of_standardised_rows(layout, fit_intercept):
 @any_intercept
 @any_weights
 @pytest.mark.parametrize(
-    ("risk", "loss"), [("rad", "logistic"), ("nnrad", "hinge"), ("pu", "ramp")]
+    ("risk", "loss"),
+    [("rad", "logistic"), ("nnrad", "hinge"), ("pu", "ramp"), ("pn", "squared")],
 )
 @every_layout
 def test_values_and_gradients_are_those_of_the_explicit_matrix(
@@ -250,11 +251,12 @@ def test_support_values_are_those_of_the_explicit_matrix(layout, fit_intercept, 
 @any_intercept
 @any_weights
 @pytest.mark.parametrize("loss", ["squared", "logistic", "modified_huber", "hinge"])
+@pytest.mark.parametrize("risk", ["rad", "pn"])
 @every_layout
 def test_hessian_and_its_product_are_those_of_the_explicit_matrix(
-    layout, loss, weighted, fit_intercept
+    layout, risk, loss, weighted, fit_intercept
 ):
-    case = Case("rad", loss, layout, weighted, fit_intercept)
+    case = Case(risk, loss, layout, weighted, fit_intercept)
     sums = [s.smoothed(0.8) for s in case.objective.plain.dc_split()[0]]
     expected = (case.Z.T * case.curvature(sums)) @ case.Z
     hessian = case.model.hessian(case.theta, sums)
@@ -337,11 +339,14 @@ def test_a_model_goes_over_other_rows_with_the_same_scales():
 
 
 @pytest.mark.parametrize("block_rows", [1, 59, 60, 1000])
-def test_the_size_of_blocks_changes_nothing(block_rows):
-    case = Case("nnrad", "modified_huber")
-    before = case.model.values_and_gradients(case.theta, case.objective.sums)
-    case.model.rows.block_rows = block_rows
-    after = case.model.values_and_gradients(case.theta, case.objective.sums)
+@pytest.mark.parametrize("risk", ["nnrad", "pn", "pu"])
+@pytest.mark.parametrize("layout", ["C order", "csr_array"])
+def test_the_size_of_blocks_changes_nothing(layout, risk, block_rows):
+    case = Case(risk, "modified_huber", layout)
+    other = case.model.over(make_rows(case.X, case.y, case.weight, layout, block_rows))
+    before, after = (
+        model.values_and_gradients(case.theta, case.objective.sums) for model in (case.model, other)
+    )
     for (value, gradient), (again, same) in zip(before, after, strict=True):
         assert_allclose(again, value, rtol=1e-12)
         assert_allclose(same, gradient, rtol=1e-10, atol=1e-13)

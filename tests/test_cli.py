@@ -91,7 +91,7 @@ def test_fit_says_what_it_did(folder):
         "1 number column: amount",
         r"1 text column became 2 yes/no columns: country \(2\)",
         "linear, rad risk, modified_huber loss",
-        r"lambda = [\d.]+ \(l2\), by Theorem 1",
+        r"lambda = [\d.e-]+ \(l2\), cross-validated|lambda = [\d.]+ \(l2\), the smallest",
         r"converged after \d+ steps? of newton",
         r"AUC 0\.\d+ \(95% interval|AUC 1\.000 \(95% interval",
         r"Flagged +\d+ of \d+ unlabelled rows \(\d+\.\d%\) look anomalous",
@@ -219,7 +219,7 @@ def test_choices_are_those_of_the_library():
     assert set(cli_module.RISKS) == set(RISKS)
     assert set(cli_module.PENALTIES) == set(PENALTIES)
     assert set(cli_module.FEATURE_MAPS) == {"none", *FEATURE_MAPS}
-    assert set(cli_module.LAMBDAS) == set(LAMBDA_RULES)
+    assert set(cli_module.LAMBDAS) == {"auto", *LAMBDA_RULES}
 
 
 def test_columns_can_be_told_what_they_are(folder):

@@ -8,12 +8,17 @@ the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from threadpoolctl import ThreadpoolController
 
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 
@@ -22,6 +27,7 @@ __all__ = ["Block", "RowBlocks"]
 # Small enough to stay in cache, large enough that Python's cost per block does not show.
 _BLOCK_BYTES = 1 << 22
 _MIN_BLOCK_ROWS = 256
+_MIN_BLOCKS_PER_WORKER = 4
 
 KINDS = (UNLABELLED, NORMAL, ANOMALY)
 """Order in which per-kind arrays are laid out, so that `array[code]` finds -1 at the end."""
@@ -93,13 +99,25 @@ class RowBlocks:
         return [np.flatnonzero(self.y[start : start + self.block_rows]) for start in starts]
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Add up the tuples `f(block)`, entry by entry."""
-        blocks = iter(self)
-        total = list(f(next(blocks)))
-        for block in blocks:
-            for i, entry in enumerate(f(block)):
-                total[i] += entry
-        return tuple(total)
+        """Add up the tuples `f(block)`, entry by entry.
+
+        Cores work on runs of blocks, each with single-threaded BLAS: threads inside products of
+        this size gain nothing and wait for each other when cores are busy. The partial sums are
+        added in the order of the rows, so the result does not depend on who finishes first.
+        """
+        with _blas_threads().limit(limits=1, user_api="blas"):
+            if self._n_workers == 1:
+                return _add_up(map(f, self))
+            blocks = list(self)
+            bounds = np.linspace(0, len(blocks), self._n_workers + 1).astype(int)
+            runs = [blocks[i:j] for i, j in itertools.pairwise(bounds)]
+            with ThreadPoolExecutor(self._n_workers) as pool:
+                return _add_up(pool.map(lambda run: _add_up(map(f, run)), runs))
+
+    @property
+    def _n_workers(self) -> int:
+        n_blocks = -(-self.n_rows // self.block_rows)
+        return max(1, min(os.cpu_count() or 1, n_blocks // _MIN_BLOCKS_PER_WORKER))
 
     def take(self, rows: np.ndarray) -> RowBlocks:
         """A copy of the rows with these indices."""
@@ -139,6 +157,20 @@ class RowBlocks:
             left -= len(pick)
             open_share -= shares[kind]
         return self.take(np.sort(np.concatenate(chosen)))
+
+
+@functools.cache
+def _blas_threads() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    parts = iter(parts)
+    total = list(next(parts))
+    for part in parts:
+        for i, entry in enumerate(part):
+            total[i] += entry
+    return tuple(total)
 
 
 def _rows_per_block(X: Any) -> int:

@@ -29,7 +29,7 @@ LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sig
 RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
 FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
-LAMBDAS = ("theorem", "tight", "cv")
+LAMBDAS = ("auto", "cv", "tight", "theorem")
 
 
 class _Group(click.Group):
@@ -124,9 +124,9 @@ def cli() -> None:
     "--lam",
     callback=_parse_lambda,
     metavar="|".join(("NUMBER", *LAMBDAS)),
-    default="theorem",
+    default="auto",
     show_default=True,
-    help="Regularisation.",
+    help="Regularisation: cross-validated, the smallest that is proved safe, or Theorem 1's.",
 )
 @click.option(
     "--penalty",

@@ -110,9 +110,8 @@ def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     weight = np.ones(block.X.shape[0]) if block.weight is None else block.weight
-    return *_kind_sums(block.X, block.labelled, block.y, weight), block.X.multiply(
-        block.X
-    ).T @ weight
+    squares = block.X.multiply(block.X).T @ weight
+    return *_kind_sums(block.X, block.labelled, block.y, weight), squares
 
 
 def _kind_sums(

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from riskad._checks import InputError, check_in_interval, lookup
@@ -122,6 +123,13 @@ class Risk(ABC):
     def kinds(self) -> set[int]:
         """Label kinds without which the estimate does not exist."""
         return {term.kind for term in self.terms() if term.weight != 0}
+
+    def kind_weights(self) -> np.ndarray:
+        """How much each kind weighs in the estimate, indexed by label code."""
+        weights = np.zeros(3)
+        for term in self.terms():
+            weights[term.kind] += abs(term.weight)
+        return weights
 
     def parts(self, scores: Array, y: Array, sample_weight: Array | None = None) -> dict[str, Any]:
         """Each term's contribution, by name; they add up to the unguarded risk."""

@@ -36,11 +36,13 @@ FEATURE_MAPS = ("rbf", "nystroem", "poly")
 LAMBDA_RULES = ("theorem", "tight", "cv")
 
 _N_COMPONENTS = 300
+# Lambda and the threshold are single numbers: so many rows tell them well enough.
+_THRESHOLD_ROWS = 20_000
+_CV_ROWS = 20_000
 # A named feature map looks at the number of columns and at some rows; so many are enough.
 _MAP_ROWS = 20_000
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
 _MAX_MOMENT_COLUMNS = 500
-_THRESHOLD_ROWS = 20_000
 _CV_SPLITS = 5
 _CV_DECADES = np.arange(0, -5.5, -0.5)
 
@@ -323,6 +325,9 @@ class ShallowRAD(Detector):
         kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
         top = theorem_lambda(_reach(model, kind), risk.loss, a=a, prior=prior, penalty=self.penalty)
         grid = top * 10.0**_CV_DECADES
+        if model.rows.n_rows > _CV_ROWS:
+            rng = np.random.default_rng(self._seed)
+            model = model.over(model.rows.sample(_CV_ROWS, risk.kind_weights(), rng))
         ranked = len(risk.kinds() - {0}) == 2
         scores = np.zeros(len(grid))
         for held in self._folds(model.rows.y, risk, ranked):

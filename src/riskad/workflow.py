@@ -53,6 +53,7 @@ SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
 Progress: TypeAlias = Callable[[str], object]
 
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
+_FEWEST_FOR_LAMBDA = 5  # with fewer, the tight lambda ranks better than a chosen one
 _MAX_FOLDS = 5
 
 
@@ -182,7 +183,8 @@ def fit_table(
     text, number
         Columns to be read as text or as numbers, whatever they look like.
     settings
-        Parameters of `ShallowRAD`.
+        Parameters of `ShallowRAD`. Here `lam` may also be "auto", the default: cross-validated
+        where at least 5 rows of each kind are labelled, else "tight".
     top
         How many of the most suspicious unlabelled rows to report.
     source, progress
@@ -210,7 +212,8 @@ def fit_table(
     earlier = [name for name in SCORE_COLUMNS if name in frame.columns]
     frame = frame.drop(earlier)
     features = _pick_features(frame, labels.column, id, [d for d in drop if d not in earlier])
-    preparer, detector = TablePreparer(text=text, number=number), ShallowRAD(**(settings or {}))
+    preparer = TablePreparer(text=text, number=number)
+    detector = ShallowRAD(**_with_lambda(settings or {}, codes))
     with _collect_warnings() as notes:
         progress("Preparing the columns")
         parsed = preparer.fit(features).parse(features)
@@ -241,6 +244,17 @@ def fit_table(
         warnings=[str(note) for note in notes],
     )
     return Fit(model, report, ranked.select(row, *SCORE_COLUMNS, *frame.columns))
+
+
+def _with_lambda(settings: Mapping[str, Any], codes: Codes) -> dict[str, Any]:
+    """Settle lam="auto": cross-validated where each kind has rows enough, else provably safe."""
+    settings = {"lam": "auto", **settings}
+    if settings["lam"] == "auto":
+        kinds = get_risk(settings.get("risk", "rad")).kinds() - {UNLABELLED}
+        fewest = min(int((codes == kind).sum()) for kind in kinds)
+        both = len(kinds) == 2
+        settings["lam"] = "tight" if both and fewest < _FEWEST_FOR_LAMBDA else "cv"
+    return settings
 
 
 def _check_rows(frame: pl.DataFrame) -> None:
@@ -299,7 +313,8 @@ def _own_words(column: pl.Series, labels: Labels) -> Labels:
         )
     values = counts["value"].to_list()
     if set(values) <= {"normal", "anomaly", "unlabelled"}:
-        return Labels(labels.column, ["normal"], ["anomaly"], ["unlabelled"], "raise")
+        own = {word: [word] if word in values else [] for word in ("normal", "anomaly")}
+        return Labels(labels.column, **own, unlabelled=["unlabelled"])
     seen = ", ".join(f"{value!r} ({rows:,})" for value, rows in counts.head(8).rows())
     flags = f"--normal {values[0]!r}" + (f" --anomaly {values[1]!r}" if len(values) > 1 else "")
     raise InputError(

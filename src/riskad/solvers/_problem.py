@@ -74,11 +74,9 @@ class Problem:
 
     def sampled(self, n_rows: int, seed: int = 0) -> Problem:
         """The same problem on a sample of the rows, whose solution is a close first guess."""
-        shares = np.zeros(3)
-        for term in self.objective.risk.terms():
-            shares[term.kind] += abs(term.weight)
-        rows = self.model.rows.sample(n_rows, shares, np.random.default_rng(seed))
-        objective = Objective(self.objective.risk, rows.totals())
+        risk = self.objective.risk
+        rows = self.model.rows.sample(n_rows, risk.kind_weights(), np.random.default_rng(seed))
+        objective = Objective(risk, rows.totals())
         return Problem(self.model.over(rows), objective, self.lam, self.penalty)
 
 

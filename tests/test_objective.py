@@ -331,6 +331,20 @@ def test_dc_split_has_convex_sides_only(name, a, loss):
             assert h == []
 
 
+@every_loss
+def test_dc_split_takes_coefficients_of_either_sign(loss):
+    f, y, _ = draw(17)
+    table = RowSum(
+        LOSSES[loss], np.array([1.0, -2.0, 0.0]), np.array([-0.5, 1.0, -1.5]), np.ones(3), 0.25
+    )
+    g, h = table.dc_split()
+    for method in ("value", "gradient"):
+        pieces = [sum(getattr(s, method)(f, y) for s in side) for side in (g, h)]
+        assert_allclose(pieces[0] - pieces[1], getattr(table, method)(f, y), rtol=1e-12, atol=1e-13)
+    for side in (g, h):
+        assert looks_convex(lambda f, side=side: sum(s.value(f, y) for s in side), 50)
+
+
 @given(
     st.sampled_from(list(LOSSES)),
     st.sampled_from(CASES),

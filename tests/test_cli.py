@@ -91,7 +91,7 @@ def test_fit_says_what_it_did(folder):
         "1 number column: amount",
         r"1 text column became 2 yes/no columns: country \(2\)",
         "linear, rad risk, modified_huber loss",
-        r"lambda = [\d.e-]+ \(l2\), cross-validated|lambda = [\d.]+ \(l2\), the smallest",
+        r"lambda = [\d.e-]+ \(l2\), cross-validated on the labelled rows",
         r"converged after \d+ steps? of newton",
         r"AUC 0\.\d+ \(95% interval|AUC 1\.000 \(95% interval",
         r"Flagged +\d+ of \d+ unlabelled rows \(\d+\.\d%\) look anomalous",
@@ -209,9 +209,18 @@ def test_settings_reach_the_model(folder):
     assert report["fitted"]["lambda"] == 0.5
 
 
-def test_the_defaults_are_those_of_the_estimator(folder):
+def test_the_defaults_are_those_of_the_estimator_but_for_lambda(folder):
     report = json.loads(succeed("fit", "cards.csv", *FIT, "-o", "model.riskad", "--json"))
-    assert report["settings"] == ShallowRAD(random_state=0).get_params()
+    assert report["settings"] == ShallowRAD(lam="cv", random_state=0).get_params()
+
+
+def test_with_few_anomalies_lambda_is_the_tight_one(folder):
+    table = make_cards()
+    few = pl.col("label").is_in(["ok", ""]) | (pl.col("label") == "fraud").cum_sum().le(4)
+    table.with_columns(label=pl.when(few).then("label").otherwise(None)).write_csv("few.csv")
+    report = json.loads(succeed("fit", "few.csv", *FIT, "-o", "model.riskad", "--json"))
+    assert report["labels"]["anomaly"] == 4
+    assert report["settings"]["lam"] == "tight"
 
 
 def test_choices_are_those_of_the_library():

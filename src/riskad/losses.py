@@ -378,7 +378,7 @@ def get_loss(loss: str | Loss) -> Loss:
     """The registered loss of that name, or the given `Loss` itself.
 
     >>> import numpy as np
-    >>> get_loss("modified_huber").value(np.array([-2.0, 0.0, 2.0]))
+    >>> get_loss("modified_huber").value(np.array([-2.0, 0.0, 1.0]))
     array([8., 1., 0.])
     """
     return loss if isinstance(loss, Loss) else lookup("loss", loss, LOSSES)

@@ -43,7 +43,7 @@ def auc_with_interval(y: Any, anomaly_scores: Any, confidence: float = 0.95) -> 
     Examples
     --------
     >>> print(auc_with_interval([1, 1, 1, 1, -1, -1], [0.1, 0.4, 0.2, 0.3, 0.9, 0.8]))
-    1.000 (95% interval 0.467 to 1.000; 4 normal, 2 anomalies)
+    1.000 (95% interval 0.472 to 1.000; 4 normal, 2 anomalies)
     """
     confidence = check_in_interval("confidence", confidence, 0, 1)
     codes = check_codes(y)

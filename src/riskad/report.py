@@ -34,8 +34,8 @@ __all__ = ["print_demo", "print_fit", "print_model", "print_score", "to_json"]
 
 _LAMBDA_SOURCES = {
     "theorem": "by Theorem 1: the objective cannot be negative",
-    "tight": "the smallest known to keep the objective from being negative",
-    "cv": "chosen by cross-validation",
+    "tight": "the smallest proved to keep the objective from being negative",
+    "cv": "cross-validated on the labelled rows",
 }
 _INDENT = 10
 _WIDEST = 100  # longer lines are hard to read, however wide the terminal

@@ -313,8 +313,8 @@ def _own_words(column: pl.Series, labels: Labels) -> Labels:
         )
     values = counts["value"].to_list()
     if set(values) <= {"normal", "anomaly", "unlabelled"}:
-        own = {word: [word] if word in values else [] for word in ("normal", "anomaly")}
-        return Labels(labels.column, **own, unlabelled=["unlabelled"])
+        normal, anomaly = ([word] if word in values else [] for word in ("normal", "anomaly"))
+        return Labels(labels.column, normal, anomaly, ["unlabelled"])
     seen = ", ".join(f"{value!r} ({rows:,})" for value, rows in counts.head(8).rows())
     flags = f"--normal {values[0]!r}" + (f" --anomaly {values[1]!r}" if len(values) > 1 else "")
     raise InputError(

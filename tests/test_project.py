@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
 import riskad
+from riskad.cli import cli
 
 ROOT = Path(__file__).parents[1]
 DEMO = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/riskad demo"
@@ -34,6 +36,23 @@ def test_readme_holds_exactly_the_two_commands():
     lines = "".join(code_blocks("bash")).splitlines()
     assert [line for line in lines if line.startswith("python3 -m venv .venv &&")] == [DEMO, TESTS]
     assert read("README.md").count("python3 -m venv") == 2
+
+
+def test_the_code_of_the_readme_runs():
+    for block in code_blocks("python"):
+        exec(block, {})
+
+
+def test_the_readme_shows_what_the_demo_prints(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = CliRunner().invoke(cli, ["demo"]).stdout
+    shown = code_blocks("text")[0]
+    assert without_numbers(shown) == without_numbers(printed)
+
+
+def without_numbers(text):
+    """The words alone: digits may differ in the last place from machine to machine."""
+    return re.sub(r"[\d.e-]+", "#", text).split()
 
 
 def test_ci_takes_the_commands_from_the_readme():

@@ -173,7 +173,7 @@ def fit(
     force: bool,
     **settings: Any,
 ) -> None:
-    r"""Fit a model on DATA (CSV or Parquet), in which one column holds the labels.
+    """Fit a model on DATA (CSV or Parquet), in which one column holds the labels.
 
     Blank labels mean unlabelled. Text columns become yes/no columns, blank numbers the median;
     the output says what was done to which column.
@@ -181,7 +181,7 @@ def fit(
     \b
     Example:
       riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad
-    """
+    """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import save
     from riskad.report import print_fit, to_json
@@ -227,12 +227,12 @@ def fit(
 @_json
 @_force
 def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force: bool) -> None:
-    r"""Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
+    """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
     \b
     Example:
       riskad score cards.riskad new.csv -o scored.csv
-    """
+    """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import load, read_header
     from riskad.report import print_score, to_json

@@ -115,7 +115,7 @@ def test_the_number_of_rows_follows_the_width_of_the_table(monkeypatch):
 
 @every_layout
 def test_blocks_small_enough_to_be_made_dense_hold_the_same_rows(monkeypatch, layout):
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 24)
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 8 * 8 * 3)
     rows, X = make_rows(layout=layout)
     small = rows.dense_sized()
     assert max(len(block.y) for block in small) == 8

@@ -219,7 +219,6 @@ def test_guarded_risks_of_linear_odd_losses_are_the_larger_of_two_convex_ones(na
     assert looks_convex(lambda f: risk.value(f, y), 100)
 
 
-@pytest.mark.xfail(reason="the flag calls every guarded risk non-convex")
 @pytest.mark.parametrize("loss", LINEAR_ODD)
 @pytest.mark.parametrize(("name", "a"), GUARDED)
 def test_convex_flag_knows_that_guarded_risks_of_linear_odd_losses_are_convex(name, a, loss):

@@ -373,7 +373,7 @@ def test_a_kind_without_weight_is_missing():
 )
 def test_a_out_of_range_is_refused(name, a):
     low = -1 if name == "pnu" else 0
-    with pytest.raises(InputError, match=rf"a must lie in \[{low}, 1\] for the {name} risk, got"):
+    with pytest.raises(InputError, match=f"a must be a number between {low} and 1, got"):
         get_risk(name, a=a)
 
 

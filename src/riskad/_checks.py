@@ -46,7 +46,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     """Return `value` if it is one of `choices`; otherwise guess what was meant."""
     if isinstance(value, str) and value in choices:
         return value
-    close = difflib.get_close_matches(str(value), list(choices), n=1)
+    close = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise InputError(f"{name}={value!r} is not known; choose from {', '.join(choices)}.{hint}")
 
@@ -56,13 +56,18 @@ def lookup(name: str, value: object, registry: Mapping[str, T]) -> T:
     return registry[check_choice(name, value, registry.keys())]
 
 
-def check_in_interval(name: str, value: Any, low: float, high: float, remedy: str = "") -> float:
-    """Return `value` as a float if it lies strictly between `low` and `high`."""
-    if isinstance(value, Real) and not isinstance(value, bool) and low < float(value) < high:
-        return float(value)
+def check_in_interval(
+    name: str, value: Any, low: float, high: float, remedy: str = "", closed: bool = False
+) -> float:
+    """Return `value` as a float if it lies between `low` and `high`, ends only if `closed`."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        inside = low <= float(value) <= high if closed else low < float(value) < high
+        if inside:
+            return float(value)
+    between = "between" if closed else "strictly between"
     ending = f" {remedy}" if remedy else ""
     raise InputError(
-        f"{name} must be a number strictly between {low:g} and {high:g}, got {value!r}.{ending}"
+        f"{name} must be a number {between} {low:g} and {high:g}, got {value!r}.{ending}"
     )
 
 

@@ -58,6 +58,8 @@ class RowBlocks:
         Codes +1 normal, -1 anomaly, 0 unlabelled.
     sample_weight : float array of shape (n_rows,), optional
         A weight w counts a row as w rows.
+    block_rows : int, optional
+        Rows in a block; by default as many as fit the cache.
 
     Examples
     --------
@@ -66,12 +68,18 @@ class RowBlocks:
     (array([6., 9.]), 3.0)
     """
 
-    def __init__(self, X: Any, y: np.ndarray, sample_weight: np.ndarray | None = None):
+    def __init__(
+        self,
+        X: Any,
+        y: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        block_rows: int | None = None,
+    ):
         self.X = X
         self.y = y
         self.sample_weight = sample_weight
         self.n_rows, self.n_features = X.shape
-        self.block_rows = _rows_per_block(X)
+        self.block_rows = block_rows or _rows_per_block(X)
 
     @property
     def sparse(self) -> bool:
@@ -86,11 +94,14 @@ class RowBlocks:
         return np.array([weights[self.y == kind].sum() for kind in KINDS], dtype=float)
 
     def __iter__(self) -> Iterator[Block]:
-        starts = range(0, self.n_rows, self.block_rows)
-        for start, labelled in zip(starts, self._labelled, strict=True):
-            rows = slice(start, min(start + self.block_rows, self.n_rows))
+        return self._run(0, len(self._labelled))
+
+    def _run(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks number `first` to `last`, made one at a time."""
+        for i in range(first, last):
+            rows = slice(i * self.block_rows, min((i + 1) * self.block_rows, self.n_rows))
             weight = None if self.sample_weight is None else self.sample_weight[rows]
-            yield Block(_row_slice(self.X, rows), self.y[rows], weight, labelled)
+            yield Block(_row_slice(self.X, rows), self.y[rows], weight, self._labelled[i])
 
     @cached_property
     def _labelled(self) -> list[np.ndarray]:
@@ -108,15 +119,14 @@ class RowBlocks:
         with _blas_threads().limit(limits=1, user_api="blas"):
             if self._n_workers == 1:
                 return _add_up(map(f, self))
-            blocks = list(self)
-            bounds = np.linspace(0, len(blocks), self._n_workers + 1).astype(int)
-            runs = [blocks[i:j] for i, j in itertools.pairwise(bounds)]
+            bounds = np.linspace(0, len(self._labelled), self._n_workers + 1).astype(int)
+            runs = [self._run(i, j) for i, j in itertools.pairwise(bounds)]
             with ThreadPoolExecutor(self._n_workers) as pool:
                 return _add_up(pool.map(lambda run: _add_up(map(f, run)), runs))
 
     @property
     def _n_workers(self) -> int:
-        n_blocks = -(-self.n_rows // self.block_rows)
+        n_blocks = len(self._labelled)
         return max(1, min(os.cpu_count() or 1, n_blocks // _MIN_BLOCKS_PER_WORKER))
 
     def take(self, rows: np.ndarray) -> RowBlocks:
@@ -133,9 +143,8 @@ class RowBlocks:
 
     def dense_sized(self) -> RowBlocks:
         """The same rows in blocks small enough to be made dense, one at a time."""
-        same = RowBlocks(self.X, self.y, self.sample_weight)
-        same.block_rows = max(1, 8 * _BLOCK_BYTES // (8 * self.n_features))
-        return same
+        block_rows = max(1, _BLOCK_BYTES // (8 * self.n_features))
+        return RowBlocks(self.X, self.y, self.sample_weight, block_rows)
 
     def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
         """About `n_rows` rows, divided among the label kinds by `shares` (indexed by code).
@@ -166,7 +175,8 @@ def _blas_threads() -> ThreadpoolController:
 
 def _add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     parts = iter(parts)
-    total = list(next(parts))
+    # The first part may be a view of the rows themselves: it is not added to in place.
+    total = [part.copy() if isinstance(part, np.ndarray) else part for part in next(parts)]
     for part in parts:
         for i, entry in enumerate(part):
             total[i] += entry

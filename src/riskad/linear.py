@@ -59,7 +59,7 @@ def column_statistics(
 
 
 def _column_statistics(rows: RowBlocks, total: float, second_moments: bool) -> ColumnStatistics:
-    shift = np.zeros(rows.n_features) if rows.sparse else _shift(next(iter(rows)).X)
+    shift = _shift(next(iter(rows)).X)
     block_sums = _sparse_sums if rows.sparse else _products if second_moments else _squares
     x, x_p, x_n, *squares = rows.sum(lambda block: block_sums(block, shift))
     sums = np.stack([x - x_p - x_n, x_p, x_n])
@@ -73,17 +73,24 @@ def _column_statistics(rows: RowBlocks, total: float, second_moments: bool) -> C
     variance = total_squares / total - (x / total) ** 2
     mean = shift + x / total
     # A spread that rounding alone explains is no spread.
-    constant = variance <= (10 * np.finfo(float).eps * (np.abs(mean) + np.abs(shift))) ** 2
+    eps = np.finfo(float).eps
+    constant = variance <= 50 * eps * (mean - shift) ** 2 + (10 * eps * np.abs(mean)) ** 2
     scale = np.where(constant, np.inf, np.sqrt(np.maximum(variance, 0)))
     finite = bool(np.isfinite(variance).all())
     return ColumnStatistics(mean, scale, constant, finite, moments)
 
 
-def _shift(first: np.ndarray) -> np.ndarray:
+def _shift(first: Any) -> np.ndarray:
     """The first block's mean where some column needs it, else 0, which saves a copy per block."""
-    mean, spread = first.mean(axis=0), first.std(axis=0)
-    needed = bool((np.abs(mean) > 1e3 * spread).any() and np.isfinite(mean).all())
-    return mean if needed else np.zeros(first.shape[1])
+    if sparse.issparse(first):
+        mean = np.asarray(first.mean(axis=0)).ravel()
+        spread = np.sqrt(np.maximum(np.asarray(first.power(2).mean(axis=0)).ravel() - mean**2, 0))
+    else:
+        mean, spread = first.mean(axis=0), first.std(axis=0)
+    needed = np.abs(mean) > 1e3 * spread
+    if not needed.any() or not np.isfinite(mean).all():
+        return np.zeros(first.shape[1])
+    return np.where(needed, mean, 0.0) if sparse.issparse(first) else mean
 
 
 def _shifted(block: Block, shift: np.ndarray) -> np.ndarray:
@@ -109,9 +116,21 @@ def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
-    weight = np.ones(block.X.shape[0]) if block.weight is None else block.weight
-    squares = block.X.multiply(block.X).T @ weight
-    return *_kind_sums(block.X, block.labelled, block.y, weight), squares
+    """As `_squares`; entries that are not stored count as (0 - shift), by their weight alone."""
+    X = block.X
+    weight = np.ones(X.shape[0]) if block.weight is None else block.weight
+    sums = _kind_sums(X, block.labelled, block.y, weight)
+    if not shift.any():
+        return *sums, X.multiply(X).T @ weight
+    stored = X.copy()
+    stored.data = stored.data - shift[X.indices]
+    ones = X.copy()
+    ones.data = np.ones_like(X.data)
+    absent = weight.sum() - ones.T @ weight
+    kinds = [weight, *(weight * (block.y == kind) for kind in (NORMAL, ANOMALY))]
+    moved = (s - shift * w.sum() for s, w in zip(sums[1:], kinds[1:], strict=True))
+    total = stored.T @ weight - absent * shift
+    return total, *moved, stored.multiply(stored).T @ weight + absent * shift**2
 
 
 def _kind_sums(

@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from riskad._checks import lookup
+from riskad._checks import InputError, lookup
 
 __all__ = ["LOSSES", "Loss", "get_loss"]
 
@@ -50,7 +50,8 @@ def _namespace(z: Array) -> Any:
 class Pointwise(ABC):
     """A function of the margin with its first two derivatives."""
 
-    smooth: ClassVar[bool] = True
+    smooth: bool = True
+    convex: bool = True
 
     @abstractmethod
     def value(self, z: Array) -> Array:
@@ -67,6 +68,12 @@ class Pointwise(ABC):
     def smoothed(self, gamma: float) -> Pointwise:
         """The same function with its kinks rounded over a width `gamma`: itself if it has none."""
         return self
+
+    def dc_parts(self) -> tuple[Pointwise, Pointwise | None]:
+        """Convex functions (u, v) that differ by this one, u - v; v is None where it is convex."""
+        if not self.convex:
+            raise InputError(f"{self!r} is not convex and must say how it splits: dc_parts.")
+        return self, None
 
     def support_value(self, z: Array) -> Array:
         """Value at `z` of a function below the sharp one with the slope of the rounded one."""
@@ -85,7 +92,10 @@ class Hinges(Pointwise):
     slopes: tuple[float, ...]
     gamma: float = 0.0
 
-    smooth: ClassVar[bool] = False
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        """Whether the kinks are rounded."""
+        return self.gamma > 0
 
     def value(self, z: Array) -> Array:
         xp = _namespace(z)
@@ -99,15 +109,17 @@ class Hinges(Pointwise):
         return total
 
     def derivative(self, z: Array) -> Array:
-        xp = _namespace(z)
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
-            if self.gamma > 0:
-                s = xp.clip((kink - z) / self.gamma, min=0.0, max=1.0)
-            else:
-                s = xp.astype(z <= kink, z.dtype)
-            total = total - slope * s
+            total = total - slope * self._multiplier(kink - z)
         return total
+
+    def _multiplier(self, t: Array) -> Array:
+        """The s in [0, 1] that attains max(0, t), or its rounded form."""
+        xp = _namespace(t)
+        if self.gamma > 0:
+            return xp.clip(t / self.gamma, min=0.0, max=1.0)
+        return xp.astype(t >= 0, t.dtype)
 
     def curvature(self, z: Array) -> Array:
         xp = _namespace(z)
@@ -123,15 +135,15 @@ class Hinges(Pointwise):
         return Hinges(self.kinks, self.slopes, gamma)
 
     def support_value(self, z: Array) -> Array:
-        """sum_j s_j s (k_j - z) with the multipliers s at `z`: the line below that touches there.
+        """sum_j s_j s (k_j - z) with the multipliers s at `z`.
 
-        Every such line is a lower bound of the sharp function; solvers build duality gaps of them.
+        With s held fixed this is a line below the sharp function, with the slope of the rounded
+        one at `z`; solvers build duality gaps of such lines.
         """
-        xp = _namespace(z)
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
             t = kink - z
-            total = total + slope * t * xp.clip(t / self.gamma, min=0.0, max=1.0)
+            total = total + slope * t * self._multiplier(t)
         return total
 
 
@@ -139,7 +151,6 @@ class Loss(Pointwise):
     """A margin loss l(z) and the facts about it that risks, theorems and solvers use."""
 
     name: ClassVar[str]
-    convex: ClassVar[bool]
     bounded: ClassVar[bool] = False
     symmetric: ClassVar[bool] = False
     calibrated: ClassVar[bool] = True
@@ -151,10 +162,6 @@ class Loss(Pointwise):
     @abstractmethod
     def lipschitz(self, bound: float) -> float:
         """Smallest L with |l(s) - l(t)| <= L |s - t| for all |s|, |t| <= `bound`."""
-
-    def dc_parts(self) -> tuple[Pointwise, Pointwise | None]:
-        """Convex functions (u, v) with l = u - v; v is None where l itself is convex."""
-        return self, None
 
     def __repr__(self) -> str:
         return f"<{self.name} loss>"
@@ -177,6 +184,9 @@ class Hinge(Loss):
 
     def curvature(self, z: Array) -> Array:
         return self._pieces.curvature(z)
+
+    def smoothed(self, gamma: float) -> Hinges:
+        return self._pieces.smoothed(gamma)
 
     def dc_parts(self) -> tuple[Pointwise, None]:
         return self._pieces, None

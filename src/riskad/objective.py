@@ -25,10 +25,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from riskad._checks import InputError
 from riskad.losses import Loss, Pointwise
-from riskad.risks import Risk, Term
+from riskad.risks import KIND_NAMES, Risk, Term
 
-__all__ = ["Objective", "RowSum"]
+__all__ = ["Objective", "RowSum", "merge"]
 
 Weights: TypeAlias = np.ndarray | None
 Places: TypeAlias = np.ndarray | None
@@ -129,8 +130,7 @@ class RowSum:
     @property
     def convex(self) -> bool:
         """Whether it is convex in the scores for sure: a convex l and no negative coefficient."""
-        loss_convex = self.loss.convex if isinstance(self.loss, Loss) else True
-        return loss_convex and bool((self.A >= 0).all() and (self.B >= 0).all())
+        return self.loss.convex and bool((self.A >= 0).all() and (self.B >= 0).all())
 
     def scaled(self, factor: float) -> RowSum:
         """The sum times `factor`."""
@@ -151,7 +151,7 @@ class RowSum:
 
         With l = u - v, a coefficient A >= 0 gives A u to g and A v to h; A < 0 the reverse.
         """
-        u, v = self.loss.dc_parts() if isinstance(self.loss, Loss) else (self.loss, None)
+        u, v = self.loss.dc_parts()
         positive = (np.maximum(self.A, 0), np.maximum(self.B, 0))
         negative = (np.maximum(-self.A, 0), np.maximum(-self.B, 0))
         zero = np.zeros(3)
@@ -196,8 +196,14 @@ class Objective:
 
     @property
     def convex(self) -> bool:
-        """Whether the risk is convex in the scores."""
-        return self.guarded is None and self.plain.convex
+        """Whether the risk is convex in the scores.
+
+        plain + max(0, guarded) is the larger of plain and plain + guarded, convex if both are:
+        so are the guarded risks of linear-odd losses.
+        """
+        if self.guarded is None:
+            return self.plain.convex
+        return self.plain.convex and merge([self.plain, self.guarded])[0].convex
 
     @property
     def smooth(self) -> bool:
@@ -235,11 +241,26 @@ class Objective:
         return rows
 
 
+def merge(sums: Iterable[RowSum]) -> list[RowSum]:
+    """Add up the sums that share a loss, so that coefficients of either sign cancel."""
+    by_loss: dict[Pointwise, RowSum] = {}
+    for s in sums:
+        if s.loss in by_loss:
+            t = by_loss[s.loss]
+            s = RowSum(s.loss, s.A + t.A, s.B + t.B, s.L + t.L, s.constant + t.constant)
+        by_loss[s.loss] = s
+    return list(by_loss.values())
+
+
 def _row_sum(loss: Loss, terms: Iterable[Term], totals: np.ndarray) -> RowSum:
     """The table of `terms`, brought to the form that the loss allows."""
     alpha, beta = np.zeros(3), np.zeros(3)
     for term in terms:
         if term.weight != 0:
+            if not totals[term.kind] > 0:
+                raise InputError(
+                    f"the risk needs {KIND_NAMES[term.kind]} rows, and there are none."
+                )
             (alpha if term.sign > 0 else beta)[term.kind] += term.weight / totals[term.kind]
     zero = np.zeros(3)
     if loss.linear_odd is not None:

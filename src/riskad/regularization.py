@@ -180,7 +180,7 @@ def theorem_margin(
     >>> theorem_margin(np.array([0.0]), penalty_value=0.0, lam=1.0) > 0
     True
     """
-    a = check_in_interval("a", a, 0, 1)
+    a = 0.0 if a == 0 else check_in_interval("a", a, 0, 1)
     pi_n = 1 - check_in_interval("prior", prior, 0, 1)
     b1, b2, b3 = get_loss(loss).theorem_constants
     slope = (1 - a) * b2 + a * b1

@@ -91,12 +91,8 @@ class Risk(ABC):
     def __init__(self, loss: str | Loss = "modified_huber", a: float = 0.1, prior: float = 0.8):
         self.loss = get_loss(loss)
         self.prior = check_in_interval("prior", prior, 0, 1)
-        if self.a_range is not None and not self.a_range[0] <= a <= self.a_range[1]:
-            raise InputError(
-                f"a must lie in [{self.a_range[0]:g}, {self.a_range[1]:g}] for the {self.name} "
-                f"risk, got {a!r}."
-            )
-        self.a = float(a)
+        low, high = self.a_range or (-1.0, 1.0)
+        self.a = check_in_interval("a", a, low, high, closed=True)
 
     @property
     def pi_p(self) -> float:
@@ -112,7 +108,7 @@ class Risk(ABC):
     def theorem(self) -> tuple[int, float, float] | None:
         """(kind, a, prior) for Theorem 1: the kind whose reach bounds the negative term.
 
-        None for the risks to which it does not apply: no finite lambda keeps them non-negative.
+        None for the risks about which the theorem says nothing.
         """
         return None
 

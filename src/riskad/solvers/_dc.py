@@ -14,18 +14,20 @@ results, T, is nowhere above S, and
     D = T(theta) - ||T'(theta)||^2 / (4 lam).
 
 F(theta_k) - D bounds what a step can still gain: it is the stopping test, and zero only at a
-critical point. Without a concave part it is the duality gap of the problem itself.
+critical point. Without a concave part it is the duality gap of the problem itself; so it is for
+the guarded risks of linear-odd losses, which are convex: plain + max(0, G) is the largest of the
+mixtures plain + tau G, and each of these is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from riskad.linear import LinearModel
-from riskad.objective import RowSum
+from riskad.objective import Objective, RowSum, merge
 from riskad.solvers._problem import Problem, SmoothTask, Solution
 from riskad.solvers._smooth import minimize_smooth
 
@@ -83,9 +85,8 @@ class _Majorant:
     ) -> tuple[np.ndarray, float, float, float]:
         """Minimise with tau G1 + (1 - tau) G2 in place of the max; also return G1 - G2."""
         theta, tau = warm.theta, warm.tau
-        mixed = [*self.convex]
-        mixed += [s.scaled(tau) for s in self.first] if tau > 0 else []
-        mixed += [s.scaled(1 - tau) for s in self.second] if tau < 1 else []
+        parts = [*self.convex, *(s.scaled(tau) for s in self.first)]
+        mixed = merge([*parts, *(s.scaled(1 - tau) for s in self.second)])
         smooth = all(s.loss.smooth for s in mixed)
         warm.gamma = min(1.0, 10 * warm.gamma)
         while True:
@@ -155,7 +156,7 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
         small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
         theta = dc(small, theta, tol, max_iter, seed).theta
     scale = abs(problem.value(np.zeros_like(theta))) or 1.0
-    splits = [s.dc_split() for s in problem.objective.sums]
+    splits = _split(problem.objective)
     concave = [s for _, h in splits for s in h]
     starts = [theta]
     if concave and rows.n_rows <= _SAMPLE_ABOVE:
@@ -173,6 +174,18 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
         left <= tol * scale,
         history,
     )
+
+
+def _split(objective: Objective) -> list[tuple[list[RowSum], list[RowSum]]]:
+    """Convex sums (g, h) of the plain and the guarded part, each g - h.
+
+    In a convex guarded risk the guarded part need not be convex by itself: each mixture with the
+    plain one is, so it is left whole, and nothing is concave.
+    """
+    if not objective.convex:
+        return [s.dc_split() for s in objective.sums]
+    pieces = objective.risk.loss.dc_parts()[0]
+    return [([replace(s, loss=pieces)], []) for s in objective.sums]
 
 
 def _descend(

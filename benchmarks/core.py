@@ -79,7 +79,7 @@ def dense() -> None:
     for loss in ("modified_huber", "logistic"):
         for lam in ("theorem", "tight", 1e-3):
             model = ShallowRAD(loss, lam=lam, tol=1e-6)
-            ours, theirs = fastest(lambda: model.fit(X, y), peer, runs=4)  # noqa: B023
+            ours, theirs = fastest(lambda: model.fit(X, y), peer, runs=6)  # noqa: B023
             report(
                 f"fit 1e6 x 50, {loss}, lam={lam}: speed-up over LogisticRegression",
                 theirs / ours,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
@@ -25,7 +25,7 @@ from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 __all__ = ["Block", "RowBlocks"]
 
 # Small enough to stay in cache, large enough that Python's cost per block does not show.
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 23
 _MIN_BLOCK_ROWS = 256
 _MIN_BLOCKS_PER_WORKER = 4
 
@@ -126,8 +126,9 @@ class RowBlocks:
 
     @property
     def _n_workers(self) -> int:
+        # joblib knows about affinity and containers, and says 1 inside a parallel grid search.
         n_blocks = len(self._labelled)
-        return max(1, min(os.cpu_count() or 1, n_blocks // _MIN_BLOCKS_PER_WORKER))
+        return max(1, min(effective_n_jobs(-1), n_blocks // _MIN_BLOCKS_PER_WORKER))
 
     def take(self, rows: np.ndarray) -> RowBlocks:
         """A copy of the rows with these indices."""

@@ -270,7 +270,7 @@ class Logistic(Loss):
         return 0.5 * (size - z) + xp.log1p(xp.exp(-size))
 
     def derivative(self, z: Array) -> Array:
-        return -_expit(-z)
+        return 0.5 * _namespace(z).tanh(0.5 * z) - 0.5
 
     def curvature(self, z: Array) -> Array:
         s = _expit(z)

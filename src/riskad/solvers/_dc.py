@@ -210,7 +210,7 @@ def _descend(
         )
         new, value, lower = majorant.minimise(warm, step_gap, max_iter)
         if not concave:
-            return new, [*history, value], value - lower, iteration
+            return new, [*history, value], max(value - lower, 0.0), iteration
         # majorant + tangent . theta - h touches F at theta
         left = history[-1] - (lower + float(tangent @ theta) - h)
         new_value = problem.value(new)

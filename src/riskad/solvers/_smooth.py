@@ -63,7 +63,7 @@ def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> So
     rows = problem.model.rows
     if rows.n_rows > _SAMPLE_ABOVE:
         small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
-        start = newton(small, theta, tol=max(tol, 1e-4), max_iter=max_iter)
+        start = newton(small, theta, tol=max(tol, 1e-3), max_iter=max_iter)
         theta = start.theta
         if problem.model.n_parameters <= MAX_DENSE:
             sample_task = SmoothTask(small.model, small.objective.sums, small.lam)

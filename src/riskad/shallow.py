@@ -36,9 +36,10 @@ FEATURE_MAPS = ("rbf", "nystroem", "poly")
 LAMBDA_RULES = ("theorem", "tight", "cv")
 
 _N_COMPONENTS = 300
-# Lambda and the threshold are single numbers: so many rows tell them well enough.
+# The threshold and lambda are single numbers: so many rows tell them well enough.
 _THRESHOLD_ROWS = 20_000
-_CV_ROWS = 20_000
+_CV_ROWS = 10_000
+_CV_TOL = 1e-4  # ranks of held-out rows settle long before the last digits
 # A named feature map looks at the number of columns and at some rows; so many are enough.
 _MAP_ROWS = 20_000
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
@@ -347,7 +348,7 @@ class ShallowRAD(Detector):
         theta = None
         for lam in grid:
             problem = Problem(model.over(rows), objective, lam, self.penalty)
-            solution = self._solve(problem, theta, warn=False)
+            solution = self._solve(problem, theta, tol=max(self.tol, _CV_TOL), warn=False)
             if solution.value < 0 and theta is not None:
                 return
             theta = solution.theta
@@ -371,13 +372,17 @@ class ShallowRAD(Detector):
     # --- solution -------------------------------------------------------------------------
 
     def _solve(
-        self, problem: Problem, theta: np.ndarray | None = None, warn: bool = True
+        self,
+        problem: Problem,
+        theta: np.ndarray | None = None,
+        tol: float | None = None,
+        warn: bool = True,
     ) -> Solution:
         return solve(
             problem,
             self.solver,
             theta=theta,
-            tol=self.tol,
+            tol=self.tol if tol is None else tol,
             max_iter=self.max_iter,
             seed=self._seed,
             warn=warn,

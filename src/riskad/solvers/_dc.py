@@ -149,10 +149,11 @@ class _Bracket:
 def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int = 0) -> Solution:
     """Convex-concave procedure from several starts; the lowest objective wins.
 
-    On many rows the starts compete on a sample, and only the winner goes on with all rows.
+    From a cold start on many rows the starts compete on a sample, and only the winner goes on
+    with all rows.
     """
     rows = problem.model.rows
-    if rows.n_rows > _SAMPLE_ABOVE:
+    if rows.n_rows > _SAMPLE_ABOVE and not theta.any():
         small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
         theta = dc(small, theta, tol, max_iter, seed).theta
     scale = abs(problem.value(np.zeros_like(theta))) or 1.0

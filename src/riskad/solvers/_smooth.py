@@ -54,14 +54,14 @@ def _hessian_from_moments(problem: Problem, kind_products: np.ndarray) -> np.nda
 def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
     """Newton's method: Cholesky when a Hessian fits, conjugate gradients when it does not.
 
-    On many rows the problem is solved on a sample first. What is left to do on all rows is so
-    little that the sample's Hessian, improved by secants, serves in place of theirs.
+    From a cold start on many rows the problem is solved on a sample first. What is left to do on
+    all rows is so little that the sample's Hessian, improved by secants, serves in place of theirs.
     """
     task = SmoothTask(problem.model, problem.objective.sums, problem.lam)
     inverse = None
     steps = 0
     rows = problem.model.rows
-    if rows.n_rows > _SAMPLE_ABOVE:
+    if rows.n_rows > _SAMPLE_ABOVE and not theta.any():
         small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
         start = newton(small, theta, tol=max(tol, 1e-3), max_iter=max_iter)
         theta = start.theta

@@ -396,3 +396,9 @@ def test_the_demo_holds_truth_back():
     assert "label" not in new.columns
     assert set(table["sample"]).isdisjoint(new["sample"])
     assert len(truth) == new.height
+
+
+def test_labels_that_a_risk_does_not_use_are_mentioned(cards, fit):
+    unused = fit_table(cards[0], LABELS, id="card", settings={"risk": "pu"}).report.warnings
+    assert any("pu risk does not use the" in note and "anomalies" in note for note in unused)
+    assert fit.report.warnings == []

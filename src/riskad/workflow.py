@@ -241,9 +241,21 @@ def fit_table(
         why_no_auc=why_no_auc,
         unlabelled_flagged=int(ranked["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
-        warnings=[str(note) for note in notes],
+        warnings=_unused_labels(detector.risk, codes) + [str(note) for note in notes],
     )
     return Fit(model, report, ranked.select(row, *SCORE_COLUMNS, *frame.columns))
+
+
+def _unused_labels(risk: str, codes: Codes) -> list[str]:
+    """Say which labels a risk leaves lying; labels are too dear for that to go unnoticed."""
+    counts = count_labels(codes)
+    found = {NORMAL: (counts.normal, "normal rows"), ANOMALY: (counts.anomaly, "anomalies")}
+    unused = [found[kind] for kind in found if kind not in get_risk(risk).kinds()]
+    return [
+        f"the {risk} risk does not use the {count:,} labelled {name}; rad uses both kinds of label."
+        for count, name in unused
+        if count
+    ]
 
 
 def _with_lambda(settings: Mapping[str, Any], codes: Codes) -> dict[str, Any]:

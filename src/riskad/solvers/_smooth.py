@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
+from riskad.blocks import Block
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.solvers._problem import Problem, SmoothTask, Solution
 
 __all__ = ["closed_form", "lbfgs", "minimize_smooth", "newton"]
@@ -20,6 +23,7 @@ _MAX_CG = 200
 # Above this many rows a sample of a sixteenth is solved first, and so on for the sample.
 _SAMPLE_ABOVE = 20_000
 _SAMPLE_SHARE = 16
+_SAMPLE_TOL = 1e-3
 
 
 def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
@@ -59,20 +63,46 @@ def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> So
     """
     task = SmoothTask(problem.model, problem.objective.sums, problem.lam)
     inverse = None
-    steps = 0
     rows = problem.model.rows
     if rows.n_rows > _SAMPLE_ABOVE and not theta.any():
         small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
-        start = newton(small, theta, tol=max(tol, 1e-3), max_iter=max_iter)
-        theta = start.theta
-        if problem.model.n_parameters <= MAX_DENSE:
-            sample_task = SmoothTask(small.model, small.objective.sums, small.lam)
-            inverse = _inverse(sample_task.hessian(theta))
+        theta = newton(small, theta, max(tol, _SAMPLE_TOL), max_iter).theta
+        if len(theta) <= MAX_DENSE:
+            sample = replace(task, model=small.model, sums=small.objective.sums)
+            inverse = _solve_symmetric(sample.hessian(theta), np.eye(len(theta)))
+            theta = theta - inverse @ _sampling_error(problem, small, theta)
     theta, value, norm, steps = minimize_smooth(
         task, theta, tol * problem.reference, max_iter, inverse
     )
     optimality = norm / problem.reference
     return Solution(theta, value, optimality, RELATIVE_GRADIENT, steps, optimality <= tol)
+
+
+def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.ndarray:
+    """What the sample's gradient lacks because its rows have other means than all rows.
+
+    Where the derivatives r vary little within a kind, its part of the gradient is sum(r) times the
+    mean row; the true means are known from the moments.
+    """
+    if problem.moments is None:
+        return np.zeros_like(theta)
+    rows, plain = small.model.rows, small.objective.plain
+    w, b = small.model.raw(theta)
+    kinds = (UNLABELLED, NORMAL, ANOMALY)
+
+    def block_sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
+        r = plain.gradient(block.X @ w + b, *block.marks)
+        ones = np.ones(len(r)) if block.weight is None else block.weight
+        members = [block.y == kind for kind in kinds]
+        slopes = np.array([r[m].sum() for m in members])
+        return slopes, np.stack([block.X.T @ (ones * m) for m in members])
+
+    slopes, sums = rows.sum(block_sums)
+    with np.errstate(invalid="ignore"):  # a kind without rows has no mean
+        means = problem.moments.sums / problem.model.rows.totals()[:, None] + problem.moments.shift
+        missing = np.nan_to_num(means - sums / rows.totals()[:, None])
+    lacking = slopes @ missing / problem.model.scale
+    return np.append(lacking, 0.0) if problem.model.fit_intercept else lacking
 
 
 def minimize_smooth(
@@ -158,10 +188,6 @@ def _bfgs_update(inverse: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarra
         + np.outer(s, s) * ((sy + y @ Hy) / sy**2)
         - (np.outer(Hy, s) + np.outer(s, Hy)) / sy
     )
-
-
-def _inverse(H: np.ndarray) -> np.ndarray:
-    return _solve_symmetric(H, np.eye(len(H)))
 
 
 def _solve_symmetric(H: np.ndarray, right: np.ndarray) -> np.ndarray:

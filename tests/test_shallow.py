@@ -365,6 +365,12 @@ def test_gaps_and_infinities_are_located():
     fails("missing value.*row 1, column 1", broken, y)
 
 
+def test_a_gap_among_many_rows_is_found_without_a_stray_warning():
+    X, y, _ = make_pile(100_000, 40)
+    X[77_777, 7], X[88_888, 1] = np.inf, np.nan
+    fails("infinity.*first of 2 is in row 77777, column 7", X, y)
+
+
 def test_a_gap_under_a_zero_weight_is_found_too():
     X, y, _ = make_pile(100, 3)
     with pytest.warns(DataWarning, match="all weights are zero under lam=1e[+]03.*'tight'"):

@@ -305,8 +305,10 @@ def test_a_mismatch_is_one_sentence_that_names_solver_and_need(solver, settings,
 
 
 def test_when_nothing_fits_the_error_says_why():
-    with pytest.raises(InputError, match=r"solver='proximal' needs a smooth risk.* No other"):
+    with pytest.raises(InputError, match=r"solver='proximal' needs a smooth .*penalty='l2'"):
         choose_solver(make_problem(loss="hinge", penalty="l1"))
+    with pytest.raises(InputError, match=r"needs lam > 0, got 0.* Choose lam > 0"):
+        choose_solver(make_problem(loss="hinge", lam=0.0))
 
 
 def test_an_unknown_solver_is_guessed():

@@ -142,11 +142,11 @@ def refuse_non_finite(X: Any, names: np.ndarray | None) -> None:
     what = "a missing value (NaN)" if np.isnan(value) else "an infinity (inf)"
     where = f"column {column}" if names is None else f"column {names[column]!r}"
     remedy = (
-        "Fill gaps first, for example with make_pipeline(SimpleImputer(), ...)"
+        "Fill gaps first, for example with make_pipeline(SimpleImputer(), ...); `riskad fit` on a "
+        "table does so by itself."
         if np.isnan(value)
-        else "Replace infinities by NaN or by a large number first"
+        else "Replace infinities by NaN and fill these, or by a large number."
     )
     raise InputError(
-        f"Input X contains {what}: the first of {int(bad.sum()):,} is in row {row}, {where}. "
-        f"{remedy}; `riskad fit` on a table does so by itself."
+        f"Input X contains {what}: the first of {int(bad.sum()):,} is in row {row}, {where}. {remedy}"
     )

@@ -8,6 +8,7 @@ the processor's cache.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -121,8 +122,14 @@ class RowBlocks:
                 return _add_up(map(f, self))
             bounds = np.linspace(0, len(self._labelled), self._n_workers + 1).astype(int)
             runs = [self._run(i, j) for i, j in itertools.pairwise(bounds)]
+            # Threads do not inherit NumPy's error state, a context variable; they are given it.
+            contexts = [contextvars.copy_context() for _ in runs]
             with ThreadPoolExecutor(self._n_workers) as pool:
-                return _add_up(pool.map(lambda run: _add_up(map(f, run)), runs))
+                work = [
+                    pool.submit(context.run, _add_up, map(f, run))
+                    for context, run in zip(contexts, runs, strict=True)
+                ]
+                return _add_up(part.result() for part in work)
 
     @property
     def _n_workers(self) -> int:

@@ -181,7 +181,7 @@ class ShallowRAD(Detector):
         check_kinds_present(risk, codes, totals)
         statistics = self._column_statistics(rows, totals, risk)
         model = self._linear_model(rows, statistics)
-        self.lambda_ = self._lambda(model, risk, totals)
+        self.lambda_ = self._lambda(model, risk)
         moments = statistics.moments if self.feature_map_ is None else None
         problem = Problem(model, Objective(risk, totals), self.lambda_, self.penalty, moments)
         self._store(problem, self._solve(problem))
@@ -296,7 +296,7 @@ class ShallowRAD(Detector):
 
     # --- lambda ---------------------------------------------------------------------------
 
-    def _lambda(self, model: LinearModel, risk: Risk, totals: np.ndarray) -> float:
+    def _lambda(self, model: LinearModel, risk: Risk) -> float:
         if not isinstance(self.lam, str):
             return float(self.lam)
         if self.lam == "cv":

@@ -90,12 +90,16 @@ def choose_solver(problem: Problem, name: str = "auto") -> Solver:
     for solver in SOLVERS.values():
         if solver.mismatch(problem) is None:
             return solver
-    raise InputError(f"{_closest_mismatch(problem)} No other solver fits either.")
+    remedy = "Choose a smooth convex loss (squared, modified_huber, logistic) or penalty='l2'."
+    if problem.penalty == "l2":
+        remedy = "Choose lam > 0."
+    raise InputError(f"{_closest_mismatch(problem)} No other solver fits. {remedy}")
 
 
 def _closest_mismatch(problem: Problem) -> str:
-    same_penalty = [s for s in SOLVERS.values() if s.penalty == problem.penalty]
-    return str(same_penalty[0].mismatch(problem))
+    """Of the solver that asks least of a problem with this penalty."""
+    name = "proximal" if problem.penalty == "l1" else "dc"
+    return str(SOLVERS[name].mismatch(problem))
 
 
 def solve(

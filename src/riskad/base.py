@@ -147,6 +147,7 @@ def refuse_non_finite(X: Any, names: np.ndarray | None) -> None:
         if np.isnan(value)
         else "Replace infinities by NaN and fill these, or by a large number."
     )
+    count = int(bad.sum())
     raise InputError(
-        f"Input X contains {what}: the first of {int(bad.sum()):,} is in row {row}, {where}. {remedy}"
+        f"Input X contains {what}: the first of {count:,} is in row {row}, {where}. {remedy}"
     )

@@ -1,6 +1,7 @@
 """Data that several test files share."""
 
 import os
+from decimal import Decimal
 from pathlib import Path
 
 # Small matrices: more threads than free cores only wait for each other.
@@ -8,6 +9,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+
+# Table 1 of the paper, for Decimals of any precision.
+DECIMAL_LOSSES = {
+    "hinge": lambda z: max(Decimal(0), 1 - z),
+    "double_hinge": lambda z: max(Decimal(0), (1 - z) / 2, -z),
+    "squared": lambda z: (z - 1) ** 2 / 2,
+    "modified_huber": lambda z: max(Decimal(0), 1 - z) ** 2 if z >= -1 else -4 * z,
+    "logistic": lambda z: (1 + (-z).exp()).ln(),
+    "sigmoid": lambda z: 1 / (1 + z.exp()),
+    "ramp": lambda z: max(Decimal(0), min(Decimal(1), (1 - z) / 2)),
+}
 
 
 def make_pile(n_rows=600, n_features=4, *, anomaly_rate=0.2, labelled=0.3, shift=1.5, seed=0):

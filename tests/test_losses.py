@@ -6,6 +6,7 @@ import array_api_strict
 import numpy as np
 import pytest
 import torch
+from conftest import DECIMAL_LOSSES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,16 +16,7 @@ from riskad.losses import LOSSES, get_loss
 
 NAMES = list(LOSSES)
 
-# Table 1, in the order of the paper: l(z), bounded, (b1, b2, b3).
-TABLE = {
-    "hinge": lambda z: max(Decimal(0), 1 - z),
-    "double_hinge": lambda z: max(Decimal(0), (1 - z) / 2, -z),
-    "squared": lambda z: (z - 1) ** 2 / 2,
-    "modified_huber": lambda z: max(Decimal(0), 1 - z) ** 2 if z >= -1 else -4 * z,
-    "logistic": lambda z: (1 + (-z).exp()).ln(),
-    "sigmoid": lambda z: 1 / (1 + z.exp()),
-    "ramp": lambda z: max(Decimal(0), min(Decimal(1), (1 - z) / 2)),
-}
+# Table 1, in the order of the paper: bounded, (b1, b2, b3); l(z) itself is DECIMAL_LOSSES.
 BOUNDED = {"sigmoid", "ramp"}
 CONSTANTS = {
     "hinge": (2, 1, 1),
@@ -63,18 +55,18 @@ def in_decimals(function, points):
 
 
 def exact_value(name, points):
-    return in_decimals(TABLE[name], points)
+    return in_decimals(DECIMAL_LOSSES[name], points)
 
 
 def exact_slope(name, points, left=0, right=0):
     """Difference quotient over z - left ... z + right, far below float64's resolution."""
-    step, f = Decimal("1e-18"), TABLE[name]
+    step, f = Decimal("1e-18"), DECIMAL_LOSSES[name]
     left, right = left * step, right * step
     return in_decimals(lambda z: (f(z + right) - f(z - left)) / (left + right), points)
 
 
 def exact_bend(name, points):
-    step, f = Decimal("1e-14"), TABLE[name]
+    step, f = Decimal("1e-14"), DECIMAL_LOSSES[name]
     return in_decimals(lambda z: (f(z + step) - 2 * f(z) + f(z - step)) / step**2, points)
 
 
@@ -89,7 +81,7 @@ def midpoint_excess(function, points):
 
 
 def test_the_registry_holds_the_losses_of_table_1():
-    assert list(LOSSES) == list(TABLE)
+    assert list(LOSSES) == list(DECIMAL_LOSSES)
     assert all(loss.name == name for name, loss in LOSSES.items())
 
 

@@ -4,6 +4,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from conftest import DECIMAL_LOSSES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -244,21 +245,11 @@ def test_scaling_scales_everything():
 
 # --- large scores -------------------------------------------------------------------------------
 
-DECIMAL = {
-    "hinge": lambda z: max(Decimal(0), 1 - z),
-    "double_hinge": lambda z: max(Decimal(0), (1 - z) / 2, -z),
-    "squared": lambda z: (z - 1) ** 2 / 2,
-    "modified_huber": lambda z: max(Decimal(0), 1 - z) ** 2 if z >= -1 else -4 * z,
-    "logistic": lambda z: (1 + (-z).exp()).ln(),
-    "sigmoid": lambda z: 1 / (1 + z.exp()),
-    "ramp": lambda z: max(Decimal(0), min(Decimal(1), (1 - z) / 2)),
-}
-
 
 def exact_value(risk, f, y):
     """The risk of these scores in 60 digits."""
     with localcontext(prec=60):
-        loss = DECIMAL[risk.loss.name]
+        loss = DECIMAL_LOSSES[risk.loss.name]
         plain = guarded = Decimal(0)
         for term in risk.terms():
             rows = [loss(term.sign * Decimal(float(score))) for score in f[y == term.kind]]

@@ -109,7 +109,11 @@ _REMEDIES = {
         "risk='pn'."
     ),
 }
-_NAMES = {ANOMALY: "labelled anomaly", NORMAL: "labelled normal row", UNLABELLED: "unlabelled row"}
+_NAMES = {
+    ANOMALY: "a labelled anomaly",
+    NORMAL: "a labelled normal row",
+    UNLABELLED: "an unlabelled row",
+}
 
 
 def check_kinds_present(risk: Risk, codes: np.ndarray, totals: np.ndarray) -> None:
@@ -119,7 +123,7 @@ def check_kinds_present(risk: Risk, codes: np.ndarray, totals: np.ndarray) -> No
         if kind in needed and not totals[kind] > 0:
             hint = ambiguity_hint(codes) if kind == ANOMALY else ""
             raise InputError(
-                f"the {risk.name} risk needs a {_NAMES[kind]}, and y has none "
+                f"the {risk.name} risk needs {_NAMES[kind]}, and y has none "
                 f"({count_labels(codes)}). {hint or _REMEDIES[kind]}"
             )
 

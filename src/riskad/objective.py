@@ -224,21 +224,20 @@ class Objective:
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
         """Its derivative with respect to each score; a guard that is at or below 0 adds none."""
-        rows = self.plain.gradient(f, y, weight)
-        if self.guarded is not None:
-            active = self.guarded.value(f, y, weight) + self.guarded.constant > 0
-            rows = rows + self.guarded.gradient(f, y, weight) if active else rows
-        return rows
+        rows = [s.gradient(f, y, weight) for s in self._active(f, y, weight)]
+        return np.sum(rows, axis=0)
 
     def curvature(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
         """Its second derivative with respect to each score, the guard held as it is."""
-        rows = self.plain.curvature(f, y, weight)
-        if self.guarded is not None:
-            active = self.guarded.value(f, y, weight) + self.guarded.constant > 0
-            rows = rows + self.guarded.curvature(f, y, weight) if active else rows
-        return rows
+        rows = [s.curvature(f, y, weight) for s in self._active(f, y, weight)]
+        return np.sum(rows, axis=0)
+
+    def _active(self, f: np.ndarray, y: np.ndarray, weight: Weights) -> list[RowSum]:
+        """The plain sum, and the guarded one where it is positive."""
+        guarded = [s for s in self.sums[1:] if s.value(f, y, weight) + s.constant > 0]
+        return [self.plain, *guarded]
 
 
 def merge(sums: Iterable[RowSum]) -> list[RowSum]:

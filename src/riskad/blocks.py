@@ -133,9 +133,10 @@ class RowBlocks:
 
     @property
     def _n_workers(self) -> int:
-        # joblib knows about affinity and containers, and says 1 inside a parallel grid search.
-        n_blocks = len(self._labelled)
-        return max(1, min(effective_n_jobs(-1), n_blocks // _MIN_BLOCKS_PER_WORKER))
+        useful = len(self._labelled) // _MIN_BLOCKS_PER_WORKER
+        # joblib knows about affinity and containers, and says 1 inside a parallel grid search;
+        # it reads files to find out, which small tables need not wait for.
+        return 1 if useful <= 1 else min(effective_n_jobs(-1), useful)
 
     def take(self, rows: np.ndarray) -> RowBlocks:
         """A copy of the rows with these indices."""

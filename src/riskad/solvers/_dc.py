@@ -160,7 +160,8 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     splits = _split(problem.objective)
     concave = [s for _, h in splits for s in h]
     starts = [theta]
-    if concave and rows.n_rows <= _SAMPLE_ABOVE:
+    # A warm start is near a good minimum already; a cold one competes with others.
+    if concave and rows.n_rows <= _SAMPLE_ABOVE and not theta.any():
         rng = np.random.default_rng(seed)
         spread = 1 / len(theta) ** 0.5
         starts += [spread * rng.standard_normal(len(theta)) for _ in range(_N_STARTS - 1)]

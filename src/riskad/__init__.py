@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
+    from riskad.datasets import load_adbench, mask_labels
     from riskad.io import load, save
     from riskad.labels import parse_labels
     from riskad.losses import LOSSES
@@ -28,6 +29,8 @@ __all__ = [
     "ShallowRAD",
     "get_risk",
     "load",
+    "load_adbench",
+    "mask_labels",
     "parse_labels",
     "save",
     "theorem_lambda",
@@ -41,11 +44,24 @@ _ROOM_OF = {
     "ShallowRAD": "shallow",
     "get_risk": "risks",
     "load": "io",
+    "load_adbench": "datasets",
+    "mask_labels": "datasets",
     "parse_labels": "labels",
     "save": "io",
     "theorem_lambda": "regularization",
 }
-_ROOMS = ("io", "labels", "losses", "metrics", "regularization", "risks", "shallow", "solvers")
+_ROOMS = (
+    "baselines",
+    "datasets",
+    "io",
+    "labels",
+    "losses",
+    "metrics",
+    "regularization",
+    "risks",
+    "shallow",
+    "solvers",
+)
 
 
 def __getattr__(name: str) -> Any:

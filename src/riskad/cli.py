@@ -291,6 +291,114 @@ def demo(seed: int, as_json: bool) -> None:
         print_demo(_console(), report)
 
 
+@cli.group(short_help="Run the paper's experiments, or your own.")
+def bench() -> None:
+    """Run experiments and write their tables.
+
+    Records are kept line by line: a run that was interrupted goes on where it stopped.
+    """
+
+
+_out = click.option(
+    "--out",
+    type=_path,
+    default=Path("results/shallow"),
+    show_default=True,
+    help="Folder for records, tables and figures.",
+)
+_jobs = click.option(
+    "--jobs", type=click.IntRange(1), help="Processes to work with.  [default: all cores]"
+)
+_trials = click.option("--trials", type=click.IntRange(1), help="Only the first so many trials.")
+_dataset = click.option("--dataset", multiple=True, metavar="NAME", help="Only this (may repeat).")
+_method = click.option("--method", multiple=True, metavar="NAME", help="Only this (may repeat).")
+_retry = click.option("--retry-failed", is_flag=True, help="Run failed cells once more.")
+
+
+@bench.command(short_help="The paper's shallow tables, beside the published numbers.")
+@click.argument("parts", nargs=-1, metavar="[main|prior|a|published]...")
+@_out
+@_jobs
+@_trials
+@_dataset
+@_method
+@_retry
+def shallow(parts: Sequence[str], out: Path, **choices: Any) -> None:
+    """Recompute the paper's shallow tables and write them beside the published numbers.
+
+    PARTS are main (Table 1 and its supplement), prior and a (sensitivity), and published (the
+    regularisation that the published runs amounted to); all of them unless you name some.
+    Datasets are downloaded from ADBench, or read from the folder that RISKAD_DATA names.
+    """
+    from riskad._checks import lookup
+    from riskad.bench.experiment import built_in
+
+    known = built_in("shallow")
+    names = parts or tuple(known)
+    _run_experiments([lookup("part", name, known) for name in names], out, **choices)
+
+
+@bench.command(short_help="An experiment of your own, described in TOML.")
+@click.argument("description", type=_path)
+@_out
+@_jobs
+@_trials
+@_dataset
+@_method
+@_retry
+def run(description: Path, out: Path, **choices: Any) -> None:
+    """Run the experiment that DESCRIPTION (TOML) asks for.
+
+    The built-in ones are written in the same way: see `riskad/bench/experiments`.
+    """
+    _run_experiments([description], out, **choices)
+
+
+@bench.command(short_help="Write tables and figures from records once more.")
+@click.argument("folder", type=_path)
+def report(folder: Path) -> None:
+    """Write FOLDER/tables and FOLDER/figures from the records in FOLDER/records."""
+    _write_report(folder)
+
+
+def _run_experiments(
+    paths: Sequence[Path],
+    out: Path,
+    jobs: int | None,
+    trials: int | None,
+    dataset: Sequence[str],
+    method: Sequence[str],
+    retry_failed: bool,
+) -> None:
+    from joblib import cpu_count
+
+    from riskad.bench.experiment import load_experiment
+    from riskad.bench.runner import run_experiment
+
+    choices = {"datasets": dataset, "methods": method, "trials": trials}
+    experiments = [load_experiment(path).narrowed(**choices) for path in paths]
+    for experiment in experiments:
+        with _cells_progress(experiment.name) as progress:
+            outcome = run_experiment(
+                experiment,
+                out / "records",
+                jobs=jobs or cpu_count(),
+                retry_failed=retry_failed,
+                progress=progress,
+            )
+        click.echo(f"{experiment.name}: {outcome}")
+    _write_report(out)
+
+
+def _write_report(folder: Path) -> None:
+    from riskad.bench.render import write_report
+
+    with _progress() as progress:
+        progress("Writing tables and figures")
+        paths = write_report(folder)
+    click.echo(f"Wrote {len(paths)} files to {folder / 'tables'} and {folder / 'figures'}.")
+
+
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
@@ -310,6 +418,50 @@ def _progress() -> Iterator[Callable[[str], object]]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("Loading", total=None)
         yield lambda description: bar.update(task, description=description)
+
+
+@contextmanager
+def _cells_progress(name: str) -> Iterator[Callable[[int, int], object]]:
+    """A bar with the time left on a terminal's stderr; elsewhere a line at each tenth."""
+    console = _console(stderr=True)
+    if not console.is_terminal:
+        yield _TenthPrinter(name)
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    # Cells take from milliseconds to seconds: the speed is that of the last ten minutes.
+    with Progress(*columns, console=console, speed_estimate_period=600) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _TenthPrinter:
+    """Prints how far a run is, ten times in all, for logs."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._tenth = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if tenth > self._tenth:
+            self._tenth = tenth
+            click.echo(f"{self._name}: {done:,} of {total:,} cells", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -151,7 +151,14 @@ def _find(name: object) -> _Source:
 
 
 class DatasetMissing(InputError):
-    """A known set whose file is not at hand; a benchmark can list it as not run and go on."""
+    """A known set whose file is not at hand; a benchmark can list it as not run and go on.
+
+    `reason` says why without naming a folder of this machine, for records that others read.
+    """
+
+    def __init__(self, message: str, reason: str):
+        super().__init__(message)
+        self.reason = reason
 
 
 class _Damage(Exception):
@@ -256,7 +263,8 @@ def _read_local(source: _Source, folder: str) -> tuple[Path, bytes]:
         raise DatasetMissing(
             f"The dataset {source.name!r} is missing: {str(path)!r} cannot be read "
             f"({error.strerror or error}). {_FOLDER_VARIABLE} is set, so nothing is downloaded. "
-            f"Put the file there, from {source.url}, or unset {_FOLDER_VARIABLE}."
+            f"Put the file there, from {source.url}, or unset {_FOLDER_VARIABLE}.",
+            f"{source.file}.npz is not in the folder that {_FOLDER_VARIABLE} names",
         ) from None
 
 
@@ -280,7 +288,8 @@ def _read_cached(source: _Source) -> tuple[Path, bytes]:
         raise DatasetMissing(
             f"The dataset {source.name!r} is missing: {source.url} could not be fetched "
             f"({_in_one_line(error)}). Check the connection; or put the file into the folder "
-            f"adbench of a folder of yours, and that folder's path into {_FOLDER_VARIABLE}."
+            f"adbench of a folder of yours, and that folder's path into {_FOLDER_VARIABLE}.",
+            f"{source.url} could not be fetched",
         ) from None
     except ValueError as error:  # pooch's word for a wrong checksum
         raise InputError(

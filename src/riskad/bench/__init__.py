@@ -1,0 +1,9 @@
+"""Experiments: what is run is described in TOML, records are kept for good, tables follow.
+
+    riskad bench shallow        the paper's shallow tables, recomputed beside the published numbers
+    riskad bench run FILE.toml  an experiment of your own
+    riskad bench report FOLDER  the tables and figures once more, from the records
+
+`experiment` says what a description may hold, `trial` runs one cell of it, `records` keeps what
+came out, `runner` does many cells in parallel and resumes, `summary` and `render` make tables.
+"""

@@ -1,0 +1,153 @@
+"""Run the cells of an experiment in parallel, keep each result at once, and go on after a crash."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from riskad._checks import InputError
+from riskad.bench.experiment import Cell, Experiment, identity_key
+from riskad.bench.records import FAILED, NOT_RUN, OK, Records, open_records
+from riskad.bench.trial import find_estimator, run_cell, versions
+from riskad.datasets import DatasetMissing, load_adbench
+
+__all__ = ["Outcome", "run_experiment"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did: cells done before, done now, failed now, and datasets that are missing."""
+
+    before: int
+    done: int
+    failed: int
+    missing: tuple[str, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        parts = [f"{self.done:,} cells run in {self.seconds:,.0f} s"]
+        if self.before:
+            parts.append(f"{self.before:,} were there")
+        if self.failed:
+            parts.append(f"{self.failed:,} failed; their records say why")
+        if self.missing:
+            parts.append(f"not run, since not to be had: {', '.join(self.missing)}")
+        return "; ".join(parts) + "."
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    retry_failed: bool = False,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Outcome:
+    """Run what is not yet recorded in FOLDER/NAME.jsonl.
+
+    Each cell's record is written as soon as it is known, so a run that is killed loses the cells
+    in flight and nothing else; the next call goes on from there and ends with the same records.
+    A dataset that cannot be had is recorded once as not run, and the others are run.
+    """
+    start = time.perf_counter()
+    for method in experiment.methods:
+        find_estimator(method.estimator)  # a misspelt one is an error now, not a row per cell
+    with open_records(folder / f"{experiment.name}.jsonl") as records:
+        missing = _note_missing(experiment, records)
+        cells = [cell for cell in experiment.cells() if cell.dataset not in missing]
+        settled = _settled(records, retry_failed)
+        left = [cell for cell in cells if cell.key not in settled]
+        before, failed = len(cells) - len(left), 0
+        progress(before, len(cells))
+        for done, record in enumerate(_run_all(left, jobs), start=1):
+            records.append(record)
+            failed += record["status"] == FAILED
+            progress(before + done, len(cells))
+    return Outcome(before, len(left), failed, missing, time.perf_counter() - start)
+
+
+def _settled(records: Records, retry_failed: bool) -> set[str]:
+    states = (OK,) if retry_failed else (OK, FAILED)
+    return {identity_key(row) for row in records.rows if row["status"] in states}
+
+
+def _note_missing(experiment: Experiment, records: Records) -> tuple[str, ...]:
+    """Names of datasets that cannot be had, recorded once each with the reason."""
+    noted = {row["dataset"] for row in records.rows if row["status"] == NOT_RUN}
+    missing: list[str] = []
+    said = ""
+    for name in experiment.datasets:
+        try:
+            load_adbench(name)
+        except DatasetMissing as error:
+            missing.append(name)
+            said = str(error)
+            if name not in noted:
+                row = {"experiment": experiment.name, "dataset": name, "status": NOT_RUN}
+                records.append(row | {"reason": error.reason})
+    if len(missing) == len(experiment.datasets):
+        raise InputError(f"none of the datasets of {experiment.name!r} can be had. {said}")
+    return tuple(missing)
+
+
+def _run_all(cells: Sequence[Cell], jobs: int) -> Iterator[dict[str, Any]]:
+    """Records of all cells, in the order in which they are finished."""
+    if jobs == 1:
+        yield from map(run_cell, cells)
+        return
+    waiting = deque(cells)
+    while waiting:
+        flying: dict[Future[dict[str, Any]], Cell] = {}
+        with _pool(min(jobs, len(waiting))) as pool:
+            try:
+                while waiting or flying:
+                    while waiting and len(flying) < 2 * jobs:
+                        cell = waiting.popleft()
+                        flying[pool.submit(run_cell, cell)] = cell
+                    for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                        record = future.result()
+                        del flying[future]
+                        yield record
+            except BrokenProcessPool:
+                pass
+        # A worker died. Which cell it had is not known, so each is given a process to itself.
+        yield from map(_run_alone, flying.values())
+
+
+def _run_alone(cell: Cell) -> dict[str, Any]:
+    with _pool(1) as pool:
+        try:
+            return pool.submit(run_cell, cell).result()
+        except BrokenProcessPool:
+            reason = "the process died, as when memory runs out"
+    return cell.identity | {"status": FAILED, "reason": reason, "versions": versions()}
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    # Spawned, not forked: a fork copies threads' locks in whatever state they are.
+    return ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(os.getpid(),)
+    )
+
+
+def _start_worker(parent: int) -> None:
+    """One thread per worker, since all cores have one; and none outlives a killed parent."""
+    threadpool_limits(1)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)

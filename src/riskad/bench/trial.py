@@ -1,0 +1,130 @@
+"""One cell: split, hide labels, fit on the training rows, score the test rows once."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+import time
+import warnings
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from riskad import __version__
+from riskad._checks import InputError
+from riskad.bench.experiment import Cell, seed_of
+from riskad.bench.records import FAILED, OK
+from riskad.datasets import load_adbench, mask_labels
+from riskad.labels import ANOMALY, NORMAL
+
+__all__ = ["Split", "make_split", "run_cell"]
+
+# scikit-learn's SGD, which the published runs used, penalises alpha / 2 ||w||^2 beside a mean over
+# n rows. Their sample weights summed to about one, so against the risk the penalty weighs n times
+# as much: lambda = n alpha / 2, with alpha = 0.01.
+_PUBLISHED_LAMBDA_PER_ROW = 0.005
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training rows with the labels that were kept, and test rows with the truth."""
+
+    X_train: np.ndarray
+    y_train: np.ndarray
+    X_test: np.ndarray
+    truth_test: np.ndarray
+    anomaly_rate: float
+
+
+@functools.lru_cache(maxsize=32)
+def _dataset(name: str) -> Any:
+    return load_adbench(name)
+
+
+@functools.lru_cache(maxsize=2)
+def make_split(dataset: str, trial: int, root: int, test_share: float, labelled: float) -> Split:
+    """The split of a trial; all methods and all experiments with the same root share it."""
+    data = _dataset(dataset)
+    n = len(data.y)
+    order = np.random.default_rng(seed_of(root, dataset, trial, "split")).permutation(n)
+    test, train = np.split(order, [round(test_share * n)])
+    y = mask_labels(data.y[train], labelled, random_state=seed_of(root, dataset, trial, "labels"))
+    return Split(data.X[train], y, data.X[test], data.y[test], data.anomaly_rate)
+
+
+def run_cell(cell: Cell) -> dict[str, Any]:
+    """Run one cell; whatever goes wrong in it becomes a record with the reason."""
+    seed = seed_of(cell.root, cell.dataset, cell.trial, "method")
+    record = cell.identity | {"settings": dict(cell.settings), "seed": seed}
+    try:
+        split = make_split(cell.dataset, cell.trial, cell.root, cell.test_share, cell.labelled)
+        record |= _counts(split)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            outcome = _fit_and_score(_estimator(cell, split, seed), split)
+        if caught:
+            outcome["warnings"] = sorted({str(entry.message)[:200] for entry in caught})
+        outcome["status"] = OK
+    except Exception as error:
+        outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
+    return record | outcome | {"versions": versions()}
+
+
+def _counts(split: Split) -> dict[str, int]:
+    return {
+        "n_train": len(split.y_train),
+        "n_test": len(split.truth_test),
+        "n_normal": int((split.y_train == NORMAL).sum()),
+        "n_anomaly": int((split.y_train == ANOMALY).sum()),
+    }
+
+
+def _estimator(cell: Cell, split: Split, seed: int) -> Any:
+    settings = dict(cell.settings)
+    if settings.get("prior") == "true":
+        settings["prior"] = 1 - split.anomaly_rate
+    if settings.get("lam") == "published":
+        settings["lam"] = _PUBLISHED_LAMBDA_PER_ROW * len(split.y_train)
+    estimator = find_estimator(cell.estimator)(**settings)
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=seed)
+    return estimator
+
+
+def find_estimator(path: str) -> Any:
+    """The class at a dotted path such as "riskad.ShallowRAD"."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"estimator = {path!r} cannot be imported: {error}.") from None
+
+
+def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:
+    start = time.perf_counter()
+    estimator.fit(split.X_train, split.y_train)
+    fitted = time.perf_counter()
+    scores = estimator.score_samples(split.X_test)
+    scored = time.perf_counter()
+    anomalous = split.truth_test == ANOMALY
+    outcome = {
+        "auc": round(float(roc_auc_score(anomalous, -scores)), 6),
+        "average_precision": round(float(average_precision_score(anomalous, -scores)), 6),
+        "fit_seconds": round(fitted - start, 4),
+        "score_seconds": round(scored - fitted, 4),
+    }
+    if hasattr(estimator, "lambda_"):
+        outcome["lambda"] = float(f"{estimator.lambda_:.6g}")
+    return outcome
+
+
+@functools.cache
+def versions() -> str:
+    """What the numbers of a record depend on beside the seed."""
+    packages = ("numpy", "scipy", "scikit-learn")
+    parts = [f"{name} {importlib.metadata.version(name)}" for name in packages]
+    return "; ".join([f"riskad {__version__}", *parts, f"python {platform.python_version()}"])

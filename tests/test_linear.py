@@ -19,7 +19,7 @@ LAYOUTS = {
 }
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 any_weights = pytest.mark.parametrize("weighted", [False, True])
-any_intercept = pytest.mark.parametrize("fit_intercept", [True, False])
+any_constant = pytest.mark.parametrize("constant", [1.0, 0.0, 2.5])
 
 
 def make_table(n_rows=60, n_features=4, seed=0):
@@ -179,16 +179,14 @@ def test_gaps_and_infinities_are_noticed_without_a_warning(layout, value, row, s
 class Case:
     """A model over blocks, and the same as one explicit matrix Z."""
 
-    def __init__(
-        self, risk="rad", loss="logistic", layout="C order", weighted=True, intercept=True
-    ):
+    def __init__(self, risk="rad", loss="logistic", layout="C order", weighted=True, constant=1.0):
         self.X, self.y, weight = make_table()
         self.weight = weight if weighted else None
         rows = make_rows(self.X, self.y, self.weight, layout)
         found = column_statistics(rows, rows.totals())
-        self.model = LinearModel(rows, found.mean, found.scale, intercept)
+        self.model = LinearModel(rows, found.mean, found.scale, constant)
         Z = (self.X - found.mean) / found.scale
-        self.Z = np.column_stack([Z, np.ones(len(Z))]) if intercept else Z
+        self.Z = np.column_stack([Z, np.full(len(Z), constant)]) if constant else Z
         self.objective = Objective(get_risk(risk, loss, a=0.4, prior=0.7), rows.totals())
         self.theta = np.random.default_rng(2).normal(size=self.Z.shape[1])
         self.f = self.Z @ self.theta
@@ -197,17 +195,17 @@ class Case:
         return sum(s.curvature(self.f, self.y, self.weight) for s in sums)
 
 
-@any_intercept
+@any_constant
 @every_layout
-def test_scores_are_those_of_standardised_rows(layout, fit_intercept):
-    case = Case(layout=layout, intercept=fit_intercept)
+def test_scores_are_those_of_standardised_rows(layout, constant):
+    case = Case(layout=layout, constant=constant)
     assert case.model.n_parameters == case.Z.shape[1]
     assert_allclose(case.model.scores(case.theta, case.X), case.f, rtol=1e-11, atol=1e-12)
     w, b = case.model.raw(case.theta)
     assert_allclose(case.X @ w + b, case.f, rtol=1e-11, atol=1e-12)
 
 
-@any_intercept
+@any_constant
 @any_weights
 @pytest.mark.parametrize(
     ("risk", "loss"),
@@ -215,9 +213,9 @@ def test_scores_are_those_of_standardised_rows(layout, fit_intercept):
 )
 @every_layout
 def test_values_and_gradients_are_those_of_the_explicit_matrix(
-    layout, risk, loss, weighted, fit_intercept
+    layout, risk, loss, weighted, constant
 ):
-    case = Case(risk, loss, layout, weighted, fit_intercept)
+    case = Case(risk, loss, layout, weighted, constant)
     sums = case.objective.sums
     values = case.model.values(case.theta, sums)
     together = case.model.values_and_gradients(case.theta, sums)
@@ -232,10 +230,10 @@ def test_values_and_gradients_are_those_of_the_explicit_matrix(
 
 
 @any_weights
-@any_intercept
+@any_constant
 @every_layout
-def test_support_values_are_those_of_the_explicit_matrix(layout, fit_intercept, weighted):
-    case = Case("rad", "hinge", layout, weighted, fit_intercept)
+def test_support_values_are_those_of_the_explicit_matrix(layout, constant, weighted):
+    case = Case("rad", "hinge", layout, weighted, constant)
     convex, _ = case.objective.plain.dc_split()
     rounded = [s.smoothed(0.5) for s in convex]
     values = case.model.values(case.theta, rounded, support=True)
@@ -245,15 +243,15 @@ def test_support_values_are_those_of_the_explicit_matrix(layout, fit_intercept, 
 
 
 # Modified Huber and the rounded hinge leave many rows without curvature, logistic none.
-@any_intercept
+@any_constant
 @any_weights
 @pytest.mark.parametrize("loss", ["squared", "logistic", "modified_huber", "hinge"])
 @pytest.mark.parametrize("risk", ["rad", "pn"])
 @every_layout
 def test_hessian_and_its_product_are_those_of_the_explicit_matrix(
-    layout, risk, loss, weighted, fit_intercept
+    layout, risk, loss, weighted, constant
 ):
-    case = Case(risk, loss, layout, weighted, fit_intercept)
+    case = Case(risk, loss, layout, weighted, constant)
     sums = [s.smoothed(0.8) for s in case.objective.plain.dc_split()[0]]
     expected = (case.Z.T * case.curvature(sums)) @ case.Z
     hessian = case.model.hessian(case.theta, sums)
@@ -275,9 +273,9 @@ def test_hessians_of_several_sums_add_up():
     assert_allclose(product, expected @ x, rtol=1e-10, atol=1e-12)
 
 
-@any_intercept
-def test_gradient_and_hessian_are_differences_of_value(fit_intercept):
-    case = Case("rad", "logistic", intercept=fit_intercept)
+@any_constant
+def test_gradient_and_hessian_are_differences_of_value(constant):
+    case = Case("rad", "logistic", constant=constant)
     sums, step = case.objective.sums, 1e-5 * np.eye(len(case.theta))
     slope = [
         (case.model.values(case.theta + h, sums)[0] - case.model.values(case.theta - h, sums)[0])
@@ -326,8 +324,8 @@ def test_a_time_stamp_does_not_spoil_gradient_and_hessian():
     assert_allclose(model.hessian(theta, [table]), hessian, atol=1e-6)
 
 
-def test_a_model_goes_over_other_rows_with_the_same_scales():
-    case = Case()
+def test_a_model_goes_over_other_rows_with_the_same_scales_and_constant():
+    case = Case(constant=2.5)
     other = make_rows(case.X[:7], case.y[:7])
     model = case.model.over(other)
     values = model.values(case.theta, case.objective.sums)

@@ -62,14 +62,22 @@ def test_the_paper_s_values(loss, a, prior, fit_intercept):
     assert_allclose(theorem_lambda(phi, loss, penalty="l1", **options), l1, rtol=1e-12)
 
 
-def test_the_intercept_is_a_feature_of_size_one():
-    small = np.array([[0.1, 0.2]])
-    counted = np.array([[0.1, 0.2, 1.0]])
-    for penalty in PENALTY:
-        for tight in (False, True):
-            with_one = theorem_lambda(small, penalty=penalty, tight=tight)
-            as_column = theorem_lambda(counted, penalty=penalty, tight=tight, fit_intercept=False)
-            assert_allclose(with_one, as_column)
+@pytest.mark.parametrize("tight", [False, True])
+@every_penalty
+def test_the_intercept_is_a_feature_of_size_one_or_as_set(penalty, tight):
+    small = np.array([[0.1, 0.2], [0.3, -0.1]])
+    options = {"penalty": penalty, "tight": tight}
+
+    def as_column(size):
+        counted = np.column_stack([small, [size, size]])
+        return theorem_lambda(counted, fit_intercept=False, **options)
+
+    assert_allclose(theorem_lambda(small, **options), as_column(1.0))
+    for size in (0.25, 1, 40.0):
+        assert_allclose(theorem_lambda(small, intercept_scaling=size, **options), as_column(size))
+    without = theorem_lambda(small, fit_intercept=False, **options)
+    ignored = theorem_lambda(small, fit_intercept=False, intercept_scaling=9.0, **options)
+    assert ignored == without
 
 
 @pytest.mark.parametrize("a", [1e-7, 1e-3, 0.1, 0.5, 0.9, 0.99, 0.9999, 1 - 1e-7])
@@ -129,7 +137,7 @@ def test_the_tight_value_is_never_above_the_theorem_s(loss, penalty, a, prior, s
 class Sample:
     """A small data set with its regularised objective, and the w that could break the guarantee."""
 
-    def __init__(self, seed, loss, a, prior, penalty, intercept, helpful, risk="rad", weighted=0):
+    def __init__(self, seed, loss, a, prior, penalty, constant, helpful, risk="rad", weighted=0):
         rng = np.random.default_rng(seed)
         self.risk = get_risk(risk, loss, a=a, prior=prior)
         n_anomalies, n_normals, d = rng.integers(1, 4, 3)
@@ -140,9 +148,9 @@ class Sample:
             others = y != self.risk.theorem[0]
             phi[others] = -1e3 * rng.uniform(1, 2, (others.sum(), 1)) * np.sign(phi[~others][0])
         self.features = phi
-        self.Z = np.column_stack([phi, np.ones(len(y))]) if intercept else phi
+        self.Z = np.column_stack([phi, np.full(len(y), constant)]) if constant else phi
         self.y, self.loss, self.a, self.prior = y, loss, a, prior
-        self.penalty, self.intercept = penalty, intercept
+        self.penalty, self.constant = penalty, constant
         self.weight = rng.lognormal(0, weighted, len(y)) if weighted else None
         self.rng = rng
 
@@ -150,7 +158,7 @@ class Sample:
         kind, a, prior = self.risk.theorem
         rows = self.y == kind
         weights = [None if self.weight is None else self.weight[rows]]
-        reach = measure_reach([self.features[rows]], self.intercept, weights)
+        reach = measure_reach([self.features[rows]], self.constant, weights)
         options = {"a": a, "prior": prior, "penalty": self.penalty, "tight": tight}
         return theorem_lambda(reach, self.loss, **options)
 
@@ -201,7 +209,7 @@ setting = {
     "a": st.floats(1e-3, 0.999) | st.sampled_from([0.1, 0.5, 1e-6, 1 - 1e-6]),
     "prior": st.floats(0.01, 0.99),
     "penalty": st.sampled_from(list(PENALTY)),
-    "intercept": st.booleans(),
+    "constant": st.sampled_from([0.0, 1.0]) | st.floats(0.01, 100),
     "helpful": st.booleans(),
 }
 
@@ -340,11 +348,11 @@ def test_the_margin_is_the_difference_of_the_two_sides(loss):
 # --- reach ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_reach_is_what_its_fields_say(fit_intercept):
+@pytest.mark.parametrize("constant", [1.0, 0.0, 2.5])
+def test_reach_is_what_its_fields_say(constant):
     block = np.random.default_rng(0).normal(size=(7, 3))
-    phi = np.column_stack([block, np.ones(7)]) if fit_intercept else block
-    reach = measure_reach([block], fit_intercept)
+    phi = np.column_stack([block, np.full(7, constant)]) if constant else block
+    reach = measure_reach([block], constant)
     assert_allclose(reach.c, max(np.linalg.norm(row) for row in phi))
     assert_allclose(reach.c_inf, np.abs(phi).max())
     assert_allclose(reach.spectral, np.linalg.norm(phi, 2) ** 2 / 7)
@@ -372,7 +380,7 @@ def test_very_many_features_are_measured_by_their_norm_alone(monkeypatch):
     phi = np.random.default_rng(3).normal(size=(5, 3))
     reach = measure_reach([phi[:2], phi[2:]])
     assert_allclose(reach.spectral, reach.c**2)
-    assert measure_reach([phi], fit_intercept=False).spectral < reach.c**2
+    assert measure_reach([phi], constant=0.0).spectral < reach.c**2
 
 
 # --- mistakes ---------------------------------------------------------------------------------
@@ -390,6 +398,12 @@ def test_a_that_is_no_mixing_weight_is_refused(a):
 def test_a_prior_that_is_no_share_is_refused(prior):
     with pytest.raises(InputError, match="prior must be a number strictly between 0 and 1, got"):
         theorem_lambda(np.ones((1, 1)), prior=prior)
+
+
+@pytest.mark.parametrize("size", [0, -1.0, float("nan"), float("inf"), "1", None, True])
+def test_a_constant_that_is_no_positive_number_is_refused(size):
+    with pytest.raises(InputError, match="intercept_scaling must be a number strictly between 0"):
+        theorem_lambda(np.ones((1, 1)), intercept_scaling=size)
 
 
 def test_unknown_names_are_refused():

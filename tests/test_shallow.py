@@ -89,6 +89,83 @@ def test_the_theorem_s_lambda_is_that_of_the_standardised_anomalies(pile):
         assert model.objective_ >= 0
 
 
+def assert_scaling_is_a_column(X, y, size, **settings):
+    """A constant feature of this size, given as a column, makes the same model."""
+    settings = {"scale": False, "tol": 1e-9, **settings}
+    found = ShallowRAD(intercept_scaling=size, **settings).fit(X, y)
+    extended = np.column_stack([X, np.full(len(X), size)])
+    with pytest.warns(DataWarning, match="single value"):
+        oracle = ShallowRAD(fit_intercept=False, **settings).fit(extended, y)
+    assert found.lambda_ == pytest.approx(oracle.lambda_, rel=1e-12)
+    assert found.objective_ == pytest.approx(oracle.objective_, rel=1e-9)
+    assert found.intercept_ == pytest.approx(size * oracle.coef_[-1], rel=1e-4, abs=1e-9)
+    scores = found.score_samples(X)
+    np.testing.assert_allclose(scores, oracle.score_samples(extended), rtol=1e-4, atol=1e-6)
+    default = ShallowRAD(**{**settings, "lam": found.lambda_}).fit(X, y)
+    assert not np.allclose(scores, default.score_samples(X), rtol=1e-3)
+
+
+@pytest.mark.parametrize("size", [0.3, 7])
+@pytest.mark.parametrize("lam", ["theorem", "tight", 0.1])
+@pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
+def test_intercept_scaling_is_the_size_of_a_constant_column(pile, loss, lam, size):
+    assert_scaling_is_a_column(*pile[:2], size, loss=loss, lam=lam)
+
+
+@pytest.mark.parametrize("size", [0.3, 7])
+def test_intercept_scaling_is_the_size_of_a_constant_column_under_l1(pile, size):
+    assert_scaling_is_a_column(*pile[:2], size, penalty="l1", lam=0.02)
+
+
+@pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
+def test_intercept_scaling_of_one_is_the_default(pile, loss):
+    X, y, _ = pile
+    default, one = ShallowRAD(loss).fit(X, y), ShallowRAD(loss, intercept_scaling=1).fit(X, y)
+    np.testing.assert_array_equal(one.coef_, default.coef_)
+    assert (one.intercept_, one.lambda_) == (default.intercept_, default.lambda_)
+
+
+def ridge_with_a_free_intercept(Z, y, lam, a=0.1, prior=0.8):
+    """(v, b) that minimises the rad risk with squared loss plus lam ||v||^2."""
+    n_u, n_p, n_n = ((y == kind).sum() for kind in (0, 1, -1))
+    pi_n = 1 - prior
+    # A row's loss is bend / 2 f^2 - pull f + a constant.
+    bend = np.select([y == 0, y == 1], [a / n_u, (1 - a) * prior / n_p], (1 - a) * pi_n / n_n)
+    pull = np.where(y == -1, -(1 + a) * pi_n / n_n, bend)
+    Z = np.column_stack([Z, np.ones(len(Z))])
+    H = (Z.T * bend) @ Z + 2 * lam * np.diag([1.0] * (Z.shape[1] - 1) + [0.0])
+    return np.linalg.solve(H, Z.T @ pull)
+
+
+@pytest.mark.parametrize("lam", [0.1, 100.0])
+def test_a_large_intercept_scaling_leaves_the_intercept_free(pile, lam):
+    X, y, _ = pile
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    expected = ridge_with_a_free_intercept(Z, y, lam)
+    gaps = []
+    for size in (1.0, 100.0, 1e4):
+        model = ShallowRAD("squared", lam=lam, intercept_scaling=size).fit(X, y)
+        b = model.coef_ @ X.mean(axis=0) + model.intercept_
+        found = np.append(model.coef_ * X.std(axis=0), b)
+        gaps.append(np.abs(found - expected).max() / np.abs(expected).max())
+    assert gaps[0] > 0.05
+    assert gaps[1] < 0.1 * gaps[0]
+    assert gaps[2] < 1e-5
+
+
+@pytest.mark.parametrize("size", [0.1, 3.0, 50.0])
+@pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic", "hinge"])
+def test_theorem_1_holds_for_every_intercept_scaling(pile, loss, size):
+    X, y, _ = pile
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    for tight in (False, True):
+        lam = "tight" if tight else "theorem"
+        model = ShallowRAD(loss, lam=lam, a=0.6, intercept_scaling=size).fit(X, y)
+        expected = theorem_lambda(Z[y == -1], loss, a=0.6, tight=tight, intercept_scaling=size)
+        assert model.lambda_ == pytest.approx(expected, rel=1e-9)
+        assert model.objective_ >= 0
+
+
 def test_condition_ii_can_be_checked_on_a_fitted_model(pile):
     X, y, _ = pile
     model = ShallowRAD().fit(X, y)
@@ -180,6 +257,16 @@ def test_sparse_and_dense_rows_give_the_same_model(loss):
         np.testing.assert_allclose(
             found.score_samples(container(X)), dense.score_samples(X), atol=1e-4
         )
+
+
+@pytest.mark.parametrize("settings", [{"loss": "squared"}, {}, {"penalty": "l1", "lam": 0.02}])
+def test_intercept_scaling_works_on_sparse_rows(settings):
+    X, y, _ = make_pile(300, 5)
+    X[np.abs(X) < 2] = 0
+    model = ShallowRAD(tol=1e-8, intercept_scaling=20.0, **settings)
+    dense, found = clone(model).fit(X, y), clone(model).fit(sparse.csr_array(X), y)
+    np.testing.assert_allclose(found.coef_, dense.coef_, atol=1e-5)
+    assert found.intercept_ == pytest.approx(dense.intercept_, abs=1e-4)
 
 
 def test_sparse_rows_are_never_made_dense(monkeypatch):
@@ -416,6 +503,12 @@ def test_a_constant_column_is_named_and_gets_no_weight(pile):
         ({"feature_map": 3}, "a transformer with fit and transform"),
         ({"max_iter": 0}, "max_iter must be a whole number"),
         ({"tol": 0}, "tol must be"),
+        ({"intercept_scaling": 0}, "intercept_scaling must be .* got 0.*fit_intercept=False"),
+        ({"intercept_scaling": -2.0}, "intercept_scaling must be"),
+        ({"intercept_scaling": np.inf}, "intercept_scaling must be"),
+        ({"intercept_scaling": np.nan}, "intercept_scaling must be"),
+        ({"intercept_scaling": "1"}, "intercept_scaling must be"),
+        ({"intercept_scaling": True}, "intercept_scaling must be"),
         ({"solver": "newtonn"}, "Did you mean 'newton'"),
         ({"penalty": "l1", "loss": "hinge"}, "needs a smooth risk"),
         ({"risk": "pu"}, "Theorem 1 has no value for the pu risk.*lam='cv'"),

@@ -25,14 +25,14 @@ from riskad.solvers import _smooth as smooth_module
 
 def make_problem(
     risk="rad", loss="modified_huber", *, lam=0.05, penalty="l2", a=0.3, prior=0.7, n=400, d=4,
-    seed=0, as_sparse=False, intercept=True, moments=True,
+    seed=0, as_sparse=False, constant=1.0, moments=True,
 ):  # fmt: skip
     X, y, _ = make_pile(n, d, seed=seed)
     rows = RowBlocks(sparse.csr_array(X) if as_sparse else X, y)
     totals = rows.totals()
     dense_squared = loss == "squared" and not as_sparse
     statistics = column_statistics(rows, totals, second_moments=dense_squared)
-    model = LinearModel(rows, statistics.mean, statistics.scale, intercept)
+    model = LinearModel(rows, statistics.mean, statistics.scale, constant)
     bound = get_risk(risk, loss, a=a, prior=prior)
     collected = statistics.moments if moments else None
     return Problem(model, Objective(bound, totals), lam, penalty, collected)
@@ -43,7 +43,7 @@ def design(problem):
     rows = problem.model.rows
     X = rows.X.toarray() if rows.sparse else rows.X
     Z = (X - problem.model.mean) / problem.model.scale
-    return np.column_stack([Z, np.ones(len(Z))]), rows.y
+    return np.column_stack([Z, np.full(len(Z), problem.model.constant)]), rows.y
 
 
 def pn_weights(problem):
@@ -86,10 +86,12 @@ def test_the_pn_logistic_risk_is_weighted_logistic_regression():
     np.testing.assert_allclose(solve(problem, tol=1e-10).theta, oracle.coef_[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("constant", [1.0, 30.0])
 @pytest.mark.parametrize("as_sparse", [False, True])
 @pytest.mark.parametrize("moments", [False, True])
-def test_the_pn_squared_risk_is_weighted_ridge_regression(as_sparse, moments):
-    problem = make_problem("pn", "squared", lam=0.02, as_sparse=as_sparse, moments=moments)
+def test_the_pn_squared_risk_is_weighted_ridge_regression(as_sparse, moments, constant):
+    layout = {"as_sparse": as_sparse, "moments": moments, "constant": constant}
+    problem = make_problem("pn", "squared", lam=0.02, **layout)
     Z, y = design(problem)
     oracle = Ridge(alpha=2 * problem.lam, fit_intercept=False, solver="cholesky")
     oracle.fit(Z, y, sample_weight=pn_weights(problem))
@@ -104,15 +106,29 @@ def test_conjugate_gradients_and_cholesky_agree(monkeypatch, loss):
     np.testing.assert_allclose(solve(problem, "newton", tol=1e-10).theta, by_cholesky, atol=1e-8)
 
 
+@pytest.mark.parametrize("constant", [1.0, 0.0, 30.0])
 @pytest.mark.parametrize("loss", ["modified_huber", "logistic", "hinge"])
-def test_solving_a_sample_first_does_not_change_the_answer(monkeypatch, loss):
-    problem = make_problem("rad", loss, n=6000, lam=0.1)
+def test_solving_a_sample_first_does_not_change_the_answer(monkeypatch, loss, constant):
+    problem = make_problem("rad", loss, n=6000, lam=0.1, constant=constant)
     plain = solve(problem, tol=1e-8)
     monkeypatch.setattr(smooth_module, "_SAMPLE_ABOVE", 500)
     monkeypatch.setattr(dc_module, "_SAMPLE_ABOVE", 500)
     sampled = solve(problem, tol=1e-8)
     assert sampled.converged
     assert sampled.value == pytest.approx(plain.value, abs=2e-8)
+
+
+@pytest.mark.parametrize("moments", [False, True])
+def test_gradients_are_measured_as_if_the_constant_were_one(moments):
+    problems = [make_problem(constant=constant, moments=moments) for constant in (1.0, 1e6)]
+    expected, found = (problem.reference for problem in problems)
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["squared", "modified_huber"])
+def test_a_constant_that_leaves_the_other_weights_no_digits_is_reported(loss):
+    with pytest.warns(ConvergenceWarning, match="gradient norm relative to that at zero"):
+        solve(make_problem("rad", loss, lam=1.0, constant=1e9))
 
 
 def test_a_singular_system_without_penalty_is_solved():

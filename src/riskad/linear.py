@@ -1,8 +1,8 @@
-r"""Scores that are linear in their parameters: f = Z theta with Z = [(X - mean) / scale, 1].
+r"""Scores that are linear in their parameters: f = Z theta with Z = [(X - mean) / scale, B].
 
 Standardisation is algebra here, never a copy. In the units of X the scores are f = X w + b_0 with
-w = v / scale and b_0 = b - mean . w, where theta = (v, b); a gradient X^T r comes back as
-(X^T r - mean sum(r)) / scale. Every method is one sum over row blocks.
+w = v / scale and b_0 = B t - mean . w, where theta = (v, t); a gradient X^T r comes back as
+(X^T r - mean sum(r)) / scale and B sum(r). Every method is one sum over row blocks.
 """
 
 from __future__ import annotations
@@ -151,27 +151,26 @@ class LinearModel:
         Where the rows come from.
     mean, scale : arrays of n_features
         Standardisation; zeros and ones for none.
-    fit_intercept : bool
-        Whether theta ends in an intercept, a column of ones like any other.
+    constant : float
+        B, the value of a last column like any other, whose weight t makes the intercept B t; 0 for
+        no such column.
     """
 
-    def __init__(
-        self, rows: RowBlocks, mean: np.ndarray, scale: np.ndarray, fit_intercept: bool = True
-    ):
+    def __init__(self, rows: RowBlocks, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
         self.rows = rows
         self.mean = mean
         self.scale = scale
-        self.fit_intercept = fit_intercept
-        self.n_parameters = rows.n_features + int(fit_intercept)
+        self.constant = constant
+        self.n_parameters = rows.n_features + int(constant != 0)
 
     def over(self, rows: RowBlocks) -> LinearModel:
         """The same model over other rows."""
-        return LinearModel(rows, self.mean, self.scale, self.fit_intercept)
+        return LinearModel(rows, self.mean, self.scale, self.constant)
 
     def raw(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         """(w, b_0) in the units of X."""
         w = theta[: self.rows.n_features] / self.scale
-        b = theta[-1] if self.fit_intercept else 0.0
+        b = self.constant * theta[-1] if self.constant else 0.0
         return w, float(b - self.mean @ w)
 
     def scores(self, theta: np.ndarray, X: Any) -> np.ndarray:
@@ -237,9 +236,9 @@ class LinearModel:
         d = self.rows.n_features
         H = np.empty((self.n_parameters, self.n_parameters))
         H[:d, :d] = products / np.outer(self.scale, self.scale)
-        if self.fit_intercept:
-            H[:d, d] = H[d, :d] = column / self.scale
-            H[d, d] = corner
+        if self.constant:
+            H[:d, d] = H[d, :d] = self.constant * column / self.scale
+            H[d, d] = self.constant**2 * corner
         return H
 
     def hessian_product(
@@ -263,8 +262,11 @@ class LinearModel:
 
     def _pull_back(self, raw: np.ndarray, total: float) -> np.ndarray:
         """Z^T r from X^T r and sum(r)."""
-        v = (raw - self.mean * total) / self.scale
-        return np.append(v, total) if self.fit_intercept else v
+        return self.with_constant((raw - self.mean * total) / self.scale, total)
+
+    def with_constant(self, v: np.ndarray, total: float) -> np.ndarray:
+        """Z^T r from its entries for the features and sum(r)."""
+        return np.append(v, self.constant * total) if self.constant else v
 
     def _dense_products(self, X: np.ndarray, D: np.ndarray) -> tuple[Any, ...]:
         """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""

@@ -10,8 +10,8 @@ anomalies' part of the risk from below and picks lambda so that lambda R(w) pays
 with c = max ||phi(x)||_2 and c_inf = max ||phi(x)||_inf over the labelled anomalies. (The statement
 of the theorem prints b2 b3 for b2 in the l1 case; its proof has, and needs, b2.)
 
-The intercept is one more feature, the constant 1: it is penalised with the others and counted in
-c and c_inf. An unpenalised intercept would void the guarantee.
+The intercept is one more feature, the constant B (1 unless set): its weight b / B is penalised with
+the others and B counted in c and c_inf. An unpenalised intercept would void the guarantee.
 
 **The tight value.** The theorem bounds h(t) = l(-t) - a l(t), the loss that one anomaly with score
 t brings, through its three constants. Bounding h itself is tighter: with
@@ -49,7 +49,7 @@ _MAX_SPECTRAL = 2000
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the labelled anomalies reach in feature space, the intercept's 1 included.
+    """How far the labelled anomalies reach in feature space, the intercept's B included.
 
     Each norm comes twice: the theorem's maximum over anomalies, and the average that is enough.
     """
@@ -66,12 +66,13 @@ class Reach:
 
 def measure_reach(
     feature_blocks: Iterable[np.ndarray],
-    fit_intercept: bool = True,
+    constant: float = 1.0,
     weights: Iterable[np.ndarray | None] = itertools.repeat(None),
 ) -> Reach:
     """Measure the reach of the anomalies, whose features come in dense blocks of rows.
 
-    Where the risk weights its rows, `weights` gives those of each block, none of them zero.
+    `constant` is B, the feature behind the intercept; 0 for none. Where the risk weights its rows,
+    `weights` gives those of each block, none of them zero.
     """
     total, squared_norm, maximum = 0.0, 0.0, 0.0
     absolute: np.ndarray | float = 0.0
@@ -81,7 +82,7 @@ def measure_reach(
             continue
         if not np.isfinite(block).all():  # max() would pass over a NaN
             raise InputError("the features of the labelled anomalies hold NaN or infinity.")
-        phi = np.column_stack([block, np.ones(len(block))]) if fit_intercept else block
+        phi = np.column_stack([block, np.full(len(block), constant)]) if constant else block
         weight = np.ones(len(phi)) if weight is None else weight
         total += float(weight.sum())
         squared_norm = max(squared_norm, float(np.einsum("ij,ij->i", phi, phi).max()))
@@ -109,6 +110,7 @@ def theorem_lambda(
     penalty: str = "l2",
     tight: bool = False,
     fit_intercept: bool = True,
+    intercept_scaling: float = 1.0,
 ) -> float:
     """Smallest lambda for which a theorem keeps the rad objective non-negative.
 
@@ -125,7 +127,9 @@ def theorem_lambda(
     tight : bool, default=False
         False for the paper's value, True for the smaller one that is safe as well (see above).
     fit_intercept : bool, default=True
-        Whether a constant feature 1 is to be added to an array of features.
+        Whether a constant feature is to be added to an array of features.
+    intercept_scaling : float, default=1.0
+        B, the value of that feature, as in `riskad.ShallowRAD`.
 
     Examples
     --------
@@ -138,9 +142,11 @@ def theorem_lambda(
     check_choice("penalty", penalty, PENALTIES)
     a = 0.0 if a == 0 else check_in_interval("a", a, 0, 1)
     pi_n = 1 - check_in_interval("prior", prior, 0, 1)
+    check_in_interval("intercept_scaling", intercept_scaling, 0, np.inf)
     loss = get_loss(loss)
     if not isinstance(reach, Reach):
-        reach = measure_reach([np.atleast_2d(np.asarray(reach, dtype=float))], fit_intercept)
+        constant = intercept_scaling if fit_intercept else 0.0
+        reach = measure_reach([np.atleast_2d(np.asarray(reach, dtype=float))], constant)
     b1, b2, b3 = loss.theorem_constants
     slope = (1 - a) * b2 + a * b1
     power = 2 if penalty == "l2" else 1
@@ -169,7 +175,7 @@ def theorem_margin(
     anomaly_scores : array
         g(x) of the labelled anomalies.
     penalty_value : float
-        R(w), the intercept counted.
+        R(w), the intercept counted with its weight b / B.
     lam : float
         lambda.
     loss, a, prior

@@ -87,13 +87,15 @@ class ShallowRAD(Detector):
     fit_intercept : bool, default=True
         Whether g has an intercept b.
     intercept_scaling : float > 0, default=1.0
-        B: the intercept is b = B t, where t is the weight of a constant feature B, so that its
-        penalty is lambda t^2 = lambda (b / B)^2 (l1: lambda |b| / B). Raise it to penalise the
-        intercept less. Under a large lambda b stays near 0 otherwise, and the direction of w is
-        then that of the labelled normals' mean more than that of the anomalies; a free intercept
-        balances them. Theorem 1 holds for every B, since the feature counts in the anomalies'
-        reach, c^2 = ||phi(x)||^2 + B^2: lam="theorem" and "tight" rise with it. No effect without
-        an intercept.
+        B: the intercept is b = B t, with t the weight of a constant feature B, so that its penalty
+        is lambda t^2 = lambda (b / B)^2 (l1: lambda |b| / B). Raise it where lambda is large: a
+        penalised intercept stays near 0, and the mean of the labelled normals rather than the
+        anomalies then decides the direction of w; a free intercept balances them. Theorem 1 holds
+        for every B, since the constant is counted in the anomalies' reach, c^2 = ||phi(x)||^2 +
+        B^2: where the theorem sets lambda (lam="theorem", "tight", the grid of "cv"), a B beyond
+        the size of phi(x) raises lambda for all weights. Under a lam that is a number, B = 1000
+        leaves the intercept as good as free, and more only costs digits. Without an intercept it
+        has no effect.
     scale : bool, default=True
         Whether columns are standardised. This is done by algebra; X is not copied. Before a
         feature map sparse columns are scaled but not centred.

@@ -44,12 +44,18 @@ class Problem:
         totals = model.rows.totals()
         off = self.moments.shift - model.mean
         v = slope @ (self.moments.sums + np.outer(totals, off)) / model.scale
-        return np.append(v, slope @ totals) if model.fit_intercept else v
+        return model.with_constant(v, float(slope @ totals))
 
     @cached_property
     def reference(self) -> float:
-        """||gradient at theta = 0||, to which gradient norms are compared."""
-        return float(np.linalg.norm(self.gradient_at_zero)) or 1.0
+        """||gradient at theta = 0||, to which gradient norms are compared, with B counted as 1.
+
+        Next to a large B any gradient of the other weights would look small.
+        """
+        gradient, constant = self.gradient_at_zero, self.model.constant
+        if constant:
+            gradient = np.append(gradient[:-1], gradient[-1] / constant)
+        return float(np.linalg.norm(gradient)) or 1.0
 
     def penalty_value(self, theta: np.ndarray) -> float:
         """R(theta), without lam."""

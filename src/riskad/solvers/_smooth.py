@@ -101,8 +101,7 @@ def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.n
     with np.errstate(invalid="ignore"):  # a kind without rows has no mean
         means = problem.moments.sums / problem.model.rows.totals()[:, None] + problem.moments.shift
         missing = np.nan_to_num(means - sums / rows.totals()[:, None])
-    lacking = slopes @ missing / problem.model.scale
-    return np.append(lacking, 0.0) if problem.model.fit_intercept else lacking
+    return problem.model.with_constant(slopes @ missing / problem.model.scale, 0.0)
 
 
 def minimize_smooth(

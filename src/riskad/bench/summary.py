@@ -1,0 +1,678 @@
+"""From records to numbers: means over trials, and how they stand beside the published ones.
+
+A cell is what all trials of one method with one setting on one dataset have in common. Its mean
+AUC m has the standard error s = sd / sqrt(n) over n trials, sd with n - 1. Beside a published mean
+m' with standard error s' stands
+
+    (m - m') / sqrt(s^2 + s'^2),
+
+the difference in joint standard errors, and whether m >= m' - 2 s' ("reaches"). Where no s' is
+published, the first has s alone, and the second s in its place.
+
+A rule for lambda that is never run by itself is derived here. "auto" takes, in each trial, what
+"cv" gave if at least five labelled anomalies were there to cross-validate with, and what "tight"
+gave otherwise. It looks at label counts of training rows and at nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from riskad.bench.experiment import identity_key
+from riskad.bench.paper import (
+    COLUMN_LOSSES,
+    DEFAULT_A,
+    DEFAULT_PRIOR,
+    PAPER_SETS,
+    Published,
+    paper_set,
+    published,
+)
+from riskad.bench.records import FAILED, NOT_RUN, OK
+
+__all__ = [
+    "AUTO_ANOMALIES",
+    "LOSSES",
+    "RULES",
+    "SMALL_PI_N",
+    "Cell",
+    "Estimate",
+    "Gap",
+    "NotRun",
+    "Overall",
+    "Remark",
+    "SetGap",
+    "Summary",
+    "Sweep",
+    "derive_auto",
+    "gaps",
+    "headline_rule",
+    "overall",
+    "set_gaps",
+    "summarise",
+    "sweeps",
+]
+
+Record = Mapping[str, Any]
+
+LOSSES = tuple(COLUMN_LOSSES)
+RULES = ("theorem", "tight", "cv", "auto", "published")
+AUTO_ANOMALIES = 5  # labelled anomalies from which "auto" trusts cross-validation
+SMALL_PI_N = 0.2  # up to here, the paper says, rAD is far better than PU
+
+_METHODS = ("rad", "pu", "ocsvm", "semi_ocsvm")
+# What tells the columns of an experiment's tables apart; other settings are the same throughout.
+_TABLE_KEYS = {
+    "main": ("loss", "lam", "kernel", "pile"),
+    "published": ("loss", "lam"),
+    "prior": ("loss", "lam", "prior"),
+    "a": ("loss", "lam", "a"),
+}
+_PROTOCOL = {"test_share": 0.3, "labelled": 0.05}
+_DEFAULTS = {"a": DEFAULT_A, "prior": DEFAULT_PRIOR}
+
+
+# --- one cell ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over n trials and its standard error sd / sqrt(n), None for a single trial."""
+
+    mean: float
+    se: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate | None:
+        """Estimate from the trials' values; None if there are none.
+
+        >>> Estimate.of([0.5, 0.75, 1.0])
+        Estimate(mean=0.75, se=0.14433756729740646, n=3)
+        """
+        n = len(values)
+        if n == 0:
+            return None
+        se = statistics.stdev(values) / math.sqrt(n) if n > 1 else None
+        return cls(math.fsum(values) / n, se, n)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All trials of one method with one setting on one dataset, beside the published number.
+
+    `protocol` is what was the same for all methods, and the estimator's name.
+    """
+
+    experiment: str
+    dataset: str
+    method: str
+    settings: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+    n_ok: int
+    n_failed: int
+    auc: Estimate | None
+    average_precision: Estimate | None
+    fit_seconds: float | None
+    published: Published | None
+
+    @property
+    def difference(self) -> float | None:
+        """Our mean AUC less the published one."""
+        return self.auc.mean - self.published.mean if self.auc and self.published else None
+
+    @property
+    def joint_se(self) -> float | None:
+        """sqrt(s^2 + s'^2); s alone where s' is not published; None for fewer than two trials."""
+        if self.auc is None or self.published is None or self.auc.se is None:
+            return None
+        return math.hypot(self.auc.se, self.published.se or 0.0)
+
+    @property
+    def difference_in_se(self) -> float | None:
+        """The difference in joint standard errors; None if there is no spread to measure by."""
+        difference, joint = self.difference, self.joint_se
+        return difference / joint if difference is not None and joint else None
+
+    @property
+    def reaches(self) -> bool | None:
+        """Whether m >= m' - 2 s', with s where no s' is published."""
+        if self.auc is None or self.published is None:
+            return None
+        se = self.auc.se if self.published.se is None else self.published.se
+        return None if se is None else self.auc.mean >= self.published.mean - 2 * se
+
+    @property
+    def within(self) -> bool | None:
+        """Whether |m - m'| is at most two joint standard errors."""
+        units = self.difference_in_se
+        return None if units is None else abs(units) <= 2
+
+    @property
+    def within_rounded(self) -> bool | None:
+        """The same for the nearest mean that would be printed as m': rounding may exceed s'."""
+        difference, joint = self.difference, self.joint_se
+        if difference is None or self.published is None or not joint:
+            return None
+        return abs(difference) <= 2 * joint + self.published.rounding
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A dataset that could not be had, and why."""
+
+    experiment: str
+    dataset: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Why trials failed, or what they warned of: how many, by method and by dataset."""
+
+    experiment: str
+    text: str
+    methods: Mapping[str, int]
+    datasets: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        """Number of trials concerned."""
+        return sum(self.datasets.values())
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything the tables and figures are made of."""
+
+    cells: tuple[Cell, ...]
+    not_run: tuple[NotRun, ...]
+    failures: tuple[Remark, ...]
+    warnings: tuple[Remark, ...]
+    versions: Mapping[str, tuple[str, ...]]
+    roots: Mapping[str, tuple[int, ...]]
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """Names of the experiments, the paper's first."""
+        names = {*(c.experiment for c in self.cells), *(row.experiment for row in self.not_run)}
+        return tuple(sorted(names, key=lambda name: (_place(name, _TABLE_KEYS), name)))
+
+    @cached_property
+    def _index(self) -> dict[tuple[str, str, str], list[Cell]]:
+        index = defaultdict(list)
+        for cell in self.cells:
+            index[cell.experiment, cell.dataset, cell.method].append(cell)
+        return dict(index)
+
+    def of(self, experiment: str, method: str | None = None) -> list[Cell]:
+        """Cells of an experiment, in the order of the paper's sets."""
+        found = [cell for cell in self.cells if cell.experiment == experiment]
+        return found if method is None else [cell for cell in found if cell.method == method]
+
+    def datasets(self, experiment: str) -> list[str]:
+        """Datasets of an experiment with at least one cell, in the paper's order."""
+        return list(dict.fromkeys(cell.dataset for cell in self.of(experiment)))
+
+    def cell(self, experiment: str, dataset: str, method: str, **wanted: Any) -> Cell | None:
+        """Return the cell whose settings agree with `wanted`; of several, the one run most often.
+
+        A setting that is not recorded has the paper's default.
+        """
+        found = [
+            cell
+            for cell in self._index.get((experiment, dataset, method), [])
+            if all(cell.settings.get(key, _DEFAULTS.get(key)) == wanted[key] for key in wanted)
+        ]
+        return max(found, key=lambda cell: cell.n_ok, default=None)
+
+    def values(self, experiment: str, key: str, method: str = "rad") -> list[Any]:
+        """Values that a setting takes in an experiment: known rules in order, then the rest."""
+        found = {cell.settings[key] for cell in self.of(experiment, method) if key in cell.settings}
+        known = {"lam": RULES, "loss": LOSSES}.get(key, ())
+        return sorted(found, key=lambda value: (_place(value, known), str(value)))
+
+    def n_trials(self, experiment: str) -> int:
+        """The most trials that any cell of an experiment has, failed ones included."""
+        return max((cell.n_ok + cell.n_failed for cell in self.of(experiment)), default=0)
+
+    def hidden(self, experiment: str) -> list[str]:
+        """Names of what tells cells apart that share a place in the tables."""
+        shared = defaultdict(list)
+        for cell in self.of(experiment):
+            shared[cell.dataset, cell.method, _json(shown_settings(cell))].append(cell)
+        names = {
+            name
+            for cells in shared.values()
+            for name in {*_keys(cells, "settings"), *_keys(cells, "protocol")}
+            if len({_json((c.settings.get(name), c.protocol.get(name))) for c in cells}) > 1
+        }
+        return sorted(names)
+
+
+def _keys(cells: Iterable[Cell], attribute: str) -> set[str]:
+    return {key for cell in cells for key in getattr(cell, attribute)}
+
+
+def shown_settings(cell: Cell) -> dict[str, Any]:
+    """The settings that tell a cell from others in the tables of its experiment."""
+    keys = _TABLE_KEYS.get(cell.experiment, sorted(cell.settings))
+    return {key: cell.settings[key] for key in keys if key in cell.settings}
+
+
+# --- from records ------------------------------------------------------------------------
+
+
+def summarise(records: Iterable[Record]) -> Summary:
+    """Summarise records: cells, what was not run, what failed and what warned.
+
+    A cell recorded twice counts once, as it was recorded last.
+    """
+    records = list(records)
+    trials = _unique(row for row in records if row["status"] != NOT_RUN)
+    groups = defaultdict(list)
+    for row in _unique([*derive_auto(trials), *trials]):
+        groups[_cell_key(row)].append(row)
+    return Summary(
+        cells=tuple(sorted(map(_make_cell, groups.values()), key=_cell_order)),
+        not_run=_not_run(records, trials),
+        failures=_remarks((row, row["reason"]) for row in trials if row["status"] == FAILED),
+        warnings=_remarks((row, text) for row in trials for text in row.get("warnings", [])),
+        versions=_seen(trials, "versions"),
+        roots=_seen(trials, "root"),
+    )
+
+
+def derive_auto(trials: Iterable[Record]) -> list[dict[str, Any]]:
+    """Records of the rule "auto", for each trial for which both "cv" and "tight" were run.
+
+    The record is that of "cv" if the trial has at least five labelled anomalies, otherwise that
+    of "tight". Where the one that is needed, or the number of anomalies, is not recorded, there
+    is no record.
+    """
+    trials = list(trials)
+    anomalies = {_split_key(row): row["n_anomaly"] for row in trials if "n_anomaly" in row}
+    rules: dict[str, dict[str, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
+    for row in trials:
+        rule = row["settings"].get("lam")
+        if row["method"] == "rad" and rule in ("cv", "tight"):
+            as_auto = _with_rule(row, "auto")
+            rules[_cell_key(as_auto)][rule][identity_key(as_auto)] = row
+    derived = []
+    for found in rules.values():
+        if len(found) < 2:
+            continue  # without the other rule, only some trials would have a record
+        for key in {**found["cv"], **found["tight"]}:
+            either = found["cv"].get(key) or found["tight"][key]
+            n_anomaly = anomalies.get(_split_key(either))
+            if n_anomaly is None:
+                continue
+            chosen = found["cv" if n_anomaly >= AUTO_ANOMALIES else "tight"].get(key)
+            if chosen is not None:
+                derived.append(_with_rule(chosen, "auto"))
+    return derived
+
+
+def _with_rule(row: Record, rule: str) -> dict[str, Any]:
+    return dict(row) | {"settings": dict(row["settings"]) | {"lam": rule}}
+
+
+def _split_key(row: Record) -> str:
+    """What all methods of a trial share: the rows and the labels."""
+    names = ("experiment", "dataset", "trial", "root", *_PROTOCOL)
+    return _json([row.get(name) for name in names])
+
+
+def _cell_key(row: Record) -> str:
+    return identity_key(dict(row) | {"trial": None, "root": None})
+
+
+def _unique(rows: Iterable[Record]) -> list[Record]:
+    """One row for each identity, the last."""
+    return list({identity_key(row): row for row in rows}.values())
+
+
+def _make_cell(rows: Sequence[Record]) -> Cell:
+    first = rows[0]
+    good = [row for row in rows if row["status"] == OK]
+    names = ("estimator", *_PROTOCOL)
+    protocol = {name: first[name] for name in names if first.get(name) is not None}
+    as_in_paper = all(protocol.get(name, value) == value for name, value in _PROTOCOL.items())
+    place = (first["experiment"], first["dataset"], first["method"], first["settings"])
+    seconds = Estimate.of([row["fit_seconds"] for row in good])
+    return Cell(
+        *place,
+        protocol=protocol,
+        n_ok=len(good),
+        n_failed=len(rows) - len(good),
+        auc=Estimate.of([row["auc"] for row in good]),
+        average_precision=Estimate.of([row["average_precision"] for row in good]),
+        fit_seconds=seconds.mean if seconds else None,
+        published=published(*place) if as_in_paper else None,
+    )
+
+
+def _cell_order(cell: Cell) -> tuple[Any, ...]:
+    return (
+        _place(cell.experiment, _TABLE_KEYS),
+        cell.experiment,
+        *_set_order(cell.dataset),
+        *_variant_order(cell),
+    )
+
+
+def _variant_order(cell: Cell) -> tuple[Any, ...]:
+    return (
+        _place(cell.method, _METHODS),
+        cell.method,
+        _place(cell.settings.get("loss"), LOSSES),
+        _place(cell.settings.get("lam"), RULES),
+        *(_value_order(key, cell.settings.get(key)) for key in _DEFAULTS),
+        _json(cell.settings),
+        _json(cell.protocol),
+    )
+
+
+def _value_order(key: str, value: object) -> float:
+    """Order of the values of a prior or of a, as in the paper: words, then 0.9 ... 0.6; 0.1 ..."""
+    if not isinstance(value, int | float):
+        return -1.0
+    return 1.0 - value if key == "prior" else float(value)
+
+
+def _set_order(dataset: str) -> tuple[int, str]:
+    return _place(dataset, PAPER_SETS), dataset
+
+
+def _place(value: object, known: Iterable[object]) -> int:
+    """Where `value` stands in `known`; at the end if it does not."""
+    listed = list(known)
+    return listed.index(value) if value in listed else len(listed)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _not_run(records: Iterable[Record], trials: Iterable[Record]) -> tuple[NotRun, ...]:
+    """Sets that could not be had and of which there is still no trial."""
+    run = {(row["experiment"], row["dataset"]) for row in trials}
+    missing = {
+        (row["experiment"], row["dataset"]): NotRun(
+            row["experiment"], row["dataset"], row.get("reason", "")
+        )
+        for row in records
+        if row["status"] == NOT_RUN and (row["experiment"], row["dataset"]) not in run
+    }
+    return tuple(
+        sorted(missing.values(), key=lambda row: (row.experiment, *_set_order(row.dataset)))
+    )
+
+
+def _remarks(remarks: Iterable[tuple[Record, str]]) -> tuple[Remark, ...]:
+    """Group rows by experiment and by what is said of them, the most frequent first."""
+    groups = defaultdict(list)
+    for row, text in remarks:
+        groups[row["experiment"], text].append(row)
+    made = [
+        Remark(
+            experiment,
+            text,
+            _count((row["method"] for row in rows), lambda name: (_place(name, _METHODS), name)),
+            _count((row["dataset"] for row in rows), _set_order),
+        )
+        for (experiment, text), rows in groups.items()
+    ]
+    return tuple(sorted(made, key=lambda remark: (remark.experiment, -remark.count, remark.text)))
+
+
+def _count(names: Iterable[str], order: Callable[[str], Any]) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
+    for name in names:
+        counts[name] += 1
+    return {name: counts[name] for name in sorted(counts, key=order)}
+
+
+def _seen(rows: Iterable[Record], key: str) -> dict[str, tuple[Any, ...]]:
+    """What a key holds, for each experiment."""
+    seen = defaultdict(set)
+    for row in rows:
+        if row.get(key) is not None:
+            seen[row["experiment"]].add(row[key])
+    return {experiment: tuple(sorted(values)) for experiment, values in sorted(seen.items())}
+
+
+# --- over datasets -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overall:
+    """A column of a table over its datasets.
+
+    `auc` and `published` are means of the sets' means, over the same sets: those with a published
+    number, or all if none has one. `n_reach` counts cells out of the `n_judged` of which it can
+    be said, `n_within` and `n_within_rounded` out of the `n_compared` that have a difference in
+    joint standard errors.
+    """
+
+    experiment: str
+    method: str
+    settings: Mapping[str, Any]
+    n_sets: int
+    auc: float
+    average_precision: float
+    fit_seconds: float
+    published: float | None
+    n_judged: int
+    n_reach: int
+    n_compared: int
+    n_within: int
+    n_within_rounded: int
+
+    @property
+    def difference(self) -> float | None:
+        """Mean difference of ours from the published."""
+        return None if self.published is None else self.auc - self.published
+
+
+def overall(summary: Summary, experiment: str) -> list[Overall]:
+    """Each method and setting over all its datasets; what never succeeded is left out."""
+    groups: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
+    for cell in sorted(summary.of(experiment), key=_variant_order):
+        place = groups[cell.method, _json(shown_settings(cell))]
+        best = place.get(cell.dataset)
+        if cell.auc and (best is None or cell.n_ok > best.n_ok):
+            place[cell.dataset] = cell
+    return [_overall(list(cells.values())) for cells in groups.values() if cells]
+
+
+def _overall(cells: Sequence[Cell]) -> Overall:
+    compared = [cell for cell in cells if cell.published]
+    used = compared or cells
+    return Overall(
+        cells[0].experiment,
+        cells[0].method,
+        shown_settings(cells[0]),
+        n_sets=len(used),
+        auc=_mean(cell.auc.mean for cell in used if cell.auc),
+        average_precision=_mean(c.average_precision.mean for c in used if c.average_precision),
+        fit_seconds=_mean(cell.fit_seconds for cell in used if cell.fit_seconds is not None),
+        published=_mean(c.published.mean for c in compared if c.published) if compared else None,
+        n_judged=sum(cell.reaches is not None for cell in used),
+        n_reach=sum(cell.reaches is True for cell in used),
+        n_compared=sum(cell.within is not None for cell in used),
+        n_within=sum(cell.within is True for cell in used),
+        n_within_rounded=sum(cell.within_rounded is True for cell in used),
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return math.fsum(listed) / len(listed)
+
+
+# --- what the paper claims ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SetGap:
+    """AUC of rAD less that of another method on one set, ours and published."""
+
+    dataset: str
+    pi_n: float
+    ours: float
+    published: float
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The mean of such gaps over the sets of one kind: "all", "small" or "large" pi_n."""
+
+    loss: str
+    rule: str
+    other: str
+    sets: str
+    n_sets: int
+    ours: float
+    published: float
+
+
+def headline_rule(summary: Summary, experiment: str = "main") -> str | None:
+    """The rule for lambda that stands for rAD: "auto" where it is known, else the first run."""
+    rules = summary.values(experiment, "lam")
+    return "auto" if "auto" in rules else next(iter(rules), None)
+
+
+def set_gaps(summary: Summary, loss: str, rule: str, other: str) -> list[SetGap]:
+    """AUC of rAD less that of `other` on each of the paper's sets on which both were run.
+
+    PU is taken with the same loss. The one-class SVM has none, and its semi-supervised sibling is
+    the variant that most resembles the published: an SVM that takes the pile as normal.
+    """
+    wanted = {"pu": {"loss": loss}, "semi_ocsvm": {"kernel": "biased", "pile": "normal"}}
+    found = []
+    for dataset in PAPER_SETS:
+        rad = summary.cell("main", dataset, "rad", loss=loss, lam=rule)
+        rival = summary.cell("main", dataset, other, **wanted.get(other, {}))
+        facts = paper_set(dataset)
+        if not (facts and rad and rival and rad.auc and rival.auc):
+            continue
+        if rad.published and rival.published:
+            ours = rad.auc.mean - rival.auc.mean
+            theirs = rad.published.mean - rival.published.mean
+            found.append(SetGap(dataset, facts.pi_n, ours, theirs))
+    return found
+
+
+def gaps(summary: Summary, other: str) -> list[Gap]:
+    """Mean gaps per loss and rule: over all sets, those with pi_n <= 0.2, and the others."""
+    kinds: dict[str, Callable[[SetGap], bool]] = {
+        "all": lambda gap: True,
+        "small": lambda gap: gap.pi_n <= SMALL_PI_N,
+        "large": lambda gap: gap.pi_n > SMALL_PI_N,
+    }
+    found = []
+    for loss in summary.values("main", "loss"):
+        for rule in summary.values("main", "lam"):
+            by_set = set_gaps(summary, loss, rule, other)
+            for kind, belongs in kinds.items():
+                some = [gap for gap in by_set if belongs(gap)]
+                if some:
+                    ours, theirs = _mean(g.ours for g in some), _mean(g.published for g in some)
+                    found.append(Gap(loss, rule, other, kind, len(some), ours, theirs))
+    return found
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Mean AUC of rAD over sets at each value of a setting, ours and published.
+
+    The sets are those on which every rule was run with this loss at every value.
+    """
+
+    experiment: str
+    loss: str
+    rule: str
+    n_sets: int
+    values: tuple[Any, ...]
+    ours: tuple[float, ...]
+    published: tuple[float, ...]
+
+    @property
+    def spread(self) -> float:
+        """The largest of our means less the smallest."""
+        return max(self.ours) - min(self.ours)
+
+    @property
+    def published_spread(self) -> float:
+        """The largest of the published means less the smallest."""
+        return max(self.published) - min(self.published)
+
+
+def sweeps(summary: Summary, experiment: str) -> list[Sweep]:
+    """Curves over the setting that an experiment ("prior" or "a") is named after.
+
+    The paper's default, a = 0.1 and prior = 0.8, is taken from the experiment "main".
+    """
+    found = []
+    for loss in summary.values(experiment, "loss"):
+        rules = summary.values(experiment, "lam")
+        values = sweep_values(summary, experiment, loss, rules)
+        cells = {
+            (rule, value, dataset): sweep_cell(summary, experiment, dataset, loss, rule, value)
+            for rule in rules
+            for value in values
+            for dataset in PAPER_SETS
+        }
+        sets = [
+            dataset
+            for dataset in PAPER_SETS
+            if all(_usable(cells[rule, value, dataset]) for rule in rules for value in values)
+        ]
+        for rule in rules if sets else ():
+            lines = [[cells[rule, value, dataset] for dataset in sets] for value in values]
+            ours = tuple(_mean(c.auc.mean for c in line if c and c.auc) for line in lines)
+            theirs = tuple(
+                _mean(c.published.mean for c in line if c and c.published) for line in lines
+            )
+            found.append(Sweep(experiment, loss, rule, len(sets), tuple(values), ours, theirs))
+    return found
+
+
+def _usable(cell: Cell | None) -> bool:
+    return cell is not None and cell.auc is not None and cell.published is not None
+
+
+def sweep_values(
+    summary: Summary, experiment: str, loss: str, rules: Sequence[str] = ()
+) -> list[float | str]:
+    """Values in the order of the paper: prior true, 0.9 ... 0.6, and a 0.1 ... 0.9.
+
+    The default is one of them if "main" was run with one of `rules`.
+    """
+    default = _DEFAULTS[experiment]
+    values = set(summary.values(experiment, experiment))
+    if any(
+        sweep_cell(summary, experiment, dataset, loss, rule, default)
+        for dataset in PAPER_SETS
+        for rule in rules
+    ):
+        values.add(default)
+    return sorted(values, key=lambda value: _value_order(experiment, value))
+
+
+def sweep_cell(
+    summary: Summary, experiment: str, dataset: str, loss: str, rule: str, value: float | str
+) -> Cell | None:
+    """The cell at a value of the setting; that of the default is in the experiment "main"."""
+    cell = summary.cell(experiment, dataset, "rad", loss=loss, lam=rule, **{experiment: value})
+    if cell is None and value == _DEFAULTS[experiment]:
+        return summary.cell("main", dataset, "rad", loss=loss, lam=rule, **_DEFAULTS)
+    return cell

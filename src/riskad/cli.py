@@ -375,8 +375,10 @@ def _run_experiments(
     from riskad.bench.experiment import load_experiment
     from riskad.bench.runner import run_experiment
 
-    choices = {"datasets": dataset, "methods": method, "trials": trials}
-    experiments = [load_experiment(path).narrowed(**choices) for path in paths]
+    experiments = [
+        load_experiment(path).narrowed(datasets=dataset, methods=method, trials=trials)
+        for path in paths
+    ]
     for experiment in experiments:
         with _cells_progress(experiment.name) as progress:
             outcome = run_experiment(

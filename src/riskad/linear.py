@@ -12,13 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from riskad.blocks import Block, RowBlocks
 from riskad.labels import ANOMALY, NORMAL
 from riskad.objective import RowSum
 
-__all__ = ["ColumnStatistics", "LinearModel", "Moments", "column_statistics"]
+__all__ = [
+    "ColumnStatistics",
+    "LinearModel",
+    "Moments",
+    "RowSpace",
+    "WideModel",
+    "column_statistics",
+]
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,36 @@ def _kind_sums(
     return total, *(_weighted_rows(X, weight * (y == kind)) for kind in (NORMAL, ANOMALY))
 
 
+@dataclass(frozen=True)
+class RowSpace:
+    r"""Rows Z of a wide table in an orthonormal basis Q of their span: Z = C Q^T.
+
+    A pivoted Cholesky factor of Z Z^T = L L^T, its rows put back in order, is C, and the pivot
+    rows P with their triangle T = P Q give w = Q v = P^T T^{-T} v, so Q itself is never formed.
+    Norms stay as they are, hence so do an l2 penalty and Theorem 1; by the representer theorem
+    nothing outside the span can lower the objective.
+    """
+
+    coordinates: np.ndarray
+    pivots: np.ndarray
+    triangle: np.ndarray
+
+    @classmethod
+    def of(cls, Z: np.ndarray) -> RowSpace:
+        """The row space of Z; directions in which no row reaches 1e-6 of the longest are left."""
+        gram = np.asfortranarray(Z @ Z.T)
+        factor, order, rank, _ = linalg.lapack.dpstrf(gram, tol=1e-12 * gram.max(), lower=1)
+        order = order - 1
+        lower = np.tril(factor)[:, :rank]
+        coordinates = np.empty_like(lower)
+        coordinates[order] = lower
+        return cls(coordinates, Z[order[:rank]], lower[:rank])
+
+    def weights(self, v: np.ndarray) -> np.ndarray:
+        """Weights Q v of the columns."""
+        return self.pivots.T @ linalg.solve_triangular(self.triangle, v, lower=True, trans="T")
+
+
 class LinearModel:
     """Linear scores over a source of rows, in standardised coordinates.
 
@@ -172,6 +209,10 @@ class LinearModel:
         w = theta[: self.rows.n_features] / self.scale
         b = self.constant * theta[-1] if self.constant else 0.0
         return w, float(b - self.mean @ w)
+
+    def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """(w, b_0) for rows as they came in, which may not be those of `rows`."""
+        return self.raw(theta)
 
     def scores(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """Scores f of the rows of one block."""
@@ -277,6 +318,23 @@ class LinearModel:
         C = X - self.mean
         C *= root[:, None]
         return C.T @ C, root @ C, D.sum()
+
+
+class WideModel(LinearModel):
+    """A linear model over fewer rows than columns: the rows are replaced by their coordinates."""
+
+    def __init__(self, rows: RowBlocks, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
+        self._space = RowSpace.of((rows.X - mean) / scale)
+        self._mean, self._scale = mean, scale
+        coordinates = RowBlocks(self._space.coordinates, rows.y, rows.sample_weight)
+        r = coordinates.n_features
+        super().__init__(coordinates, np.zeros(r), np.ones(r), constant)
+
+    def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """(w, b_0) in the units of the wide rows."""
+        v, b = self.raw(theta)
+        w = self._space.weights(v) / self._scale
+        return w, float(b - self._mean @ w)
 
 
 def _needed(block: Block, sums: Sequence[RowSum]) -> Block:

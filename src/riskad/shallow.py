@@ -20,37 +20,45 @@ from riskad._checks import (
 )
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
 from riskad.blocks import RowBlocks
-from riskad.labels import UNLABELLED
-from riskad.linear import ColumnStatistics, LinearModel, column_statistics, sparse_to_dense
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.linear import (
+    ColumnStatistics,
+    LinearModel,
+    WideModel,
+    column_statistics,
+    sparse_to_dense,
+)
 from riskad.losses import Loss
 from riskad.metrics import auc_with_interval, labelled_folds
 from riskad.objective import Objective, RowSum
 from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambda
 from riskad.risks import RISKS, Risk, Term, get_risk
-from riskad.solvers import Problem, Solution, solve
+from riskad.solvers import Problem, Solution, minimize_rounded, solve
 from riskad.thresholds import zero_one_threshold
 
 __all__ = ["FEATURE_MAPS", "ShallowRAD"]
 
 FEATURE_MAPS = ("rbf", "nystroem", "poly")
-LAMBDA_RULES = ("theorem", "tight", "cv")
+LAMBDA_RULES = ("theorem", "tight", "cv", "auto")
+FEWEST_FOR_CV = 5  # labelled rows of each kind; with fewer, "tight" ranks better
 
 _N_COMPONENTS = 300
 # The threshold and lambda are single numbers: so many rows tell them well enough.
 _THRESHOLD_ROWS = 20_000
-_CV_ROWS = 10_000
-# Ranks of held-out rows settle long before the last digits: gradient norm for smooth problems,
-# gap for those with kinks, both relative.
-_CV_TOL = 1e-4
+_CV_ROWS = 5_000
+# Ranks of held-out rows settle long before the last digits: a relative gradient norm, a relative
+# gap for what is not convex, and a width over which kinks are rounded.
+_CV_TOL = 1e-3
 _CV_GAP = 1e-2
-_CV_PATIENCE = 3
+_CV_WIDTH = 0.5
+_CV_PATIENCE = 2
 _CV_CLEARLY = 0.01
 # A named feature map looks at the number of columns and at some rows; so many are enough.
 _MAP_ROWS = 20_000
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
 _MAX_MOMENT_COLUMNS = 500
 _CV_SPLITS = 5
-_CV_DECADES = np.arange(0, -5.5, -0.5)
+_CV_DECADES = np.arange(0, -6, -1)
 
 
 class ShallowRAD(Detector):
@@ -75,9 +83,10 @@ class ShallowRAD(Detector):
         pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
     penalty : {"l2", "l1"}, default="l2"
         ||w||_2^2 or ||w||_1. "l1" sets weights to zero; it needs a smooth convex risk.
-    lam : "theorem", "tight", "cv" or float, default="theorem"
+    lam : "theorem", "tight", "cv", "auto" or float, default="theorem"
         Regularisation: Theorem 1's value; the smallest one that is provably safe as well
-        (`riskad.regularization`); the one that ranks held-out labelled rows best; or a number.
+        (`riskad.regularization`); the one that ranks held-out labelled rows best; "cv" from five
+        labelled rows of each kind on, else "tight"; or a number.
     risk : str, default="rad"
         Risk estimator: a name of `riskad.risks.RISKS`.
     feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
@@ -199,7 +208,7 @@ class ShallowRAD(Detector):
         statistics = self._column_statistics(rows, totals, risk)
         model = self._linear_model(rows, statistics)
         self.lambda_ = self._lambda(model, risk)
-        moments = statistics.moments if self.feature_map_ is None else None
+        moments = statistics.moments if model.rows is rows else None
         problem = Problem(model, Objective(risk, totals), self.lambda_, self.penalty, moments)
         self._store(problem, self._solve(problem))
         return self
@@ -273,7 +282,8 @@ class ShallowRAD(Detector):
         self.feature_map_ = self._fit_map(rows.X)
         constant = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.feature_map_ is None:
-            return LinearModel(rows, self._mean, self._scale, constant)
+            wide = rows.n_rows < rows.n_features and not rows.sparse and self.penalty == "l2"
+            return (WideModel if wide else LinearModel)(rows, self._mean, self._scale, constant)
         mapped = RowBlocks(self._mapped(rows), rows.y, rows.sample_weight)
         q = mapped.n_features
         return LinearModel(mapped, np.zeros(q), np.ones(q), constant)
@@ -324,11 +334,12 @@ class ShallowRAD(Detector):
     def _lambda(self, model: LinearModel, risk: Risk) -> float:
         if not isinstance(self.lam, str):
             return float(self.lam)
-        if self.lam == "cv":
+        rule = automatic_rule(risk, model.rows.y) if self.lam == "auto" else self.lam
+        if rule == "cv":
             return self._cross_validated_lambda(model, risk)
         if risk.theorem is None:
             raise InputError(
-                f"lam={self.lam!r}: Theorem 1 has no value for the {risk.name} risk. Give a number "
+                f"lam={rule!r}: Theorem 1 has no value for the {risk.name} risk. Give a number "
                 "or lam='cv'."
             )
         kind, a, prior = risk.theorem
@@ -338,16 +349,15 @@ class ShallowRAD(Detector):
             a=a,
             prior=prior,
             penalty=self.penalty,
-            tight=self.lam == "tight",
+            tight=rule == "tight",
         )
 
     def _cross_validated_lambda(self, model: LinearModel, risk: Risk) -> float:
-        """Of a grid from the theorem's value down, the lambda that does best on held-out rows.
+        """Of a grid from the theorem's value down, the lambda that ranks held-out rows best.
 
-        Held-out labelled rows are ranked (AUC); where only one kind of label is used, the risk of
-        held-out rows decides. Ties go to the larger lambda. The way down ends where the objective
-        becomes negative, which no true risk is: from there on the fit chases noise. It also ends
-        after a decade and a half of clearly worse values, since the smallest lambdas cost the most.
+        Ties go to the larger lambda. The way down ends where the objective becomes negative, which
+        no true risk is: from there on the fit chases noise. It also ends after two decades of
+        clearly worse values, since the smallest lambdas cost the most.
         """
         kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
         top = theorem_lambda(_reach(model, kind), risk.loss, a=a, prior=prior, penalty=self.penalty)
@@ -355,16 +365,16 @@ class ShallowRAD(Detector):
         if model.rows.n_rows > _CV_ROWS:
             rng = np.random.default_rng(self._seed)
             model = model.over(model.rows.sample(_CV_ROWS, risk.kind_weights(), rng))
-        ranked = len(risk.kinds() - {0}) == 2
-        folds = self._folds(model.rows.y, risk, ranked)
-        paths = zip(*(self._path(model, risk, grid, held) for held in folds), strict=False)
+        folds = self._folds(model.rows, risk)
+        paths = [self._path(model, risk, grid, held) for held in folds]
+        held_out = [(model.rows.X[held], model.rows.y[held]) for held in folds]
         scores: list[float] = []
-        for thetas in paths:
-            held_out = [
-                _held_out_score(model, risk, theta, held, ranked)
-                for theta, held in zip(thetas, folds, strict=True)
+        for thetas in zip(*paths, strict=False):  # until the first path ends
+            aucs = [
+                _held_out_auc(model.scores(theta, X), y, risk.kinds())
+                for theta, (X, y) in zip(thetas, held_out, strict=True)
             ]
-            scores.append(float(np.mean(held_out)))
+            scores.append(float(np.mean(aucs)))
             if max(scores[-_CV_PATIENCE:]) < max(scores) - _CV_CLEARLY:
                 break
         return float(grid[np.argmax(scores)])
@@ -375,25 +385,34 @@ class ShallowRAD(Detector):
         """Solutions without the held-out rows, from the largest lambda down."""
         rows = RowBlocks(model.rows.X, model.rows.y, _without(model.rows, held))
         objective = Objective(risk, rows.totals())
-        theta = None
+        theta = np.zeros(model.n_parameters)
         for lam in grid:
             problem = Problem(model.over(rows), objective, lam, self.penalty)
-            loose = _CV_TOL if objective.convex and risk.loss.smooth else _CV_GAP
-            solution = self._solve(problem, theta, tol=max(self.tol, loose), warn=False)
-            if solution.value < 0 and theta is not None:
+            previous, (theta, value) = theta, self._solve_roughly(problem, theta)
+            if value < 0 and previous.any():
                 return
-            theta = solution.theta
             yield theta
 
-    def _folds(self, y: np.ndarray, risk: Risk, ranked: bool) -> list[np.ndarray]:
-        counts = [int((y == kind).sum()) for kind in sorted(risk.kinds() - {0})]
-        if min(counts) < 2:
+    def _solve_roughly(self, problem: Problem, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """Theta and objective, as far as ranks of held-out rows need them."""
+        if problem.objective.smooth or problem.objective.guarded:
+            tol = max(self.tol, _CV_TOL if problem.objective.convex else _CV_GAP)
+            solution = self._solve(problem, theta, tol=tol, warn=False)
+            return solution.theta, solution.value
+        return minimize_rounded(problem, theta, _CV_WIDTH, _CV_TOL, self.max_iter)
+
+    def _folds(self, rows: RowBlocks, risk: Risk) -> list[np.ndarray]:
+        """Held-out rows: labelled ones, and with a single kind of label the pile as well."""
+        y, used = rows.y, sorted(risk.kinds() - {UNLABELLED})
+        fewest = min(int((y == kind).sum()) for kind in used)
+        if fewest < 2:
+            other = "lam='theorem' or a number" if risk.theorem else "a number for lam"
             raise InputError(
                 "lam='cv' needs at least 2 labelled rows of each kind that the risk uses, got "
-                f"{min(counts)}. Label more rows, or use lam='theorem' or a number."
+                f"{fewest}. Label more rows, or use {other}."
             )
-        n_splits = min(_CV_SPLITS, *counts)
-        if ranked:
+        n_splits = min(_CV_SPLITS, fewest)
+        if len(used) == 2:
             return labelled_folds(y, n_splits, self._seed)
         from sklearn.model_selection import StratifiedKFold
 
@@ -420,7 +439,7 @@ class ShallowRAD(Detector):
         )
 
     def _store(self, problem: Problem, solution: Solution) -> None:
-        self.coef_, self.intercept_ = problem.model.raw(solution.theta)
+        self.coef_, self.intercept_ = problem.model.weights(solution.theta)
         if not self.coef_.any():
             warnings.warn(
                 f"all weights are zero under lam={self.lambda_:.3g}, so every row has the same "
@@ -471,12 +490,25 @@ def _reach(model: LinearModel, kind: int) -> Reach:
     return measure_reach(features, model.constant, (block.weight for block in rows))
 
 
-def _held_out_score(
-    model: LinearModel, risk: Risk, theta: np.ndarray, held: np.ndarray, ranked: bool
-) -> float:
-    """AUC of held-out rows if both kinds of label are among them, else minus their risk."""
-    f, y = model.scores(theta, model.rows.X[held]), model.rows.y[held]
-    return auc_with_interval(y, -f).value if ranked else -risk.value(f, y)
+def automatic_rule(risk: Risk, y: np.ndarray) -> str:
+    """What lam="auto" stands for: "cv" where labels suffice or Theorem 1 has no value."""
+    used = risk.kinds() - {UNLABELLED}
+    fewest = min(int((y == kind).sum()) for kind in used)
+    return "tight" if len(used) == 2 and fewest < FEWEST_FOR_CV else "cv"
+
+
+def _held_out_auc(f: np.ndarray, y: np.ndarray, kinds: set[int]) -> float:
+    """AUC of held-out rows; for a kind of label that the risk does not use the pile stands in.
+
+    If labelled rows are like those of their kind in the pile, AUC(P, U) = pi_p / 2 +
+    pi_n AUC(P, N), and likewise for N: what ranks best against the pile ranks best against the
+    other kind.
+    """
+    if NORMAL not in kinds:
+        y = np.where(y == UNLABELLED, NORMAL, y)
+    if ANOMALY not in kinds:
+        y = np.where(y == UNLABELLED, ANOMALY, y)
+    return auc_with_interval(y, -f).value
 
 
 def _without(rows: RowBlocks, held: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ from riskad.labels import (
 from riskad.metrics import Auc, auc_with_interval, out_of_fold_scores
 from riskad.prepare import TablePreparer
 from riskad.risks import get_risk
-from riskad.shallow import ShallowRAD
+from riskad.shallow import ShallowRAD, automatic_rule
 from riskad.tables import check_columns
 
 __all__ = [
@@ -53,7 +53,6 @@ SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
 Progress: TypeAlias = Callable[[str], object]
 
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
-_FEWEST_FOR_LAMBDA = 5  # with fewer, the tight lambda ranks better than a chosen one
 _MAX_FOLDS = 5
 
 
@@ -183,8 +182,7 @@ def fit_table(
     text, number
         Columns to be read as text or as numbers, whatever they look like.
     settings
-        Parameters of `ShallowRAD`. Here `lam` may also be "auto", the default: cross-validated
-        where at least 5 rows of each kind are labelled, else "tight".
+        Parameters of `ShallowRAD`. Here the default of `lam` is "auto".
     top
         How many of the most suspicious unlabelled rows to report.
     source, progress
@@ -259,13 +257,10 @@ def _unused_labels(risk: str, codes: Codes) -> list[str]:
 
 
 def _with_lambda(settings: Mapping[str, Any], codes: Codes) -> dict[str, Any]:
-    """Settle lam="auto": cross-validated where each kind has rows enough, else provably safe."""
+    """Settle lam="auto", the default here, so that the report can say which rule it was."""
     settings = {"lam": "auto", **settings}
     if settings["lam"] == "auto":
-        kinds = get_risk(settings.get("risk", "rad")).kinds() - {UNLABELLED}
-        fewest = min(int((codes == kind).sum()) for kind in kinds)
-        both = len(kinds) == 2
-        settings["lam"] = "tight" if both and fewest < _FEWEST_FOR_LAMBDA else "cv"
+        settings["lam"] = automatic_rule(get_risk(settings.get("risk", "rad")), codes)
     return settings
 
 

@@ -23,7 +23,6 @@ from riskad._files import atomic_path
 from riskad.bench.paper import DEFAULT_A, DEFAULT_PRIOR, PAPER_SETS, Published, paper_set
 from riskad.bench.records import read_records
 from riskad.bench.summary import (
-    AUTO_ANOMALIES,
     SMALL_PI_N,
     Cell,
     Estimate,
@@ -39,6 +38,7 @@ from riskad.bench.summary import (
     sweep_values,
     sweeps,
 )
+from riskad.shallow import FEWEST_FOR_CV
 
 __all__ = ["Table", "csv_text", "latex_text", "markdown_text", "tables_of", "write_report"]
 
@@ -627,7 +627,7 @@ def _rule_lines(summary: Summary, experiment: str) -> list[str]:
         return []
     return [
         'The rule "auto" is not run by itself: it is, trial by trial, what "cv" gave if at least '
-        f'{AUTO_ANOMALIES} labelled anomalies were there, and what "tight" gave otherwise.'
+        f'{FEWEST_FOR_CV} labelled anomalies were there, and what "tight" gave otherwise.'
     ]
 
 

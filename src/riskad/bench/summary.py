@@ -36,9 +36,9 @@ from riskad.bench.paper import (
     published,
 )
 from riskad.bench.records import FAILED, NOT_RUN, OK
+from riskad.shallow import FEWEST_FOR_CV
 
 __all__ = [
-    "AUTO_ANOMALIES",
     "LOSSES",
     "RULES",
     "SMALL_PI_N",
@@ -64,7 +64,7 @@ Record = Mapping[str, Any]
 
 LOSSES = tuple(COLUMN_LOSSES)
 RULES = ("theorem", "tight", "cv", "auto", "published")
-AUTO_ANOMALIES = 5  # labelled anomalies from which "auto" trusts cross-validation
+
 SMALL_PI_N = 0.2  # up to here, the paper says, rAD is far better than PU
 
 _METHODS = ("rad", "pu", "ocsvm", "semi_ocsvm")
@@ -314,7 +314,7 @@ def derive_auto(trials: Iterable[Record]) -> list[dict[str, Any]]:
             n_anomaly = anomalies.get(_split_key(either))
             if n_anomaly is None:
                 continue
-            chosen = found["cv" if n_anomaly >= AUTO_ANOMALIES else "tight"].get(key)
+            chosen = found["cv" if n_anomaly >= FEWEST_FOR_CV else "tight"].get(key)
             if chosen is not None:
                 derived.append(_with_rule(chosen, "auto"))
     return derived

@@ -26,9 +26,17 @@ from riskad._checks import InputError, check_choice
 from riskad.solvers._dc import dc
 from riskad.solvers._problem import Problem, Solution
 from riskad.solvers._proximal import proximal
-from riskad.solvers._smooth import closed_form, lbfgs, newton
+from riskad.solvers._smooth import closed_form, lbfgs, minimize_rounded, newton
 
-__all__ = ["SOLVERS", "Problem", "Solution", "Solver", "choose_solver", "solve"]
+__all__ = [
+    "SOLVERS",
+    "Problem",
+    "Solution",
+    "Solver",
+    "choose_solver",
+    "minimize_rounded",
+    "solve",
+]
 
 
 @dataclass(frozen=True)

@@ -160,8 +160,10 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     splits = _split(problem.objective)
     concave = [s for _, h in splits for s in h]
     starts = [theta]
-    # A warm start is near a good minimum already; a cold one competes with others.
-    if concave and rows.n_rows <= _SAMPLE_ABOVE and not theta.any():
+    # A convex loss leaves little to choose, only its share a of the anomalies is concave; and a
+    # warm start is near a good minimum already. Elsewhere starts compete.
+    compete = bool(concave) and not problem.objective.risk.loss.convex and not theta.any()
+    if compete and rows.n_rows <= _SAMPLE_ABOVE:
         rng = np.random.default_rng(seed)
         spread = 1 / len(theta) ** 0.5
         starts += [spread * rng.standard_normal(len(theta)) for _ in range(_N_STARTS - 1)]

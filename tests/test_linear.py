@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from riskad.blocks import RowBlocks
-from riskad.linear import LinearModel, column_statistics
+from riskad.linear import LinearModel, RowSpace, WideModel, column_statistics
 from riskad.objective import Objective
 from riskad.risks import get_risk
 
@@ -345,3 +345,46 @@ def test_the_size_of_blocks_changes_nothing(layout, risk, block_rows):
     for (value, gradient), (again, same) in zip(before, after, strict=True):
         assert_allclose(again, value, rtol=1e-12)
         assert_allclose(same, gradient, rtol=1e-10, atol=1e-13)
+
+
+# --- wide tables --------------------------------------------------------------------------------
+
+
+def make_wide(n_rows=40, n_features=90, rank=25, seed=0):
+    """Fewer rows than columns, and of lower rank still; one column is constant."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, rank)) @ rng.normal(size=(rank, n_features)) + 3
+    X[:, 7] = 5.0
+    y = rng.permutation(np.repeat([1, -1, 0], [12, 8, 20])).astype(np.int8)
+    return X, y
+
+
+def test_coordinates_in_the_row_space_keep_all_products():
+    X, _ = make_wide()
+    Z = X - X.mean(axis=0)
+    space = RowSpace.of(Z)
+    assert space.coordinates.shape == (40, np.linalg.matrix_rank(Z))
+    assert_allclose(space.coordinates @ space.coordinates.T, Z @ Z.T, rtol=1e-9, atol=1e-7)
+    v = np.random.default_rng(1).normal(size=space.coordinates.shape[1])
+    w = space.weights(v)
+    assert_allclose(Z @ w, space.coordinates @ v, rtol=1e-6, atol=1e-6)
+    assert_allclose(np.linalg.norm(w), np.linalg.norm(v), rtol=1e-6)
+
+
+@any_constant
+def test_a_wide_model_scores_as_a_plain_one(constant):
+    X, y = make_wide()
+    rows = make_rows(X, y)
+    found = column_statistics(rows, rows.totals())
+    wide = WideModel(rows, found.mean, found.scale, constant)
+    plain = LinearModel(rows, found.mean, found.scale, constant)
+    theta = np.random.default_rng(2).normal(size=wide.n_parameters)
+    w, b = wide.weights(theta)
+    assert w[7] == 0
+    assert_allclose(X @ w + b, wide.scores(theta, wide.rows.X), rtol=1e-6, atol=1e-6)
+    v = np.append(w * np.where(found.constant, 0, found.scale), theta[-1] if constant else [])
+    objective = Objective(get_risk("rad", "logistic"), rows.totals())
+    value, gradient = wide.values_and_gradients(theta, objective.sums)[0]
+    expected, full = plain.values_and_gradients(v, objective.sums)[0]
+    assert_allclose(value, expected, rtol=1e-7)
+    assert_allclose(np.linalg.norm(gradient), np.linalg.norm(full), rtol=1e-5)

@@ -568,3 +568,64 @@ def test_on_benchmark_sets_the_auc_is_that_of_the_paper(data_folder, name, low, 
             model = ShallowRAD().fit(X[train], y)
             aucs.append(roc_auc_score(truth[test], model.score_samples(X[test])))
     assert low < np.mean(aucs) <= high
+
+
+# --- wide tables and automatic lambda -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
+@pytest.mark.parametrize("lam", ["theorem", "tight", 0.05])
+def test_a_wide_table_gives_the_model_of_its_sparse_copy(loss, lam):
+    """Sparse rows are never rotated, so they are an independent way to the same minimum."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 150))
+    y = np.repeat([1, -1, 0], [15, 8, 37])
+    X[y == -1] += 0.4
+    wide = ShallowRAD(loss, lam=lam, tol=1e-9, max_iter=500).fit(X, y)
+    plain = ShallowRAD(loss, lam=lam, tol=1e-9, max_iter=500).fit(sparse.csr_array(X), y)
+    assert wide.lambda_ == pytest.approx(plain.lambda_, rel=1e-8)
+    assert wide.objective_ == pytest.approx(plain.objective_, abs=1e-7)
+    new = rng.normal(size=(20, 150))
+    np.testing.assert_allclose(wide.score_samples(new), plain.score_samples(new), atol=1e-3)
+    assert wide.coef_.shape == (150,)
+
+
+def test_l1_on_a_wide_table_still_sets_weights_to_zero():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 150))
+    y = np.repeat([1, -1, 0], [15, 8, 37])
+    X[y == -1, 0] += 4
+    model = ShallowRAD(lam=0.1, penalty="l1").fit(X, y)
+    assert np.flatnonzero(model.coef_).size < 30
+
+
+@pytest.mark.parametrize(("n_anomalies", "rule"), [(4, "tight"), (5, "cv")])
+def test_auto_is_cv_from_five_labelled_rows_of_each_kind_on(n_anomalies, rule):
+    X, _, truth = make_pile(400, 3)
+    y = np.zeros(400, dtype=int)
+    y[np.flatnonzero(truth == 1)[:20]] = 1
+    y[np.flatnonzero(truth == -1)[:n_anomalies]] = -1
+    auto, named = (ShallowRAD(lam=lam).fit(X, y) for lam in ("auto", rule))
+    assert auto.lambda_ == named.lambda_
+    other = {"tight": "cv", "cv": "tight"}[rule]
+    assert auto.lambda_ != ShallowRAD(lam=other).fit(X, y).lambda_
+
+
+def test_auto_is_cv_where_theorem_1_has_no_value():
+    X, y, _ = make_pile()
+    y = np.where(y == -1, 0, y)
+    auto, cv = (ShallowRAD(risk="pu", lam=lam).fit(X, y) for lam in ("auto", "cv"))
+    assert auto.lambda_ == cv.lambda_
+
+
+@pytest.mark.parametrize("loss", ["hinge", "double_hinge", "ramp"])
+def test_rounded_kinks_choose_a_lambda_that_ranks_nearly_as_well(loss):
+    """The choice on rounded kinks against the best of the same grid, by the truth."""
+    X, y, truth = make_pile(500, 6, shift=0.8, seed=3)
+    chosen = ShallowRAD(loss, lam="cv").fit(X, y)
+    top = ShallowRAD(loss).fit(X, y).lambda_
+    aucs = [
+        roc_auc_score(truth, ShallowRAD(loss, lam=top * 10.0**-k).fit(X, y).score_samples(X))
+        for k in range(5)
+    ]
+    assert roc_auc_score(truth, chosen.score_samples(X)) > max(aucs) - 0.02

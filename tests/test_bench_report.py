@@ -11,7 +11,7 @@ import pytest
 
 from riskad._checks import InputError
 from riskad.bench.paper import PAPER_SETS, Published, paper_set, published
-from riskad.bench.render import csv_text, latex_text, markdown_text, tables_of, write_report
+from riskad.bench.render import csv_text, latex_text, markdown_text, write_report
 from riskad.bench.summary import (
     Estimate,
     derive_auto,
@@ -21,6 +21,7 @@ from riskad.bench.summary import (
     summarise,
     sweeps,
 )
+from riskad.bench.tables import tables_of
 
 LOSSES = ("squared", "hinge", "modified_huber")
 IDENTITY = {"root": 0, "estimator": "riskad.ShallowRAD", "test_share": 0.3, "labelled": 0.05}

@@ -6,10 +6,10 @@ its global state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from riskad._checks import InputError
 from riskad._files import atomic_path
@@ -18,18 +18,21 @@ from riskad.bench.summary import (
     Cell,
     Summary,
     Sweep,
+    counted,
     headline_rule,
+    loss_name,
     set_gaps,
     sweeps,
 )
 
 __all__ = ["draw_figures", "write_figures"]
 
+T = TypeVar("T")
+
 # Okabe and Ito's colours, told apart by people who see red and green alike.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
 _RULE_COLOURS = {"theorem": _BLUE, "tight": _GREEN, "cv": _ORANGE, "auto": _PURPLE}
 _RULE_MARKS = {"theorem": "o", "tight": "^", "cv": "s", "auto": "D"}
-_LOSS_NAMES = {"squared": "square", "hinge": "hinge", "modified_huber": "m-Huber"}
 _STYLE = {
     "svg.hashsalt": "riskad",  # ids of paths come from it, not from chance
     "svg.fonttype": "none",
@@ -84,62 +87,71 @@ def _matplotlib() -> Any:
         ) from None
 
 
-def _panels(n: int, height: float = 2.7) -> tuple[Any, list[Any]]:
-    """A figure with n panels side by side that share their axes."""
+def _panels(by_loss: Mapping[str, T], height: float = 2.7) -> tuple[Any, list[tuple[Any, T]]]:
+    """A figure with a panel for each loss, side by side with the same axes, and what it shows."""
     figure = import_module("matplotlib.figure").Figure(
-        figsize=(0.5 + 2.4 * n, height), layout="constrained"
+        figsize=(0.5 + 2.4 * len(by_loss), height), layout="constrained"
     )
-    axes = figure.subplots(1, n, sharex=True, sharey=True, squeeze=False)[0]
-    return figure, list(axes)
+    axes = figure.subplots(1, len(by_loss), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, loss in zip(axes, by_loss, strict=True):
+        ax.set_title(f"{loss_name(loss)} loss")
+    return figure, list(zip(axes, by_loss.values(), strict=True))
 
 
 # --- ours against published --------------------------------------------------------------
 
 
+class _Dot(NamedTuple):
+    """A set: the published mean AUC across and ours up, each with its SE."""
+
+    name: str
+    x: float
+    y: float
+    x_se: float
+    y_se: float
+
+    @property
+    def height(self) -> float:
+        """How far the dot is above the diagonal."""
+        return self.y - self.x
+
+
 def _agreement(summary: Summary) -> Any | None:
     """For each loss a panel: published mean AUC across, ours up, with one SE either way."""
     rule = headline_rule(summary)
-    panels = {
-        loss: [
-            cell
-            for cell in summary.of("main", "rad")
-            if cell.settings.get("loss") == loss
-            and cell.settings.get("lam") == rule
-            and cell.auc
-            and cell.published
-        ]
+    by_loss = {
+        loss: dots
         for loss in summary.values("main", "loss")
+        if (dots := _dots(summary.of("main", "rad", loss=loss, lam=rule)))
     }
-    panels = {loss: cells for loss, cells in panels.items() if cells}
-    if not panels:
+    if not by_loss:
         return None
-    figure, axes = _panels(len(panels), height=3.0)
-    every = [x for cells in panels.values() for cell in cells for x in _means(cell)]
+    figure, panels = _panels(by_loss, height=3.0)
+    every = [x for _, dots in panels for dot in dots for x in (dot.x, dot.y)]
     low, high = min(every) - 0.06, max(every) + 0.03
-    for ax, (loss, cells) in zip(axes, panels.items(), strict=True):
+    for ax, dots in panels:
         ax.plot([low, high], [low, high], color=_GREY, linewidth=0.7, zorder=1)
-        _dots(ax, cells)
-        _name_outliers(ax, cells)
-        ax.set(title=f"{_LOSS_NAMES.get(loss, loss)} loss", xlim=(low, high), ylim=(low, high))
-        ax.set(xlabel="published AUC", aspect="equal")
-    axes[0].set_ylabel(f"our AUC, lambda by rule {rule}")
+        _draw_dots(ax, dots)
+        _name_outliers(ax, dots)
+        ax.set(xlim=(low, high), ylim=(low, high), xlabel="published AUC", aspect="equal")
+    panels[0][0].set_ylabel(f"our AUC, lambda by rule {rule}")
     return figure
 
 
-def _means(cell: Cell) -> tuple[float, float]:
-    """Published and own mean AUC of a cell that has both."""
-    assert cell.published is not None
-    assert cell.auc is not None
-    return cell.published.mean, cell.auc.mean
+def _dots(cells: Iterable[Cell]) -> list[_Dot]:
+    return [
+        _Dot(cell.dataset, theirs.mean, ours.mean, theirs.se or 0.0, ours.se or 0.0)
+        for cell in cells
+        if (ours := cell.auc) and (theirs := cell.published)
+    ]
 
 
-def _dots(ax: Any, cells: list[Cell]) -> None:
-    points = [_means(cell) for cell in cells]
+def _draw_dots(ax: Any, dots: list[_Dot]) -> None:
     ax.errorbar(
-        [x for x, _ in points],
-        [y for _, y in points],
-        xerr=[(cell.published and cell.published.se) or 0.0 for cell in cells],
-        yerr=[(cell.auc and cell.auc.se) or 0.0 for cell in cells],
+        [dot.x for dot in dots],
+        [dot.y for dot in dots],
+        xerr=[dot.x_se for dot in dots],
+        yerr=[dot.y_se for dot in dots],
         fmt="o",
         color=_BLUE,
         markersize=3,
@@ -148,20 +160,19 @@ def _dots(ax: Any, cells: list[Cell]) -> None:
     )
 
 
-def _name_outliers(ax: Any, cells: list[Cell]) -> None:
+def _name_outliers(ax: Any, dots: list[_Dot]) -> None:
     """Name the sets that lie farthest from the diagonal, away from it and from each other."""
-    far = [cell for cell in cells if abs(cell.difference or 0.0) > _OUTLIER]
-    far = sorted(far, key=lambda cell: -abs(cell.difference or 0.0))[:_MOST_NAMES]
+    far = [dot for dot in dots if abs(dot.height) > _OUTLIER]
+    far = sorted(far, key=lambda dot: -abs(dot.height))[:_MOST_NAMES]
     for side in (+1, -1):
-        here = [cell for cell in far if side * (cell.difference or 0.0) > 0]
+        here = [dot for dot in far if side * dot.height > 0]
         free = float("-inf")
-        for cell in sorted(here, key=lambda cell: side * _means(cell)[1]):
-            x, y = _means(cell)
-            free = max(side * (y + side * _NAME_OFFSET), free)
+        for dot in sorted(here, key=lambda dot: side * dot.y):
+            free = max(side * (dot.y + side * _NAME_OFFSET), free)
             ax.annotate(
-                cell.dataset,
-                (x, y),
-                xytext=(x - side * 2 * _NAME_OFFSET, side * free),
+                dot.name,
+                (dot.x, dot.y),
+                xytext=(dot.x - side * 2 * _NAME_OFFSET, side * free),
                 ha="right" if side > 0 else "left",
                 va="center",
                 fontsize=6.5,
@@ -177,19 +188,18 @@ def _sweep_figure(summary: Summary, experiment: str) -> Any | None:
     """Mean AUC over sets against the assumed prior or against a: ours solid, published dashed."""
     if experiment not in summary.experiments:
         return None
-    found = sweeps(summary, experiment)
-    losses = list(dict.fromkeys(sweep.loss for sweep in found))
-    if not losses:
+    by_loss: dict[str, list[Sweep]] = {}
+    for sweep in sweeps(summary, experiment):
+        by_loss.setdefault(sweep.loss, []).append(sweep)
+    if not by_loss:
         return None
-    figure, axes = _panels(len(losses))
-    for ax, loss in zip(axes, losses, strict=True):
-        curves = [sweep for sweep in found if sweep.loss == loss]
+    figure, panels = _panels(by_loss)
+    for ax, curves in panels:
         _draw_sweeps(ax, curves)
-        name, n_sets = _LOSS_NAMES.get(loss, loss), curves[0].n_sets
-        ax.set_title(f"{name} loss, {n_sets} set{'' if n_sets == 1 else 's'}")
+        ax.set_title(f"{ax.get_title()}, {counted(curves[0].n_sets, 'set')}")
         ax.set_xlabel({"prior": r"assumed share of normal rows, $\pi_p^e$", "a": "$a$"}[experiment])
-    axes[0].set_ylabel("mean AUC over sets")
-    _legend_below(figure, axes[0])
+    panels[0][0].set_ylabel("mean AUC over sets")
+    _legend_below(figure, panels[0][0])
     return figure
 
 
@@ -212,16 +222,15 @@ def _draw_sweeps(ax: Any, curves: list[Sweep]) -> None:
 def _gap_figure(summary: Summary) -> Any | None:
     """AUC of rAD less that of PU against the share of anomalies, ours and published."""
     rule = headline_rule(summary)
-    panels = {
-        loss: set_gaps(summary, loss, rule, "pu")
+    by_loss = {
+        loss: found
         for loss in summary.values("main", "loss")
-        if rule is not None
+        if rule is not None and (found := set_gaps(summary, loss, rule, "pu"))
     }
-    panels = {loss: found for loss, found in panels.items() if found}
-    if not panels:
+    if not by_loss:
         return None
-    figure, axes = _panels(len(panels))
-    for ax, (loss, found) in zip(axes, panels.items(), strict=True):
+    figure, panels = _panels(by_loss)
+    for ax, found in panels:
         x = _spread_out([gap.pi_n for gap in found])
         ours, theirs = [gap.ours for gap in found], [gap.published for gap in found]
         ax.axhline(0, color=_GREY, linewidth=0.7)
@@ -229,9 +238,9 @@ def _gap_figure(summary: Summary) -> Any | None:
         ax.vlines(x, ours, theirs, color=_GREY, linewidth=0.4)
         ax.plot(x, theirs, "o", color=_ORANGE, markerfacecolor="white", label="published")
         ax.plot(x, ours, "o", color=_BLUE, label=f"ours, {rule}")
-        ax.set(title=f"{_LOSS_NAMES.get(loss, loss)} loss", xlabel=r"share of anomalies, $\pi_n$")
-    axes[0].set_ylabel("AUC of rAD less AUC of PU")
-    _legend_below(figure, axes[0])
+        ax.set_xlabel(r"share of anomalies, $\pi_n$")
+    panels[0][0].set_ylabel("AUC of rAD less AUC of PU")
+    _legend_below(figure, panels[0][0])
     return figure
 
 

@@ -19,15 +19,16 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from statistics import fmean
 from typing import Any
 
 from riskad.bench.experiment import identity_key
 from riskad.bench.paper import (
-    COLUMN_LOSSES,
     DEFAULT_A,
     DEFAULT_PRIOR,
     PAPER_SETS,
@@ -39,6 +40,8 @@ from riskad.bench.records import FAILED, NOT_RUN, OK
 from riskad.shallow import FEWEST_FOR_CV
 
 __all__ = [
+    "DEFAULTS",
+    "LIKE_PUBLISHED",
     "LOSSES",
     "RULES",
     "SMALL_PI_N",
@@ -51,23 +54,35 @@ __all__ = [
     "SetGap",
     "Summary",
     "Sweep",
+    "counted",
     "derive_auto",
     "gaps",
     "headline_rule",
+    "loss_name",
+    "method_name",
     "overall",
     "set_gaps",
     "summarise",
+    "sweep_cell",
+    "sweep_values",
     "sweeps",
 ]
 
 Record = Mapping[str, Any]
 
-LOSSES = tuple(COLUMN_LOSSES)
+# In the order of the paper, and how the tables and figures write them.
+_LOSS_NAMES = {"squared": "square", "hinge": "hinge", "modified_huber": "m-Huber"}
+_METHOD_NAMES = {"rad": "rAD", "pu": "PU", "ocsvm": "OC-SVM", "semi_ocsvm": "semi-OC-SVM"}
+LOSSES = tuple(_LOSS_NAMES)
 RULES = ("theorem", "tight", "cv", "auto", "published")
 
 SMALL_PI_N = 0.2  # up to here, the paper says, rAD is far better than PU
 
-_METHODS = ("rad", "pu", "ocsvm", "semi_ocsvm")
+# The semi-supervised SVM that most resembles the published: it takes the pile as normal.
+LIKE_PUBLISHED = {"kernel": "biased", "pile": "normal"}
+# The paper's values of what it varies in "prior" and "a"; where none is recorded, these were used.
+DEFAULTS = {"a": DEFAULT_A, "prior": DEFAULT_PRIOR}
+
 # What tells the columns of an experiment's tables apart; other settings are the same throughout.
 _TABLE_KEYS = {
     "main": ("loss", "lam", "kernel", "pile"),
@@ -76,7 +91,25 @@ _TABLE_KEYS = {
     "a": ("loss", "lam", "a"),
 }
 _PROTOCOL = {"test_share": 0.3, "labelled": 0.05}
-_DEFAULTS = {"a": DEFAULT_A, "prior": DEFAULT_PRIOR}
+
+
+def loss_name(loss: str) -> str:
+    """How a loss is written in tables and figures."""
+    return _LOSS_NAMES.get(loss, loss)
+
+
+def method_name(method: str) -> str:
+    """How a method is written in tables."""
+    return _METHOD_NAMES.get(method, method)
+
+
+def counted(n: int, what: str) -> str:
+    """Say how many.
+
+    >>> counted(1, "set"), counted(19, "set")
+    ('1 set', '19 sets')
+    """
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 # --- one cell ----------------------------------------------------------------------------
@@ -101,7 +134,7 @@ class Estimate:
         if n == 0:
             return None
         se = statistics.stdev(values) / math.sqrt(n) if n > 1 else None
-        return cls(math.fsum(values) / n, se, n)
+        return cls(fmean(values), se, n)
 
 
 @dataclass(frozen=True)
@@ -123,10 +156,19 @@ class Cell:
     fit_seconds: float | None
     published: Published | None
 
+    def fits(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether the settings agree with `wanted`; what is not recorded has its default."""
+        return all(self.settings.get(key, DEFAULTS.get(key)) == wanted[key] for key in wanted)
+
+    @property
+    def both(self) -> tuple[float, float] | None:
+        """Our mean AUC and the published one, where there are both."""
+        return (self.auc.mean, self.published.mean) if self.auc and self.published else None
+
     @property
     def difference(self) -> float | None:
         """Our mean AUC less the published one."""
-        return self.auc.mean - self.published.mean if self.auc and self.published else None
+        return self.both[0] - self.both[1] if self.both else None
 
     @property
     def joint_se(self) -> float | None:
@@ -203,7 +245,7 @@ class Summary:
     def experiments(self) -> tuple[str, ...]:
         """Names of the experiments, the paper's first."""
         names = {*(c.experiment for c in self.cells), *(row.experiment for row in self.not_run)}
-        return tuple(sorted(names, key=lambda name: (_place(name, _TABLE_KEYS), name)))
+        return tuple(sorted(names, key=lambda name: _order(name, _TABLE_KEYS)))
 
     @cached_property
     def _index(self) -> dict[tuple[str, str, str], list[Cell]]:
@@ -212,32 +254,30 @@ class Summary:
             index[cell.experiment, cell.dataset, cell.method].append(cell)
         return dict(index)
 
-    def of(self, experiment: str, method: str | None = None) -> list[Cell]:
-        """Cells of an experiment, in the order of the paper's sets."""
-        found = [cell for cell in self.cells if cell.experiment == experiment]
-        return found if method is None else [cell for cell in found if cell.method == method]
+    def of(self, experiment: str, method: str | None = None, **wanted: Any) -> list[Cell]:
+        """Cells of an experiment with these settings, in the order of the paper's sets."""
+        return [
+            cell
+            for cell in self.cells
+            if cell.experiment == experiment and method in (None, cell.method) and cell.fits(wanted)
+        ]
 
     def datasets(self, experiment: str) -> list[str]:
         """Datasets of an experiment with at least one cell, in the paper's order."""
         return list(dict.fromkeys(cell.dataset for cell in self.of(experiment)))
 
     def cell(self, experiment: str, dataset: str, method: str, **wanted: Any) -> Cell | None:
-        """Return the cell whose settings agree with `wanted`; of several, the one run most often.
-
-        A setting that is not recorded has the paper's default.
-        """
-        found = [
-            cell
-            for cell in self._index.get((experiment, dataset, method), [])
-            if all(cell.settings.get(key, _DEFAULTS.get(key)) == wanted[key] for key in wanted)
-        ]
+        """Return the cell whose settings fit `wanted`; of several, the one run most often."""
+        place = self._index.get((experiment, dataset, method), [])
+        found = (cell for cell in place if cell.fits(wanted))
         return max(found, key=lambda cell: cell.n_ok, default=None)
 
-    def values(self, experiment: str, key: str, method: str = "rad") -> list[Any]:
-        """Values that a setting takes in an experiment: known rules in order, then the rest."""
-        found = {cell.settings[key] for cell in self.of(experiment, method) if key in cell.settings}
+    def values(self, experiment: str, key: str, method: str = "rad", **wanted: Any) -> list[Any]:
+        """Values that a setting takes in an experiment: known ones in order, then the rest."""
+        cells = self.of(experiment, method, **wanted)
+        found = {cell.settings[key] for cell in cells if key in cell.settings}
         known = {"lam": RULES, "loss": LOSSES}.get(key, ())
-        return sorted(found, key=lambda value: (_place(value, known), str(value)))
+        return sorted(found, key=lambda value: _order(value, known))
 
     def n_trials(self, experiment: str) -> int:
         """The most trials that any cell of an experiment has, failed ones included."""
@@ -251,14 +291,10 @@ class Summary:
         names = {
             name
             for cells in shared.values()
-            for name in {*_keys(cells, "settings"), *_keys(cells, "protocol")}
+            for name in {name for cell in cells for name in (*cell.settings, *cell.protocol)}
             if len({_json((c.settings.get(name), c.protocol.get(name))) for c in cells}) > 1
         }
         return sorted(names)
-
-
-def _keys(cells: Iterable[Cell], attribute: str) -> set[str]:
-    return {key for cell in cells for key in getattr(cell, attribute)}
 
 
 def shown_settings(cell: Cell) -> dict[str, Any]:
@@ -299,16 +335,8 @@ def derive_auto(trials: Iterable[Record]) -> list[dict[str, Any]]:
     """
     trials = list(trials)
     anomalies = {_split_key(row): row["n_anomaly"] for row in trials if "n_anomaly" in row}
-    rules: dict[str, dict[str, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
-    for row in trials:
-        rule = row["settings"].get("lam")
-        if row["method"] == "rad" and rule in ("cv", "tight"):
-            as_auto = _with_rule(row, "auto")
-            rules[_cell_key(as_auto)][rule][identity_key(as_auto)] = row
     derived = []
-    for found in rules.values():
-        if len(found) < 2:
-            continue  # without the other rule, only some trials would have a record
+    for found in _by_rule(trials):
         for key in {**found["cv"], **found["tight"]}:
             either = found["cv"].get(key) or found["tight"][key]
             n_anomaly = anomalies.get(_split_key(either))
@@ -318,6 +346,20 @@ def derive_auto(trials: Iterable[Record]) -> list[dict[str, Any]]:
             if chosen is not None:
                 derived.append(_with_rule(chosen, "auto"))
     return derived
+
+
+def _by_rule(trials: Iterable[Record]) -> list[dict[str, dict[str, Record]]]:
+    """For each cell of "auto", the records of "cv" and of "tight" by what they would be of "auto".
+
+    A cell that was run with one of them only is left out: just some of its trials could be had.
+    """
+    cells: dict[str, dict[str, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
+    for row in trials:
+        rule = row["settings"].get("lam")
+        if row["method"] == "rad" and rule in ("cv", "tight"):
+            as_auto = _with_rule(row, "auto")
+            cells[_cell_key(as_auto)][rule][identity_key(as_auto)] = row
+    return [found for found in cells.values() if len(found) == 2]
 
 
 def _with_rule(row: Record, rule: str) -> dict[str, Any]:
@@ -361,20 +403,18 @@ def _make_cell(rows: Sequence[Record]) -> Cell:
 
 def _cell_order(cell: Cell) -> tuple[Any, ...]:
     return (
-        _place(cell.experiment, _TABLE_KEYS),
-        cell.experiment,
-        *_set_order(cell.dataset),
+        *_order(cell.experiment, _TABLE_KEYS),
+        *_order(cell.dataset, PAPER_SETS),
         *_variant_order(cell),
     )
 
 
 def _variant_order(cell: Cell) -> tuple[Any, ...]:
     return (
-        _place(cell.method, _METHODS),
-        cell.method,
+        *_order(cell.method, _METHOD_NAMES),
         _place(cell.settings.get("loss"), LOSSES),
         _place(cell.settings.get("lam"), RULES),
-        *(_value_order(key, cell.settings.get(key)) for key in _DEFAULTS),
+        *(_value_order(key, cell.settings.get(key)) for key in DEFAULTS),
         _json(cell.settings),
         _json(cell.protocol),
     )
@@ -387,8 +427,9 @@ def _value_order(key: str, value: object) -> float:
     return 1.0 - value if key == "prior" else float(value)
 
 
-def _set_order(dataset: str) -> tuple[int, str]:
-    return _place(dataset, PAPER_SETS), dataset
+def _order(value: object, known: Iterable[object]) -> tuple[int, str]:
+    """Sort key: what is known in its order, then the rest by name."""
+    return _place(value, known), str(value)
 
 
 def _place(value: object, known: Iterable[object]) -> int:
@@ -404,16 +445,13 @@ def _json(value: Any) -> str:
 def _not_run(records: Iterable[Record], trials: Iterable[Record]) -> tuple[NotRun, ...]:
     """Sets that could not be had and of which there is still no trial."""
     run = {(row["experiment"], row["dataset"]) for row in trials}
-    missing = {
-        (row["experiment"], row["dataset"]): NotRun(
-            row["experiment"], row["dataset"], row.get("reason", "")
-        )
-        for row in records
-        if row["status"] == NOT_RUN and (row["experiment"], row["dataset"]) not in run
-    }
-    return tuple(
-        sorted(missing.values(), key=lambda row: (row.experiment, *_set_order(row.dataset)))
-    )
+    missing = {}
+    for row in records:
+        place = row["experiment"], row["dataset"]
+        if row["status"] == NOT_RUN and place not in run:
+            missing[place] = NotRun(*place, row.get("reason", ""))
+    order = sorted(missing, key=lambda place: (place[0], *_order(place[1], PAPER_SETS)))
+    return tuple(missing[place] for place in order)
 
 
 def _remarks(remarks: Iterable[tuple[Record, str]]) -> tuple[Remark, ...]:
@@ -425,19 +463,17 @@ def _remarks(remarks: Iterable[tuple[Record, str]]) -> tuple[Remark, ...]:
         Remark(
             experiment,
             text,
-            _count((row["method"] for row in rows), lambda name: (_place(name, _METHODS), name)),
-            _count((row["dataset"] for row in rows), _set_order),
+            _count((row["method"] for row in rows), _METHOD_NAMES),
+            _count((row["dataset"] for row in rows), PAPER_SETS),
         )
         for (experiment, text), rows in groups.items()
     ]
     return tuple(sorted(made, key=lambda remark: (remark.experiment, -remark.count, remark.text)))
 
 
-def _count(names: Iterable[str], order: Callable[[str], Any]) -> dict[str, int]:
-    counts: dict[str, int] = defaultdict(int)
-    for name in names:
-        counts[name] += 1
-    return {name: counts[name] for name in sorted(counts, key=order)}
+def _count(names: Iterable[str], known: Iterable[str]) -> dict[str, int]:
+    counts = Counter(names)
+    return {name: counts[name] for name in sorted(counts, key=lambda name: _order(name, known))}
 
 
 def _seen(rows: Iterable[Record], key: str) -> dict[str, tuple[Any, ...]]:
@@ -501,21 +537,16 @@ def _overall(cells: Sequence[Cell]) -> Overall:
         cells[0].method,
         shown_settings(cells[0]),
         n_sets=len(used),
-        auc=_mean(cell.auc.mean for cell in used if cell.auc),
-        average_precision=_mean(c.average_precision.mean for c in used if c.average_precision),
-        fit_seconds=_mean(cell.fit_seconds for cell in used if cell.fit_seconds is not None),
-        published=_mean(c.published.mean for c in compared if c.published) if compared else None,
+        auc=fmean(cell.auc.mean for cell in used if cell.auc),
+        average_precision=fmean(c.average_precision.mean for c in used if c.average_precision),
+        fit_seconds=fmean(cell.fit_seconds for cell in used if cell.fit_seconds is not None),
+        published=fmean(c.published.mean for c in compared if c.published) if compared else None,
         n_judged=sum(cell.reaches is not None for cell in used),
         n_reach=sum(cell.reaches is True for cell in used),
         n_compared=sum(cell.within is not None for cell in used),
         n_within=sum(cell.within is True for cell in used),
         n_within_rounded=sum(cell.within_rounded is True for cell in used),
     )
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return math.fsum(listed) / len(listed)
 
 
 # --- what the paper claims ---------------------------------------------------------------
@@ -544,9 +575,9 @@ class Gap:
     published: float
 
 
-def headline_rule(summary: Summary, experiment: str = "main") -> str | None:
+def headline_rule(summary: Summary) -> str | None:
     """The rule for lambda that stands for rAD: "auto" where it is known, else the first run."""
-    rules = summary.values(experiment, "lam")
+    rules = summary.values("main", "lam")
     return "auto" if "auto" in rules else next(iter(rules), None)
 
 
@@ -556,17 +587,14 @@ def set_gaps(summary: Summary, loss: str, rule: str, other: str) -> list[SetGap]
     PU is taken with the same loss. The one-class SVM has none, and its semi-supervised sibling is
     the variant that most resembles the published: an SVM that takes the pile as normal.
     """
-    wanted = {"pu": {"loss": loss}, "semi_ocsvm": {"kernel": "biased", "pile": "normal"}}
+    wanted = {"pu": {"loss": loss}, "semi_ocsvm": LIKE_PUBLISHED}.get(other, {})
     found = []
     for dataset in PAPER_SETS:
         rad = summary.cell("main", dataset, "rad", loss=loss, lam=rule)
-        rival = summary.cell("main", dataset, other, **wanted.get(other, {}))
+        rival = summary.cell("main", dataset, other, **wanted)
         facts = paper_set(dataset)
-        if not (facts and rad and rival and rad.auc and rival.auc):
-            continue
-        if rad.published and rival.published:
-            ours = rad.auc.mean - rival.auc.mean
-            theirs = rad.published.mean - rival.published.mean
+        if facts and rad and rival and rad.both and rival.both:
+            ours, theirs = (x - y for x, y in zip(rad.both, rival.both, strict=True))
             found.append(SetGap(dataset, facts.pi_n, ours, theirs))
     return found
 
@@ -579,14 +607,13 @@ def gaps(summary: Summary, other: str) -> list[Gap]:
         "large": lambda gap: gap.pi_n > SMALL_PI_N,
     }
     found = []
-    for loss in summary.values("main", "loss"):
-        for rule in summary.values("main", "lam"):
-            by_set = set_gaps(summary, loss, rule, other)
-            for kind, belongs in kinds.items():
-                some = [gap for gap in by_set if belongs(gap)]
-                if some:
-                    ours, theirs = _mean(g.ours for g in some), _mean(g.published for g in some)
-                    found.append(Gap(loss, rule, other, kind, len(some), ours, theirs))
+    for loss, rule in product(summary.values("main", "loss"), summary.values("main", "lam")):
+        by_set = set_gaps(summary, loss, rule, other)
+        for kind, belongs in kinds.items():
+            some = [gap for gap in by_set if belongs(gap)]
+            if some:
+                ours, theirs = fmean(gap.ours for gap in some), fmean(gap.published for gap in some)
+                found.append(Gap(loss, rule, other, kind, len(some), ours, theirs))
     return found
 
 
@@ -621,33 +648,29 @@ def sweeps(summary: Summary, experiment: str) -> list[Sweep]:
 
     The paper's default, a = 0.1 and prior = 0.8, is taken from the experiment "main".
     """
+    rules = summary.values(experiment, "lam")
     found = []
     for loss in summary.values(experiment, "loss"):
-        rules = summary.values(experiment, "lam")
         values = sweep_values(summary, experiment, loss, rules)
-        cells = {
-            (rule, value, dataset): sweep_cell(summary, experiment, dataset, loss, rule, value)
+        # Of each rule a line for each value; in it, our mean and the published of each set.
+        curves = {
+            rule: [_sweep_line(summary, experiment, loss, rule, value) for value in values]
             for rule in rules
-            for value in values
-            for dataset in PAPER_SETS
         }
-        sets = [
-            dataset
-            for dataset in PAPER_SETS
-            if all(_usable(cells[rule, value, dataset]) for rule in rules for value in values)
-        ]
-        for rule in rules if sets else ():
-            lines = [[cells[rule, value, dataset] for dataset in sets] for value in values]
-            ours = tuple(_mean(c.auc.mean for c in line if c and c.auc) for line in lines)
-            theirs = tuple(
-                _mean(c.published.mean for c in line if c and c.published) for line in lines
-            )
-            found.append(Sweep(experiment, loss, rule, len(sets), tuple(values), ours, theirs))
+        lines = [line for curve in curves.values() for line in curve]
+        sets = [name for name in PAPER_SETS if all(name in line for line in lines)]
+        for rule, curve in curves.items() if sets else ():
+            means = [tuple(fmean(line[name][i] for name in sets) for line in curve) for i in (0, 1)]
+            found.append(Sweep(experiment, loss, rule, len(sets), tuple(values), *means))
     return found
 
 
-def _usable(cell: Cell | None) -> bool:
-    return cell is not None and cell.auc is not None and cell.published is not None
+def _sweep_line(
+    summary: Summary, experiment: str, loss: str, rule: str, value: float | str
+) -> dict[str, tuple[float, float]]:
+    """Our mean AUC and the published one of each of the paper's sets that has both."""
+    cells = (sweep_cell(summary, experiment, name, loss, rule, value) for name in PAPER_SETS)
+    return {cell.dataset: cell.both for cell in cells if cell and cell.both}
 
 
 def sweep_values(
@@ -657,7 +680,7 @@ def sweep_values(
 
     The default is one of them if "main" was run with one of `rules`.
     """
-    default = _DEFAULTS[experiment]
+    default = DEFAULTS[experiment]
     values = set(summary.values(experiment, experiment))
     if any(
         sweep_cell(summary, experiment, dataset, loss, rule, default)
@@ -673,6 +696,6 @@ def sweep_cell(
 ) -> Cell | None:
     """The cell at a value of the setting; that of the default is in the experiment "main"."""
     cell = summary.cell(experiment, dataset, "rad", loss=loss, lam=rule, **{experiment: value})
-    if cell is None and value == _DEFAULTS[experiment]:
-        return summary.cell("main", dataset, "rad", loss=loss, lam=rule, **_DEFAULTS)
+    if cell is None and value == DEFAULTS[experiment]:
+        return summary.cell("main", dataset, "rad", loss=loss, lam=rule, **DEFAULTS)
     return cell

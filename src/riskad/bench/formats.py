@@ -1,0 +1,153 @@
+"""A table of texts as Markdown and as LaTeX; nothing here knows what the table is about.
+
+In the texts of a table, mathematics is written in plain letters: "pi_n <= 0.2", "SE x 100". LaTeX
+sets it as such.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Table", "latex_table", "markdown_safe", "markdown_table", "shorten"]
+
+_LONGEST_LINE = 160
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text: a head, rows, and rows that sum them up.
+
+    For LaTeX alone, `groups` are titles over several columns each, as (title, number of columns),
+    and in a table of pairs every second row is set in italics, its first cell excepted.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    foot: Sequence[Sequence[str]] = ()
+    groups: Sequence[tuple[str, int]] = ()
+    note: str = ""
+    left: int = 1  # columns set to the left, the others to the right
+    pairs: bool = False
+
+
+def shorten(text: str) -> str:
+    r"""One line of at most 160 characters.
+
+    >>> shorten("ValueError:\n  too  few rows")
+    'ValueError: too few rows'
+    """
+    return textwrap.shorten(text, _LONGEST_LINE, placeholder=" ...")
+
+
+# --- Markdown ----------------------------------------------------------------------------
+
+
+def markdown_table(table: Table) -> str:
+    """Return head, rows and foot in Markdown, readable as text too; title and note are left out.
+
+    >>> print(markdown_table(Table("", ("set", "AUC"), [("Stamps", "0.82")], [("mean", "0.82")])))
+    | set    |    AUC |
+    | :----- | -----: |
+    | Stamps |   0.82 |
+    | *mean* | *0.82* |
+    """
+    rows = [list(map(markdown_safe, row)) for row in (table.head, *table.rows)]
+    rows += [[f"*{markdown_safe(cell)}*" if cell else "" for cell in row] for row in table.foot]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    dashes = ["-" * max(2, width - 1) for width in widths]
+    rule = [f":{line}" if i < table.left else f"{line}:" for i, line in enumerate(dashes)]
+    head, *body = (_aligned(row, widths, table.left) for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
+    return [
+        cell.ljust(width) if i < left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def markdown_safe(text: str) -> str:
+    """Keep a bar, a bracket or a star of a message from being read as markup."""
+    return re.sub(r"([|*`]|<(?=[A-Za-z/!?]))", r"\\\1", text)
+
+
+# --- LaTeX -------------------------------------------------------------------------------
+
+
+def latex_table(table: Table) -> str:
+    """Return a table environment with booktabs' rules."""
+    lines = [
+        r"\begin{table}[p]",
+        r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{_latex_safe(table.title)}}}",
+        rf"\begin{{tabular}}{{{'l' * table.left}{'r' * (len(table.head) - table.left)}}}",
+        r"\toprule",
+        *_latex_groups(table.groups),
+        _latex_row(table.head),
+        r"\midrule",
+        *(_latex_row(row, table.pairs and i % 2 == 1) for i, row in enumerate(table.rows)),
+        *([r"\midrule", *map(_latex_row, table.foot)] if table.foot else []),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *([rf"\par\medskip {_latex_safe(table.note)}"] if table.note else []),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
+    if not groups:
+        return []
+    cells, rules, column = [], [], 1
+    for title, width in groups:
+        cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_safe(title)}}}")
+        if title:
+            rules.append(rf"\cmidrule(lr){{{column}-{column + width - 1}}}")
+        column += width
+    return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _latex_row(row: Sequence[str], italic: bool = False) -> str:
+    first, *rest = map(_latex_safe, row)
+    if italic:
+        rest = [rf"\textit{{{cell}}}" for cell in rest]
+    return " & ".join([first, *rest]) + r" \\"
+
+
+_LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+}
+# Written in plain letters in the tables, and as mathematics in LaTeX; longer ones first.
+_LATEX_MATHS = {
+    "pi_p^e": r"$\pi_p^e$",
+    "pi_n": r"$\pi_n$",
+    "lambda": r"$\lambda$",
+    "<=": r"$\leq$",
+    ">=": r"$\geq$",
+    " x 100": r" $\times$ 100",
+    " - ": " $-$ ",
+}
+_LATEX_TOKENS = re.compile(
+    "|".join([*map(re.escape, [*_LATEX_MATHS, *_LATEX_ESCAPES]), r"(?<![\w.)])-(?=[\d.])"])
+)
+
+
+def _latex_safe(text: str) -> str:
+    r"""Text as LaTeX: special characters escaped, minus signs and priors as mathematics.
+
+    >>> print(_latex_safe("CIFAR10_1 & -0.5 where pi_n <= 0.2"))
+    CIFAR10\_1 \& $-$0.5 where $\pi_n$ $\leq$ 0.2
+    """
+    known = _LATEX_MATHS | _LATEX_ESCAPES | {"-": "$-$"}
+    quoted = re.sub('"([^"]*)"', r"``\1''", text)
+    return _LATEX_TOKENS.sub(lambda match: known[match.group()], quoted)

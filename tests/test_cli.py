@@ -214,13 +214,15 @@ def test_the_defaults_are_those_of_the_estimator_but_for_lambda(folder):
     assert report["settings"] == ShallowRAD(lam="cv", random_state=0).get_params()
 
 
-def test_with_few_anomalies_lambda_is_the_tight_one(folder):
+def test_with_one_anomaly_lambda_is_the_tight_one(folder):
     table = make_cards()
-    few = pl.col("label").is_in(["ok", ""]) | (pl.col("label") == "fraud").cum_sum().le(4)
+    few = pl.col("label").is_in(["ok", ""]) | (pl.col("label") == "fraud").cum_sum().le(1)
     table.with_columns(label=pl.when(few).then("label").otherwise(None)).write_csv("few.csv")
-    report = json.loads(succeed("fit", "few.csv", *FIT, "-o", "model.riskad", "--json"))
-    assert report["labels"]["anomaly"] == 4
-    assert report["settings"]["lam"] == "tight"
+    fit = ("fit", "few.csv", *FIT, "--json")
+    report = json.loads(succeed(*fit, "-o", "model.riskad"))
+    assert report["labels"]["anomaly"] == 1
+    tight = json.loads(succeed(*fit, "-o", "tight.riskad", "--lam", "tight"))
+    assert report["fitted"]["lambda"] == tight["fitted"]["lambda"]
 
 
 def test_choices_are_those_of_the_library():

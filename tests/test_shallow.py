@@ -178,7 +178,7 @@ def test_cross_validation_takes_a_lambda_from_the_labelled_rows_and_only_them():
     X, y, _ = make_pile(400, 10, shift=0.8, seed=3)
     chosen = ShallowRAD(lam="cv").fit(X, y).lambda_
     top = ShallowRAD().fit(X, y).lambda_
-    assert top * 1e-5 * 0.99 <= chosen <= top * 1.0001
+    assert top * 1e-5 <= chosen <= top
     assert chosen == ShallowRAD(lam="cv").fit(X, y).lambda_
     swapped = np.where(y == 0, 0, np.random.default_rng(1).permutation(y))
     swapped[:2] = 1, -1
@@ -519,11 +519,11 @@ def test_a_wrong_setting_is_explained(pile, settings, message):
     fails(message, X, y, **settings)
 
 
-def test_too_few_labels_for_cross_validation_name_the_alternatives(pile):
+def test_too_few_labels_for_cross_validation_name_the_alternative(pile):
     X, y, _ = pile
-    y = np.where(y == -1, 0, y)
-    y[0] = -1
-    fails("lam='cv' needs at least 2 labelled rows of each kind.*lam='theorem'", X, y, lam="cv")
+    y = np.where(y == 1, 0, y)
+    y[0] = 1
+    fails("lam='cv' needs at least 2 labelled rows.*give a number", X, y, lam="cv", risk="pu")
 
 
 def test_stopping_early_is_a_convergence_warning(pile):
@@ -570,7 +570,7 @@ def test_on_benchmark_sets_the_auc_is_that_of_the_paper(data_folder, name, low, 
     assert low < np.mean(aucs) <= high
 
 
-# --- wide tables and automatic lambda -----------------------------------------------------------
+# --- wide tables and the choice of lambda -------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
@@ -581,8 +581,8 @@ def test_a_wide_table_gives_the_model_of_its_sparse_copy(loss, lam):
     X = rng.normal(size=(60, 150))
     y = np.repeat([1, -1, 0], [15, 8, 37])
     X[y == -1] += 0.4
-    wide = ShallowRAD(loss, lam=lam, tol=1e-9, max_iter=500).fit(X, y)
-    plain = ShallowRAD(loss, lam=lam, tol=1e-9, max_iter=500).fit(sparse.csr_array(X), y)
+    wide = ShallowRAD(loss, lam=lam, tol=1e-8).fit(X, y)
+    plain = ShallowRAD(loss, lam=lam, tol=1e-8).fit(sparse.csr_array(X), y)
     assert wide.lambda_ == pytest.approx(plain.lambda_, rel=1e-8)
     assert wide.objective_ == pytest.approx(plain.objective_, abs=1e-7)
     new = rng.normal(size=(20, 150))
@@ -595,27 +595,32 @@ def test_l1_on_a_wide_table_still_sets_weights_to_zero():
     X = rng.normal(size=(60, 150))
     y = np.repeat([1, -1, 0], [15, 8, 37])
     X[y == -1, 0] += 4
-    model = ShallowRAD(lam=0.1, penalty="l1").fit(X, y)
-    assert np.flatnonzero(model.coef_).size < 30
+    model = ShallowRAD(lam=0.3, penalty="l1").fit(X, y)
+    assert 1 <= np.flatnonzero(model.coef_).size < 30
 
 
-@pytest.mark.parametrize(("n_anomalies", "rule"), [(4, "tight"), (5, "cv")])
-def test_auto_is_cv_from_five_labelled_rows_of_each_kind_on(n_anomalies, rule):
+@pytest.mark.parametrize("n_anomalies", [1, 2, 3])
+def test_cross_validation_keeps_the_tight_lambda_where_labels_say_little(n_anomalies):
     X, _, truth = make_pile(400, 3)
     y = np.zeros(400, dtype=int)
     y[np.flatnonzero(truth == 1)[:20]] = 1
     y[np.flatnonzero(truth == -1)[:n_anomalies]] = -1
-    auto, named = (ShallowRAD(lam=lam).fit(X, y) for lam in ("auto", rule))
-    assert auto.lambda_ == named.lambda_
-    other = {"tight": "cv", "cv": "tight"}[rule]
-    assert auto.lambda_ != ShallowRAD(lam=other).fit(X, y).lambda_
+    tight = ShallowRAD(lam="tight").fit(X, y).lambda_
+    assert ShallowRAD(lam="cv").fit(X, y).lambda_ == pytest.approx(tight)
 
 
-def test_auto_is_cv_where_theorem_1_has_no_value():
-    X, y, _ = make_pile()
-    y = np.where(y == -1, 0, y)
-    auto, cv = (ShallowRAD(risk="pu", lam=lam).fit(X, y) for lam in ("auto", "cv"))
-    assert auto.lambda_ == cv.lambda_
+def test_cross_validation_leaves_the_tight_lambda_where_another_is_clearly_better():
+    """Two columns tell nothing alone and everything together: that takes little regularisation."""
+    rng = np.random.default_rng(0)
+    truth = np.where(rng.random(2000) < 0.3, -1, 1)
+    noise = rng.normal(0, 5, 2000)
+    X = np.column_stack([noise + 0.3 * truth, noise - 0.3 * truth])
+    X += rng.normal(0, 0.1, X.shape)
+    y = np.where(rng.random(2000) < 0.2, truth, 0)
+    tight, cv = (ShallowRAD(lam=lam).fit(X, y) for lam in ("tight", "cv"))
+    assert cv.lambda_ < 0.5 * tight.lambda_
+    aucs = [roc_auc_score(truth, model.score_samples(X)) for model in (tight, cv)]
+    assert aucs[1] > aucs[0] + 0.1
 
 
 @pytest.mark.parametrize("loss", ["hinge", "double_hinge", "ramp"])

@@ -13,6 +13,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -117,7 +118,7 @@ class RowBlocks:
         this size gain nothing and wait for each other when cores are busy. The partial sums are
         added in the order of the rows, so the result does not depend on who finishes first.
         """
-        with _blas_threads().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             if self._n_workers == 1:
                 return _add_up(map(f, self))
             bounds = np.linspace(0, len(self._labelled), self._n_workers + 1).astype(int)
@@ -175,6 +176,23 @@ class RowBlocks:
             left -= len(pick)
             open_share -= shares[kind]
         return self.take(np.sort(np.concatenate(chosen)))
+
+
+_inside = contextvars.ContextVar("one_blas_thread", default=False)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS to one thread; free of cost inside another such block, so enter it early."""
+    if _inside.get():
+        yield
+        return
+    token = _inside.set(True)
+    try:
+        with _blas_threads().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _inside.reset(token)
 
 
 @functools.cache

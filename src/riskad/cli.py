@@ -29,7 +29,7 @@ LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sig
 RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
 FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
-LAMBDAS = ("auto", "cv", "tight", "theorem")
+LAMBDAS = ("cv", "tight", "theorem")
 
 
 class _Group(click.Group):
@@ -124,7 +124,7 @@ def cli() -> None:
     "--lam",
     callback=_parse_lambda,
     metavar="|".join(("NUMBER", *LAMBDAS)),
-    default="auto",
+    default="cv",
     show_default=True,
     help="Regularisation: cross-validated, the smallest that is proved safe, or Theorem 1's.",
 )

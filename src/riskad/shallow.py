@@ -19,7 +19,7 @@ from riskad._checks import (
     enumerate_names,
 )
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
-from riskad.blocks import RowBlocks
+from riskad.blocks import RowBlocks, one_blas_thread
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.linear import (
     ColumnStatistics,
@@ -39,26 +39,26 @@ from riskad.thresholds import zero_one_threshold
 __all__ = ["FEATURE_MAPS", "ShallowRAD"]
 
 FEATURE_MAPS = ("rbf", "nystroem", "poly")
-LAMBDA_RULES = ("theorem", "tight", "cv", "auto")
-FEWEST_FOR_CV = 5  # labelled rows of each kind; with fewer, "tight" ranks better
+LAMBDA_RULES = ("theorem", "tight", "cv")
 
 _N_COMPONENTS = 300
 # The threshold and lambda are single numbers: so many rows tell them well enough.
 _THRESHOLD_ROWS = 20_000
 _CV_ROWS = 5_000
 # Ranks of held-out rows settle long before the last digits: a relative gradient norm, a relative
-# gap for what is not convex, and a width over which kinks are rounded.
+# gap where kinks are not rounded, and the width over which they are.
 _CV_TOL = 1e-3
 _CV_GAP = 1e-2
 _CV_WIDTH = 0.5
+_CV_SPLITS = 5
+_CV_REPEATS = 2
+_CV_DECADES = 3
 _CV_PATIENCE = 2
 _CV_CLEARLY = 0.01
 # A named feature map looks at the number of columns and at some rows; so many are enough.
 _MAP_ROWS = 20_000
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
 _MAX_MOMENT_COLUMNS = 500
-_CV_SPLITS = 5
-_CV_DECADES = np.arange(0, -6, -1)
 
 
 class ShallowRAD(Detector):
@@ -83,10 +83,11 @@ class ShallowRAD(Detector):
         pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
     penalty : {"l2", "l1"}, default="l2"
         ||w||_2^2 or ||w||_1. "l1" sets weights to zero; it needs a smooth convex risk.
-    lam : "theorem", "tight", "cv", "auto" or float, default="theorem"
+    lam : "theorem", "tight", "cv" or float, default="theorem"
         Regularisation: Theorem 1's value; the smallest one that is provably safe as well
-        (`riskad.regularization`); the one that ranks held-out labelled rows best; "cv" from five
-        labelled rows of each kind on, else "tight"; or a number.
+        (`riskad.regularization`); the one that ranks held-out labelled rows best, if it does so
+        better than the tight one by more than a standard error; or a number. With fewer than two
+        labelled rows of a kind there is nothing to hold out, and "cv" is "tight".
     risk : str, default="rad"
         Risk estimator: a name of `riskad.risks.RISKS`.
     feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
@@ -199,6 +200,10 @@ class ShallowRAD(Detector):
         sample_weight : array of shape (n_rows,), optional
             A weight w counts a row as w rows.
         """
+        with one_blas_thread():
+            return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> ShallowRAD:
         X = self._check_rows(X, reset=True)
         codes, weight = self._check_labels(X, y, sample_weight)
         risk = self._check_settings()
@@ -334,50 +339,75 @@ class ShallowRAD(Detector):
     def _lambda(self, model: LinearModel, risk: Risk) -> float:
         if not isinstance(self.lam, str):
             return float(self.lam)
-        rule = automatic_rule(risk, model.rows.y) if self.lam == "auto" else self.lam
-        if rule == "cv":
+        if self.lam == "cv":
             return self._cross_validated_lambda(model, risk)
         if risk.theorem is None:
             raise InputError(
-                f"lam={rule!r}: Theorem 1 has no value for the {risk.name} risk. Give a number "
+                f"lam={self.lam!r}: Theorem 1 has no value for the {risk.name} risk. Give a number "
                 "or lam='cv'."
             )
-        kind, a, prior = risk.theorem
-        return theorem_lambda(
-            _reach(model, kind),
-            risk.loss,
-            a=a,
-            prior=prior,
-            penalty=self.penalty,
-            tight=rule == "tight",
-        )
+        return self._safe_lambda(model, risk, tight=self.lam == "tight")
+
+    def _safe_lambda(self, model: LinearModel, risk: Risk, tight: bool) -> float:
+        """Theorem 1's lambda; for risks that it does not cover that of a = 0, for its size."""
+        kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
+        reach = _reach(model, kind)
+        return theorem_lambda(reach, risk.loss, a=a, prior=prior, penalty=self.penalty, tight=tight)
 
     def _cross_validated_lambda(self, model: LinearModel, risk: Risk) -> float:
-        """Of a grid from the theorem's value down, the lambda that ranks held-out rows best.
+        """The lambda of a grid that ranks held-out rows best, if it is clearly the best.
 
-        Ties go to the larger lambda. The way down ends where the objective becomes negative, which
-        no true risk is: from there on the fit chases noise. It also ends after two decades of
-        clearly worse values, since the smallest lambdas cost the most.
+        The grid goes in decades from the theorem's value down past the tight one, which is kept
+        unless another gains more than a standard error over it: few labels say little. The way
+        down ends where the objective becomes negative, which no true risk is: from there on the
+        fit chases noise. It also ends after two decades of clearly worse values, since the smallest
+        lambdas cost the most.
         """
-        kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
-        top = theorem_lambda(_reach(model, kind), risk.loss, a=a, prior=prior, penalty=self.penalty)
-        grid = top * 10.0**_CV_DECADES
+        top = self._safe_lambda(model, risk, tight=False)
+        safe = self._safe_lambda(model, risk, tight=True) if risk.theorem else 0.0
+        anchor = int(np.ceil(np.log10(top / safe))) if safe > 0 else None
+        if anchor is None:
+            grid = top * 10.0 ** -np.arange(6)
+        else:
+            grid = np.minimum(top, safe * 10.0 ** np.arange(anchor, -_CV_DECADES - 1, -1))
         if model.rows.n_rows > _CV_ROWS:
             rng = np.random.default_rng(self._seed)
             model = model.over(model.rows.sample(_CV_ROWS, risk.kind_weights(), rng))
         folds = self._folds(model.rows, risk)
-        paths = [self._path(model, risk, grid, held) for held in folds]
+        if not folds and anchor is None:
+            raise InputError(
+                "lam='cv' needs at least 2 labelled rows of each kind that the risk uses. Label "
+                "more rows, or give a number."
+            )
+        if not folds:
+            return safe
+        aucs = self._held_out_aucs(model, risk, grid, folds)
+        best = int(np.argmax(aucs.mean(axis=1)))
+        if anchor is not None and anchor < len(aucs):
+            gain = aucs[best] - aucs[anchor]
+            # Repeats hold the same rows out again: they steady the mean, and are no more evidence.
+            if gain.mean() <= gain.std(ddof=1) / np.sqrt(len(folds) / _CV_REPEATS):
+                best = anchor
+        return float(grid[best])
+
+    def _held_out_aucs(
+        self, model: LinearModel, risk: Risk, grid: np.ndarray, folds: list[np.ndarray]
+    ) -> np.ndarray:
+        """AUC of each fold's held-out rows, a row for each lambda until the way down ends."""
         held_out = [(model.rows.X[held], model.rows.y[held]) for held in folds]
-        scores: list[float] = []
+        paths = [self._path(model, risk, grid, held) for held in folds]
+        aucs: list[list[float]] = []
         for thetas in zip(*paths, strict=False):  # until the first path ends
-            aucs = [
-                _held_out_auc(model.scores(theta, X), y, risk.kinds())
-                for theta, (X, y) in zip(thetas, held_out, strict=True)
-            ]
-            scores.append(float(np.mean(aucs)))
-            if max(scores[-_CV_PATIENCE:]) < max(scores) - _CV_CLEARLY:
+            aucs.append(
+                [
+                    _held_out_auc(model.scores(theta, X), y, risk.kinds())
+                    for theta, (X, y) in zip(thetas, held_out, strict=True)
+                ]
+            )
+            means = np.mean(aucs, axis=1)
+            if max(means[-_CV_PATIENCE:]) < max(means) - _CV_CLEARLY:
                 break
-        return float(grid[np.argmax(scores)])
+        return np.array(aucs)
 
     def _path(
         self, model: LinearModel, risk: Risk, grid: np.ndarray, held: np.ndarray
@@ -395,29 +425,27 @@ class ShallowRAD(Detector):
 
     def _solve_roughly(self, problem: Problem, theta: np.ndarray) -> tuple[np.ndarray, float]:
         """Theta and objective, as far as ranks of held-out rows need them."""
-        if problem.objective.smooth or problem.objective.guarded:
-            tol = max(self.tol, _CV_TOL if problem.objective.convex else _CV_GAP)
-            solution = self._solve(problem, theta, tol=tol, warn=False)
+        objective = problem.objective
+        if objective.guarded or problem.penalty == "l1" or objective.risk.loss.name == "squared":
+            solution = self._solve(problem, theta, tol=max(self.tol, _CV_GAP), warn=False)
             return solution.theta, solution.value
         return minimize_rounded(problem, theta, _CV_WIDTH, _CV_TOL, self.max_iter)
 
     def _folds(self, rows: RowBlocks, risk: Risk) -> list[np.ndarray]:
-        """Held-out rows: labelled ones, and with a single kind of label the pile as well."""
-        y, used = rows.y, sorted(risk.kinds() - {UNLABELLED})
-        fewest = min(int((y == kind).sum()) for kind in used)
-        if fewest < 2:
-            other = "lam='theorem' or a number" if risk.theorem else "a number for lam"
-            raise InputError(
-                "lam='cv' needs at least 2 labelled rows of each kind that the risk uses, got "
-                f"{fewest}. Label more rows, or use {other}."
-            )
-        n_splits = min(_CV_SPLITS, fewest)
-        if len(used) == 2:
-            return labelled_folds(y, n_splits, self._seed)
+        """Rows to hold out: labelled ones, and with a single kind of label the pile as well."""
         from sklearn.model_selection import StratifiedKFold
 
-        splitter = StratifiedKFold(n_splits, shuffle=True, random_state=self._seed)
-        return [held for _, held in splitter.split(y, y)]
+        y, used = rows.y, sorted(risk.kinds() - {UNLABELLED})
+        if rows.sample_weight is not None:
+            y = np.where(rows.sample_weight > 0, y, UNLABELLED)
+        n_splits = min(_CV_SPLITS, *(int((y == kind).sum()) for kind in used))
+        if n_splits < 2:
+            return []
+        seeds = range(self._seed, self._seed + _CV_REPEATS)
+        if len(used) == 2:
+            return [held for seed in seeds for held in labelled_folds(y, n_splits, seed)]
+        splitters = [StratifiedKFold(n_splits, shuffle=True, random_state=seed) for seed in seeds]
+        return [held for splitter in splitters for _, held in splitter.split(y, y)]
 
     # --- solution -------------------------------------------------------------------------
 
@@ -488,13 +516,6 @@ def _reach(model: LinearModel, kind: int) -> Reach:
     rows = model.rows.of_kind(kind).dense_sized()
     features = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in rows)
     return measure_reach(features, model.constant, (block.weight for block in rows))
-
-
-def automatic_rule(risk: Risk, y: np.ndarray) -> str:
-    """What lam="auto" stands for: "cv" where labels suffice or Theorem 1 has no value."""
-    used = risk.kinds() - {UNLABELLED}
-    fewest = min(int((y == kind).sum()) for kind in used)
-    return "tight" if len(used) == 2 and fewest < FEWEST_FOR_CV else "cv"
 
 
 def _held_out_auc(f: np.ndarray, y: np.ndarray, kinds: set[int]) -> float:

@@ -31,7 +31,7 @@ from riskad.labels import (
 from riskad.metrics import Auc, auc_with_interval, out_of_fold_scores
 from riskad.prepare import TablePreparer
 from riskad.risks import get_risk
-from riskad.shallow import ShallowRAD, automatic_rule
+from riskad.shallow import ShallowRAD
 from riskad.tables import check_columns
 
 __all__ = [
@@ -182,7 +182,7 @@ def fit_table(
     text, number
         Columns to be read as text or as numbers, whatever they look like.
     settings
-        Parameters of `ShallowRAD`. Here the default of `lam` is "auto".
+        Parameters of `ShallowRAD`. Here the default of `lam` is "cv".
     top
         How many of the most suspicious unlabelled rows to report.
     source, progress
@@ -211,7 +211,7 @@ def fit_table(
     frame = frame.drop(earlier)
     features = _pick_features(frame, labels.column, id, [d for d in drop if d not in earlier])
     preparer = TablePreparer(text=text, number=number)
-    detector = ShallowRAD(**_with_lambda(settings or {}, codes))
+    detector = ShallowRAD(**{"lam": "cv", **(settings or {})})
     with _collect_warnings() as notes:
         progress("Preparing the columns")
         parsed = preparer.fit(features).parse(features)
@@ -254,14 +254,6 @@ def _unused_labels(risk: str, codes: Codes) -> list[str]:
         for count, name in unused
         if count
     ]
-
-
-def _with_lambda(settings: Mapping[str, Any], codes: Codes) -> dict[str, Any]:
-    """Settle lam="auto", the default here, so that the report can say which rule it was."""
-    settings = {"lam": "auto", **settings}
-    if settings["lam"] == "auto":
-        settings["lam"] = automatic_rule(get_risk(settings.get("risk", "rad")), codes)
-    return settings
 
 
 def _check_rows(frame: pl.DataFrame) -> None:

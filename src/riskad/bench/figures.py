@@ -18,6 +18,7 @@ from riskad.bench.summary import (
     Cell,
     Summary,
     Sweep,
+    by_rule,
     counted,
     headline_rule,
     loss_name,
@@ -30,9 +31,9 @@ __all__ = ["draw_figures", "write_figures"]
 T = TypeVar("T")
 
 # Okabe and Ito's colours, told apart by people who see red and green alike.
-_BLUE, _ORANGE, _GREEN, _PURPLE, _GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
-_RULE_COLOURS = {"theorem": _BLUE, "tight": _GREEN, "cv": _ORANGE, "auto": _PURPLE}
-_RULE_MARKS = {"theorem": "o", "tight": "^", "cv": "s", "auto": "D"}
+_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
+_RULE_COLOURS = {"theorem": _BLUE, "tight": _GREEN, "cv": _ORANGE}
+_RULE_MARKS = {"theorem": "o", "tight": "^", "cv": "s"}
 _STYLE = {
     "svg.hashsalt": "riskad",  # ids of paths come from it, not from chance
     "svg.fonttype": "none",
@@ -47,7 +48,7 @@ _STYLE = {
     "lines.markersize": 4,
 }
 _OUTLIER = 0.03  # difference of AUC from which a set is named
-_MOST_NAMES = 6
+_MOST_NAMES = 4  # on either side of the diagonal
 _NAME_HEIGHT, _NAME_OFFSET = 0.03, 0.012  # in AUC
 
 
@@ -134,7 +135,7 @@ def _agreement(summary: Summary) -> Any | None:
         _draw_dots(ax, dots)
         _name_outliers(ax, dots)
         ax.set(xlim=(low, high), ylim=(low, high), xlabel="published AUC", aspect="equal")
-    panels[0][0].set_ylabel(f"our AUC, lambda by rule {rule}")
+    panels[0][0].set_ylabel(f"our AUC, {by_rule(rule)}")
     return figure
 
 
@@ -162,10 +163,9 @@ def _draw_dots(ax: Any, dots: list[_Dot]) -> None:
 
 def _name_outliers(ax: Any, dots: list[_Dot]) -> None:
     """Name the sets that lie farthest from the diagonal, away from it and from each other."""
-    far = [dot for dot in dots if abs(dot.height) > _OUTLIER]
-    far = sorted(far, key=lambda dot: -abs(dot.height))[:_MOST_NAMES]
     for side in (+1, -1):
-        here = [dot for dot in far if side * dot.height > 0]
+        far = [dot for dot in dots if side * dot.height > _OUTLIER]
+        here = sorted(far, key=lambda dot: -abs(dot.height))[:_MOST_NAMES]
         free = float("-inf")
         for dot in sorted(here, key=lambda dot: side * dot.y):
             free = max(side * (dot.y + side * _NAME_OFFSET), free)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Table", "latex_table", "markdown_safe", "markdown_table", "shorten"]
@@ -20,8 +20,9 @@ _LONGEST_LINE = 160
 class Table:
     """A table as text: a head, rows, and rows that sum them up.
 
-    For LaTeX alone, `groups` are titles over several columns each, as (title, number of columns),
-    and in a table of pairs every second row is set in italics, its first cell excepted.
+    The columns at the places `left` are set to the left, the others to the right. For LaTeX alone,
+    `groups` are titles over several columns each, as (title, number of columns), and in a table of
+    pairs every second row is set in italics, its first cell excepted.
     """
 
     title: str
@@ -30,7 +31,7 @@ class Table:
     foot: Sequence[Sequence[str]] = ()
     groups: Sequence[tuple[str, int]] = ()
     note: str = ""
-    left: int = 1  # columns set to the left, the others to the right
+    left: Collection[int] = (0,)
     pairs: bool = False
 
 
@@ -59,14 +60,14 @@ def markdown_table(table: Table) -> str:
     rows += [[f"*{markdown_safe(cell)}*" if cell else "" for cell in row] for row in table.foot]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     dashes = ["-" * max(2, width - 1) for width in widths]
-    rule = [f":{line}" if i < table.left else f"{line}:" for i, line in enumerate(dashes)]
+    rule = [f":{line}" if i in table.left else f"{line}:" for i, line in enumerate(dashes)]
     head, *body = (_aligned(row, widths, table.left) for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
+def _aligned(row: Sequence[str], widths: Sequence[int], left: Collection[int]) -> list[str]:
     return [
-        cell.ljust(width) if i < left else cell.rjust(width)
+        cell.ljust(width) if i in left else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
 
@@ -81,17 +82,18 @@ def markdown_safe(text: str) -> str:
 
 def latex_table(table: Table) -> str:
     """Return a table environment with booktabs' rules."""
+    columns = "".join("l" if i in table.left else "r" for i in range(len(table.head)))
     lines = [
         r"\begin{table}[p]",
         r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
         rf"\caption{{{_latex_safe(table.title)}}}",
-        rf"\begin{{tabular}}{{{'l' * table.left}{'r' * (len(table.head) - table.left)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         *_latex_groups(table.groups),
         _latex_row(table.head),
         r"\midrule",
-        *(_latex_row(row, table.pairs and i % 2 == 1) for i, row in enumerate(table.rows)),
-        *([r"\midrule", *map(_latex_row, table.foot)] if table.foot else []),
+        *_latex_rows(table.rows, table.pairs),
+        *([r"\midrule", *_latex_rows(table.foot, table.pairs)] if table.foot else []),
         r"\bottomrule",
         r"\end{tabular}",
         *([rf"\par\medskip {_latex_safe(table.note)}"] if table.note else []),
@@ -110,6 +112,10 @@ def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
             rules.append(rf"\cmidrule(lr){{{column}-{column + width - 1}}}")
         column += width
     return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _latex_rows(rows: Sequence[Sequence[str]], pairs: bool) -> list[str]:
+    return [_latex_row(row, italic=pairs and i % 2 == 1) for i, row in enumerate(rows)]
 
 
 def _latex_row(row: Sequence[str], italic: bool = False) -> str:

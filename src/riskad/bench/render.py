@@ -17,9 +17,8 @@ from riskad._files import atomic_path
 from riskad.bench.formats import latex_table, markdown_safe, markdown_table, shorten
 from riskad.bench.paper import PAPER_SETS, paper_set
 from riskad.bench.records import read_records
-from riskad.bench.summary import Cell, Remark, Summary, counted, summarise
+from riskad.bench.summary import Cell, Remark, Summary, counted, setting_name, summarise
 from riskad.bench.tables import paper_tables, remark_table, tables_of
-from riskad.shallow import FEWEST_FOR_CV
 
 __all__ = ["csv_text", "latex_text", "markdown_text", "write_report"]
 
@@ -29,12 +28,20 @@ _TITLES = {
     "a": "Table 5 of the paper: rAD with other weights of the pile",
     "published": "What the published runs amounted to: lambda growing with n, a free intercept",
 }
-_LEGEND = (
-    "Cells are mean AUC (SE x 100) over trials; [n] says that n trials succeeded where fewer did "
-    'than elsewhere. "published" is the paper\'s number. A difference is (ours - published) / '
-    "sqrt(SE^2 + published SE^2), with our SE alone where the paper gives none. The paper prints "
-    "most means with two digits: rounding alone can be several of the smallest SE."
+_FEW = "[n] says that n trials succeeded where fewer did than elsewhere."
+_ROUNDED = (
+    "The paper prints most means with two digits: rounding alone can be several of the smallest SE."
 )
+_LEGEND = (
+    f'Cells are mean AUC (SE x 100) over trials; {_FEW} "published" is the paper\'s number. A '
+    f'"difference" is (ours - published) / sqrt(SE^2 + published SE^2). {_ROUNDED}'
+)
+_SWEEP_LEGEND = (
+    f"Cells are mean AUC over trials, as the paper prints them: without SE. {_FEW} Where counts "
+    f"need an SE, it is ours, but for the column of main. {_ROUNDED}"
+)
+_OWN_LEGEND = f"Cells are means (SE x 100) over trials; {_FEW}"
+_LEGENDS = {"main": _LEGEND, "published": _LEGEND, "prior": _SWEEP_LEGEND, "a": _SWEEP_LEGEND}
 
 
 def write_report(folder: Path, figures: bool = True) -> list[Path]:
@@ -88,30 +95,28 @@ def markdown_text(summary: Summary, experiment: str) -> str:
 
 
 def _opening(summary: Summary, experiment: str) -> list[str]:
-    trials, datasets = summary.n_trials(experiment), summary.datasets(experiment)
-    others = [name for name in datasets if name not in PAPER_SETS]
-    seeds = ", ".join(map(str, summary.roots.get(experiment, ()))) or "unknown"
-    lines = [
-        f"{counted(trials, 'trial')} per cell at most (root seed {seeds}), on "
-        f"{len(datasets) - len(others)} of the {len(PAPER_SETS)} datasets of the paper."
-    ]
-    if others:
-        lines.append(f"Not in the paper, and not in its means: {', '.join(others)}.")
     return [
-        " ".join(lines),
+        _scope(summary, experiment),
         *_version_lines(summary, experiment),
-        _LEGEND,
-        *_rule_lines(summary, experiment),
+        _LEGENDS.get(experiment, _OWN_LEGEND),
     ]
 
 
-def _rule_lines(summary: Summary, experiment: str) -> list[str]:
-    if not summary.of(experiment, lam="auto"):
-        return []
-    return [
-        'The rule "auto" is not run by itself: it is, trial by trial, what "cv" gave if at least '
-        f'{FEWEST_FOR_CV} labelled anomalies were there, and what "tight" gave otherwise.'
-    ]
+def _scope(summary: Summary, experiment: str) -> str:
+    """How many trials on which datasets."""
+    trials, datasets = summary.n_trials(experiment), summary.datasets(experiment)
+    seeds = ", ".join(map(str, summary.roots.get(experiment, ()))) or "unknown"
+    opening = f"{counted(trials, 'trial')} per cell at most (root seed {seeds}), on"
+    if not _in_paper(experiment):
+        return f"{opening} {counted(len(datasets), 'dataset')}."
+    others = [name for name in datasets if name not in PAPER_SETS]
+    shared = len(datasets) - len(others)
+    more = f" Not in the paper, and not in its means: {', '.join(others)}." if others else ""
+    return f"{opening} {shared} of the {len(PAPER_SETS)} datasets of the paper.{more}"
+
+
+def _in_paper(experiment: str) -> bool:
+    return experiment in _TITLES
 
 
 def _version_lines(summary: Summary, experiment: str) -> list[str]:
@@ -122,9 +127,9 @@ def _version_lines(summary: Summary, experiment: str) -> list[str]:
     hidden = summary.hidden(experiment)
     if hidden:
         lines.append(
-            f"**Careful: some cells were run with several values of {', '.join(hidden)}, which "
-            "the tables do not tell apart: they show the one with the most trials. The CSV has "
-            "all.**"
+            f"**Careful: some cells were run with several values of "
+            f"{', '.join(map(setting_name, hidden))}, which the tables do not tell apart: they "
+            "show the one with the most trials. The CSV has all.**"
         )
     return lines
 
@@ -135,7 +140,7 @@ def _closing(summary: Summary, experiment: str) -> list[str]:
     lines = [f"- {name}: {markdown_safe(shorten(reason))}" for name, reason in absent.items()]
     known = {*summary.datasets(experiment), *absent}
     missing = [name for name in PAPER_SETS if name not in known]
-    if missing:
+    if missing and _in_paper(experiment):
         lines.append(f"- no record at all: {', '.join(missing)}")
 
     def said(title: str, remarks: Iterable[Remark], otherwise: str) -> list[str]:
@@ -144,7 +149,8 @@ def _closing(summary: Summary, experiment: str) -> list[str]:
 
     return [
         "## Not run",
-        "\n".join(lines) or "Every dataset of the paper was run.",
+        "\n".join(lines)
+        or f"Every dataset{' of the paper' if _in_paper(experiment) else ''} was run.",
         *said("Failed trials", summary.failures, "No trial failed."),
         *said("Warnings", summary.warnings, "No trial gave a warning."),
     ]

@@ -7,17 +7,15 @@ m' with standard error s' stands
     (m - m') / sqrt(s^2 + s'^2),
 
 the difference in joint standard errors, and whether m >= m' - 2 s' ("reaches"). Where no s' is
-published, the first has s alone, and the second s in its place.
-
-A rule for lambda that is never run by itself is derived here. "auto" takes, in each trial, what
-"cv" gave if at least five labelled anomalies were there to cross-validate with, and what "tight"
-gave otherwise. It looks at label counts of training rows and at nothing else.
+published, the first has s alone, and the second s in its place. The target of the experiment
+"main" is that at least 90 % of the cells of rAD reach.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +35,6 @@ from riskad.bench.paper import (
     published,
 )
 from riskad.bench.records import FAILED, NOT_RUN, OK
-from riskad.shallow import FEWEST_FOR_CV
 
 __all__ = [
     "DEFAULTS",
@@ -45,23 +42,27 @@ __all__ = [
     "LOSSES",
     "RULES",
     "SMALL_PI_N",
+    "TARGET_SHARE",
     "Cell",
     "Estimate",
     "Gap",
     "NotRun",
     "Overall",
+    "Reach",
     "Remark",
     "SetGap",
     "Summary",
     "Sweep",
+    "by_rule",
     "counted",
-    "derive_auto",
     "gaps",
     "headline_rule",
     "loss_name",
     "method_name",
     "overall",
+    "reach_by_loss",
     "set_gaps",
+    "setting_name",
     "summarise",
     "sweep_cell",
     "sweep_values",
@@ -74,7 +75,10 @@ Record = Mapping[str, Any]
 _LOSS_NAMES = {"squared": "square", "hinge": "hinge", "modified_huber": "m-Huber"}
 _METHOD_NAMES = {"rad": "rAD", "pu": "PU", "ocsvm": "OC-SVM", "semi_ocsvm": "semi-OC-SVM"}
 LOSSES = tuple(_LOSS_NAMES)
-RULES = ("theorem", "tight", "cv", "auto", "published")
+RULES = ("theorem", "tight", "cv", "published")
+_HEADLINE = "cv"
+
+TARGET_SHARE = 0.9  # of rAD's cells are to reach what was published
 
 SMALL_PI_N = 0.2  # up to here, the paper says, rAD is far better than PU
 
@@ -83,7 +87,7 @@ LIKE_PUBLISHED = {"kernel": "biased", "pile": "normal"}
 # The paper's values of what it varies in "prior" and "a"; where none is recorded, these were used.
 DEFAULTS = {"a": DEFAULT_A, "prior": DEFAULT_PRIOR}
 
-# What tells the columns of an experiment's tables apart; other settings are the same throughout.
+# What tells the columns of the paper's tables apart; other settings are the same throughout.
 _TABLE_KEYS = {
     "main": ("loss", "lam", "kernel", "pile"),
     "published": ("loss", "lam"),
@@ -101,6 +105,20 @@ def loss_name(loss: str) -> str:
 def method_name(method: str) -> str:
     """How a method is written in tables."""
     return _METHOD_NAMES.get(method, method)
+
+
+def setting_name(name: str) -> str:
+    """How a setting is written in tables."""
+    return "lambda" if name == "lam" else name
+
+
+def by_rule(rule: object) -> str:
+    """Say how lambda was chosen.
+
+    >>> by_rule("cv"), by_rule(0.5)
+    ('lambda by rule cv', 'lambda 0.5')
+    """
+    return f"lambda by rule {rule}" if isinstance(rule, str) else f"lambda {rule}"
 
 
 def counted(n: int, what: str) -> str:
@@ -217,10 +235,14 @@ class NotRun:
 
 @dataclass(frozen=True)
 class Remark:
-    """Why trials failed, or what they warned of: how many, by method and by dataset."""
+    """Why trials failed, or what they warned of: how many, by method and by dataset.
+
+    `text` is what was said most often, of `n_texts` that differ only in numbers and lists.
+    """
 
     experiment: str
     text: str
+    n_texts: int
     methods: Mapping[str, int]
     datasets: Mapping[str, int]
 
@@ -243,7 +265,7 @@ class Summary:
 
     @property
     def experiments(self) -> tuple[str, ...]:
-        """Names of the experiments, the paper's first."""
+        """Names of the experiments, those of the paper first."""
         names = {*(c.experiment for c in self.cells), *(row.experiment for row in self.not_run)}
         return tuple(sorted(names, key=lambda name: _order(name, _TABLE_KEYS)))
 
@@ -287,7 +309,7 @@ class Summary:
         """Names of what tells cells apart that share a place in the tables."""
         shared = defaultdict(list)
         for cell in self.of(experiment):
-            shared[cell.dataset, cell.method, _json(shown_settings(cell))].append(cell)
+            shared[cell.dataset, cell.method, _json(self.shown(cell))].append(cell)
         names = {
             name
             for cells in shared.values()
@@ -296,11 +318,28 @@ class Summary:
         }
         return sorted(names)
 
+    def shown(self, cell: Cell) -> dict[str, Any]:
+        """The settings that tell a cell from others in the tables of its experiment.
 
-def shown_settings(cell: Cell) -> dict[str, Any]:
-    """The settings that tell a cell from others in the tables of its experiment."""
-    keys = _TABLE_KEYS.get(cell.experiment, sorted(cell.settings))
-    return {key: cell.settings[key] for key in keys if key in cell.settings}
+        In an experiment that the paper does not have, those that its method was run with several
+        values of.
+        """
+        keys = _TABLE_KEYS.get(cell.experiment) or self._varied[cell.experiment, cell.method]
+        return {key: cell.settings[key] for key in keys if key in cell.settings}
+
+    @cached_property
+    def _varied(self) -> dict[tuple[str, str], list[str]]:
+        seen: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+        for cell in self.cells:
+            seen[cell.experiment, cell.method].append(cell.settings)
+        return {
+            place: [
+                name
+                for name in sorted({name for settings in several for name in settings})
+                if len({_json(settings.get(name)) for settings in several}) > 1
+            ]
+            for place, several in seen.items()
+        }
 
 
 # --- from records ------------------------------------------------------------------------
@@ -314,7 +353,7 @@ def summarise(records: Iterable[Record]) -> Summary:
     records = list(records)
     trials = _unique(row for row in records if row["status"] != NOT_RUN)
     groups = defaultdict(list)
-    for row in _unique([*derive_auto(trials), *trials]):
+    for row in trials:
         groups[_cell_key(row)].append(row)
     return Summary(
         cells=tuple(sorted(map(_make_cell, groups.values()), key=_cell_order)),
@@ -324,52 +363,6 @@ def summarise(records: Iterable[Record]) -> Summary:
         versions=_seen(trials, "versions"),
         roots=_seen(trials, "root"),
     )
-
-
-def derive_auto(trials: Iterable[Record]) -> list[dict[str, Any]]:
-    """Records of the rule "auto", for each trial for which both "cv" and "tight" were run.
-
-    The record is that of "cv" if the trial has at least five labelled anomalies, otherwise that
-    of "tight". Where the one that is needed, or the number of anomalies, is not recorded, there
-    is no record.
-    """
-    trials = list(trials)
-    anomalies = {_split_key(row): row["n_anomaly"] for row in trials if "n_anomaly" in row}
-    derived = []
-    for found in _by_rule(trials):
-        for key in {**found["cv"], **found["tight"]}:
-            either = found["cv"].get(key) or found["tight"][key]
-            n_anomaly = anomalies.get(_split_key(either))
-            if n_anomaly is None:
-                continue
-            chosen = found["cv" if n_anomaly >= FEWEST_FOR_CV else "tight"].get(key)
-            if chosen is not None:
-                derived.append(_with_rule(chosen, "auto"))
-    return derived
-
-
-def _by_rule(trials: Iterable[Record]) -> list[dict[str, dict[str, Record]]]:
-    """For each cell of "auto", the records of "cv" and of "tight" by what they would be of "auto".
-
-    A cell that was run with one of them only is left out: just some of its trials could be had.
-    """
-    cells: dict[str, dict[str, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
-    for row in trials:
-        rule = row["settings"].get("lam")
-        if row["method"] == "rad" and rule in ("cv", "tight"):
-            as_auto = _with_rule(row, "auto")
-            cells[_cell_key(as_auto)][rule][identity_key(as_auto)] = row
-    return [found for found in cells.values() if len(found) == 2]
-
-
-def _with_rule(row: Record, rule: str) -> dict[str, Any]:
-    return dict(row) | {"settings": dict(row["settings"]) | {"lam": rule}}
-
-
-def _split_key(row: Record) -> str:
-    """What all methods of a trial share: the rows and the labels."""
-    names = ("experiment", "dataset", "trial", "root", *_PROTOCOL)
-    return _json([row.get(name) for name in names])
 
 
 def _cell_key(row: Record) -> str:
@@ -458,17 +451,40 @@ def _remarks(remarks: Iterable[tuple[Record, str]]) -> tuple[Remark, ...]:
     """Group rows by experiment and by what is said of them, the most frequent first."""
     groups = defaultdict(list)
     for row, text in remarks:
-        groups[row["experiment"], text].append(row)
-    made = [
-        Remark(
-            experiment,
-            text,
-            _count((row["method"] for row in rows), _METHOD_NAMES),
-            _count((row["dataset"] for row in rows), PAPER_SETS),
-        )
-        for (experiment, text), rows in groups.items()
-    ]
+        groups[row["experiment"], _gist(text)].append((row, text))
+    made = [_remark(experiment, said) for (experiment, _), said in groups.items()]
     return tuple(sorted(made, key=lambda remark: (remark.experiment, -remark.count, remark.text)))
+
+
+def _remark(experiment: str, said: Sequence[tuple[Record, str]]) -> Remark:
+    rows = {id(row): row for row, _ in said}.values()  # a trial may say the like twice
+    texts = Counter(text for _, text in said)
+    return Remark(
+        experiment,
+        min(texts, key=lambda text: (-texts[text], text)),
+        len(texts),
+        _count((row["method"] for row in rows), _METHOD_NAMES),
+        _count((row["dataset"] for row in rows), PAPER_SETS),
+    )
+
+
+_NUMBER = r"[-+]?\b\d[\d.,]*(?<![.,])(?:e[-+]?\d+)?\b"
+_QUOTED = r"(?<!=)(?:'[^']*'|\"[^\"]*\")"  # after "=" stands a setting, which tells texts apart
+_ITEM = rf"(?:{_NUMBER}|{_QUOTED})"
+_ITEMS = re.compile(rf"{_ITEM}(?:, {_ITEM})*(?: and {_ITEM}(?: more)?)?")
+
+
+def _gist(text: str) -> str:
+    """A message without its numbers and lists.
+
+    >>> _gist("2 column(s) hold a single value: 0, 39.")
+    '# column(s) hold a single value: #.'
+    >>> _gist("25 column(s) hold a single value: 'a', 'b' and 17 more.")
+    '# column(s) hold a single value: #.'
+    >>> _gist("lam='cv' stopped at 1.5e-03")
+    "lam='cv' stopped at #"
+    """
+    return _ITEMS.sub("#", text)
 
 
 def _count(names: Iterable[str], known: Iterable[str]) -> dict[str, int]:
@@ -490,18 +506,20 @@ def _seen(rows: Iterable[Record], key: str) -> dict[str, tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Overall:
-    """A column of a table over its datasets.
+    """A method with one setting over datasets.
 
-    `auc` and `published` are means of the sets' means, over the same sets: those with a published
-    number, or all if none has one. `n_reach` counts cells out of the `n_judged` of which it can
-    be said, `n_within` and `n_within_rounded` out of the `n_compared` that have a difference in
-    joint standard errors.
+    `cells` are those that succeeded, by dataset. All that follows is about `sets`: `auc` and
+    `published` are means of the sets' means, `fewest` is the smallest number of trials of a set,
+    `n_reach` counts cells out of the `n_judged` of which it can be said, `n_within` and
+    `n_within_rounded` out of the `n_compared` that have a difference in joint standard errors.
     """
 
     experiment: str
     method: str
     settings: Mapping[str, Any]
-    n_sets: int
+    cells: Mapping[str, Cell]
+    sets: tuple[str, ...]
+    fewest: int
     auc: float
     average_precision: float
     fit_seconds: float
@@ -513,40 +531,107 @@ class Overall:
     n_within_rounded: int
 
     @property
+    def n_sets(self) -> int:
+        """Number of sets that the means are over."""
+        return len(self.sets)
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The sets that means could be over: those with a published number, or all if none has."""
+        return _candidates(self.cells)
+
+    @property
     def difference(self) -> float | None:
         """Mean difference of ours from the published."""
         return None if self.published is None else self.auc - self.published
 
 
 def overall(summary: Summary, experiment: str) -> list[Overall]:
-    """Each method and setting over all its datasets; what never succeeded is left out."""
+    """Each method and setting, over the sets that all of them have; without what never succeeded.
+
+    If there is no such set, each is taken over its own.
+    """
     groups: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
     for cell in sorted(summary.of(experiment), key=_variant_order):
-        place = groups[cell.method, _json(shown_settings(cell))]
+        place = groups[cell.method, _json(summary.shown(cell))]
         best = place.get(cell.dataset)
         if cell.auc and (best is None or cell.n_ok > best.n_ok):
             place[cell.dataset] = cell
-    return [_overall(list(cells.values())) for cells in groups.values() if cells]
+    found = [cells for cells in groups.values() if cells]
+    shared = set.intersection(*(set(_candidates(cells)) for cells in found)) if found else set()
+    return [_overall(summary, cells, shared) for cells in found]
 
 
-def _overall(cells: Sequence[Cell]) -> Overall:
-    compared = [cell for cell in cells if cell.published]
-    used = compared or cells
+def _candidates(cells: Mapping[str, Cell]) -> tuple[str, ...]:
+    return tuple(name for name in cells if cells[name].published) or tuple(cells)
+
+
+def _overall(summary: Summary, cells: Mapping[str, Cell], shared: set[str]) -> Overall:
+    sets = tuple(name for name in _candidates(cells) if name in shared) or _candidates(cells)
+    used = [cells[name] for name in sets]
+    printed = [cell.published.mean for cell in used if cell.published]
     return Overall(
-        cells[0].experiment,
-        cells[0].method,
-        shown_settings(cells[0]),
-        n_sets=len(used),
+        used[0].experiment,
+        used[0].method,
+        summary.shown(used[0]),
+        cells,
+        sets,
+        fewest=min(cell.n_ok for cell in used),
         auc=fmean(cell.auc.mean for cell in used if cell.auc),
         average_precision=fmean(c.average_precision.mean for c in used if c.average_precision),
         fit_seconds=fmean(cell.fit_seconds for cell in used if cell.fit_seconds is not None),
-        published=fmean(c.published.mean for c in compared if c.published) if compared else None,
+        published=fmean(printed) if printed else None,
         n_judged=sum(cell.reaches is not None for cell in used),
         n_reach=sum(cell.reaches is True for cell in used),
         n_compared=sum(cell.within is not None for cell in used),
         n_within=sum(cell.within is True for cell in used),
         n_within_rounded=sum(cell.within_rounded is True for cell in used),
     )
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How often rAD with one loss reaches the published mean less two published errors.
+
+    `n_sets` counts the paper's sets on which it was run, those on which every trial failed
+    included: they are not reached. `auc` and `published` are means over the others.
+    """
+
+    loss: str
+    rule: Any
+    n_sets: int
+    fewest: int
+    auc: float
+    published: float
+    missed: tuple[str, ...]
+
+    @property
+    def n_reach(self) -> int:
+        """Number of sets on which it reaches."""
+        return self.n_sets - len(self.missed)
+
+
+def reach_by_loss(summary: Summary) -> list[Reach]:
+    """The target of "main" for each loss, with the rule for lambda that stands for rAD."""
+    found, rule = [], headline_rule(summary)
+    for loss in summary.values("main", "loss"):
+        wanted = {"loss": loss, "lam": rule, **DEFAULTS}
+        places = (summary.cell("main", name, "rad", **wanted) for name in PAPER_SETS)
+        cells = [cell for cell in places if cell and cell.published]
+        both = [cell.both for cell in cells if cell.both]
+        if both:
+            found.append(
+                Reach(
+                    loss,
+                    rule,
+                    len(cells),
+                    min(cell.n_ok for cell in cells),
+                    auc=fmean(ours for ours, _ in both),
+                    published=fmean(theirs for _, theirs in both),
+                    missed=tuple(cell.dataset for cell in cells if not cell.reaches),
+                )
+            )
+    return found
 
 
 # --- what the paper claims ---------------------------------------------------------------
@@ -567,7 +652,7 @@ class Gap:
     """The mean of such gaps over the sets of one kind: "all", "small" or "large" pi_n."""
 
     loss: str
-    rule: str
+    rule: Any  # a name, or lambda itself
     other: str
     sets: str
     n_sets: int
@@ -575,13 +660,13 @@ class Gap:
     published: float
 
 
-def headline_rule(summary: Summary) -> str | None:
-    """The rule for lambda that stands for rAD: "auto" where it is known, else the first run."""
+def headline_rule(summary: Summary) -> Any | None:
+    """The rule for lambda that stands for rAD: "cv" where it was run, else the first that was."""
     rules = summary.values("main", "lam")
-    return "auto" if "auto" in rules else next(iter(rules), None)
+    return _HEADLINE if _HEADLINE in rules else next(iter(rules), None)
 
 
-def set_gaps(summary: Summary, loss: str, rule: str, other: str) -> list[SetGap]:
+def set_gaps(summary: Summary, loss: str, rule: Any, other: str) -> list[SetGap]:
     """AUC of rAD less that of `other` on each of the paper's sets on which both were run.
 
     PU is taken with the same loss. The one-class SVM has none, and its semi-supervised sibling is
@@ -621,12 +706,12 @@ def gaps(summary: Summary, other: str) -> list[Gap]:
 class Sweep:
     """Mean AUC of rAD over sets at each value of a setting, ours and published.
 
-    The sets are those on which every rule was run with this loss at every value.
+    The sets are those on which each rule of the curves was run with this loss at every value.
     """
 
     experiment: str
     loss: str
-    rule: str
+    rule: Any  # a name, or lambda itself
     n_sets: int
     values: tuple[Any, ...]
     ours: tuple[float, ...]
@@ -646,27 +731,32 @@ class Sweep:
 def sweeps(summary: Summary, experiment: str) -> list[Sweep]:
     """Curves over the setting that an experiment ("prior" or "a") is named after.
 
-    The paper's default, a = 0.1 and prior = 0.8, is taken from the experiment "main".
+    The paper's default, a = 0.1 and prior = 0.8, is taken from the experiment "main". A rule that
+    no set has at every value has no curve.
     """
     rules = summary.values(experiment, "lam")
     found = []
     for loss in summary.values(experiment, "loss"):
         values = sweep_values(summary, experiment, loss, rules)
         # Of each rule a line for each value; in it, our mean and the published of each set.
-        curves = {
-            rule: [_sweep_line(summary, experiment, loss, rule, value) for value in values]
-            for rule in rules
-        }
-        lines = [line for curve in curves.values() for line in curve]
-        sets = [name for name in PAPER_SETS if all(name in line for line in lines)]
+        curves = {}
+        for rule in rules:
+            curve = [_sweep_line(summary, experiment, loss, rule, value) for value in values]
+            if _sets_in_all(curve):
+                curves[rule] = curve
+        sets = _sets_in_all([line for curve in curves.values() for line in curve])
         for rule, curve in curves.items() if sets else ():
             means = [tuple(fmean(line[name][i] for name in sets) for line in curve) for i in (0, 1)]
             found.append(Sweep(experiment, loss, rule, len(sets), tuple(values), *means))
     return found
 
 
+def _sets_in_all(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [name for name in PAPER_SETS if all(name in line for line in lines)]
+
+
 def _sweep_line(
-    summary: Summary, experiment: str, loss: str, rule: str, value: float | str
+    summary: Summary, experiment: str, loss: str, rule: Any, value: float | str
 ) -> dict[str, tuple[float, float]]:
     """Our mean AUC and the published one of each of the paper's sets that has both."""
     cells = (sweep_cell(summary, experiment, name, loss, rule, value) for name in PAPER_SETS)
@@ -674,7 +764,7 @@ def _sweep_line(
 
 
 def sweep_values(
-    summary: Summary, experiment: str, loss: str, rules: Sequence[str] = ()
+    summary: Summary, experiment: str, loss: str, rules: Sequence[Any] = ()
 ) -> list[float | str]:
     """Values in the order of the paper: prior true, 0.9 ... 0.6, and a 0.1 ... 0.9.
 
@@ -692,7 +782,7 @@ def sweep_values(
 
 
 def sweep_cell(
-    summary: Summary, experiment: str, dataset: str, loss: str, rule: str, value: float | str
+    summary: Summary, experiment: str, dataset: str, loss: str, rule: Any, value: float | str
 ) -> Cell | None:
     """The cell at a value of the setting; that of the default is in the experiment "main"."""
     cell = summary.cell(experiment, dataset, "rad", loss=loss, lam=rule, **{experiment: value})

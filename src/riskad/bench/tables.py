@@ -5,9 +5,10 @@ Numbers are written as in the paper: a mean AUC and, in parentheses, its standar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
 from typing import Any, TypeAlias
 
 from riskad.bench.formats import Table, shorten
@@ -17,19 +18,24 @@ from riskad.bench.summary import (
     LIKE_PUBLISHED,
     LOSSES,
     SMALL_PI_N,
+    TARGET_SHARE,
     Cell,
     Estimate,
     Gap,
     Overall,
+    Reach,
     Remark,
     Summary,
     Sweep,
+    by_rule,
     counted,
     gaps,
     headline_rule,
     loss_name,
     method_name,
     overall,
+    reach_by_loss,
+    setting_name,
     sweep_cell,
     sweep_values,
     sweeps,
@@ -43,6 +49,7 @@ _Maker: TypeAlias = Callable[[Summary, str], list[Table]]
 _NONE = "-"
 _FAILED = "failed"
 _SWEPT = {"prior": "pi_p^e", "a": "a"}
+_MOST_REMARKS = 6
 _SEMI_VARIANTS: dict[str, dict[str, str]] = {
     "biased, pile outside": {"kernel": "biased", "pile": "outside"},
     "laplacian": {"kernel": "laplacian"},
@@ -57,8 +64,9 @@ def tables_of(summary: Summary, experiment: str) -> list[Table]:
         "a": _sweep_tables,
         "published": _published_tables,
     }
-    tables = makers.get(experiment, _plain_tables)(summary, experiment)
-    return [table for table in (_overview(summary, experiment), *tables) if table.rows]
+    first = [_reach_table(summary)] if experiment == "main" else []
+    rest = makers.get(experiment, _plain_tables)(summary, experiment)
+    return [table for table in (*first, _overview(summary, experiment), *rest) if table.rows]
 
 
 def paper_tables(summary: Summary, experiment: str) -> list[Table]:
@@ -70,7 +78,7 @@ def paper_tables(summary: Summary, experiment: str) -> list[Table]:
     first = makers[experiment](summary, experiment) if experiment in makers else []
     rest = tables_of(summary, experiment)
     if first:
-        rest = [table for table in rest if table.head[0] != _DATASET_HEAD]
+        rest = [table for table in rest if table.head[0] not in _DATASET_HEADS]
         rest += [_svm_table(summary)] if experiment == "main" else []
     return [table for table in (*first, *rest) if table.rows]
 
@@ -81,7 +89,7 @@ def paper_tables(summary: Summary, experiment: str) -> list[Table]:
 def _main_tables(summary: Summary, experiment: str) -> list[Table]:
     return [
         *(_rad_table(summary, loss) for loss in summary.values(experiment, "loss")),
-        _by_loss(summary, experiment, "pu", "PU, lambda cross-validated"),
+        *_by_loss(summary, experiment, "pu", "PU"),
         _svm_table(summary),
         _gap_table(summary),
         _pi_n_table(summary),
@@ -103,13 +111,17 @@ def _rad_table(summary: Summary, loss: str) -> Table:
     return _dataset_table(summary, "main", title, columns)
 
 
-def _by_loss(summary: Summary, experiment: str, method: str, title: str) -> Table:
-    """Ours and published, and their difference, for each loss."""
-    trials, columns = summary.n_trials(experiment), []
-    for loss in summary.values(experiment, "loss", method):
-        find = _finder(summary, experiment, method, loss=loss)
-        columns += [_both_column(loss_name(loss), find, trials), _difference_column(find)]
-    return _dataset_table(summary, experiment, title, columns, note="Ours / published.")
+def _by_loss(summary: Summary, experiment: str, method: str, title: str) -> list[Table]:
+    """Ours and published, and their difference, for each loss; a table for each rule for lambda."""
+    trials, tables = summary.n_trials(experiment), []
+    for rule in summary.values(experiment, "lam", method) or [None]:
+        columns: list[_Column] = []
+        for loss in summary.values(experiment, "loss", method, lam=rule):
+            find = _finder(summary, experiment, method, loss=loss, lam=rule)
+            columns += [_both_column(loss_name(loss), find, trials), _difference_column(find)]
+        full = title if rule is None else f"{title}, {by_rule(rule)}"
+        tables.append(_dataset_table(summary, experiment, full, columns, note=_STROKE))
+    return tables
 
 
 def _svm_table(summary: Summary) -> Table:
@@ -129,7 +141,7 @@ def _svm_table(summary: Summary) -> Table:
         *(_own_column(name, find, trials) for name, find in others.items()),
     ]
     note = (
-        "OC-SVM: ours / published. Of the three semi-supervised variants, the published column "
+        f"OC-SVM: {_STROKE.lower()} Of the three semi-supervised variants, the published column "
         'most resembles "biased, pile normal", an SVM that takes the pile as normal: that one is '
         "the comparison of like with like."
     )
@@ -142,26 +154,28 @@ def _sweep_tables(summary: Summary, experiment: str) -> list[Table]:
     return [*tables, _spread_table(summary, experiment)]
 
 
-def _sweep_table(summary: Summary, experiment: str, loss: str, rule: str) -> Table:
+def _sweep_table(summary: Summary, experiment: str, loss: str, rule: object) -> Table:
     columns = [
         _means_column(
-            _say_value(experiment, value), _sweep_finder(summary, experiment, loss, rule, value)
+            _say_value(experiment, value),
+            _sweep_finder(summary, experiment, loss, rule, value),
+            summary.n_trials(experiment),
         )
         for value in sweep_values(summary, experiment, loss, [rule])
     ]
-    title = f"{loss_name(loss)} loss, lambda by rule {rule}"
-    return _dataset_table(summary, experiment, title, columns)
+    title = f"rAD, {loss_name(loss)} loss, {by_rule(rule)}, by {_SWEPT[experiment]}"
+    return _dataset_table(summary, experiment, title, columns, note=_STROKE)
 
 
 def _published_tables(summary: Summary, experiment: str) -> list[Table]:
-    return [_by_loss(summary, experiment, "rad", "rAD as the published runs amounted to")]
+    return _by_loss(summary, experiment, "rad", "rAD with a free intercept")
 
 
 def _plain_tables(summary: Summary, experiment: str) -> list[Table]:
     """For an experiment the paper does not have: a table for each method and setting."""
     tables = []
     for entry in overall(summary, experiment):
-        find = _finder(summary, experiment, entry.method, **entry.settings)
+        find = entry.cells.get
         columns = [
             _own_column("AUC", find, summary.n_trials(experiment)),
             _Column(
@@ -172,7 +186,7 @@ def _plain_tables(summary: Summary, experiment: str) -> list[Table]:
             ),
             _Column("trials", find, lambda cell: str(cell.n_ok)),
         ]
-        title = _say_variant(entry.method, entry.settings)
+        title = _say_variant(entry)
         tables.append(_dataset_table(summary, experiment, title, columns))
     return tables
 
@@ -180,32 +194,92 @@ def _plain_tables(summary: Summary, experiment: str) -> list[Table]:
 # --- tables over methods, losses and rules -----------------------------------------------
 
 
-def _overview(summary: Summary, experiment: str) -> Table:
+def _reach_table(summary: Summary) -> Table:
+    """The target of the experiment "main": how often rAD reaches the published, loss by loss."""
+    found = reach_by_loss(summary)
+    rule = found[0].rule if found else None
+    n_reach, n_cells = sum(row.n_reach for row in found), sum(row.n_sets for row in found)
+    met = n_cells > 0 and n_reach / n_cells >= TARGET_SHARE
+    fewest = min((row.fewest for row in found), default=0)
+    few = f" There are sets with no more than {counted(fewest, 'trial')}."
     return Table(
-        "Means over datasets",
-        (
-            "method",
-            "sets",
-            "AUC",
-            "published",
-            "difference",
-            "reach",
-            "within 2 SE",
-            "average precision",
-            "fit (ms)",
-        ),
-        [_overview_row(entry) for entry in overall(summary, experiment)],
-        note='"reach" counts sets with mean >= published - 2 published SE; "within 2 SE" those '
-        "within two joint SE either way, and after the stroke also those that only the rounding "
-        "of the published mean may keep out.",
+        f"Target: rAD reaches what was published, {by_rule(rule)}",
+        ("loss", "reach", "share", "AUC", "published", "AUC - published", "missed on"),
+        [_reach_row(row) for row in found],
+        [["all", *_say_share(n_reach, n_cells), "", "", "", ""]] if len(found) > 1 else [],
+        note=f"A set is reached where mean AUC >= published - 2 published SE. The target, at least "
+        f"{100 * TARGET_SHARE:g} % of all cells, is {'met' if met else 'not met'}. AUC and "
+        f"published are means over the sets.{few if fewest < summary.n_trials('main') else ''}",
+        left=(0, 6),
     )
 
 
-def _overview_row(entry: Overall) -> list[str]:
+def _reach_row(row: Reach) -> list[str]:
+    return [
+        loss_name(row.loss),
+        *_say_share(row.n_reach, row.n_sets),
+        _say_mean(row.auc),
+        _say_mean(row.published),
+        _say_signed(row.auc - row.published, 3),
+        ", ".join(row.missed),
+    ]
+
+
+def _overview(summary: Summary, experiment: str) -> Table:
+    """Means over datasets; what an experiment has nothing of, as a published mean, is left out."""
+    entries, trials = overall(summary, experiment), summary.n_trials(experiment)
+    head = (
+        "method",
+        "sets",
+        "AUC",
+        "published",
+        "AUC - published",
+        "reach",
+        "within 2 SE",
+        "average precision",
+        "fit (ms)",
+    )
+    rows = [_overview_row(entry, trials) for entry in entries]
+    kept = [i for i in range(len(head)) if any(row[i] != _NONE for row in rows)]
+    notes = [
+        _counts_note(experiment) if any(entry.n_judged for entry in entries) else "",
+        _sets_note(entries),
+        'In the column "sets", [n] says that one of them has no more than n trials.'
+        if any(entry.fewest < trials for entry in entries)
+        else "",
+    ]
+    return Table(
+        "Means over datasets",
+        [head[i] for i in kept],
+        [[row[i] for i in kept] for row in rows],
+        note=" ".join(filter(None, notes)),
+    )
+
+
+def _counts_note(experiment: str) -> str:
+    own = " The paper gives no SE here: it is ours." if experiment in _SWEPT else ""
+    published, joint = ("", "") if own else ("published ", "joint ")
+    return (
+        f'"reach" counts sets with mean >= published - 2 {published}SE; "within 2 SE" those within '
+        f"two {joint}SE either way, and after the stroke also those that only the rounding of the "
+        f"published mean may keep out.{own}"
+    )
+
+
+def _sets_note(entries: Sequence[Overall]) -> str:
+    """Say which sets some rows have and some have not."""
+    every = dict.fromkeys(name for entry in entries for name in entry.candidates)
+    if len({frozenset(entry.sets) for entry in entries}) > 1:
+        return "No set is in all rows: each is over its own, so that rows cannot be compared."
+    absent = [name for name in every if name not in entries[0].sets] if entries else []
+    return f"Only sets that all rows have, so without {', '.join(absent)}." if absent else ""
+
+
+def _overview_row(entry: Overall, trials: int) -> list[str]:
     within = f"{entry.n_within} / {entry.n_within_rounded} of {entry.n_compared}"
     return [
-        _say_variant(method_name(entry.method), entry.settings),
-        str(entry.n_sets),
+        _say_variant(entry),
+        f"{entry.n_sets}{_few(entry.fewest, trials)}",
         _say_mean(entry.auc),
         _say_mean(entry.published),
         _say_signed(entry.difference, 3),
@@ -230,13 +304,13 @@ def _gap_table(summary: Summary) -> Table:
         three = [found.get((loss, rule, other)) for other in others]
         if any(three):
             sets = "/".join(dict.fromkeys(str(gap.n_sets) for gap in three if gap))
-            rows.append([loss_name(loss), rule, sets, *map(_say_gap, three)])
+            rows.append([loss_name(loss), str(rule), sets, *map(_say_gap, three)])
     return Table(
         "Claim: on average, rAD outperforms PU and the one-class SVMs",
         ("loss", "lambda", "sets", *(f"rAD - {method_name(other)}" for other in others)),
         rows,
         note="Mean difference of AUC over the sets on which both were run, ours / published.",
-        left=2,
+        left=(0, 1),
     )
 
 
@@ -245,7 +319,7 @@ def _pi_n_table(summary: Summary) -> Table:
     found = {(gap.loss, gap.rule, gap.sets): gap for gap in gaps(summary, "pu")}
     rows = []
     for loss, rule in dict.fromkeys((loss, rule) for loss, rule, _ in found):
-        row = [loss_name(loss), rule]
+        row = [loss_name(loss), str(rule)]
         for kind in ("small", "large"):
             gap = found.get((loss, rule, kind))
             row += [str(gap.n_sets if gap else 0), _say_gap(gap)]
@@ -256,7 +330,7 @@ def _pi_n_table(summary: Summary) -> Table:
         ("loss", "lambda", "sets", f"gap, {small}", "sets", f"gap, {large}"),
         rows,
         note="Mean difference of AUC, ours / published.",
-        left=2,
+        left=(0, 1),
     )
 
 
@@ -268,7 +342,7 @@ def _spread_table(summary: Summary, experiment: str) -> Table:
         [_spread_row(sweep) for sweep in sweeps(summary, experiment)],
         note="The spread: largest less smallest mean AUC over the values of "
         f"{name}, each a mean over the same sets; and the value with the largest mean.",
-        left=2,
+        left=(0, 1),
     )
 
 
@@ -278,7 +352,7 @@ def _spread_row(sweep: Sweep) -> list[str]:
 
     return [
         loss_name(sweep.loss),
-        sweep.rule,
+        str(sweep.rule),
         str(sweep.n_sets),
         _say_mean(sweep.spread),
         _say_mean(sweep.published_spread),
@@ -289,16 +363,25 @@ def _spread_row(sweep: Sweep) -> list[str]:
 
 def remark_table(title: str, remarks: Iterable[Remark]) -> Table:
     """Why trials failed, or what they warned of: how many, by method and by dataset."""
+    listed = list(remarks)
     rows = [
         [
             str(remark.count),
             ", ".join(f"{method_name(method)} {k}" for method, k in remark.methods.items()),
             ", ".join(f"{dataset} {k}" for dataset, k in remark.datasets.items()),
-            shorten(remark.text),
+            _say_remark(remark),
         ]
-        for remark in remarks
+        for remark in listed[:_MOST_REMARKS]
     ]
-    return Table(title, ("trials", "by method", "by dataset", "what was said"), rows, left=4)
+    others = len(listed) - len(rows)
+    foot = [["", "", "", f"and {counted(others, 'other message')}"]] if others else []
+    head = ("trials", "by method", "by dataset", "what was said")
+    return Table(title, head, rows, foot, left=(1, 2, 3))
+
+
+def _say_remark(remark: Remark) -> str:
+    alike = f" (an example of {remark.n_texts} alike)" if remark.n_texts > 1 else ""
+    return shorten(remark.text) + alike
 
 
 # --- the layout of the paper -------------------------------------------------------------
@@ -321,9 +404,10 @@ def _paper_main(summary: Summary, experiment: str) -> list[Table]:
     tables = []
     for rule in summary.values(experiment, "lam"):
         own = [_finder(summary, experiment, "rad", loss=loss, lam=rule) for loss in losses]
-        title = f"rAD with lambda by rule {rule}, PU and one-class SVMs: mean (SE x 100). {_BELOW}"
-        rows = _paired_rows(summary, experiment, [*own, *rest], _say_with_errors)
-        tables.append(Table(title, head, rows, groups=groups, pairs=True))
+        title = f"rAD with {by_rule(rule)}, PU and one-class SVMs: mean (SE x 100). {_BELOW}"
+        tables.append(
+            _paired_table(summary, experiment, title, head, groups, [*own, *rest], _say_with_errors)
+        )
     return tables
 
 
@@ -339,9 +423,8 @@ def _paper_sweeps(summary: Summary, experiment: str) -> list[Table]:
     tables = []
     for rule in summary.values(experiment, "lam"):
         finders = [_sweep_finder(summary, experiment, loss, rule, value) for loss, value in places]
-        title = f"AUC means of rAD for different {name}, lambda by rule {rule}. {_BELOW}"
-        rows = _paired_rows(summary, experiment, finders, _say_means)
-        tables.append(Table(title, head, rows, groups=groups, pairs=True))
+        title = f"AUC means of rAD for different {name}, {by_rule(rule)}. {_BELOW}"
+        tables.append(_paired_table(summary, experiment, title, head, groups, finders, _say_means))
     return tables
 
 
@@ -349,36 +432,58 @@ def _paper_losses(summary: Summary, experiment: str) -> list[str]:
     return [loss for loss in summary.values(experiment, "loss") if loss in LOSSES]
 
 
-def _paired_rows(
+def _paired_table(
     summary: Summary,
     experiment: str,
+    title: str,
+    head: Sequence[str],
+    groups: Sequence[tuple[str, int]],
     finders: Sequence[_Find],
-    say: Callable[[Cell], tuple[str, str]],
-) -> list[list[str]]:
+    say: Callable[[Cell, int], tuple[str, str]],
+) -> Table:
     """Two rows for each dataset, as in the paper its name and its (d, n, pi_n): ours, published."""
-    rows = []
-    for dataset in summary.datasets(experiment):
+    datasets = [name for name in summary.datasets(experiment) if any(f(name) for f in finders)]
+    trials, rows = summary.n_trials(experiment), []
+    for dataset in datasets:
+        name, _, facts = _say_dataset(dataset).partition(" ")
         cells = [find(dataset) for find in finders]
-        if any(cells):
-            name, _, facts = _say_dataset(dataset).partition(" ")
-            said = [say(cell) if cell else (_NONE, _NONE) for cell in cells]
-            rows += [[name, *(ours for ours, _ in said)], [facts, *(theirs for _, theirs in said)]]
-    return rows
+        said = [say(cell, trials) if cell else (_NONE, _NONE) for cell in cells]
+        rows += [[name, *(ours for ours, _ in said)], [facts, *(theirs for _, theirs in said)]]
+    some = any("[" in text for row in rows for text in row)
+    return Table(
+        title,
+        head,
+        rows,
+        _paired_means(datasets, finders),
+        groups=[(name, width) for name, width in groups if width],
+        note="[n]: only n trials succeeded." if some else "",
+        pairs=True,
+    )
 
 
-def _say_with_errors(cell: Cell) -> tuple[str, str]:
-    ours, theirs = _say_estimate(cell.auc), _say_published(cell.published)
+def _paired_means(datasets: Sequence[str], finders: Sequence[_Find]) -> list[list[str]]:
+    cells = [[find(dataset) for dataset in datasets] for find in finders]
+    n_sets, means = _means([[(cell and cell.both) or () for cell in column] for column in cells])
+    if not n_sets:
+        return []
+    ours, theirs = ([_say_mean(mean[i]) if mean else "" for mean in means] for i in (0, 1))
+    return [["mean", *ours], [f"of {counted(n_sets, 'set')}", *theirs]]
+
+
+def _say_with_errors(cell: Cell, trials: int) -> tuple[str, str]:
+    ours, theirs = _say_own(cell, trials), _say_published(cell.published)
     return ours.replace(" ", ""), theirs.replace(" ", "")
 
 
-def _say_means(cell: Cell) -> tuple[str, str]:
-    return _say_mean(cell.auc.mean if cell.auc else None), _say_printed(cell.published)
+def _say_means(cell: Cell, trials: int) -> tuple[str, str]:
+    return _say_own_mean(cell, trials).replace(" ", ""), _say_printed(cell.published)
 
 
 # --- columns and rows over datasets ------------------------------------------------------
 
 
-_DATASET_HEAD = "dataset (d, n, pi_n)"
+_STROKE = "Ours / published."
+_DATASET_HEADS = ("dataset", "dataset (d, n, pi_n)")  # of sets of one's own, of the paper's
 
 
 @dataclass(frozen=True)
@@ -412,28 +517,40 @@ def _dataset_table(
         for dataset in summary.datasets(experiment)
         if any(column.find(dataset) for column in columns)
     ]
-    head = (_DATASET_HEAD, *(column.head for column in columns))
+    head = (_DATASET_HEADS[any(map(paper_set, datasets))], *(column.head for column in columns))
     rows = [
         [_say_dataset(dataset), *(column.text(dataset) for column in columns)]
         for dataset in datasets
     ]
-    foot = [_mean_row(datasets, columns), *_count_rows(datasets, columns)]
+    foot = [*_mean_rows(datasets, columns), *_count_rows(datasets, columns)]
     return Table(title, head, rows, foot, note=note)
 
 
-def _mean_row(datasets: Sequence[str], columns: Sequence[_Column]) -> list[str]:
-    """Means over the sets on which every column has its numbers, if it has any at all.
-
-    So, if one column is of published numbers, only the paper's sets count.
-    """
+def _mean_rows(datasets: Sequence[str], columns: Sequence[_Column]) -> list[list[str]]:
+    """The row of means, if there is a set that it can be over."""
     numbers = [[column.numbers(dataset) for dataset in datasets] for column in columns]
+    n_sets, means = _means(numbers)
+    if not n_sets:
+        return []
+    texts = [" / ".join(map(_say_mean, mean)) for mean in means]
+    return [[f"mean of {counted(n_sets, 'set')}", *texts]]
+
+
+def _means(
+    numbers: Sequence[Sequence[tuple[float, ...]]],
+) -> tuple[int, list[tuple[float, ...]]]:
+    """Means of columns over the sets on which every column has its numbers, if it has any at all.
+
+    So, if one column is of published numbers, only the paper's sets count. Returns how many sets
+    those are, too.
+
+    >>> _means([[(0.5,), (0.75,)], [(), (1.0,)], [(), ()]])
+    (1, [(0.75,), (1.0,), ()])
+    """
     averaged = [column for column in numbers if any(column)]
-    common = [i for i in range(len(datasets)) if all(column[i] for column in averaged)]
-    row = [f"mean of {counted(len(common), 'set')}"]
-    for column in numbers:
-        parts = zip(*(column[i] for i in common), strict=True)
-        row.append(" / ".join(_say_mean(sum(part) / len(part)) for part in parts))
-    return row
+    rows = [i for i in range(len(averaged[0])) if all(c[i] for c in averaged)] if averaged else []
+    parts = [zip(*(column[i] for i in rows), strict=True) for column in numbers]
+    return len(rows), [tuple(map(fmean, part)) for part in parts]
 
 
 def _count_rows(datasets: Sequence[str], columns: Sequence[_Column]) -> list[list[str]]:
@@ -460,7 +577,7 @@ def _finder(summary: Summary, experiment: str, method: str, **wanted: Any) -> _F
 
 
 def _sweep_finder(
-    summary: Summary, experiment: str, loss: str, rule: str, value: float | str
+    summary: Summary, experiment: str, loss: str, rule: object, value: float | str
 ) -> _Find:
     return lambda dataset: sweep_cell(summary, experiment, dataset, loss, rule, value)
 
@@ -482,12 +599,11 @@ def _both_column(head: str, find: _Find, trials: int) -> _Column:
     return _Column(head, find, say, lambda cell: cell.both or (), counts=True)
 
 
-def _means_column(head: str, find: _Find) -> _Column:
+def _means_column(head: str, find: _Find, trials: int) -> _Column:
     """Means without standard errors, as in Tables 4 and 5."""
 
     def say(cell: Cell) -> str:
-        ours = _say_mean(cell.auc.mean) if cell.auc else _FAILED
-        return f"{ours} / {_say_printed(cell.published)}"
+        return f"{_say_own_mean(cell, trials)} / {_say_printed(cell.published)}"
 
     return _Column(head, find, say, lambda cell: cell.both or (), counts=True)
 
@@ -526,8 +642,16 @@ def _say_estimate(value: Estimate | None) -> str:
 
 def _say_own(cell: Cell, trials: int) -> str:
     """Mean (SE x 100), and in brackets the trials that succeeded where some are missing."""
-    few = f" [{cell.n_ok}]" if 0 < cell.n_ok < trials else ""
-    return _say_estimate(cell.auc) + few
+    return _say_estimate(cell.auc) + _few(cell.n_ok, trials)
+
+
+def _say_own_mean(cell: Cell, trials: int) -> str:
+    """The same without its standard error."""
+    return (_say_mean(cell.auc.mean) if cell.auc else _FAILED) + _few(cell.n_ok, trials)
+
+
+def _few(n: int, trials: int) -> str:
+    return f" [{n}]" if 0 < n < trials else ""
 
 
 def _say_printed(value: Published | None) -> str:
@@ -547,7 +671,18 @@ def _say_mean(value: float | None) -> str:
 
 
 def _say_signed(value: float | None, digits: int) -> str:
-    return _NONE if value is None else f"{round(value, digits) + 0.0:+.{digits}f}"
+    """A number with its sign; what is zero when rounded has none.
+
+    >>> _say_signed(0.0123, 3), _say_signed(-0.0004, 3), _say_signed(None, 3)
+    ('+0.012', '0.000', '-')
+    """
+    if value is None:
+        return _NONE
+    return f"{value:+.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
+
+
+def _say_share(n: int, total: int) -> tuple[str, str]:
+    return f"{n} of {total}", f"{100 * n / total:.1f} %"
 
 
 def _say_gap(gap: Gap | None) -> str:
@@ -555,16 +690,18 @@ def _say_gap(gap: Gap | None) -> str:
 
 
 def _say_value(experiment: str, value: object) -> str:
-    if value == "true":
-        return "1 - pi_n"
-    return f"{value} (main)" if value == DEFAULTS[experiment] else str(value)
+    default = " (main)" if value == DEFAULTS[experiment] else ""
+    return _say_setting(experiment, value) + default
 
 
-def _say_variant(method: str, settings: Mapping[str, Any]) -> str:
+def _say_setting(name: str, value: object) -> str:
+    return "1 - pi_n" if name == "prior" and value == "true" else str(value)
+
+
+def _say_variant(entry: Overall) -> str:
     """A method and its settings in a line; a loss or a kernel needs no name."""
-    bare = ("loss", "kernel")
-    parts = [
-        loss_name(str(value)) if key in bare else f"{key} {value}"
-        for key, value in settings.items()
-    ]
-    return ", ".join([method, *parts])
+    parts = []
+    for name, value in entry.settings.items():
+        said = loss_name(str(value)) if name == "loss" else _say_setting(name, value)
+        parts.append(said if name in ("loss", "kernel") else f"{setting_name(name)} {said}")
+    return ", ".join([method_name(entry.method), *parts])

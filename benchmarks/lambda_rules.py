@@ -4,8 +4,7 @@
 
 On the paper's tabular sets that the data folder holds: 70 % of the rows for training, some of them
 labelled, AUC on the others. Two ways of labelling: 5 % of the training rows at random, as in the
-paper, and a fixed number of anomalies with ten times as many normals. The command line's `--lam
-auto` is chosen by this table: cross-validated from 5 labelled anomalies on, tight below.
+paper, and a fixed number of anomalies with ten times as many normals.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ A, PRIOR = 0.1, 0.8
 
 
 def fit_sgd(split: Split, loss: str, seed: int) -> Pipeline:
-    """One run of SGD over weighted rows: U and P as normal, N as anomalous and, weight < 0, back."""
+    """One run of SGD over weighted rows: N twice, as anomalies and, with weight < 0, as normal."""
     kinds = {kind: split.X_train[split.y_train == kind] for kind in (UNLABELLED, NORMAL, ANOMALY)}
     terms = [
         (UNLABELLED, 1, A),

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import make_pile
 from numpy.testing import assert_allclose
 
 import riskad
+from riskad.bench.experiment import load_experiment
 from riskad.cli import cli
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +79,22 @@ def test_constraints_pin_every_line_and_no_local_build():
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_experiment_of_the_contributing_guide_is_one(tmp_path):
+    (block,) = code_blocks("toml", "CONTRIBUTING.md")
+    (tmp_path / "means.toml").write_text(block, encoding="utf-8")
+    experiment = load_experiment(tmp_path / "means.toml")
+    assert [method.name for method in experiment.methods] == ["rad", "means"]
+
+
+def test_the_detector_of_the_contributing_guide_works():
+    names = {}
+    for block in code_blocks("python", "CONTRIBUTING.md"):
+        exec(block, names)
+    X, y, truth = make_pile(shift=3.0)
+    model = names["NearestMean"]().fit(X, y)
+    assert (model.predict(X) == truth).mean() > 0.9
 
 
 def test_the_loss_and_the_risk_of_the_contributing_guide_work():

@@ -157,6 +157,9 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
         small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
         theta = dc(small, theta, tol, max_iter, seed).theta
     scale = abs(problem.value(np.zeros_like(theta))) or 1.0
+    # Under a large lambda even the whole decrease, at most ||F'(0)||^2 / (4 lam), is a small share
+    # of F(0): measured by that alone, zero would pass for a solution.
+    scale = min(scale, 100 * problem.reference**2 / (4 * problem.lam))
     splits = _split(problem.objective)
     concave = [s for _, h in splits for s in h]
     starts = [theta]

@@ -339,7 +339,7 @@ class Decoder(Stack):
 class Autoencoder(Stack):
     """Encoder and decoder: (K, B, *shape) to (K, B, values of a row)."""
 
-    def __init__(self, encoder: StackedNet, decoder: Decoder):
+    def __init__(self, encoder: Stack, decoder: Stack):
         super().__init__()
         self.n_networks = encoder.n_networks
         self.encoder = encoder

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,8 @@ class _DeepDetector(Detector):
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         """A table as float64 or float32, images as float32 (n, c, h, w); finite numbers."""
-        shape = np.shape(X) if not hasattr(X, "shape") else X.shape
-        X = self._check_images(X, reset) if len(shape) > 2 else self._check_table(X, reset)
+        ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
+        X = self._check_images(X, reset) if ndim > 2 else self._check_table(X, reset)
         if reset and not self._goes_on():
             self.shape_ = X.shape[1:]
         elif X.shape[1:] != self.shape_:
@@ -187,7 +188,8 @@ class _DeepDetector(Detector):
     def _keep(self, stack: Stack, history: History) -> None:
         """Store the network and its curves; refuse one that broke."""
         state = {name: value.cpu().numpy().copy() for name, value in stack.state_dict().items()}
-        if not all(np.isfinite(value).all() for value in state.values()):
+        finite = all(np.isfinite(value).all() for value in state.values())
+        if not finite or history.best_step[0] == 0:  # no check was better than infinity
             raise InputError(
                 "training broke: the weights are not finite. Choose a smaller learning_rate, or "
                 "scale=True."
@@ -254,7 +256,8 @@ class _RiskDetector(_DeepDetector):
         risk, settings = self._check_risk(), self._settings(patience=self.patience)
         sizes = self._batch_sizes(risk)
         check_choice("guard", self.guard, GUARDS)
-        check_in_interval("validation", self.validation, -1e-9, 1)
+        if not isinstance(self.validation, Real) or not 0 <= float(self.validation) < 1:
+            raise InputError(f"validation must be a number in [0, 1), got {self.validation!r}.")
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
         check_kinds_present(risk, codes, totals, besides="")
         stack = self._first_network()

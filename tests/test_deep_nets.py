@@ -65,6 +65,14 @@ def test_both_convolutions_have_the_same_gradients():
     torch.testing.assert_close(slopes[0], slopes[1])
 
 
+def test_patches_are_made_in_the_precision_of_autocast():
+    layer, x = StackedConv(generators(), 1, 4), random(B, K, 6, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        maps = layer.by_patches(x)
+    assert maps.dtype == torch.bfloat16
+    torch.testing.assert_close(maps.float(), layer.by_groups(x), rtol=0.05, atol=0.05)
+
+
 def test_few_channels_go_by_patches_on_a_gpu_only():
     class Elsewhere:
         is_cuda = True

@@ -107,6 +107,9 @@ class StackedConv(nn.Module):
         """Patches (K, B H W, 25 c_in) times weights (K, 25 c_in, c_out)."""
         K, c_out, c_in = self.weight.shape[:3]
         B, _, H, W = x.shape
+        # Every value is copied 25 times: in the precision of the product, not in a wider one.
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         padded = torch.unflatten(F.pad(x, [_KERNEL // 2] * 4), 1, (K, c_in))
         patches = padded.unfold(3, _KERNEL, 1).unfold(4, _KERNEL, 1)  # B K c H W 5 5, a view
         patches = patches.permute(1, 0, 3, 4, 2, 5, 6).reshape(K, B * H * W, -1)

@@ -214,6 +214,22 @@ def train(
         Called with a `Progress` at each check. Reading its tensors waits for the device.
     first_step : int, default=0
         Where the draws go on, for a stack that was trained before.
+
+    Examples
+    --------
+    Two networks with losses of their own, over the same rows:
+
+    >>> from riskad.deep.batches import pools_of
+    >>> from riskad.deep.nets import build_stack
+    >>> from riskad.risks import get_risk
+    >>> data, y = torch.randn(90, 4), torch.tensor([1, -1, 0] * 30)
+    >>> risks = [get_risk("nnrad", "logistic"), get_risk("rad", "squared", a=0.5)]
+    >>> stack = build_stack("mlp", shape=(4,), seeds=[0, 1])
+    >>> draws = Draws([pools_of(y)] * 2, {1: 8, -1: 8, 0: 16}, seeds=[0, 1])
+    >>> criterion = RiskCriterion(risks, draws.kinds)
+    >>> history = train(stack, criterion, data, draws, Settings(n_steps=20))
+    >>> history.risk.shape, evaluate(stack, data).shape
+    ((2, 2), torch.Size([2, 90]))
     """
     curves = _Curves(stack, validation, settings)
     optimiser = _adam(stack, settings, data.device)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
     from riskad.datasets import load_adbench, mask_labels
+    from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
     from riskad.io import load, save
     from riskad.labels import parse_labels
     from riskad.losses import LOSSES
@@ -23,8 +24,11 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "LOSSES",
+    "NNPU",
     "RISKS",
     "DataWarning",
+    "DeepRAD",
+    "DeepSAD",
     "InputError",
     "ShallowRAD",
     "get_risk",
@@ -38,8 +42,11 @@ __all__ = [
 
 _ROOM_OF = {
     "DataWarning": "_checks",
+    "DeepRAD": "deep.detectors",
+    "DeepSAD": "deep.detectors",
     "InputError": "_checks",
     "LOSSES": "losses",
+    "NNPU": "deep.detectors",
     "RISKS": "risks",
     "ShallowRAD": "shallow",
     "get_risk": "risks",
@@ -53,6 +60,7 @@ _ROOM_OF = {
 _ROOMS = (
     "baselines",
     "datasets",
+    "deep",
     "io",
     "labels",
     "losses",
@@ -66,10 +74,20 @@ _ROOMS = (
 
 def __getattr__(name: str) -> Any:
     if name in _ROOM_OF:
-        return getattr(import_module(f"riskad.{_ROOM_OF[name]}"), name)
+        return getattr(_import_room(_ROOM_OF[name]), name)
     if name in _ROOMS:
         return import_module(f"riskad.{name}")
     raise AttributeError(f"module 'riskad' has no attribute {name!r}")
+
+
+def _import_room(room: str) -> Any:
+    try:
+        return import_module(f"riskad.{room}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        message = "Neural networks need torch, which is not installed: pip install 'riskad[deep]'."
+        raise ImportError(message) from None
 
 
 def __dir__() -> list[str]:

@@ -98,11 +98,11 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
 _REMEDIES = {
     ANOMALY: (
         "Label at least one anomaly with -1, or learn from the normals and the pile alone: "
-        "risk='pu' with lam='cv'."
+        "risk='pu'{besides}."
     ),
     NORMAL: (
         "Label at least one normal row with +1, or learn from the anomalies and the pile alone: "
-        "risk='nu' with lam='cv'."
+        "risk='nu'{besides}."
     ),
     UNLABELLED: (
         "Mark the rows that nobody checked with 0, or learn from the labelled rows alone: "
@@ -116,15 +116,20 @@ _NAMES = {
 }
 
 
-def check_kinds_present(risk: Risk, codes: np.ndarray, totals: np.ndarray) -> None:
-    """Every kind of label that the risk needs must be there, with some weight."""
+def check_kinds_present(
+    risk: Risk, codes: np.ndarray, totals: np.ndarray, besides: str = " with lam='cv'"
+) -> None:
+    """Every kind of label that the risk needs must be there, with some weight.
+
+    `besides` says what a detector must be told together with the risk of a remedy.
+    """
     needed = risk.kinds()
     for kind in (ANOMALY, NORMAL, UNLABELLED):
         if kind in needed and not totals[kind] > 0:
             hint = ambiguity_hint(codes) if kind == ANOMALY else ""
             raise InputError(
                 f"the {risk.name} risk needs {_NAMES[kind]}, and y has none "
-                f"({count_labels(codes)}). {hint or _REMEDIES[kind]}"
+                f"({count_labels(codes)}). {hint or _REMEDIES[kind].format(besides=besides)}"
             )
 
 

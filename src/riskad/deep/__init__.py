@@ -1,0 +1,15 @@
+"""Detectors over neural networks: the only rooms that import torch.
+
+======================  =====================================================================
+room                    knows
+======================  =====================================================================
+`nets`                  K networks of one shape as one stack
+`batches`               which rows each network sees in each step
+`criteria`              how outputs and kinds of label make K losses
+`trainer`               the loop over steps; when to stop; what is kept
+`detectors`             scikit-learn's contract: `DeepRAD`, `NNPU`, `DeepSAD`
+`state`                 fitted detectors as bytes, without pickle
+======================  =====================================================================
+
+Everything below the detectors is written for K networks at once; a detector is K = 1.
+"""

@@ -1,0 +1,151 @@
+r"""Which rows each network sees in each step: stratified draws without a generator.
+
+Every step draws b_p rows of P, b_n of N and b_u of U for each network, with replacement and from
+that network's own pools. So no kind is ever absent from a batch, however rare it is, and the mean
+loss over the drawn rows of a kind has the mean over the pool for its expectation: the gradient of
+an unguarded risk over a batch is, in expectation, that of the risk over all rows.
+
+A draw is a function of (seed of the network, step, column of the batch), through the integer mixer
+of splitmix64 (Steele, Lea and Flood 2014). Nothing is remembered between steps, the networks beside
+a network do not matter, and a CPU and a GPU draw the same rows, since integers are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from riskad._checks import InputError
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.risks import KIND_NAMES
+
+__all__ = ["KINDS", "Draws", "Pools", "hold_out", "mix", "pools_of"]
+
+KINDS = (NORMAL, ANOMALY, UNLABELLED)
+"""The order in which the kinds stand in a batch."""
+
+Pools = Mapping[int, Tensor]
+"""For each kind the rows that a network draws from, as indices into the data."""
+
+# The odd constants of splitmix64: 2^64 over the golden ratio, and the two of its mixer.
+_STEP = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+
+
+def _signed(value: int) -> int:
+    """The int64 that has the lowest 64 bits of `value`."""
+    value %= 1 << 64
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right; that of int64 repeats the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix(x: Tensor) -> Tensor:
+    """The mixer of splitmix64 on int64, a bijection in which each bit depends on all bits."""
+    x = (x ^ _shifted(x, 30)) * _signed(_FIRST)
+    x = (x ^ _shifted(x, 27)) * _signed(_SECOND)
+    return x ^ _shifted(x, 31)
+
+
+def pools_of(codes: Tensor, rows: Tensor | None = None) -> dict[int, Tensor]:
+    """The rows of each kind among `rows`, or among all: one network's pools."""
+    where = torch.arange(len(codes), device=codes.device) if rows is None else rows
+    return {kind: where[codes[where] == kind] for kind in KINDS}
+
+
+def hold_out(pools: Pools, share: float, seed: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """A random `share` of each pool set aside for validation: what is left, what is held.
+
+    At least one row of a kind is held and one left. Where a pool has a single row this cannot be,
+    and nothing is held of any kind. Empty pools stay empty.
+    """
+    if share == 0 or any(len(rows) == 1 for rows in pools.values()):
+        return dict(pools), {kind: rows[:0] for kind, rows in pools.items()}
+    left, held = {}, {}
+    for kind, rows in pools.items():
+        generator = torch.Generator().manual_seed(int(seed))
+        order = torch.randperm(len(rows), generator=generator).to(rows.device)
+        n_held = min(max(round(share * len(rows)), 1), len(rows) - 1) if len(rows) else 0
+        held[kind], left[kind] = rows[order[:n_held]], rows[order[n_held:].sort().values]
+    return left, held
+
+
+class Draws:
+    """Stratified batches for K networks.
+
+    Parameters
+    ----------
+    pools : sequence of mappings
+        For each network and kind the rows to draw from, as indices into the data.
+    sizes : mapping
+        How many rows of each kind a batch holds; a kind of size 0 is not drawn.
+    seeds : sequence of int
+        One for each network.
+
+    Attributes
+    ----------
+    kinds : Tensor of shape (B,)
+        Kind of each column of the batch: P first, then N, then U.
+
+    Examples
+    --------
+    >>> pools = [{1: torch.tensor([0, 1]), -1: torch.tensor([2]), 0: torch.tensor([3, 4, 5])}]
+    >>> draws = Draws(pools, {1: 2, -1: 1, 0: 3}, seeds=[0])
+    >>> draws.kinds.tolist(), draws(step=0).shape
+    ([1, 1, -1, 0, 0, 0], torch.Size([1, 6]))
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[Pools],
+        sizes: Mapping[int, int],
+        seeds: Sequence[int],
+        device: torch.device | str = "cpu",
+    ):
+        drawn = [kind for kind in KINDS if sizes.get(kind, 0) > 0]
+        _check_pools(pools, drawn)
+        self.kinds = torch.tensor(
+            [kind for kind in drawn for _ in range(sizes[kind])], device=device
+        )
+        flat = [pool[kind] for pool in pools for kind in drawn]
+        counts = torch.tensor([len(rows) for rows in flat]).view(len(pools), len(drawn))
+        starts = counts.flatten().cumsum(0).view_as(counts) - counts
+        repeats = torch.tensor([sizes[kind] for kind in drawn])
+        self._rows = torch.cat([rows.to(device) for rows in flat])
+        self._counts = counts.repeat_interleave(repeats, dim=1).to(device)
+        self._starts = starts.repeat_interleave(repeats, dim=1).to(device)
+        self._keys = mix(torch.tensor([_signed(int(seed)) for seed in seeds]))[:, None].to(device)
+        self._columns = _column_counters(drawn, sizes).to(device)
+
+    def __call__(self, step: int | Tensor) -> Tensor:
+        """Rows (K, B) of the data for this step; for steps (S, 1, 1) all of theirs, (S, K, B)."""
+        # 32 random bits u to floor(u n / 2^32): uniform up to n / 2^32, and exact in int64.
+        counter = _signed(step * _STEP) if isinstance(step, int) else step * _signed(_STEP)
+        u = _shifted(mix(mix(self._keys + counter) + self._columns), 32)
+        return self._rows[self._starts + ((u * self._counts) >> 32)]
+
+
+def _column_counters(drawn: Sequence[int], sizes: Mapping[int, int]) -> Tensor:
+    """A counter for each column, in a stream for each kind: b_n does not move the rows of U."""
+    counters = [
+        _signed((1 + j + (KINDS.index(kind) << 32)) * _STEP)
+        for kind in drawn
+        for j in range(sizes[kind])
+    ]
+    return torch.tensor(counters)
+
+
+def _check_pools(pools: Sequence[Pools], drawn: Sequence[int]) -> None:
+    for k, pool in enumerate(pools):
+        for kind in drawn:
+            if len(pool[kind]) == 0:
+                raise InputError(
+                    f"network {k} has no {KIND_NAMES[kind]} rows to draw from. Give it some, or "
+                    "draw none of this kind: size 0."
+                )

@@ -1,0 +1,756 @@
+"""Networks with the face of our other detectors: `DeepRAD`, `NNPU` and `DeepSAD`."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_array, validate_data
+from torch import Tensor, nn
+
+from riskad._checks import InputError, check_choice, check_in_interval
+from riskad.base import Detector, check_kinds_present, refuse_non_finite
+from riskad.deep.batches import KINDS, Draws, hold_out, pools_of
+from riskad.deep.criteria import GUARDS, RiskCriterion, SADCriterion, SquareCriterion
+from riskad.deep.nets import (
+    Autoencoder,
+    Decoder,
+    Stack,
+    StackedNet,
+    build_stack,
+    find_architecture,
+)
+from riskad.deep.trainer import (
+    History,
+    Progress,
+    Settings,
+    Validation,
+    choose_device,
+    evaluate,
+    train,
+)
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.losses import Loss
+from riskad.risks import KIND_NAMES, RISKS, Risk, get_risk
+from riskad.thresholds import zero_one_threshold
+
+__all__ = ["NNPU", "DeepRAD", "DeepSAD"]
+
+Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
+Callback = Callable[[Progress], None]
+
+# Coordinates of Deep SAD's centre stay this far from 0, where a zero weight would reach them.
+_CENTRE_MARGIN = 0.1
+
+
+class _DeepDetector(Detector):
+    """Rows, columns and networks: what the detectors of this room share.
+
+    What is learned is kept as NumPy arrays (`weights_`), so that a detector is stored and copied
+    like any other; the network itself is built from them when it is first needed.
+    """
+
+    module: Any
+    hidden: Sequence[int] | None
+    batch: tuple[int, ...]
+    n_steps: int
+    learning_rate: float
+    weight_decay: float
+    schedule: str
+    check_every: int
+    scale: bool
+    warm_start: bool
+    device: str
+    random_state: int | None
+    verbose: bool
+    callback: Callback | None
+    shape_: tuple[int, ...]
+    weights_: dict[str, np.ndarray]
+    n_steps_: int
+
+    # --- settings -------------------------------------------------------------------------
+
+    @property
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
+
+    def _settings(self, **others: Any) -> Settings:
+        return Settings(
+            n_steps=self.n_steps,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            schedule=self.schedule,
+            check_every=self.check_every,
+            **others,
+        )
+
+    def _sizes(self, kinds: Sequence[int]) -> dict[int, int]:
+        """Rows of each of these kinds in a batch."""
+        sizes = self.batch
+        whole = all(isinstance(b, (int, np.integer)) and b >= 1 for b in sizes)
+        if len(sizes) != len(kinds) or not whole:
+            raise InputError(
+                f"batch must be {len(kinds)} whole numbers >= 1: rows that are "
+                f"{', '.join(KIND_NAMES[kind] for kind in kinds)}; got {sizes!r}."
+            )
+        return dict(zip(kinds, (int(b) for b in sizes), strict=True))
+
+    # --- rows -----------------------------------------------------------------------------
+
+    def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
+        """A table as float64 or float32, images as float32 (n, c, h, w); finite numbers."""
+        ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
+        X = self._check_images(X, reset) if ndim > 2 else self._check_table(X, reset)
+        if reset and not self._goes_on():
+            self.shape_ = X.shape[1:]
+        elif X.shape[1:] != self.shape_:
+            raise InputError(
+                f"rows have the shape {X.shape[1:]}, and {type(self).__name__} was fitted to rows "
+                f"of shape {self.shape_}."
+            )
+        return X
+
+    def _check_table(self, X: Any, reset: bool) -> np.ndarray:
+        X = validate_data(
+            self,
+            X,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            ensure_min_samples=2 if reset else 1,
+            reset=reset,
+        )
+        if not np.isfinite(X).all():
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        return X
+
+    def _check_images(self, X: Any, reset: bool) -> np.ndarray:
+        X = check_array(
+            X,
+            dtype=np.float32,
+            ensure_all_finite=False,
+            ensure_min_samples=2 if reset else 1,
+            allow_nd=True,
+        )
+        if not np.isfinite(X).all():
+            row = int(np.argwhere(~np.isfinite(X))[0, 0])
+            raise InputError(f"X contains NaN or infinity, first in row {row}. Fill gaps first.")
+        if reset:
+            self.n_features_in_ = math.prod(X.shape[1:])
+        return X[:, None] if X.ndim == 3 and isinstance(self.module, str) else X
+
+    def _goes_on(self) -> bool:
+        """Whether fit goes on from what was learned before."""
+        return bool(self.warm_start) and hasattr(self, "weights_")
+
+    def _learn_columns(self, X: np.ndarray) -> None:
+        """Mean and spread of each column, or of each channel of images."""
+        if self._goes_on():
+            return
+        self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.scale:
+            axes = tuple(axis for axis in range(X.ndim) if axis != 1)
+            self._mean = X.mean(axis=axes, dtype=np.float64)
+            spread = X.std(axis=axes, dtype=np.float64)
+            self._scale = np.where(spread > 0, spread, 1.0)
+
+    def _data(self, X: np.ndarray) -> Tensor:
+        """Rows as networks see them: standardised, float32, on the device."""
+        across = (-1, *[1] * (X.ndim - 2))
+        Z = X - self._mean.reshape(across).astype(X.dtype)
+        Z /= self._scale.reshape(across).astype(X.dtype)
+        return torch.from_numpy(Z.astype(np.float32, copy=False)).to(choose_device(self.device))
+
+    # --- networks -------------------------------------------------------------------------
+
+    @abstractmethod
+    def _build(self) -> Stack:
+        """A network for rows of `shape_`, with the weights that the seed gives."""
+
+    def _network(self) -> Stack:
+        """The fitted network, on the device."""
+        device = choose_device(self.device)
+        if not hasattr(self, "_stack"):
+            self._stack = self._build()
+            weights = {name: torch.tensor(value) for name, value in self.weights_.items()}
+            self._stack.load_state_dict(weights)
+        return self._stack.to(device).eval()
+
+    def _first_network(self) -> Stack:
+        """The network to train: a new one, or that of the fit before."""
+        return self._network() if self._goes_on() else self._build().to(choose_device(self.device))
+
+    def _keep(self, stack: Stack, history: History) -> None:
+        """Store the network and its curves; refuse one that broke."""
+        state = {name: value.cpu().numpy().copy() for name, value in stack.state_dict().items()}
+        finite = all(np.isfinite(value).all() for value in state.values())
+        if not finite or history.best_step[0] == 0:  # no check was better than infinity
+            raise InputError(
+                "training broke: the weights are not finite. Choose a smaller learning_rate, or "
+                "scale=True."
+            )
+        before = self.n_steps_ if self._goes_on() else 0
+        self.weights_, self._stack = state, stack
+        self.n_steps_ = before + int(history.n_steps[0])
+        self.best_step_ = before + int(history.best_step[0])
+        self.history_ = {"step": before + history.step, "risk": history.risk[:, 0]}
+        if history.validation is not None:
+            self.history_["validation"] = history.validation[:, 0]
+
+    def _outputs(self, X: np.ndarray) -> Tensor:
+        return evaluate(self._network(), self._data(X))[0]
+
+    @contextmanager
+    def _progress(self, n_steps: int) -> Iterator[Callback | None]:
+        """The user's callback, with a bar if `verbose`."""
+        if not self.verbose:
+            yield self.callback
+            return
+        from rich.progress import Progress as Bar
+
+        with Bar() as bar:
+            task = bar.add_task(type(self).__name__, total=n_steps)
+
+            def advance(progress: Progress) -> None:
+                bar.update(task, completed=progress.step)
+                if self.callback is not None:
+                    self.callback(progress)
+
+            yield advance
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_stack", None)  # built again from weights_
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+class _RiskDetector(_DeepDetector):
+    """A network that descends a risk of the core."""
+
+    guard: str
+    beta: float
+    gamma: float
+    validation: float
+    patience: int
+
+    @abstractmethod
+    def _check_risk(self) -> Risk:
+        """The bound risk; its parameters are checked."""
+
+    @abstractmethod
+    def _batch_sizes(self, risk: Risk) -> dict[int, int]:
+        """Rows of each kind in a batch, 0 for those that the risk does not use."""
+
+    def _fit(self, X: np.ndarray, codes: np.ndarray) -> None:
+        risk, settings = self._check_risk(), self._settings(patience=self.patience)
+        sizes = self._batch_sizes(risk)
+        check_choice("guard", self.guard, GUARDS)
+        if not isinstance(self.validation, Real) or not 0 <= float(self.validation) < 1:
+            raise InputError(f"validation must be a number in [0, 1), got {self.validation!r}.")
+        totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
+        check_kinds_present(risk, codes, totals, besides="")
+        stack = self._first_network()
+        self._learn_columns(X)
+        data = self._data(X)
+        draws, held_out = self._parts(codes, risk, sizes, data.device)
+        criterion = RiskCriterion([risk], draws.kinds, self.guard, self.beta, self.gamma)
+        criterion.to(data.device)
+        with self._progress(settings.n_steps) as callback:
+            first = self.n_steps_ if self._goes_on() else 0
+            history = train(stack, criterion, data, draws, settings, held_out, callback, first)
+        self._keep(stack, history)
+        self.offset_ = zero_one_threshold(risk, self._scores(X), codes)
+
+    def _parts(
+        self, codes: np.ndarray, risk: Risk, sizes: dict[int, int], device: torch.device
+    ) -> tuple[Draws, Validation | None]:
+        """Draws from the rows that train, and the rows held out of them."""
+        pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
+        used = {kind: rows if sizes[kind] else rows[:0] for kind, rows in pools.items()}
+        left, held = hold_out(used, self.validation, self._seed)
+        draws = Draws([left], sizes, [self._seed], device)
+        some = any(len(rows) for rows in held.values())
+        return draws, Validation([held], [risk], device) if some else None
+
+    def _build(self) -> Stack:
+        return build_stack(self.module, self.shape_, [self._seed], self.hidden)
+
+    def _scores(self, X: np.ndarray) -> np.ndarray:
+        return self._outputs(X).cpu().numpy().astype(np.float64)
+
+
+class DeepRAD(_RiskDetector):
+    r"""Semi-supervised anomaly detection by risk minimisation, with a neural network.
+
+    Trains g to minimise an estimate of the classification risk from labelled normals (P), labelled
+    anomalies (N) and a contaminated unlabelled pile (U). The default is the paper's non-negative
+    estimator R1_s,
+
+        (1 - a) pi_p R_p^+ + pi_n R_n^- + max(0, a [R_u^+ - pi_n R_n^+])
+
+    where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. Every batch
+    holds rows of all three kinds (`riskad.deep.batches`), and Adam descends its risk.
+
+    Parameters
+    ----------
+    module : str, nn.Module or callable, default="mlp"
+        A name of `riskad.deep.nets.ARCHITECTURES`; a module that maps a batch to one score for each
+        row, of which a copy is trained; or a function from the shape of a row to such a module.
+    loss : str or Loss, default="logistic"
+        Margin loss l: a name of `riskad.losses.LOSSES`.
+    risk : str, default="nnrad"
+        Risk estimator: a name of `riskad.risks.RISKS`.
+    a : float in (0, 1), default=0.1
+        Weight of the pile; in (-1, 1) for risk="pnu".
+    prior : float in (0, 1), default=0.8
+        pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
+    guard : {"clip", "kiryo"}, default="clip"
+        How a guarded risk is descended where the bracket is negative. "clip" leaves the bracket
+        out, as max(0, .) does; "kiryo" (Kiryo et al. 2017) leaves everything else out and descends
+        minus `gamma` times the bracket where it is below -`beta`.
+    beta, gamma : float, default=0.0 and 1.0
+        Those of guard="kiryo".
+    hidden : tuple of int, default=None
+        Sizes of the linear layers, in place of those of the named architecture.
+    learning_rate, weight_decay : float, default=1e-3 and 5e-4
+        Those of Adam; the decay is an l2 penalty.
+    n_steps : int, default=500
+        Most steps.
+    batch : tuple of three int, default=(64, 32, 128)
+        Rows of P, N and U in a batch. Kinds that the risk does not use are not drawn.
+    schedule : {"constant", "cosine"}, default="constant"
+        Of the learning rate.
+    validation : float in [0, 1), default=0.2
+        Share of each kind of the training rows that is held out, to stop by. Where a kind has a
+        single row nothing is: all steps are taken.
+    patience : int, default=10
+        Checks of the risk on held-out rows without improvement after which training ends. The
+        network that is kept is the best one.
+    check_every : int, default=10
+        Steps between two checks.
+    scale : bool, default=True
+        Whether columns, or channels of images, are standardised by the training rows.
+    warm_start : bool, default=False
+        Whether fit goes on from the network and the standardisation of the fit before. Adam starts
+        afresh.
+    device : str, default="auto"
+        A device of torch; "auto" is the GPU where there is one. A GPU trains in bfloat16.
+    random_state : int, default=None
+        Seed of weights, batches and held-out rows. None is 0: the same data gives the same model
+        on the same device.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    callback : callable, default=None
+        Called at each check with a `riskad.deep.trainer.Progress`.
+
+    Attributes
+    ----------
+    weights_ : dict of ndarray
+        Parameters and running statistics of the network, with a leading axis of length 1 where
+        the architecture is a named one.
+    history_ : dict of ndarray
+        Learning curves: "step", "risk" (mean over batches) and "validation" (on held-out rows).
+    n_steps_, best_step_ : int
+        Steps trained, and the step whose network was kept, over all fits of a warm start.
+    offset_ : float
+        Threshold on `score_samples`: where the risk, with the zero-one loss for its own, is lowest.
+    shape_ : tuple
+        Shape of a row.
+    n_features_in_, feature_names_in_ :
+        Columns seen in fit; for images the number of values in a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)          # nobody checked these
+    >>> y[:40], y[-10:] = 1, -1                # 40 known normal rows, 10 known anomalies
+    >>> model = DeepRAD(n_steps=100).fit(X, y)
+    >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
+    array([ 1, -1])
+    """
+
+    def __init__(
+        self,
+        module: Module = "mlp",
+        *,
+        loss: str | Loss = "logistic",
+        risk: str = "nnrad",
+        a: float = 0.1,
+        prior: float = 0.8,
+        guard: str = "clip",
+        beta: float = 0.0,
+        gamma: float = 1.0,
+        hidden: Sequence[int] | None = None,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 5e-4,
+        n_steps: int = 500,
+        batch: tuple[int, int, int] = (64, 32, 128),
+        schedule: str = "constant",
+        validation: float = 0.2,
+        patience: int = 10,
+        check_every: int = 10,
+        scale: bool = True,
+        warm_start: bool = False,
+        device: str = "auto",
+        random_state: int | None = None,
+        verbose: bool = False,
+        callback: Callback | None = None,
+    ):
+        self.module = module
+        self.loss = loss
+        self.risk = risk
+        self.a = a
+        self.prior = prior
+        self.guard = guard
+        self.beta = beta
+        self.gamma = gamma
+        self.hidden = hidden
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.n_steps = n_steps
+        self.batch = batch
+        self.schedule = schedule
+        self.validation = validation
+        self.patience = patience
+        self.check_every = check_every
+        self.scale = scale
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def fit(self, X: Any, y: Any = None) -> DeepRAD:
+        """Fit to rows X with labels y.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, columns), or array (n, h, w) or (n, c, h, w)
+            Training rows: a table, or images.
+        y : array of shape (n,)
+            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+        """
+        X = self._check_rows(X, reset=True)
+        codes, _ = self._check_labels(X, y, None)
+        self._fit(X, codes)
+        return self
+
+    def _check_risk(self) -> Risk:
+        check_choice("risk", self.risk, RISKS)
+        return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
+
+    def _batch_sizes(self, risk: Risk) -> dict[int, int]:
+        used = risk.kinds()
+        return {kind: b if kind in used else 0 for kind, b in self._sizes(KINDS).items()}
+
+
+class NNPU(_RiskDetector):
+    r"""Non-negative PU learning (Kiryo et al. 2017): labelled normals and the pile.
+
+        pi_p R_p^+ + max(0, R_u^- - pi_p R_p^-)
+
+    with the sigmoid loss and, where the bracket is below -beta, a step along minus gamma times its
+    gradient alone. It has no place for labelled anomalies: they go into the pile, as unlabelled
+    rows.
+
+    Parameters
+    ----------
+    module, hidden, learning_rate, weight_decay, n_steps, schedule, validation, patience, \
+check_every, scale, warm_start, device, random_state, verbose, callback :
+        As in `DeepRAD`.
+    loss : str or Loss, default="sigmoid"
+        Margin loss l: a name of `riskad.losses.LOSSES`.
+    prior : float in (0, 1), default=0.8
+        pi_p^e, the assumed share of normal rows in the pile.
+    guard : {"kiryo", "clip"}, default="kiryo"
+        How the risk is descended where the bracket is negative.
+    beta, gamma : float, default=0.0 and 1.0
+        Those of guard="kiryo".
+    batch : tuple of two int, default=(64, 160)
+        Rows of P and U in a batch.
+
+    Attributes
+    ----------
+    weights_, history_, n_steps_, best_step_, offset_, shape_, n_features_in_, feature_names_in_ :
+        As in `DeepRAD`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:100] = 1
+    >>> normal, anomaly = NNPU(prior=0.9, n_steps=100).fit(X, y).score_samples([[0, 0], [4, 4]])
+    >>> bool(normal > anomaly)
+    True
+    """
+
+    def __init__(
+        self,
+        module: Module = "mlp",
+        *,
+        loss: str | Loss = "sigmoid",
+        prior: float = 0.8,
+        guard: str = "kiryo",
+        beta: float = 0.0,
+        gamma: float = 1.0,
+        hidden: Sequence[int] | None = None,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 5e-4,
+        n_steps: int = 500,
+        batch: tuple[int, int] = (64, 160),
+        schedule: str = "constant",
+        validation: float = 0.2,
+        patience: int = 10,
+        check_every: int = 10,
+        scale: bool = True,
+        warm_start: bool = False,
+        device: str = "auto",
+        random_state: int | None = None,
+        verbose: bool = False,
+        callback: Callback | None = None,
+    ):
+        self.module = module
+        self.loss = loss
+        self.prior = prior
+        self.guard = guard
+        self.beta = beta
+        self.gamma = gamma
+        self.hidden = hidden
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.n_steps = n_steps
+        self.batch = batch
+        self.schedule = schedule
+        self.validation = validation
+        self.patience = patience
+        self.check_every = check_every
+        self.scale = scale
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def fit(self, X: Any, y: Any = None) -> NNPU:
+        """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
+        X = self._check_rows(X, reset=True)
+        codes, _ = self._check_labels(X, y, None)
+        codes = np.where(codes == ANOMALY, UNLABELLED, codes)
+        for kind, code in ((NORMAL, "+1"), (UNLABELLED, "0")):
+            if not (codes == kind).any():
+                raise InputError(
+                    f"NNPU learns from normals and a pile, and y has no {KIND_NAMES[kind]} rows "
+                    f"({count_labels(codes)}). Label some with {code}."
+                )
+        self._fit(X, codes)
+        return self
+
+    def _check_risk(self) -> Risk:
+        return get_risk("nnpu", self.loss, prior=self.prior)
+
+    def _batch_sizes(self, risk: Risk) -> dict[int, int]:
+        return {ANOMALY: 0} | self._sizes((NORMAL, UNLABELLED))
+
+
+class DeepSAD(_DeepDetector):
+    r"""Deep SAD (Ruff et al. 2020): distances from a centre, with all three kinds of label.
+
+    An autoencoder is trained first on all rows. The mean of its representations phi(x) is the
+    centre c, no coordinate of which stays nearer to 0 than 0.1. Then its encoder is trained to
+    minimise, with d(x) = ||phi(x) - c||^2 and n rows in all,
+
+        1/n [ sum_U d(x)  +  eta sum_P d(x)  +  eta sum_N 1 / (d(x) + eps) ]
+
+    The pile and the normals are pulled to the centre, anomalies are pushed away. Scores are -d(x).
+    With eta = 1 a labelled row counts as one row, so that a few of them say little beside a large
+    pile; raise eta then.
+
+    Parameters
+    ----------
+    module : str, default="mlp"
+        A name of `riskad.deep.nets.ARCHITECTURES`; its last linear layer is the representation.
+    eta : float > 0, default=1.0
+        Weight of labelled rows.
+    eps : float > 0, default=1e-6
+        Keeps the push finite at the centre.
+    prior : float in (0, 1), default=0.8
+        Assumed share of normal rows in the pile. Only the threshold depends on it.
+    pretrain_steps : int >= 0, default=500
+        Steps of the autoencoder; 0 leaves the encoder as it was drawn.
+    batch : tuple of three int, default=(32, 32, 128)
+        Rows of P, N and U in a batch. Kinds that y does not have are not drawn.
+    weight_decay : float, default=1e-6
+        That of Adam.
+    hidden, learning_rate, n_steps, schedule, check_every, scale, warm_start, device, \
+random_state, verbose, callback :
+        As in `DeepRAD`. A warm start goes on with the same centre.
+
+    Attributes
+    ----------
+    centre_ : ndarray
+        c.
+    weights_, history_, n_steps_, best_step_, offset_, shape_, n_features_in_, feature_names_in_ :
+        As in `DeepRAD`; "pretraining" in `history_` is the autoencoder's error.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:40], y[-10:] = 1, -1
+    >>> normal, anomaly = DeepSAD(eta=10, n_steps=200).fit(X, y).score_samples([[0, 0], [4, 4]])
+    >>> bool(normal > anomaly)
+    True
+    """
+
+    def __init__(
+        self,
+        module: str = "mlp",
+        *,
+        eta: float = 1.0,
+        eps: float = 1e-6,
+        prior: float = 0.8,
+        pretrain_steps: int = 500,
+        hidden: Sequence[int] | None = None,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 1e-6,
+        n_steps: int = 500,
+        batch: tuple[int, int, int] = (32, 32, 128),
+        schedule: str = "constant",
+        check_every: int = 10,
+        scale: bool = True,
+        warm_start: bool = False,
+        device: str = "auto",
+        random_state: int | None = None,
+        verbose: bool = False,
+        callback: Callback | None = None,
+    ):
+        self.module = module
+        self.eta = eta
+        self.eps = eps
+        self.prior = prior
+        self.pretrain_steps = pretrain_steps
+        self.hidden = hidden
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.n_steps = n_steps
+        self.batch = batch
+        self.schedule = schedule
+        self.check_every = check_every
+        self.scale = scale
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def fit(self, X: Any, y: Any = None) -> DeepSAD:
+        """Fit to rows X with labels y: +1 normal, -1 anomaly, 0 unlabelled."""
+        X = self._check_rows(X, reset=True)
+        codes, _ = self._check_labels(X, y, None)
+        settings, sizes = self._check_settings(codes)
+        goes_on = self._goes_on()
+        stack = self._first_network()
+        self._learn_columns(X)
+        data = self._data(X)
+        pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
+        draws = Draws([pools], sizes, [self._seed], data.device)
+        errors = np.empty(0)
+        if not goes_on:
+            errors = self._pretrain(stack, data)
+            self.centre_ = _centre(evaluate(stack, data)[0]).cpu().numpy()
+        counts = torch.tensor([[len(pools[kind]) for kind in KINDS]])
+        centres = torch.from_numpy(self.centre_)[None]
+        criterion = SADCriterion(centres, draws.kinds, counts, self.eta, self.eps).to(data.device)
+        with self._progress(settings.n_steps) as callback:
+            first = self.n_steps_ if goes_on else 0
+            history = train(stack, criterion, data, draws, settings, None, callback, first)
+        self._keep(stack, history)
+        self.history_["pretraining"] = errors
+        self.offset_ = self._threshold(self._scores(X), codes)
+        return self
+
+    def _check_settings(self, codes: np.ndarray) -> tuple[Settings, dict[int, int]]:
+        """Settings and batch sizes; every parameter is checked before any work."""
+        if not isinstance(self.module, str):
+            raise InputError(
+                "DeepSAD mirrors its encoder for pre-training and needs a named architecture, got "
+                f"module={self.module!r}."
+            )
+        check_in_interval("eta", self.eta, 0, math.inf)
+        check_in_interval("eps", self.eps, 0, math.inf)
+        check_in_interval("prior", self.prior, 0, 1)
+        steps = self.pretrain_steps
+        if not isinstance(steps, (int, np.integer)) or isinstance(steps, bool) or steps < 0:
+            raise InputError(f"pretrain_steps must be a whole number >= 0, got {steps!r}.")
+        present = set(codes.tolist())
+        if not present - {ANOMALY}:
+            raise InputError(
+                "DeepSAD needs normal or unlabelled rows to pull to its centre, and y has none "
+                f"({count_labels(codes)})."
+            )
+        sizes = {kind: b if kind in present else 0 for kind, b in self._sizes(KINDS).items()}
+        return self._settings(), sizes
+
+    def _build(self) -> StackedNet:
+        architecture = find_architecture(self.module, self.hidden)
+        architecture.check_shape(self.module, self.shape_)
+        return StackedNet(architecture, self.shape_, [self._seed], scores=False)
+
+    def _pretrain(self, encoder: Stack, data: Tensor) -> np.ndarray:
+        """Train the encoder within an autoencoder, on rows of all kinds alike; its errors."""
+        if self.pretrain_steps == 0:
+            return np.empty(0)
+        architecture = find_architecture(self.module, self.hidden)
+        # Another seed than the encoder's, whose weights it would otherwise repeat.
+        decoder = Decoder(architecture, self.shape_, [self._seed + 1])
+        both = Autoencoder(encoder, decoder).to(data.device)
+        everything = {UNLABELLED: torch.arange(len(data))}
+        draws = Draws([everything], {UNLABELLED: sum(self.batch)}, [self._seed + 1], data.device)
+        settings = Settings(
+            n_steps=int(self.pretrain_steps),
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            schedule=self.schedule,
+            check_every=self.check_every,
+        )
+        return train(both, SquareCriterion(), data, draws, settings).risk[:, 0]
+
+    def _threshold(self, scores: np.ndarray, codes: np.ndarray) -> float:
+        """Where the zero-one risk is lowest, by the risk for the kinds of label that there are.
+
+        Where there is a single kind, so that no risk exists, its (1 - prior)-quantile.
+        """
+        present = set(codes.tolist())
+        for name in ("rad", "pn", "nu", "pu"):
+            risk = get_risk(name, prior=self.prior)
+            if risk.kinds() <= present:
+                return zero_one_threshold(risk, scores, codes)
+        return float(np.quantile(scores, 1 - self.prior))
+
+    def _scores(self, X: np.ndarray) -> np.ndarray:
+        centre = torch.from_numpy(self.centre_).to(choose_device(self.device))
+        return -(self._outputs(X) - centre).square().sum(1).cpu().numpy().astype(np.float64)
+
+
+def _centre(outputs: Tensor) -> Tensor:
+    """The mean of the outputs, each coordinate kept away from 0."""
+    mean = outputs.mean(0)
+    side = torch.where(mean < 0, -1.0, 1.0)
+    return torch.where(mean.abs() < _CENTRE_MARGIN, _CENTRE_MARGIN * side, mean)

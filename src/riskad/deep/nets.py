@@ -1,0 +1,432 @@
+r"""K networks of one shape as one stack, trained and scored together.
+
+A stack maps (K, B, *shape) to (K, B), one output unit, or to (K, B, rep), a representation. Its
+parameters have a leading axis of length K, and network k reads slice k of each and nothing else.
+So the gradient of a sum of K losses holds the K gradients side by side, and an optimiser that
+works element by element, such as Adam, trains K independent networks.
+
+==============  ===============================================================================
+architecture    layers before the output (those of Deep SAD, Ruff et al. 2020)
+==============  ===============================================================================
+mlp             hidden linear layers
+lenet-mnist     convolutions to 8 and 4 channels, linear to 32
+lenet-fmnist    convolutions to 16 and 32 channels, linear to 128, linear to 64
+lenet-cifar10   convolutions to 32, 64 and 128 channels, linear to 128
+==============  ===============================================================================
+
+Convolutions are 5 x 5 over zero-padded images and are followed by max-pooling over 2 x 2. No layer
+has a bias; all but the last linear one are followed by batch normalisation (eps = 1e-4, without
+scale and shift) and leaky ReLU (slope 0.01). The last linear layer gives the representation, which
+Deep SAD measures distances in. For a score a leaky ReLU and one linear unit, with a bias, follow.
+
+Weights are drawn uniformly from +-1 / sqrt(fan in), on the CPU, by a generator for each network: a
+seed gives the same network whatever K is and wherever it runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from riskad._checks import InputError, check_choice
+
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "Autoencoder",
+    "Decoder",
+    "ModuleStack",
+    "Stack",
+    "StackedBatchNorm",
+    "StackedConv",
+    "StackedLinear",
+    "StackedNet",
+    "build_stack",
+]
+
+_EPS = 1e-4
+_MOMENTUM = 0.1
+_SLOPE = 0.01
+_KERNEL = 5
+# Grouped convolutions with fewer input channels in a group leave a GPU idle.
+_FEW_CHANNELS = 4
+
+Generators = Sequence[torch.Generator]
+
+
+# --- layers ---------------------------------------------------------------------------------
+
+
+class StackedLinear(nn.Module):
+    """x_k W_k' + b_k for K networks: (K, B, n_in) to (K, B, n_out)."""
+
+    def __init__(self, generators: Generators, n_in: int, n_out: int, bias: bool = False):
+        super().__init__()
+        self.weight = _uniform(generators, (n_out, n_in), n_in)
+        self.bias = _uniform(generators, (n_out,), n_in) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Linear map of each network's rows."""
+        if self.bias is None:
+            return torch.bmm(x, self.weight.mT)
+        return torch.baddbmm(self.bias[:, None], x, self.weight.mT)
+
+
+class StackedConv(nn.Module):
+    """A 5 x 5 convolution over zero-padded images for K networks, without bias.
+
+    It maps (B, K c_in, H, W) to (B, K c_out, H, W), network k owning channels k c to (k + 1) c. As
+    a grouped convolution with few input channels is slow on GPUs, it is done there by a product
+    of patches and weights instead.
+    """
+
+    def __init__(self, generators: Generators, c_in: int, c_out: int):
+        super().__init__()
+        self.weight = _uniform(generators, (c_out, c_in, _KERNEL, _KERNEL), c_in * _KERNEL**2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve each network's channels."""
+        few = self.weight.shape[2] < _FEW_CHANNELS
+        return self.by_patches(x) if few and x.is_cuda else self.by_groups(x)
+
+    def by_groups(self, x: Tensor) -> Tensor:
+        """One grouped convolution."""
+        K = len(self.weight)
+        return F.conv2d(x, self.weight.flatten(0, 1), padding=_KERNEL // 2, groups=K)
+
+    def by_patches(self, x: Tensor) -> Tensor:
+        """Patches (K, B H W, 25 c_in) times weights (K, 25 c_in, c_out)."""
+        K, c_out, c_in = self.weight.shape[:3]
+        B, _, H, W = x.shape
+        # Every value is copied 25 times: in the precision of the product, not in a wider one.
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        padded = torch.unflatten(F.pad(x, [_KERNEL // 2] * 4), 1, (K, c_in))
+        patches = padded.unfold(3, _KERNEL, 1).unfold(4, _KERNEL, 1)  # B K c H W 5 5, a view
+        patches = patches.permute(1, 0, 3, 4, 2, 5, 6).reshape(K, B * H * W, -1)
+        maps = torch.bmm(patches, self.weight.flatten(2).mT)  # K, B H W, c_out
+        maps = maps.view(K, B, H, W, c_out).permute(1, 2, 3, 0, 4)
+        # Channels last in memory, which the grouped convolutions that follow like best.
+        return maps.reshape(B, H, W, K * c_out).permute(0, 3, 1, 2)
+
+
+class StackedBatchNorm(nn.Module):
+    """Batch normalisation of (B, K c, ...) with statistics of each network's own batch.
+
+        (x - mean) / sqrt(variance + eps),   running <- 0.9 running + 0.1 batch
+
+    In evaluation the running statistics stand in for the batch's.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, n_networks: int, channels: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n_networks, channels))
+        self.register_buffer("variance", torch.ones(n_networks, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise each channel of each network."""
+        mean, variance = self.mean.view(-1), self.variance.view(-1)
+        return F.batch_norm(x, mean, variance, training=self.training, momentum=_MOMENTUM, eps=_EPS)
+
+
+def _uniform(generators: Generators, shape: tuple[int, ...], fan_in: int) -> nn.Parameter:
+    """A parameter (K, *shape), uniform in +-1 / sqrt(fan_in), each network from its generator."""
+    bound = 1 / math.sqrt(fan_in)
+    each = [torch.empty(shape).uniform_(-bound, bound, generator=g) for g in generators]
+    return nn.Parameter(torch.stack(each))
+
+
+def _activate(x: Tensor) -> Tensor:
+    return F.leaky_relu(x, _SLOPE)
+
+
+class _LinearBlock(nn.Module):
+    """Linear, batch normalisation, leaky ReLU: (K, B, n_in) to (K, B, n_out)."""
+
+    def __init__(self, generators: Generators, n_in: int, n_out: int):
+        super().__init__()
+        self.linear = StackedLinear(generators, n_in, n_out)
+        self.norm = StackedBatchNorm(len(generators), n_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One hidden layer."""
+        x = self.linear(x)
+        return _activate(_fold(self.norm(_unfold(x)), len(x)))
+
+
+class _ConvBlock(nn.Module):
+    """Convolution, batch normalisation, leaky ReLU, max-pooling: halves the sides of images."""
+
+    def __init__(self, generators: Generators, c_in: int, c_out: int):
+        super().__init__()
+        self.conv = StackedConv(generators, c_in, c_out)
+        self.norm = StackedBatchNorm(len(generators), c_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One convolutional layer."""
+        # Leaky ReLU is increasing, so that it may follow the maximum: a quarter of the work.
+        return _activate(F.max_pool2d(self.norm(self.conv(x)), 2))
+
+
+def _unfold(x: Tensor) -> Tensor:
+    """(K, B, c, ...) as (B, K c, ...): channels of all networks side by side."""
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def _fold(x: Tensor, n_networks: int) -> Tensor:
+    """(B, K c, ...) as (K, B, c, ...)."""
+    return torch.unflatten(x, 1, (n_networks, -1)).transpose(0, 1)
+
+
+# --- stacks ---------------------------------------------------------------------------------
+
+
+class Stack(nn.Module, ABC):
+    """K networks of one shape; a subclass implements `forward` from (K, B, *shape)."""
+
+    n_networks: int
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs (K, B) or (K, B, rep)."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Channels of the convolutions, then sizes of the linear layers, the representation last."""
+
+    channels: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether a row is an image (c, h, w) rather than a list of columns."""
+        return bool(self.channels)
+
+    def map_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of what the linear layers flatten."""
+        if not self.channels:
+            return tuple(shape)
+        shrunk = (side // 2 ** len(self.channels) for side in shape[1:])
+        return (self.channels[-1], *shrunk)
+
+    def check_shape(self, name: str, shape: Sequence[int]) -> None:
+        """Refuse rows that this architecture cannot read."""
+        if self.takes_images and len(shape) != 3:
+            raise InputError(
+                f"module={name!r} reads images: X must have shape (n, h, w) or (n, c, h, w), got "
+                f"rows of shape {tuple(shape)}. For a table choose module='mlp'."
+            )
+        if not self.takes_images and len(shape) != 1:
+            raise InputError(
+                f"module={name!r} reads tables: X must have shape (n, columns), got rows of shape "
+                f"{tuple(shape)}. For images choose module='lenet-mnist' or another lenet."
+            )
+        if 0 in self.map_shape(shape):
+            least = 2 ** len(self.channels)
+            raise InputError(
+                f"module={name!r} halves the sides of images {len(self.channels)} times: they must "
+                f"be at least {least} x {least}, got {shape[1]} x {shape[2]}."
+            )
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "mlp": Architecture((), (128, 64)),
+    "lenet-mnist": Architecture((8, 4), (32,)),
+    "lenet-fmnist": Architecture((16, 32), (128, 64)),
+    "lenet-cifar10": Architecture((32, 64, 128), (128,)),
+}
+
+
+class StackedNet(Stack):
+    """K networks of a named architecture over rows of a shape, one for each seed.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        Layers up to the representation.
+    shape : sequence of int
+        Shape of a row: (columns,) or (c, h, w).
+    seeds : sequence of int
+        One for each network.
+    scores : bool, default=True
+        Whether one linear unit follows, so that the output is (K, B); else it is (K, B, rep).
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        shape: Sequence[int],
+        seeds: Sequence[int],
+        scores: bool = True,
+    ):
+        super().__init__()
+        self.n_networks = len(seeds)
+        generators = _generators(seeds)
+        channels = [shape[0], *architecture.channels] if architecture.channels else []
+        self.convs = nn.ModuleList(_ConvBlock(generators, *pair) for pair in pairwise(channels))
+        *hidden, rep = architecture.sizes
+        sizes = [math.prod(architecture.map_shape(shape)), *hidden]
+        self.hidden = nn.ModuleList(_LinearBlock(generators, *pair) for pair in pairwise(sizes))
+        self.representation = StackedLinear(generators, sizes[-1], rep)
+        self.output = StackedLinear(generators, rep, 1, bias=True) if scores else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (K, B), or representations (K, B, rep)."""
+        if self.convs:
+            x = _unfold(x)
+            for layer in self.convs:
+                x = layer(x)
+            x = _fold(x, self.n_networks)
+        x = x.flatten(2)
+        for layer in self.hidden:
+            x = layer(x)
+        x = self.representation(x)
+        return x if self.output is None else self.output(_activate(x)).squeeze(2)
+
+
+class Decoder(Stack):
+    """The mirror of a `StackedNet`: (K, B, rep) to (K, B, *shape).
+
+    Linear layers go back through the same sizes, each convolution is one to the previous number
+    of channels after its image was doubled. The last layer is linear, for rows of any range.
+    """
+
+    def __init__(self, architecture: Architecture, shape: Sequence[int], seeds: Sequence[int]):
+        super().__init__()
+        self.n_networks = len(seeds)
+        self.shape = tuple(shape)
+        self.map_shape = architecture.map_shape(shape)
+        generators = _generators(seeds)
+        sizes = [*architecture.sizes[::-1], math.prod(self.map_shape)]
+        blocks = [_LinearBlock(generators, *pair) for pair in pairwise(sizes)]
+        channels = [*architecture.channels[::-1], shape[0]] if architecture.channels else []
+        if not channels:
+            blocks.pop()
+        self.hidden = nn.ModuleList(blocks)
+        self.linear = None if channels else StackedLinear(generators, sizes[-2], sizes[-1])
+        self.convs = nn.ModuleList(StackedConv(generators, *pair) for pair in pairwise(channels))
+        self.norms = nn.ModuleList(StackedBatchNorm(len(seeds), c) for c in channels[1:-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows rebuilt from representations."""
+        for layer in self.hidden:
+            x = layer(x)
+        if self.linear is not None:
+            return torch.unflatten(self.linear(x), 2, self.shape)
+        x = _unfold(torch.unflatten(x, 2, self.map_shape))
+        for depth, conv in enumerate(self.convs):
+            if depth:
+                x = _activate(self.norms[depth - 1](x))
+            x = conv(F.interpolate(x, size=self._side(depth)))
+        return _fold(x, self.n_networks)
+
+    def _side(self, depth: int) -> tuple[int, int]:
+        """Sides of the image that layer `depth` convolves: those of the encoder, backwards."""
+        halvings = len(self.convs) - 1 - depth
+        return self.shape[1] // 2**halvings, self.shape[2] // 2**halvings
+
+
+class Autoencoder(Stack):
+    """Encoder and decoder: (K, B, *shape) to (K, B, values of a row)."""
+
+    def __init__(self, encoder: Stack, decoder: Stack):
+        super().__init__()
+        self.n_networks = encoder.n_networks
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What is rebuilt, less what was given: (K, B, values)."""
+        return (self.decoder(self.encoder(x)) - x).flatten(2)
+
+
+class ModuleStack(Stack):
+    """A stack of one network: any module that maps a batch (B, *shape) to one score a row."""
+
+    n_networks = 1
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (1, B)."""
+        scores = self.module(x[0])
+        if scores.numel() != x.shape[1]:
+            raise InputError(
+                f"module must map a batch of {x.shape[1]} rows to one score for each, got an "
+                f"output of shape {tuple(scores.shape)}. End it with one linear unit."
+            )
+        return scores.reshape(1, -1)
+
+
+def _generators(seeds: Sequence[int]) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+
+
+def find_architecture(module: str, hidden: Sequence[int] | None = None) -> Architecture:
+    """The architecture of that name; `hidden` are sizes of the linear layers in place of its own.
+
+    >>> find_architecture("mlp", hidden=(32, 16)).sizes
+    (32, 16)
+    """
+    architecture = ARCHITECTURES[check_choice("module", module, ARCHITECTURES)]
+    if hidden is None:
+        return architecture
+    sizes = tuple(hidden)
+    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise InputError(f"hidden must be whole numbers > 0, such as (128, 64), got {hidden!r}.")
+    return replace(architecture, sizes=sizes)
+
+
+def build_stack(
+    module: str | nn.Module | Callable[[tuple[int, ...]], nn.Module],
+    shape: Sequence[int],
+    seeds: Sequence[int],
+    hidden: Sequence[int] | None = None,
+) -> Stack:
+    """A stack of scoring networks over rows of `shape`, one for each seed.
+
+    `module` is a name of `ARCHITECTURES`; a module, of which a copy is taken as it is; or a
+    function from the shape of a row to a module, called under the seed. The latter two make
+    stacks of one network.
+    """
+    if isinstance(module, str):
+        architecture = find_architecture(module, hidden)
+        architecture.check_shape(module, shape)
+        return StackedNet(architecture, shape, seeds)
+    if hidden is not None:
+        raise InputError("hidden is for the named architectures; a module has its own sizes.")
+    if len(seeds) != 1:
+        raise InputError(f"a module of your own makes one network, got {len(seeds)} seeds.")
+    return ModuleStack(_own_module(module, tuple(shape), seeds[0]))
+
+
+def _own_module(module: Any, shape: tuple[int, ...], seed: int) -> nn.Module:
+    if isinstance(module, nn.Module):
+        return copy.deepcopy(module)
+    if callable(module):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made = module(shape)
+        if isinstance(made, nn.Module):
+            return made
+        raise InputError(f"the function given as module must return an nn.Module, got {made!r}.")
+    names = ", ".join(ARCHITECTURES)
+    raise InputError(
+        f"module must be one of {names}, an nn.Module, or a function from the shape of a row to "
+        f"one, got {module!r}."
+    )

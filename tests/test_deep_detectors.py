@@ -1,0 +1,420 @@
+"""DeepRAD, NNPU and DeepSAD: the contract, and that they learn from labels."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import make_pile
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.ensemble import IsolationForest
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from test_sklearn_contract import as_codes
+from torch import nn
+
+import riskad
+from riskad._checks import InputError
+from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.nets import ARCHITECTURES
+from riskad.losses import LOSSES
+from riskad.risks import RISKS
+from riskad.thresholds import zero_one_threshold
+
+torch.set_num_threads(1)
+METHODS = [DeepRAD, NNPU, DeepSAD]
+QUICK = {"n_steps": 12, "check_every": 4, "hidden": (16, 8)}
+
+
+def quick(method, **settings):
+    more = {"pretrain_steps": 4} if method is DeepSAD else {}
+    return method(**QUICK | more | settings)
+
+
+def images(n=60, shape=(8, 8), seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.choice([1, -1, 0], n)
+    return rng.standard_normal((n, *shape)) + y.reshape(-1, *[1] * len(shape)), y
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Fives among the other digits, a tenth of the training rows labelled: X, y, X_test, truth.
+
+    Of the ten digits it is the five that an isolation forest finds best.
+    """
+    X, digit = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    truth, test = np.where(digit == 5, -1, 1), rng.random(len(digit)) < 0.3
+    y = np.where(rng.random(len(digit)) < 0.1, truth, 0)
+    return X[~test], y[~test], X[test], truth[test]
+
+
+# --- what they learn --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(DeepRAD(prior=0.9, n_steps=300), id="rad"),
+        pytest.param(
+            DeepRAD(prior=0.9, loss="modified_huber", risk="rad", n_steps=300), id="huber"
+        ),
+        pytest.param(DeepRAD("lenet-mnist", prior=0.9, n_steps=120), id="lenet"),
+        pytest.param(NNPU(prior=0.9, n_steps=300), id="nnpu"),
+        pytest.param(DeepSAD(prior=0.9, n_steps=300, pretrain_steps=100), id="sad"),
+    ],
+)
+def test_on_digits_each_beats_an_isolation_forest(digits, model):
+    X, y, X_test, truth = digits
+    forest = IsolationForest(random_state=0).fit(X)
+    if model.module != "mlp":
+        X, X_test = X.reshape(-1, 8, 8), X_test.reshape(-1, 8, 8)
+    model = clone(model).fit(X, y)
+    auc = roc_auc_score(truth, model.score_samples(X_test))
+    assert auc > roc_auc_score(truth, forest.score_samples(digits[2])) + 0.1
+    assert auc > 0.8
+    assert roc_auc_score(truth, model.anomaly_score(X_test)) == pytest.approx(1 - auc)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_matter(method):
+    X, y, _ = make_pile()
+    rng = np.random.default_rng(1)
+    model = quick(method).fit(X, y)
+    permuted = quick(method).fit(X, rng.permutation(y))
+    assert not np.allclose(model.score_samples(X), permuted.score_samples(X), atol=1e-3)
+
+
+def test_labelled_anomalies_are_a_part_of_the_pile_for_nnpu():
+    X, y, _ = make_pile()
+    moved = quick(NNPU).fit(X, np.where(y == -1, 0, y))
+    assert np.array_equal(quick(NNPU).fit(X, y).score_samples(X), moved.score_samples(X))
+
+
+def test_eta_makes_labels_count_more_in_deep_sad():
+    X, y, truth = make_pile(shift=1.0)
+    aucs = [
+        roc_auc_score(truth, DeepSAD(eta=eta, n_steps=150).fit(X, y).score_samples(X))
+        for eta in (0.01, 10.0)
+    ]
+    assert aucs[1] > aucs[0] + 0.05
+
+
+def test_the_centre_of_deep_sad_keeps_away_from_zero_and_is_kept():
+    X, y, _ = make_pile()
+    model = quick(DeepSAD).fit(X, y)
+    assert model.centre_.shape == (8,)
+    assert np.abs(model.centre_).min() >= 0.1 - 1e-7
+    untrained = quick(DeepSAD, pretrain_steps=0).fit(X, y)
+    assert len(untrained.history_["pretraining"]) == 0
+    assert not np.allclose(untrained.centre_, model.centre_)
+
+
+def test_pretraining_lowers_the_error_of_the_autoencoder():
+    X, y, _ = make_pile(n_features=8)
+    X = np.hstack([X, X @ np.random.default_rng(0).normal(size=(8, 8))])
+    errors = DeepSAD(pretrain_steps=200, n_steps=1).fit(X, y).history_["pretraining"]
+    assert len(errors) == 20
+    assert errors[-1] < 0.5 * errors[0]
+
+
+@pytest.mark.parametrize("labels", [(0,), (1, 0), (-1, 0), (1, -1), (1, -1, 0)])
+def test_deep_sad_takes_the_kinds_that_there_are(labels):
+    X, y, _ = make_pile()
+    model = quick(DeepSAD, prior=0.9).fit(X, np.where(np.isin(y, labels), y, labels[-1]))
+    assert np.isfinite(model.offset_)
+    if labels == (0,):
+        assert (model.predict(X) == -1).mean() == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("risk", RISKS)
+def test_any_risk_and_loss_of_the_core(risk):
+    X, y, _ = make_pile()
+    for loss in LOSSES:
+        model = quick(DeepRAD, risk=risk, loss=loss, n_steps=2).fit(X, y)
+        assert np.isfinite(model.history_["risk"]).all()
+
+
+def test_risks_without_a_kind_do_without_its_rows():
+    X, y, _ = make_pile()
+    for risk, absent in (("pn", 0), ("nnpu", -1), ("nu", 1)):
+        quick(DeepRAD, risk=risk).fit(X[y != absent], y[y != absent])
+
+
+@pytest.mark.parametrize("parameter", ["a", "prior", "loss", "guard", "batch", "schedule"])
+def test_parameters_change_the_network(parameter):
+    X, y, _ = make_pile()
+    other = {
+        "a": 0.9,
+        "prior": 0.5,
+        "loss": "squared",
+        "guard": "kiryo",
+        "batch": (8, 4, 20),
+        "schedule": "cosine",
+    }[parameter]
+    base = (
+        {"risk": "nnpu", "loss": "sigmoid", "n_steps": 60, "learning_rate": 0.02}
+        if parameter == "guard"
+        else {}
+    )
+    first, second = (
+        quick(DeepRAD, **base | change).fit(X, y).score_samples(X)
+        for change in ({}, {parameter: other})
+    )
+    assert not np.allclose(first, second)
+
+
+# --- when to stop ------------------------------------------------------------------------------
+
+
+def test_history_and_early_stopping():
+    X, y, _ = make_pile()
+    model = DeepRAD(learning_rate=0.02, n_steps=400, check_every=5, patience=3).fit(X, y)
+    assert model.n_steps_ < 400
+    curve = model.history_["validation"]
+    assert model.best_step_ == model.history_["step"][np.argmin(curve)]
+    assert model.n_steps_ == model.history_["step"][-1] == model.best_step_ + 15
+    assert set(model.history_) == {"step", "risk", "validation"}
+
+
+def test_without_validation_all_steps_are_taken():
+    X, y, _ = make_pile()
+    single = np.where(np.cumsum(y == -1) > 1, np.where(y == -1, 0, y), y)
+    for labels, share in ((y, 0.0), (single, 0.2)):
+        model = quick(DeepRAD, validation=share).fit(X, labels)
+        assert (model.n_steps_, model.best_step_) == (12, 12)
+        assert "validation" not in model.history_
+
+
+def test_the_threshold_is_that_of_the_core():
+    X, y, _ = make_pile()
+    model = quick(DeepRAD).fit(X, y)
+    risk = riskad.get_risk("nnrad", "logistic", a=0.1, prior=0.8)
+    assert model.offset_ == zero_one_threshold(risk, model.score_samples(X), y)
+    np.testing.assert_array_equal(
+        model.decision_function(X), model.score_samples(X) - model.offset_
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_warm_start_goes_on(method):
+    X, y, _ = make_pile()
+    more = {} if method is DeepSAD else {"validation": 0.0}
+    model = quick(method, warm_start=True, n_steps=6, **more).fit(X, y)
+    first, mean = model.score_samples(X), model._mean
+    model.fit(X + 0.1, y)
+    assert model.n_steps_ == 12
+    assert model.history_["step"].tolist() == [10, 12]
+    assert model._mean is mean
+    assert not np.allclose(first, model.score_samples(X))
+    with pytest.raises(InputError, match=r"rows have the shape \(3,\)"):
+        model.fit(X[:, :3], y)
+    cold = clone(model).set_params(warm_start=False)
+    np.testing.assert_array_equal(cold.fit(X, y).fit(X, y).score_samples(X), first)
+
+
+# --- the contract --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_gives_the_same_scores(method):
+    X, y, _ = make_pile()
+    first, again, other = (
+        quick(method, random_state=seed).fit(X, y).score_samples(X) for seed in (3, 3, 4)
+    )
+    assert np.array_equal(first, again)
+    assert not np.allclose(first, other)
+
+
+def test_the_order_of_columns_and_their_units_do_not_matter_much():
+    X, y, truth = make_pile()
+    models = [
+        DeepRAD(n_steps=100).fit(Z, y).score_samples(Z)
+        for Z in (X, X[:, ::-1], X * [1, 10, 100, 0.1])
+    ]
+    aucs = [roc_auc_score(truth, scores) for scores in models]
+    assert max(aucs) - min(aucs) < 0.05
+    np.testing.assert_allclose(models[0], models[2], rtol=1e-2, atol=1e-2)
+
+
+def test_without_scaling_units_do_matter():
+    X, y, _ = make_pile()
+    scores = [quick(DeepRAD, scale=False).fit(Z, y).score_samples(Z) for Z in (X, 3 * X)]
+    assert not np.allclose(*scores)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_clone_and_parameters(method):
+    model = quick(method, random_state=1)
+    again = clone(model)
+    assert again.get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        again.predict([[0.0]])
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (3, 9, 8)])
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "mlp"])
+@pytest.mark.parametrize("method", METHODS)
+def test_images(method, name, shape):
+    X, y = images(shape=shape)
+    model = quick(method, module=name, hidden=None, n_steps=2, scale=shape != (8, 8)).fit(X, y)
+    assert model.score_samples(X).shape == (60,)
+    assert model.n_features_in_ == np.prod(shape)
+    assert model.shape_ == (shape if len(shape) == 3 else (1, *shape))
+    assert len(model._mean) == model.shape_[0]
+
+
+def test_a_module_of_ones_own():
+    X, y, truth = make_pile()
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    before = module[0].weight.clone()
+    model = DeepRAD(module, n_steps=200).fit(X, y)
+    assert torch.equal(module[0].weight, before)
+    assert roc_auc_score(truth, model.score_samples(X)) > 0.85
+    made = DeepRAD(lambda shape: nn.Linear(shape[0], 1), n_steps=50).fit(X, y)
+    assert made.weights_["module.weight"].shape == (1, 4)
+    X, y = images(shape=(3, 4))
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(12, 1))
+    assert DeepRAD(flat, n_steps=2).fit(X, y).shape_ == (3, 4)
+
+
+def test_frames_keep_their_column_names():
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = make_pile()
+    table = pandas.DataFrame(X, columns=list("abcd"))
+    model = quick(DeepRAD).fit(table, y)
+    assert model.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table.rename(columns={"a": "z"}))
+
+
+def test_progress(capsys):
+    X, y, _ = make_pile()
+    heard = []
+    quick(DeepRAD, callback=heard.append, verbose=True).fit(X, y)
+    assert [progress.step for progress in heard] == [4, 8, 12]
+    assert "DeepRAD" in capsys.readouterr().out
+    quick(DeepRAD).fit(X, y)
+    assert capsys.readouterr().out == ""
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        (DeepRAD, {"module": "lenet-mnits"}, "Did you mean 'lenet-mnist'"),
+        (DeepSAD, {"module": "mpl"}, "Did you mean 'mlp'"),
+        (DeepRAD, {"module": "lenet-mnist"}, "reads images"),
+        (DeepRAD, {"risk": "nrad"}, "risk='nrad' is not known"),
+        (NNPU, {"loss": "sigmod"}, "Did you mean 'sigmoid'"),
+        (DeepRAD, {"prior": 1.0}, "prior must be a number"),
+        (DeepRAD, {"a": 2}, "a must be a number"),
+        (DeepRAD, {"guard": "max"}, "guard='max' is not known; choose from clip, kiryo"),
+        (DeepRAD, {"validation": 1.0}, "validation must be a number in"),
+        (DeepRAD, {"validation": -0.1}, "validation must be a number in"),
+        (DeepRAD, {"batch": (8, 8)}, "batch must be 3 whole numbers"),
+        (NNPU, {"batch": (8, 0)}, "batch must be 2 whole numbers >= 1: rows that are normal"),
+        (DeepRAD, {"n_steps": 0}, "n_steps"),
+        (DeepRAD, {"device": "gpu"}, "device must be"),
+        (DeepSAD, {"eta": 0}, "eta must be"),
+        (DeepSAD, {"pretrain_steps": -1}, "pretrain_steps must be a whole number >= 0"),
+        (DeepSAD, {"module": nn.Linear(4, 2)}, "needs a named architecture"),
+        (DeepRAD, {"module": nn.Linear(4, 2), "hidden": None}, "one score for each"),
+        (DeepRAD, {"learning_rate": 1e30, "scale": False}, "training broke.*smaller learning_rate"),
+    ],
+)
+def test_bad_settings(method, settings, message):
+    X, y, _ = make_pile()
+    with pytest.raises(InputError, match=message):
+        quick(method, **settings).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("method", "labels", "message"),
+    [
+        (DeepRAD, {-1: 1}, "needs a labelled anomaly, and y has none"),
+        (DeepRAD, {1: 0}, r"needs a labelled normal row.*risk='nu'\."),
+        (DeepRAD, {0: 1}, r"needs an unlabelled row.*risk='pn'\."),
+        (NNPU, {1: 0}, r"y has no normal rows.*Label some with \+1"),
+        (NNPU, {0: 1, -1: 1}, "y has no unlabelled rows"),
+        (DeepSAD, {0: -1, 1: -1}, "needs normal or unlabelled rows"),
+    ],
+)
+def test_missing_kinds(method, labels, message):
+    X, y, _ = make_pile()
+    changed = np.array([labels.get(int(code), int(code)) for code in y])
+    with pytest.raises(InputError, match=message):
+        quick(method).fit(X, changed)
+
+
+def test_bad_rows():
+    X, y, _ = make_pile()
+    with pytest.raises(InputError, match="requires y"):
+        quick(DeepRAD).fit(X)
+    with pytest.raises(InputError, match=r"missing value \(NaN\).*row 0, column 1"):
+        quick(DeepRAD).fit(np.where(np.arange(4) == 1, np.nan, X), y)
+    Z, z = images()
+    lenet = quick(DeepRAD, module="lenet-mnist", hidden=None)
+    with pytest.raises(InputError, match="first in row 2"):
+        lenet.fit(np.where((np.arange(60) == 2)[:, None, None], np.inf, Z), z)
+    with pytest.raises(InputError, match=r"shape \(1, 9, 9\).*fitted to rows of shape \(1, 8, 8\)"):
+        lenet.fit(Z, z).predict(images(shape=(9, 9))[0])
+    with pytest.raises(InputError, match="reads tables"):
+        quick(DeepRAD).fit(Z, z)
+
+
+# --- on disk -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_saved_and_loaded_scores_are_the_same_to_the_last_bit(method, tmp_path):
+    X, y, _ = make_pile()
+    model = make_pipeline(StandardScaler(), quick(method)).fit(X, y)
+    riskad.save(model, tmp_path / "model.riskad")
+    again = riskad.load(tmp_path / "model.riskad")
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again[-1].history_.keys() == model[-1].history_.keys()
+
+
+def test_importing_riskad_does_not_load_torch():
+    code = "import riskad, sys; riskad.io, riskad.baselines; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- scikit-learn's checks ---------------------------------------------------------------------
+
+
+class TranslatedRAD(DeepRAD):
+    """Reads a check's invented labels as codes, whatever they are."""
+
+    def fit(self, X, y=None):
+        return super().fit(X, as_codes(X, y))
+
+
+class TranslatedPU(NNPU):
+    def fit(self, X, y=None):
+        return super().fit(X, as_codes(X, y))
+
+
+class TranslatedSAD(DeepSAD):
+    def fit(self, X, y=None):
+        return super().fit(X, as_codes(X, y))
+
+
+@pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API.*")
+@parametrize_with_checks(
+    [quick(TranslatedRAD), quick(TranslatedPU), quick(TranslatedSAD, pretrain_steps=4)]
+)
+def test_common_checks(estimator, check):
+    check(estimator)

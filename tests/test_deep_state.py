@@ -1,0 +1,102 @@
+"""Detectors as bytes: what comes back, and what is refused."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from conftest import make_pile
+from safetensors.numpy import load, save
+from torch import nn
+
+from riskad._checks import InputError
+from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.state import state_from_bytes, state_to_bytes
+from riskad.losses import LOSSES, Logistic
+
+torch.set_num_threads(1)
+QUICK = {"n_steps": 6, "hidden": (8, 4), "random_state": 1}
+MODELS = [DeepRAD(**QUICK), NNPU(**QUICK), DeepSAD(pretrain_steps=2, **QUICK)]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_everything_comes_back(model):
+    X, y, _ = make_pile()
+    model.fit(X, y)
+    again = state_from_bytes(state_to_bytes(model))
+    assert type(again) is type(model)
+    assert again.get_params() == model.get_params()
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.shape_ == model.shape_
+    for name, curve in model.history_.items():
+        np.testing.assert_array_equal(again.history_[name], curve)
+    again.set_params(warm_start=True).fit(X, y)
+    assert again.n_steps_ == 12
+
+
+def test_the_weights_are_there_for_other_tools():
+    X, y, _ = make_pile()
+    model = DeepRAD(loss=LOSSES["squared"], **QUICK).fit(X, y)
+    arrays = load(state_to_bytes(model))
+    np.testing.assert_array_equal(arrays["weights_/output.weight"], model.weights_["output.weight"])
+    assert state_from_bytes(state_to_bytes(model)).loss == "squared"
+
+
+def test_column_names_come_back():
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = make_pile()
+    table = pandas.DataFrame(X, columns=list("abcd"))
+    again = state_from_bytes(state_to_bytes(DeepRAD(**QUICK).fit(table, y)))
+    assert again.feature_names_in_.tolist() == list("abcd")
+    again.predict(table)
+
+
+def test_a_module_of_ones_own_is_given_again_and_a_callback_is_left_out():
+    X, y, _ = make_pile()
+    module = nn.Linear(4, 1)
+    model = DeepRAD(module, n_steps=3, callback=print).fit(X, y)
+    data = state_to_bytes(model)
+    with pytest.raises(InputError, match=r"give it again: state_from_bytes\(data, module"):
+        state_from_bytes(data)
+    again = state_from_bytes(data, module=nn.Linear(4, 1))
+    assert again.callback is None
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+
+
+def test_what_cannot_be_stored_is_refused():
+    X, y, _ = make_pile()
+    with pytest.raises(InputError, match="is not fitted"):
+        state_to_bytes(DeepRAD())
+    with pytest.raises(InputError, match=r"loss=.*cannot be stored without pickle"):
+        state_to_bytes(DeepRAD(loss=Logistic(), **QUICK).fit(X, y))
+
+
+def with_header(**changes):
+    header = {"version": 1, "class": "DeepRAD", "values": {"module": "mlp"}} | changes
+    return save({"a": np.zeros(2)}, metadata={"riskad": json.dumps(header)})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello, this is no detector",
+        struct.pack("<Q", 2**60) + b"{}",
+        save({"a": np.zeros(2)}),
+        with_header(**{"class": "os.system"}),
+        with_header()[:-3],
+    ],
+)
+def test_foreign_bytes(data):
+    with pytest.raises(InputError, match="not a detector that riskad stored"):
+        state_from_bytes(data)
+
+
+def test_another_version():
+    with pytest.raises(InputError, match="has format 7, this riskad reads 1"):
+        state_from_bytes(with_header(version=7))

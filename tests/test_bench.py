@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from conftest import make_pile
 from sklearn.metrics import roc_auc_score
 
+import riskad.cli as cli_module
 from riskad._checks import InputError
 from riskad.bench.experiment import (
     Experiment,
@@ -384,6 +385,36 @@ def test_the_command_line_runs_an_experiment_and_writes_its_tables(tmp_path):
     assert "not to be had: letter" in result.output
     assert "4 were there" in CliRunner().invoke(cli, command).output
     assert list((tmp_path / "out" / "tables").glob("mine.*"))
+
+
+def test_the_command_line_runs_all_parts_the_main_one_first():
+    assert cli_module.SHALLOW_PARTS[0] == "main"
+    assert sorted(cli_module.SHALLOW_PARTS) == sorted(built_in("shallow"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs process groups")
+def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path):
+    described = experiment(Slow, trials=20)
+    text = f"title = 'x'\ntrials = 20\ndatasets = {list(SETS)}\n[[methods]]\nname = 'rad'\n"
+    text += f"estimator = {described.methods[0].estimator!r}\n"
+    (tmp_path / "small.toml").write_text(text)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "riskad.cli", "bench", "run", str(tmp_path / "small.toml")]
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [*command, "--out", str(out), "--jobs", "2"],
+        env=os.environ | {"PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    path = out / "records" / "small.jsonl"
+    wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= 2)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does in a terminal
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Interrupted" in said
+    assert b"Traceback" not in said
+    assert 2 <= len(results(path)) < 40
 
 
 def test_the_command_line_guesses_misspelt_parts(tmp_path):

@@ -30,6 +30,7 @@ RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
 FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
 LAMBDAS = ("cv", "tight", "theorem")
+SHALLOW_PARTS = ("main", "prior", "a", "published")
 
 
 class _Group(click.Group):
@@ -302,9 +303,7 @@ def bench() -> None:
 _out = click.option(
     "--out",
     type=_path,
-    default=Path("results/shallow"),
-    show_default=True,
-    help="Folder for records, tables and figures.",
+    help="Folder for records, tables and figures.  [default: results/ and the experiment's name]",
 )
 _jobs = click.option(
     "--jobs", type=click.IntRange(1), help="Processes to work with.  [default: all cores]"
@@ -316,14 +315,14 @@ _retry = click.option("--retry-failed", is_flag=True, help="Run failed cells onc
 
 
 @bench.command(short_help="The paper's shallow tables, beside the published numbers.")
-@click.argument("parts", nargs=-1, metavar="[main|prior|a|published]...")
+@click.argument("parts", nargs=-1, metavar=f"[{'|'.join(SHALLOW_PARTS)}]...")
 @_out
 @_jobs
 @_trials
 @_dataset
 @_method
 @_retry
-def shallow(parts: Sequence[str], out: Path, **choices: Any) -> None:
+def shallow(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     """Recompute the paper's shallow tables and write them beside the published numbers.
 
     PARTS are main (Table 1 and its supplement), prior and a (sensitivity), and published (the
@@ -334,8 +333,8 @@ def shallow(parts: Sequence[str], out: Path, **choices: Any) -> None:
     from riskad.bench.experiment import built_in
 
     known = built_in("shallow")
-    names = parts or tuple(known)
-    _run_experiments([lookup("part", name, known) for name in names], out, **choices)
+    paths = [lookup("part", name, known) for name in parts or SHALLOW_PARTS]
+    _run_experiments(paths, out or Path("results/shallow"), **choices)
 
 
 @bench.command(short_help="An experiment of your own, described in TOML.")
@@ -346,12 +345,12 @@ def shallow(parts: Sequence[str], out: Path, **choices: Any) -> None:
 @_dataset
 @_method
 @_retry
-def run(description: Path, out: Path, **choices: Any) -> None:
+def run(description: Path, out: Path | None, **choices: Any) -> None:
     """Run the experiment that DESCRIPTION (TOML) asks for.
 
     The built-in ones are written in the same way: see `riskad/bench/experiments`.
     """
-    _run_experiments([description], out, **choices)
+    _run_experiments([description], out or Path("results") / description.stem, **choices)
 
 
 @bench.command(short_help="Write tables and figures from records once more.")

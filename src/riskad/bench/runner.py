@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections import deque
@@ -121,6 +122,9 @@ def _run_all(cells: Sequence[Cell], jobs: int) -> Iterator[dict[str, Any]]:
                         yield record
             except BrokenProcessPool:
                 pass
+            except BaseException:  # Ctrl-C, or a full disk: do not begin what is queued
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
         # A worker died. Which cell it had is not known, so each is given a process to itself.
         yield from map(_run_alone, flying.values())
 
@@ -142,7 +146,11 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _start_worker(parent: int) -> None:
-    """One thread per worker, since all cores have one; and none outlives a killed parent."""
+    """One thread per worker, since all cores have one; and none outlives a killed parent.
+
+    Ctrl-C reaches all processes of a terminal; it is the parent's to act on.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 

@@ -287,7 +287,10 @@ def _algorithms(device: torch.device, deterministic: bool) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    with torch.backends.cudnn.flags(deterministic=deterministic, benchmark=not deterministic):
+    # flags() switches cuDNN itself off unless told otherwise.
+    with torch.backends.cudnn.flags(
+        enabled=True, deterministic=deterministic, benchmark=not deterministic
+    ):
         yield
 
 

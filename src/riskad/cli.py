@@ -314,14 +314,16 @@ _method = click.option("--method", multiple=True, metavar="NAME", help="Only thi
 _retry = click.option("--retry-failed", is_flag=True, help="Run failed cells once more.")
 
 
+def _run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of every command that runs experiments."""
+    for option in (_retry, _method, _dataset, _trials, _jobs, _out):
+        command = option(command)
+    return command
+
+
 @bench.command(short_help="The paper's shallow tables, beside the published numbers.")
 @click.argument("parts", nargs=-1, metavar=f"[{'|'.join(SHALLOW_PARTS)}]...")
-@_out
-@_jobs
-@_trials
-@_dataset
-@_method
-@_retry
+@_run_options
 def shallow(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     """Recompute the paper's shallow tables and write them beside the published numbers.
 
@@ -339,12 +341,7 @@ def shallow(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
 
 @bench.command(short_help="An experiment of your own, described in TOML.")
 @click.argument("description", type=_path)
-@_out
-@_jobs
-@_trials
-@_dataset
-@_method
-@_retry
+@_run_options
 def run(description: Path, out: Path | None, **choices: Any) -> None:
     """Run the experiment that DESCRIPTION (TOML) asks for.
 

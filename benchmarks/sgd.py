@@ -83,11 +83,12 @@ def compare(name: str, loss: str, trials: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("sets", nargs="*", default=SETS, help="names of ADBench's datasets")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--output", type=Path, help="also write the rows as JSON")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # SGD that has not converged, columns that do not vary
-    rows = [compare(name, loss, arguments.trials) for name in SETS for loss in SGD_LOSSES]
+    rows = [compare(name, loss, arguments.trials) for name in arguments.sets for loss in SGD_LOSSES]
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     ratio = float(np.exp(np.mean(np.log([row["ratio"] for row in rows]))))

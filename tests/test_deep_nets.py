@@ -50,38 +50,52 @@ def apart(x):
 
 @pytest.mark.parametrize("c_in", [1, 3, 5])
 def test_both_convolutions_are_those_of_separate_networks(c_in):
-    layer, x = StackedConv(generators(), c_in, 4), random(K, B, c_in, 8, 6)
+    layer, x = StackedConv(generators(), c_in, 4), random(K, B, c_in, 6, 8)
     alone = torch.stack([F.conv2d(x[k], layer.weight[k], padding=2) for k in range(K)])
-    for path in (layer.by_groups, layer.by_patches, layer):
-        torch.testing.assert_close(apart(path(side_by_side(x))), alone)
+    for path in (layer.by_groups, layer.by_strips, layer):
+        torch.testing.assert_close(path(x), alone)
+
+
+def test_all_networks_may_see_the_same_images():
+    layer, x = StackedConv(generators(), 2, 4), random(1, B, 2, 6, 8)
+    alone = torch.stack([F.conv2d(x[0], layer.weight[k], padding=2) for k in range(K)])
+    for path in (layer.by_groups, layer.by_strips):
+        torch.testing.assert_close(path(x), alone)
 
 
 def test_both_convolutions_have_the_same_gradients():
-    layer, x = StackedConv(generators(), 2, 3).double(), random(B, K * 2, 6, 6).double()
+    layer, x = StackedConv(generators(), 2, 3).double(), random(K, B, 2, 6, 4).double()
     x.requires_grad_()
     slopes = []
-    for path in (layer.by_groups, layer.by_patches):
+    for path in (layer.by_groups, layer.by_strips):
         slopes.append(torch.autograd.grad(path(x).sin().sum(), [layer.weight, x]))
     torch.testing.assert_close(slopes[0], slopes[1])
 
 
-def test_patches_are_made_in_the_precision_of_autocast():
-    layer, x = StackedConv(generators(), 1, 4), random(B, K, 6, 6)
+def test_strips_are_made_in_the_precision_of_autocast():
+    layer, x = StackedConv(generators(), 1, 4), random(K, B, 1, 6, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        maps = layer.by_patches(x)
+        maps = layer.by_strips(x)
     assert maps.dtype == torch.bfloat16
     torch.testing.assert_close(maps.float(), layer.by_groups(x), rtol=0.05, atol=0.05)
 
 
-def test_few_channels_go_by_patches_on_a_gpu_only():
+def test_few_channels_go_by_strips_on_a_gpu_where_the_width_allows_it():
     class Elsewhere:
         is_cuda = True
 
+        def __init__(self, width):
+            self.shape = (K, B, 1, 4, width)
+
     few, many = (StackedConv(generators(), c, 2) for c in (3, 4))
     for layer in (few, many):
-        layer.by_patches, layer.by_groups = lambda x: "patches", lambda x: "groups"
-    assert (few(Elsewhere()), many(Elsewhere())) == ("patches", "groups")
-    assert few(random(1, 3 * K, 4, 4)) == "groups"
+        layer.by_strips, layer.by_groups = lambda x: "strips", lambda x: "groups"
+    assert (few(Elsewhere(8)), few(Elsewhere(9)), many(Elsewhere(8))) == (
+        "strips",
+        "groups",
+        "groups",
+    )
+    assert few(random(K, 1, 3, 4, 4)) == "groups"
 
 
 @pytest.mark.parametrize("bias", [False, True])

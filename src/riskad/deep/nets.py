@@ -1,9 +1,10 @@
 r"""K networks of one shape as one stack, trained and scored together.
 
-A stack maps (K, B, *shape) to (K, B), one output unit, or to (K, B, rep), a representation. Its
-parameters have a leading axis of length K, and network k reads slice k of each and nothing else.
-So the gradient of a sum of K losses holds the K gradients side by side, and an optimiser that
-works element by element, such as Adam, trains K independent networks.
+A stack maps (K, B, *shape) to (K, B), one output unit, or to (K, B, rep), a representation; given
+(1, B, *shape), all networks see the same rows. Its parameters have a leading axis of length K, and
+network k reads slice k of each and nothing else. So the gradient of a sum of K losses holds the K
+gradients side by side, and an optimiser that works element by element, such as Adam, trains K
+independent networks.
 
 ==============  ===============================================================================
 architecture    layers before the output (those of Deep SAD, Ruff et al. 2020)
@@ -59,6 +60,8 @@ _SLOPE = 0.01
 _KERNEL = 5
 # Grouped convolutions with fewer input channels in a group leave a GPU idle.
 _FEW_CHANNELS = 4
+# Neighbours in a row of the result that a strip gives; 4 was the fastest of 1 to 32 on an H200.
+_STRIP = 4
 
 Generators = Sequence[torch.Generator]
 
@@ -84,9 +87,10 @@ class StackedLinear(nn.Module):
 class StackedConv(nn.Module):
     """A 5 x 5 convolution over zero-padded images for K networks, without bias.
 
-    It maps (B, K c_in, H, W) to (B, K c_out, H, W), network k owning channels k c to (k + 1) c. As
-    a grouped convolution with few input channels is slow on GPUs, it is done there by a product
-    of patches and weights instead.
+    It maps (K, B, c_in, H, W) to (K, B, c_out, H, W); given (1, B, c_in, H, W), all networks see
+    the same images. One grouped convolution does it, its channels those of network 0, then of
+    network 1 and so on. GPUs are slow at that where a group has few input channels; there strips
+    are used.
     """
 
     def __init__(self, generators: Generators, c_in: int, c_out: int):
@@ -94,29 +98,48 @@ class StackedConv(nn.Module):
         self.weight = _uniform(generators, (c_out, c_in, _KERNEL, _KERNEL), c_in * _KERNEL**2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve each network's channels."""
-        few = self.weight.shape[2] < _FEW_CHANNELS
-        return self.by_patches(x) if few and x.is_cuda else self.by_groups(x)
+        """Convolve each network's images."""
+        few = self.weight.shape[2] < _FEW_CHANNELS and x.shape[4] % _STRIP == 0
+        return self.by_strips(x) if few and x.is_cuda else self.by_groups(x)
 
     def by_groups(self, x: Tensor) -> Tensor:
-        """One grouped convolution."""
+        """One grouped convolution of (B, K c_in, H, W)."""
         K = len(self.weight)
-        return F.conv2d(x, self.weight.flatten(0, 1), padding=_KERNEL // 2, groups=K)
+        x = _side_by_side(x.expand(K, *x.shape[1:]))
+        return _apart(F.conv2d(x, self.weight.flatten(0, 1), padding=_KERNEL // 2, groups=K), K)
 
-    def by_patches(self, x: Tensor) -> Tensor:
-        """Patches (K, B H W, 25 c_in) times weights (K, 25 c_in, c_out)."""
-        K, c_out, c_in = self.weight.shape[:3]
-        B, _, H, W = x.shape
-        # Every value is copied 25 times: in the precision of the product, not in a wider one.
+    def by_strips(self, x: Tensor) -> Tensor:
+        r"""One product of matrices for each network.
+
+        A strip of 5 rows and 4 + 4 columns of the image holds all that 4 neighbours in a row of the
+        result depend on. They are its product with a matrix that has the kernel in it 4 times, each
+        a column further: more multiplications than needed, but all of them in one large product,
+        and fewer copies of the image than one for each place of the kernel.
+        """
+        K, c_out = self.weight.shape[:2]
+        _, B, _, H, W = x.shape
+        # Every value is copied 10 times: in the precision of the product, not in a wider one.
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        padded = torch.unflatten(F.pad(x, [_KERNEL // 2] * 4), 1, (K, c_in))
-        patches = padded.unfold(3, _KERNEL, 1).unfold(4, _KERNEL, 1)  # B K c H W 5 5, a view
-        patches = patches.permute(1, 0, 3, 4, 2, 5, 6).reshape(K, B * H * W, -1)
-        maps = torch.bmm(patches, self.weight.flatten(2).mT)  # K, B H W, c_out
-        maps = maps.view(K, B, H, W, c_out).permute(1, 2, 3, 0, 4)
-        # Channels last in memory, which the grouped convolutions that follow like best.
-        return maps.reshape(B, H, W, K * c_out).permute(0, 3, 1, 2)
+        padded = F.pad(x, [_KERNEL // 2] * 4)
+        strips = padded.unfold(3, _KERNEL, 1).unfold(4, _STRIP + _KERNEL - 1, _STRIP)
+        strips = strips.permute(0, 1, 3, 4, 2, 5, 6).reshape(len(x), B * H * W // _STRIP, -1)
+        matrix = self._strip_matrix().to(strips.dtype)
+        maps = torch.bmm(strips.expand(K, *strips.shape[1:]), matrix)
+        return maps.view(K, B, H, W, c_out).permute(0, 1, 4, 2, 3)
+
+    def _strip_matrix(self) -> Tensor:
+        """(K, c_in 5 (4 + 4), 4 c_out): value (c, i, j) of a strip to channel o of place q.
+
+        Entry [(c, i, j), (q, o)] is the kernel's weight[o, c, i, j - q], or 0 outside it.
+        """
+        weight = self.weight
+        shift = torch.zeros(_KERNEL, _STRIP + _KERNEL - 1, _STRIP, device=weight.device)
+        for q in range(_STRIP):
+            shift[:, q : q + _KERNEL, q] = torch.eye(_KERNEL, device=weight.device)
+        moved = torch.matmul(weight, shift.flatten(1).to(weight.dtype))  # K, o, c, i, (j q)
+        moved = torch.unflatten(moved, 4, (-1, _STRIP)).permute(0, 2, 3, 4, 5, 1)
+        return moved.reshape(len(weight), -1, _STRIP * weight.shape[1])
 
 
 class StackedBatchNorm(nn.Module):
@@ -139,6 +162,12 @@ class StackedBatchNorm(nn.Module):
         """Normalise each channel of each network."""
         mean, variance = self.mean.view(-1), self.variance.view(-1)
         return F.batch_norm(x, mean, variance, training=self.training, momentum=_MOMENTUM, eps=_EPS)
+
+    def remember(self, mean: Tensor, variance: Tensor, n: int) -> None:
+        """Count in a batch that was normalised elsewhere: its statistics over n values each."""
+        with torch.no_grad():
+            self.mean.lerp_(mean.view_as(self.mean), _MOMENTUM)
+            self.variance.lerp_(variance.view_as(self.variance) * (n / (n - 1)), _MOMENTUM)
 
 
 def _uniform(generators: Generators, shape: tuple[int, ...], fan_in: int) -> nn.Parameter:
@@ -163,7 +192,7 @@ class _LinearBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """One hidden layer."""
         x = self.linear(x)
-        return _activate(_fold(self.norm(_unfold(x)), len(x)))
+        return _activate(_apart(self.norm(_side_by_side(x)), len(x)))
 
 
 class _ConvBlock(nn.Module):
@@ -175,17 +204,35 @@ class _ConvBlock(nn.Module):
         self.norm = StackedBatchNorm(len(generators), c_out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """One convolutional layer."""
+        """One convolutional layer: (K, B, c_in, H, W) to (K, B, c_out, H / 2, W / 2)."""
+        y = self.conv(x)
+        if y.is_cuda and self.training and y.shape[3] % 2 == y.shape[4] % 2 == 0:
+            return self._in_one(y)
         # Leaky ReLU is increasing, so that it may follow the maximum: a quarter of the work.
-        return _activate(F.max_pool2d(self.norm(self.conv(x)), 2))
+        return _apart(_activate(F.max_pool2d(self.norm(_side_by_side(y)), 2)), len(y))
+
+    def _in_one(self, y: Tensor) -> Tensor:
+        """All that follows the convolution, by kernels of our own."""
+        from riskad.deep.kernels import norm_pool
+
+        K, B, c, H, W = y.shape
+        if y.stride(0) == c:  # networks side by side in memory: one group
+            grouped = y.permute(1, 3, 4, 0, 2).reshape(1, B, H, W, K * c)
+        else:
+            grouped = y.permute(0, 1, 3, 4, 2)
+        if grouped.stride(4) != 1:
+            grouped = grouped.contiguous()
+        out, mean, variance = norm_pool(grouped, _EPS, _SLOPE)
+        self.norm.remember(mean, variance, B * H * W)
+        return out.view(B, H // 2, W // 2, K, c).permute(3, 0, 4, 1, 2)
 
 
-def _unfold(x: Tensor) -> Tensor:
+def _side_by_side(x: Tensor) -> Tensor:
     """(K, B, c, ...) as (B, K c, ...): channels of all networks side by side."""
     return x.transpose(0, 1).flatten(1, 2)
 
 
-def _fold(x: Tensor, n_networks: int) -> Tensor:
+def _apart(x: Tensor, n_networks: int) -> Tensor:
     """(B, K c, ...) as (K, B, c, ...)."""
     return torch.unflatten(x, 1, (n_networks, -1)).transpose(0, 1)
 
@@ -285,12 +332,9 @@ class StackedNet(Stack):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores (K, B), or representations (K, B, rep)."""
-        if self.convs:
-            x = _unfold(x)
-            for layer in self.convs:
-                x = layer(x)
-            x = _fold(x, self.n_networks)
-        x = x.flatten(2)
+        for layer in self.convs:
+            x = layer(x)
+        x = x.flatten(2).expand(self.n_networks, -1, -1)
         for layer in self.hidden:
             x = layer(x)
         x = self.representation(x)
@@ -326,12 +370,13 @@ class Decoder(Stack):
             x = layer(x)
         if self.linear is not None:
             return torch.unflatten(self.linear(x), 2, self.shape)
-        x = _unfold(torch.unflatten(x, 2, self.map_shape))
+        x = torch.unflatten(x, 2, self.map_shape)
         for depth, conv in enumerate(self.convs):
+            x = _side_by_side(x)
             if depth:
                 x = _activate(self.norms[depth - 1](x))
-            x = conv(F.interpolate(x, size=self._side(depth)))
-        return _fold(x, self.n_networks)
+            x = conv(_apart(F.interpolate(x, size=self._side(depth)), self.n_networks))
+        return x
 
     def _side(self, depth: int) -> tuple[int, int]:
         """Sides of the image that layer `depth` convolves: those of the encoder, backwards."""

@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 SCHEDULES = ("constant", "cosine")
-# Rows of all networks together that are evaluated at a time.
-_ROWS_AT_ONCE = 2**14
+# Rows of all networks together that are evaluated at a time: what memory holds, by the device.
+_ROWS_AT_ONCE = {"cpu": 2**12, "cuda": 2**16}
 
 Criterion = Callable[[Tensor], Losses]
 
@@ -170,14 +170,14 @@ def evaluate(stack: Stack, data: Tensor, rows: Tensor | None = None) -> Tensor:
     `rows` (K, n) says which rows of the data each network sees; without it all see all of them.
     """
     K, n = stack.n_networks, len(data) if rows is None else rows.shape[1]
-    at_once = max(1, _ROWS_AT_ONCE // K)
+    at_once = max(1, _ROWS_AT_ONCE.get(data.device.type, 2**12) // K)
     was_training = stack.training
     stack.eval()
     outputs = []
     for start in range(0, n, at_once):
         if rows is None:
             part = data[start : start + at_once]
-            outputs.append(stack(part.expand(K, *part.shape)))
+            outputs.append(stack(part[None]))
         else:
             outputs.append(stack(data[rows[:, start : start + at_once]]))
     stack.train(was_training)

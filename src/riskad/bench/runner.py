@@ -1,4 +1,4 @@
-"""Run the cells of an experiment in parallel, keep each result at once, and go on after a crash."""
+"""Run the cells of an experiment, keep each result at once, and go on after a crash."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ def make_split(dataset: str, trial: int, root: int, test_share: float, labelled:
 
 
 def _split_of(cell: Cell) -> Split:
+    """The split of a cell, which it shares with others of its trial."""
     assert cell.test_share is not None, "a cell of images"
     return make_split(cell.dataset, cell.trial, cell.root, cell.test_share, cell.labelled)
 

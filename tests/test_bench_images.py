@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 
 import riskad.cli as cli_module
 from riskad._checks import InputError
-from riskad.bench import images
+from riskad.bench import image_trial
 from riskad.bench.curves import FALSE_POSITIVE_RATES, rank_metrics
 from riskad.bench.experiment import (
     Experiment,
@@ -29,7 +29,7 @@ from riskad.bench.experiment import (
     identity_key,
     load_experiment,
 )
-from riskad.bench.images import Device, find_device, image_split, run_images, run_together
+from riskad.bench.image_trial import Device, find_device, image_split, run_images, run_together
 from riskad.bench.records import FAILED, NOT_RUN, OK, read_records
 from riskad.bench.runner import run_experiment
 from riskad.bench.trial import find_estimator
@@ -423,7 +423,7 @@ def test_a_killed_run_goes_on_to_the_same_records(tmp_path, sets):
     script = tmp_path / "go.py"
     script.write_text(
         "import sys; from pathlib import Path; from bench_estimators import Team\n"
-        "from riskad.bench import images; from riskad.datasets import images as files\n"
+        "from riskad.bench import image_trial; from riskad.datasets import images as files\n"
         "from riskad.bench.experiment import load_experiment\n"
         "from riskad.bench.runner import run_experiment\n"
         "images.team_class = lambda: Team; Team.seconds = 0.2\n"

@@ -18,9 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from riskad import datasets
 from riskad._checks import InputError
-from riskad.datasets import Dataset, DatasetMissing, adbench_names, load_adbench, mask_labels
+from riskad.datasets import (
+    Dataset,
+    DatasetMissing,
+    adbench,
+    adbench_names,
+    load_adbench,
+    mask_labels,
+    protocols,
+)
+from riskad.datasets.fetch import Damage
 
 X = np.array([[1.0, 2.5], [3.0, 4.0], [-5.0, 6.0]])
 Y = np.array([0, 1, 0])
@@ -88,11 +96,11 @@ def fake_pooch(tmp_path, monkeypatch):
 
 
 def test_all_sets_are_registered_once():
-    sizes = {group: len(adbench_names(group)) for group in datasets._GROUPS}
+    sizes = {group: len(adbench_names(group)) for group in adbench._GROUPS}
     assert sizes == {"Classical": 47, "CV_by_ResNet18": 61, "NLP_by_BERT": 13}
     names = adbench_names()
     assert len(names) == len(set(names)) == len({name.lower() for name in names}) == 121
-    assert names == [name for group in datasets._GROUPS for name in adbench_names(group)]
+    assert names == [name for group in adbench._GROUPS for name in adbench_names(group)]
     families = Counter(name.rsplit("_", 1)[0].split("_")[0] for name in names[47:])
     assert families == {
         "CIFAR10": 10,
@@ -112,27 +120,27 @@ def test_all_sets_are_registered_once():
     "file", ["1_ALOI", "10_cover", "22_magic.gamma", "28_pendigits", "31_satimage-2", "47_yeast"]
 )
 def test_the_numbers_are_those_of_adbench(file):
-    source = datasets._find(file)
+    source = adbench._find(file)
     assert source.file == file
-    assert source == datasets._find(file.split("_", 1)[1])
+    assert source == adbench._find(file.split("_", 1)[1])
 
 
 @pytest.mark.parametrize("name", ["CIFAR10_1", "MNIST-C_fog", "MVTec-AD_metal_nut", "20news_3"])
 def test_images_and_texts_have_no_number(name):
-    assert datasets._find(name).file == datasets._find(name).name == name
+    assert adbench._find(name).file == adbench._find(name).name == name
 
 
 def test_no_name_means_two_sets():
-    files = {source.file for source in datasets._SOURCES}
+    files = {source.file for source in adbench._SOURCES}
     assert len(files) == 121
     # 74 sets without a number are known by one name, 47 by two.
-    assert len(datasets._BY_NAME) == 74 + 2 * 47
+    assert len(adbench._BY_NAME) == 74 + 2 * 47
 
 
 def test_the_known_sums_are_of_registered_files():
-    assert len(datasets._SHA256) == len(set(datasets._SHA256.values())) == 22
-    assert set(datasets._SHA256) <= {source.file for source in datasets._SOURCES}
-    assert all(len(value) == 64 and int(value, 16) for value in datasets._SHA256.values())
+    assert len(adbench._SHA256) == len(set(adbench._SHA256.values())) == 22
+    assert set(adbench._SHA256) <= {source.file for source in adbench._SOURCES}
+    assert all(len(value) == 64 and int(value, 16) for value in adbench._SHA256.values())
 
 
 @pytest.mark.parametrize(
@@ -293,8 +301,8 @@ def test_a_changed_byte_is_found_or_changes_nothing(data):
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= data.draw(st.integers(1, 255))
     try:
-        rows, truth = datasets._parse(bytes(content))
-    except datasets._Damage:
+        rows, truth = adbench._parse(bytes(content))
+    except Damage:
         return  # found
     assert_array_equal(rows, X)
     assert_array_equal(truth, [1, -1, 1])
@@ -310,7 +318,7 @@ def test_a_known_sum_is_checked(folder):
 
 def test_a_file_with_its_known_sum_is_loaded(folder, monkeypatch):
     content = npz(X=X, y=Y)
-    monkeypatch.setitem(datasets._SHA256, "28_pendigits", sha256(content))
+    monkeypatch.setitem(adbench._SHA256, "28_pendigits", sha256(content))
     (folder / "28_pendigits.npz").write_bytes(content)
     assert load_adbench("pendigits").X.shape == (3, 2)
 
@@ -335,7 +343,7 @@ def test_the_url_and_the_cache_folder_are_given_to_pooch(fake_pooch):
 def test_the_known_sum_is_given_to_pooch(fake_pooch, monkeypatch, name, place):
     file = place.split("/")[1].removesuffix(".npz")
     expected = sha256(fake_pooch.content)
-    monkeypatch.setitem(datasets._SHA256, file, expected)
+    monkeypatch.setitem(adbench._SHA256, file, expected)
     load_adbench(name)
     [(url, known_hash, fname, _)] = fake_pooch.calls
     assert url == f"https://github.com/Minqi824/ADBench/raw/main/adbench/datasets/{place}"
@@ -402,7 +410,7 @@ def server(tmp_path, monkeypatch):
         running.folder = tmp_path / "web" / "Classical"
         thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
-        monkeypatch.setattr(datasets, "_BASE_URL", f"http://127.0.0.1:{running.server_port}")
+        monkeypatch.setattr(adbench, "_BASE_URL", f"http://127.0.0.1:{running.server_port}")
         yield running
         running.shutdown()
         thread.join()
@@ -423,7 +431,7 @@ def test_a_set_that_the_server_lacks_is_missing(server):
 
 
 def test_a_set_is_missing_where_nobody_answers(server, monkeypatch):
-    monkeypatch.setattr(datasets, "_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr(adbench, "_BASE_URL", "http://127.0.0.1:1")
     error = one_error(load_adbench, "wine")
     assert isinstance(error, DatasetMissing)
     assert "ConnectionError" in str(error)
@@ -450,7 +458,7 @@ def test_a_damaged_file_in_the_cache_is_named(server, tmp_path):
 
 
 @pytest.mark.needs_data
-@pytest.mark.parametrize("file", datasets._SHA256)
+@pytest.mark.parametrize("file", adbench._SHA256)
 def test_published_files_are_whole(data_folder, monkeypatch, file):
     if not (data_folder / "adbench" / f"{file}.npz").exists():
         pytest.skip("not among the benchmark data")
@@ -575,7 +583,7 @@ def test_as_many_anomalies_are_labelled_as_by_choosing_anew():
 @given(n_p=st.integers(1, 400), n_n=st.integers(1, 400), data=st.data())
 def test_the_number_of_anomalies_has_the_restricted_hypergeometric_distribution(n_p, n_n, data):
     k = data.draw(st.integers(2, n_p + n_n))
-    counts, probabilities = datasets._anomaly_counts(n_p, n_n, k)
+    counts, probabilities = protocols._anomaly_counts(n_p, n_n, k)
     ways = {j: math.comb(n_n, j) * math.comb(n_p, k - j) for j in range(1, k)}
     possible = {j: n_ways for j, n_ways in ways.items() if n_ways}
     assert counts.tolist() == list(possible)

@@ -31,6 +31,7 @@ PENALTIES = ("l2", "l1")
 FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
 LAMBDAS = ("cv", "tight", "theorem")
 SHALLOW_PARTS = ("main", "prior", "a", "published")
+DEEP_PARTS = ("images", "images-prior", "images-a")
 
 
 class _Group(click.Group):
@@ -306,7 +307,21 @@ _out = click.option(
     help="Folder for records, tables and figures.  [default: results/ and the experiment's name]",
 )
 _jobs = click.option(
-    "--jobs", type=click.IntRange(1), help="Processes to work with.  [default: all cores]"
+    "--jobs",
+    type=click.IntRange(1),
+    help="Processes to work with, for tables; images need one.  [default: all cores]",
+)
+_together = click.option(
+    "--together",
+    type=click.IntRange(1),
+    help="Most networks to train at once, for images.  [default: 400 on a GPU, 20 on a CPU]",
+)
+_device = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where networks are trained, for images.",
 )
 _trials = click.option("--trials", type=click.IntRange(1), help="Only the first so many trials.")
 _dataset = click.option("--dataset", multiple=True, metavar="NAME", help="Only this (may repeat).")
@@ -314,16 +329,20 @@ _method = click.option("--method", multiple=True, metavar="NAME", help="Only thi
 _retry = click.option("--retry-failed", is_flag=True, help="Run failed cells once more.")
 
 
-def _run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options of every command that runs experiments."""
-    for option in (_retry, _method, _dataset, _trials, _jobs, _out):
-        command = option(command)
-    return command
+def _run_options(*special: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of every command that runs experiments, with those special to it."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (_retry, *reversed(special), _method, _dataset, _trials, _out):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @bench.command(short_help="The paper's shallow tables, beside the published numbers.")
 @click.argument("parts", nargs=-1, metavar=f"[{'|'.join(SHALLOW_PARTS)}]...")
-@_run_options
+@_run_options(_jobs)
 def shallow(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     """Recompute the paper's shallow tables and write them beside the published numbers.
 
@@ -331,17 +350,25 @@ def shallow(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     regularisation that the published runs amounted to); all of them unless you name some.
     Datasets are downloaded from ADBench, or read from the folder that RISKAD_DATA names.
     """
-    from riskad._checks import lookup
-    from riskad.bench.experiment import built_in
+    _run_suite("shallow", parts or SHALLOW_PARTS, out, **choices)
 
-    known = built_in("shallow")
-    paths = [lookup("part", name, known) for name in parts or SHALLOW_PARTS]
-    _run_experiments(paths, out or Path("results/shallow"), **choices)
+
+@bench.command(short_help="The paper's deep experiments, on images.")
+@click.argument("parts", nargs=-1, metavar=f"[{'|'.join(DEEP_PARTS)}]...")
+@_run_options(_together, _device)
+def deep(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
+    """Run the paper's deep experiments on MNIST, F-MNIST and CIFAR-10. Needs torch.
+
+    PARTS are images (deep rAD, Deep SAD and nnPU), images-prior and images-a (sensitivity of deep
+    rAD); all of them unless you name some. Many networks are trained at once, in one process.
+    Datasets are downloaded, or read from the folder that RISKAD_DATA names.
+    """
+    _run_suite("deep", parts or DEEP_PARTS, out, **choices)
 
 
 @bench.command(short_help="An experiment of your own, described in TOML.")
 @click.argument("description", type=_path)
-@_run_options
+@_run_options(_jobs, _together, _device)
 def run(description: Path, out: Path | None, **choices: Any) -> None:
     """Run the experiment that DESCRIPTION (TOML) asks for.
 
@@ -357,14 +384,26 @@ def report(folder: Path) -> None:
     _write_report(folder)
 
 
+def _run_suite(suite: str, parts: Sequence[str], out: Path | None, **choices: Any) -> None:
+    from riskad._checks import lookup
+    from riskad.bench.experiment import built_in
+
+    known = built_in(suite)
+    paths = [lookup("part", name, known) for name in parts]
+    _run_experiments(paths, out or Path("results") / suite, **choices)
+
+
 def _run_experiments(
     paths: Sequence[Path],
     out: Path,
-    jobs: int | None,
+    *,
     trials: int | None,
     dataset: Sequence[str],
     method: Sequence[str],
     retry_failed: bool,
+    jobs: int | None = None,
+    together: int | None = None,
+    device: str = "auto",
 ) -> None:
     from joblib import cpu_count
 
@@ -381,6 +420,8 @@ def _run_experiments(
                 experiment,
                 out / "records",
                 jobs=jobs or cpu_count(),
+                together=together,
+                device=device,
                 retry_failed=retry_failed,
                 progress=progress,
             )

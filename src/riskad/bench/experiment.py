@@ -13,9 +13,21 @@
     settings = { a = 0.1, prior = 0.8 }          # the same in every cell
     grid = { lam = ["theorem", "cv"] }           # every combination is a column
 
-Two settings are spelled in words because they depend on the split: prior = "true" is the share of
-normal rows in the whole dataset, and lam = "published" the regularisation the published runs
-amounted to (`riskad.bench.trial`).
+With `anomaly_rates` the datasets are images, those of riskad.datasets.load_images, and the splits
+those of `one_class_split`: in trial t class t % 10 is normal, and each of the rates is a condition,
+as is each share of labelled rows. In place of test_share and labelled there are then
+
+    anomaly_rates = [0.01, 0.1]     # pi_n
+    labelled = [0.05, 0.1]          # gamma_l
+
+Settings that depend on the dataset are written once for all methods; a method's own go before:
+
+    [by_dataset.MNIST]
+    module = "lenet-mnist"
+
+Some settings are spelled in words because they depend on the split: prior = "true" is the share of
+normal rows, prior = "flipped" that of anomalies, and lam = "published" the regularisation the
+published runs amounted to (`riskad.bench.trial`).
 """
 
 from __future__ import annotations
@@ -34,7 +46,16 @@ from typing import Any
 from riskad._checks import InputError, check_choice, check_in_interval
 from riskad._files import check_input_file
 
-__all__ = ["Cell", "Experiment", "Method", "built_in", "load_experiment", "seed_of"]
+__all__ = [
+    "Cell",
+    "Experiment",
+    "Images",
+    "Method",
+    "Tables",
+    "built_in",
+    "load_experiment",
+    "seed_of",
+]
 
 
 def seed_of(root: int, *path: object) -> int:
@@ -68,8 +89,51 @@ class Method:
 
 
 @dataclass(frozen=True)
+class Tables:
+    """Random splits of tables: the share of rows to test with, and of training rows to label."""
+
+    test_share: float = 0.3
+    labelled: float = 0.05
+
+    def conditions(self) -> list[dict[str, Any]]:
+        """What distinguishes cells beside dataset, method and trial."""
+        return [{"test_share": self.test_share, "labelled": self.labelled}]
+
+    def check(self) -> None:
+        """Refuse shares that are none."""
+        check_in_interval("test_share", self.test_share, 0, 1)
+        check_in_interval("labelled", self.labelled, 0, 1)
+
+
+@dataclass(frozen=True)
+class Images:
+    """One class of images is normal: each anomaly rate pi_n, with each share gamma_l of labels."""
+
+    anomaly_rates: tuple[float, ...]
+    labelled: tuple[float, ...] = (0.05,)
+
+    def conditions(self) -> list[dict[str, Any]]:
+        """What distinguishes cells beside dataset, method and trial; test parts are published."""
+        return [
+            {"test_share": None, "labelled": gamma_l, "anomaly_rate": pi_n}
+            for pi_n, gamma_l in itertools.product(self.anomaly_rates, self.labelled)
+        ]
+
+    def check(self) -> None:
+        """Refuse rates and shares that are none."""
+        for name, values in (("anomaly_rates", self.anomaly_rates), ("labelled", self.labelled)):
+            if not values:
+                raise InputError(f"{name} must be a list of at least one number.")
+            for value in values:
+                check_in_interval(f"each of {name}", value, 0, 1)
+
+
+@dataclass(frozen=True)
 class Cell:
-    """One trial of one method with one setting on one dataset: the unit of work and of record."""
+    """One trial of one method with one setting on one dataset: the unit of work and of record.
+
+    test_share is None for images, and anomaly_rate for tables.
+    """
 
     experiment: str
     dataset: str
@@ -78,13 +142,15 @@ class Cell:
     settings: Mapping[str, Any]
     trial: int
     root: int
-    test_share: float
+    test_share: float | None
     labelled: float
+    anomaly_rate: float | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What a record says about the cell; the same identity is never run twice."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def key(self) -> str:
@@ -93,7 +159,7 @@ class Cell:
 
 
 def identity_key(record: Mapping[str, Any]) -> str:
-    """The identity of a record's cell as a text to compare."""
+    """The identity of a record's cell as a text to compare; what it does not name is None."""
     return json.dumps([record.get(entry.name) for entry in fields(Cell)], sort_keys=True)
 
 
@@ -107,8 +173,8 @@ class Experiment:
     methods: tuple[Method, ...]
     trials: int
     seed: int = 0
-    test_share: float = 0.3
-    labelled: float = 0.05
+    protocol: Tables | Images = Tables()
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def cells(self) -> Iterator[Cell]:
         """All cells, trial by trial.
@@ -116,8 +182,8 @@ class Experiment:
         After each trial the records hold a complete small experiment, and what is still to come
         resembles what was done, which makes the time left foreseeable.
         """
-        for trial, dataset, method in itertools.product(
-            range(self.trials), self.datasets, self.methods
+        for trial, dataset, method, condition in itertools.product(
+            range(self.trials), self.datasets, self.methods, self.protocol.conditions()
         ):
             for settings in method.combinations():
                 yield Cell(
@@ -125,11 +191,10 @@ class Experiment:
                     dataset,
                     method.name,
                     method.estimator,
-                    settings,
+                    {**self.by_dataset.get(dataset, {}), **settings},
                     trial,
                     self.seed,
-                    self.test_share,
-                    self.labelled,
+                    **condition,
                 )
 
     def narrowed(
@@ -163,15 +228,35 @@ def load_experiment(path: Path) -> Experiment:
     try:
         description = tomllib.loads(path.read_text(encoding="utf-8"))
         methods = tuple(Method(**method) for method in description.pop("methods", []))
-        experiment = Experiment(path.stem, methods=methods, **_as_tuples(description))
+        protocol = _protocol(description)
+        experiment = Experiment(
+            path.stem, methods=methods, protocol=protocol, **_as_tuples(description)
+        )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
-        known = ", ".join(entry.name for entry in fields(Experiment) if entry.name != "name")
         raise InputError(
-            f"{path.name} is not a description of an experiment: {error}. It may hold {known}; "
-            "each of [[methods]] holds name, estimator, settings, grid."
+            f"{path.name} is not a description of an experiment: {error}. It may hold title, "
+            "trials, seed, datasets, by_dataset, methods, and test_share and labelled for tables "
+            "or anomaly_rates and labelled for images; each of [[methods]] holds name, estimator, "
+            "settings, grid."
         ) from None
     _check(experiment)
     return experiment
+
+
+def _protocol(description: dict[str, Any]) -> Tables | Images:
+    """Take the protocol's entries out of a description; anomaly_rates are for images alone."""
+    if "anomaly_rates" not in description:
+        return Tables(**_taken(description, Tables))
+    return Images(**{key: _listed(value) for key, value in _taken(description, Images).items()})
+
+
+def _taken(description: dict[str, Any], protocol: type) -> dict[str, Any]:
+    names = [entry.name for entry in fields(protocol)]
+    return {name: description.pop(name) for name in names if name in description}
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
 
 
 def _as_tuples(description: dict[str, Any]) -> dict[str, Any]:
@@ -179,8 +264,7 @@ def _as_tuples(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(experiment: Experiment) -> None:
-    check_in_interval("test_share", experiment.test_share, 0, 1)
-    check_in_interval("labelled", experiment.labelled, 0, 1)
+    experiment.protocol.check()
     if not isinstance(experiment.trials, int) or experiment.trials < 1:
         raise InputError(f"trials must be a whole number >= 1, got {experiment.trials!r}.")
     if not isinstance(experiment.seed, int):
@@ -189,10 +273,15 @@ def _check(experiment: Experiment) -> None:
         raise InputError(
             f"experiment {experiment.name!r} needs at least one of datasets and [[methods]]."
         )
+    for name in experiment.by_dataset:
+        check_choice("by_dataset", name, experiment.datasets)
     for method in experiment.methods:
-        for key, values in method.grid.items():
-            if not isinstance(values, list) or not values:
-                raise InputError(
-                    f"grid of method {method.name!r}: {key} must be a list of values, "
-                    f"got {values!r}."
-                )
+        _check_grid(method)
+
+
+def _check_grid(method: Method) -> None:
+    for key, values in method.grid.items():
+        if not isinstance(values, list) or not values:
+            raise InputError(
+                f"grid of method {method.name!r}: {key} must be a list of values, got {values!r}."
+            )

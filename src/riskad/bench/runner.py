@@ -1,4 +1,4 @@
-"""Run the cells of an experiment in parallel, keep each result at once, and go on after a crash."""
+"""Run the cells of an experiment, keep each result at once, and go on after a crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from riskad._checks import InputError
-from riskad.bench.experiment import Cell, Experiment, identity_key
+from riskad.bench.experiment import Cell, Experiment, Images, identity_key
+from riskad.bench.image_trial import find_device, image_set, run_images
 from riskad.bench.records import FAILED, NOT_RUN, OK, Records, open_records
 from riskad.bench.trial import find_estimator, run_cell, versions
 from riskad.datasets import DatasetMissing, load_adbench
@@ -52,6 +53,8 @@ def run_experiment(
     folder: Path,
     *,
     jobs: int = 1,
+    together: int | None = None,
+    device: str = "auto",
     retry_failed: bool = False,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Outcome:
@@ -60,10 +63,14 @@ def run_experiment(
     Each cell's record is written as soon as it is known, so a run that is killed loses the cells
     in flight and nothing else; the next call goes on from there and ends with the same records.
     A dataset that cannot be had is recorded once as not run, and the others are run.
+
+    Tables are worked on by `jobs` processes; images by one, which trains up to `together` networks
+    at once on `device`. The cells in flight are those of the workers, or of one such training.
     """
     start = time.perf_counter()
     for method in experiment.methods:
         find_estimator(method.estimator)  # a misspelt one is an error now, not a row per cell
+    place = find_device(device) if isinstance(experiment.protocol, Images) else None
     with open_records(folder / f"{experiment.name}.jsonl") as records:
         missing = _note_missing(experiment, records)
         cells = [cell for cell in experiment.cells() if cell.dataset not in missing]
@@ -71,7 +78,8 @@ def run_experiment(
         left = [cell for cell in cells if cell.key not in settled]
         before, failed = len(cells) - len(left), 0
         progress(before, len(cells))
-        for done, record in enumerate(_run_all(left, jobs), start=1):
+        stream = run_images(left, place, together) if place else _run_all(left, jobs)
+        for done, record in enumerate(stream, start=1):
             records.append(record)
             failed += record["status"] == FAILED
             progress(before + done, len(cells))
@@ -86,11 +94,13 @@ def _settled(records: Records, retry_failed: bool) -> set[str]:
 def _note_missing(experiment: Experiment, records: Records) -> tuple[str, ...]:
     """Names of datasets that cannot be had, recorded once each with the reason."""
     noted = {row["dataset"] for row in records.rows if row["status"] == NOT_RUN}
+    load: Callable[[str], object]
+    load = image_set if isinstance(experiment.protocol, Images) else load_adbench
     missing: list[str] = []
     said = ""
     for name in experiment.datasets:
         try:
-            load_adbench(name)
+            load(name)
         except DatasetMissing as error:
             missing.append(name)
             said = str(error)

@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -21,7 +22,7 @@ from riskad.bench.records import FAILED, OK
 from riskad.datasets import load_adbench, mask_labels
 from riskad.labels import ANOMALY, NORMAL
 
-__all__ = ["Split", "make_split", "run_cell"]
+__all__ = ["Split", "build_estimator", "find_estimator", "make_split", "run_cell", "versions"]
 
 # scikit-learn's SGD, which the published runs used, penalises alpha / 2 ||w||^2 beside a mean over
 # n rows. Their sample weights summed to about one, so against the risk the penalty weighs n times
@@ -56,22 +57,40 @@ def make_split(dataset: str, trial: int, root: int, test_share: float, labelled:
     return Split(data.X[train], y, data.X[test], data.y[test], data.anomaly_rate)
 
 
+def _split_of(cell: Cell) -> Split:
+    """The split of a cell, which it shares with others of its trial."""
+    assert cell.test_share is not None, "a cell of images"
+    return make_split(cell.dataset, cell.trial, cell.root, cell.test_share, cell.labelled)
+
+
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Run one cell; whatever goes wrong in it becomes a record with the reason."""
     seed = seed_of(cell.root, cell.dataset, cell.trial, "method")
     record = cell.identity | {"settings": dict(cell.settings), "seed": seed}
     try:
-        split = make_split(cell.dataset, cell.trial, cell.root, cell.test_share, cell.labelled)
+        split = _split_of(cell)
         record |= _counts(split)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            outcome = _fit_and_score(_estimator(cell, split, seed), split)
-        if caught:
-            outcome["warnings"] = sorted({str(entry.message)[:200] for entry in caught})
-        outcome["status"] = OK
+            published = {"published": _PUBLISHED_LAMBDA_PER_ROW * len(split.y_train)}
+            priors = prior_words(split.anomaly_rate)
+            estimator = build_estimator(cell, seed, prior=priors, lam=published)
+            outcome = _fit_and_score(estimator, split)
+        outcome |= kept_warnings(caught) | {"status": OK}
     except Exception as error:
-        outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
+        outcome = failure(error)
     return record | outcome | {"versions": versions()}
+
+
+def failure(error: Exception) -> dict[str, str]:
+    """What a record says of a cell that failed."""
+    return {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
+
+
+def kept_warnings(caught: Sequence[warnings.WarningMessage]) -> dict[str, list[str]]:
+    """What a record says of the warnings of a fit, if there were any."""
+    said = sorted({str(entry.message)[:200] for entry in caught})
+    return {"warnings": said} if said else {}
 
 
 def _counts(split: Split) -> dict[str, int]:
@@ -83,12 +102,17 @@ def _counts(split: Split) -> dict[str, int]:
     }
 
 
-def _estimator(cell: Cell, split: Split, seed: int) -> Any:
+def prior_words(anomaly_rate: float) -> dict[str, float]:
+    """What the words for the assumed share of normal rows mean."""
+    return {"true": 1 - anomaly_rate, "flipped": anomaly_rate}
+
+
+def build_estimator(cell: Cell, seed: int, **words: Mapping[str, float]) -> Any:
+    """The unfitted estimator of a cell; `words` say for some settings what their words mean."""
     settings = dict(cell.settings)
-    if settings.get("prior") == "true":
-        settings["prior"] = 1 - split.anomaly_rate
-    if settings.get("lam") == "published":
-        settings["lam"] = _PUBLISHED_LAMBDA_PER_ROW * len(split.y_train)
+    for name, meanings in words.items():
+        if isinstance(word := settings.get(name), str):
+            settings[name] = meanings.get(word, word)
     estimator = find_estimator(cell.estimator)(**settings)
     if "random_state" in estimator.get_params():
         estimator.set_params(random_state=seed)
@@ -101,7 +125,8 @@ def find_estimator(path: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"estimator = {path!r} cannot be imported: {error}.") from None
+        why = str(error).removesuffix(".")
+        raise InputError(f"estimator = {path!r} cannot be imported: {why}.") from None
 
 
 def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:
@@ -123,8 +148,8 @@ def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:
 
 
 @functools.cache
-def versions() -> str:
-    """What the numbers of a record depend on beside the seed."""
-    packages = ("numpy", "scipy", "scikit-learn")
+def versions(*more: str) -> str:
+    """What the numbers of a record depend on beside the seed; `more` are further packages."""
+    packages = ("numpy", "scipy", "scikit-learn", *more)
     parts = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     return "; ".join([f"riskad {__version__}", *parts, f"python {platform.python_version()}"])

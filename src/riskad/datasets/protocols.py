@@ -1,0 +1,257 @@
+"""The paper's protocols: which rows are trained on, and which of their labels are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from riskad._checks import InputError, check_in_interval
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, check_codes, count_labels
+
+__all__ = ["OneClassSplit", "mask_labels", "one_class_split"]
+
+
+# --- tables: hide labels -----------------------------------------------------------------
+
+
+def mask_labels(
+    truth: Any,
+    fraction: float = 0.05,
+    *,
+    random_state: int | np.random.Generator | None = None,
+) -> Codes:
+    """Keep the labels of a few random rows and hide all others, as the paper's experiments do.
+
+    k = round(fraction n) of the n rows are chosen uniformly at random, and chosen anew until an
+    anomaly is among them. Here a normal row must be among them, too: without one the labelled
+    part says nothing of normal rows, and risks that use it are not defined. At the paper's rates
+    a draw without a normal row hardly ever occurs.
+
+    Choosing anew would take long where anomalies are rare, so the last choice is drawn at once.
+    Among k rows chosen uniformly from n_p normal rows and n_n anomalies, the number A of anomalies
+    is hypergeometric,
+
+        P(A = j) proportional to C(n_n, j) C(n_p, k - j),
+
+    and given A the anomalies are uniform among the anomalies and the normal rows uniform among the
+    normal rows. Choosing anew until 1 <= A <= k - 1 conditions on this event, which depends on A
+    alone: it restricts A to these values in the same proportions, and leaves the rows given A as
+    they are. So A is drawn from the restricted distribution, then A anomalies and k - A normal
+    rows.
+
+    Parameters
+    ----------
+    truth
+        +1 normal or -1 anomaly for each training row, both present. Test rows are no part of it.
+    fraction
+        The share of rows to label, strictly between 0 and 1, at least two rows of them.
+    random_state
+        A seed or a generator; the same seed gives the same labels. None draws new ones each time.
+
+    Returns
+    -------
+    int8 array: the truth of the chosen rows, 0 (unlabelled) for all others.
+
+    Examples
+    --------
+    >>> truth = [1] * 97 + [-1] * 3
+    >>> y = mask_labels(truth, 0.05, random_state=0)
+    >>> count_labels(y)
+    LabelCounts(normal=4, anomaly=1, unlabelled=95)
+    >>> mask_labels([1, 1, -1], 0.05)
+    Traceback (most recent call last):
+        ...
+    riskad._checks.InputError: fraction=0.05 of 3 rows labels 0 of them, but two are needed, one \
+of each kind. Give at least fraction=0.67.
+    """
+    codes = _check_truth(truth)
+    fraction = check_in_interval("fraction", fraction, 0, 1)
+    k = _check_count(fraction, len(codes))
+    rng = _generator(random_state)
+    normal, anomalous = np.flatnonzero(codes == NORMAL), np.flatnonzero(codes == ANOMALY)
+    counts, probabilities = _anomaly_counts(len(normal), len(anomalous), k)
+    a = int(rng.choice(counts, p=probabilities))
+    masked = np.full(len(codes), UNLABELLED, dtype=np.int8)
+    masked[rng.choice(anomalous, a, replace=False)] = ANOMALY
+    masked[rng.choice(normal, k - a, replace=False)] = NORMAL
+    return masked
+
+
+def _check_truth(truth: Any) -> Codes:
+    """Return `truth` as codes if each row is normal or an anomaly and both kinds occur."""
+    try:
+        codes = check_codes(truth)
+    except InputError as error:
+        raise InputError(f"The truth cannot be used as it is: {error}") from None
+    seen = count_labels(codes)
+    if seen.unlabelled:
+        raise InputError(
+            "truth must be +1 (normal) or -1 (anomaly) for every row, got 0 for "
+            f"{seen.unlabelled:,} of {len(codes):,} rows. If 0 means normal and 1 anomaly: "
+            "riskad.labels.from_pyod(truth); if 0 means unlabelled, leave these rows out."
+        )
+    if not seen.normal or not seen.anomaly:
+        raise InputError(
+            "truth must hold rows of both kinds, since one of each is labelled at least; got "
+            f"{seen.normal:,} normal and {seen.anomaly:,} anomalies. If they are there in the "
+            "whole set, split it with stratify=truth."
+        )
+    return codes
+
+
+def _check_count(fraction: float, n: int) -> int:
+    """Return the number of rows to label if it leaves room for one of each kind."""
+    k = round(fraction * n)
+    if k < 2:
+        raise InputError(
+            f"fraction={fraction:g} of {n:,} rows labels {k} of them, but two are needed, one of "
+            f"each kind. Give at least fraction={min(2 / n, 0.99):.2g}."
+        )
+    return k
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InputError(
+            "random_state must be None, a whole number from 0 on or a numpy.random.Generator, "
+            f"got {random_state!r}."
+        ) from None
+
+
+def _anomaly_counts(n_p: int, n_n: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return how many of k rows can be anomalies, a normal row left, and how likely each number is.
+
+    >>> counts, probabilities = _anomaly_counts(n_p=3, n_n=2, k=3)
+    >>> counts.tolist(), probabilities.round(3).tolist()  # C(2, 1) C(3, 2) to C(2, 2) C(3, 1)
+    ([1, 2], [0.667, 0.333])
+    """
+    counts = np.arange(max(1, k - n_p), min(k - 1, n_n) + 1)
+    logs = _log_binomial(n_n, counts) + _log_binomial(n_p, k - counts)
+    weights = np.exp(logs - logs.max())
+    return counts, weights / weights.sum()
+
+
+def _log_binomial(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return ln C(n, k), which overflows long after C(n, k) does."""
+    return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+
+
+# --- images: one class is normal ---------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class OneClassSplit:
+    """Training rows of which one class is normal, and the labels that are kept.
+
+    Attributes
+    ----------
+    rows : int64 array
+        Indices of the training rows, ascending.
+    truth : int8 array
+        For each of them +1 normal or -1 anomaly.
+    y_rad : int8 array
+        What rAD and Deep SAD are told: +1 and -1 for labelled rows, 0 for the pile.
+    y_pu : int8 array
+        What nnPU is told: +1 for labelled normals, 0 for the pile.
+    """
+
+    rows: NDArray[np.int64]
+    truth: Codes
+    y_rad: Codes
+    y_pu: Codes
+
+
+def one_class_split(
+    y: Any,
+    normal_class: int,
+    anomaly_rate: float,
+    labelled: float,
+    *,
+    random_state: int | np.random.Generator | None = None,
+) -> OneClassSplit:
+    """Draw the training part of the paper's deep experiments, and the labels to keep.
+
+    Of the n rows of the normal class round(n (1 - pi_n)) are kept, and as many rows of all other
+    classes together replace the others, so that the part has n rows and the anomaly rate pi_n.
+    With gamma_l the share of labelled rows,
+
+        nnPU             round(gamma_l n) normals are labelled
+        rAD, Deep SAD    round(gamma_l n (1 - pi_n)) of these normals, and
+                         round(gamma_l n pi_n) anomalies, at least one
+
+    and all other rows are the pile. All draws are uniform, without replacement.
+
+    Parameters
+    ----------
+    y
+        The class of each row.
+    normal_class
+        The class that is normal.
+    anomaly_rate
+        pi_n, strictly between 0 and 1.
+    labelled
+        gamma_l, strictly between 0 and 1.
+    random_state
+        A seed or a generator; the same seed gives the same split.
+
+    Examples
+    --------
+    >>> split = one_class_split(np.arange(1000) % 10, 3, 0.1, 0.2, random_state=0)
+    >>> len(split.rows), int((split.truth == ANOMALY).sum())
+    (100, 10)
+    >>> count_labels(split.y_rad), count_labels(split.y_pu).normal
+    (LabelCounts(normal=18, anomaly=2, unlabelled=80), 20)
+    """
+    y = np.asarray(y)
+    pi_n = check_in_interval("anomaly_rate", anomaly_rate, 0, 1)
+    gamma_l = check_in_interval("labelled", labelled, 0, 1)
+    rng = _generator(random_state)
+    normal, others = np.flatnonzero(y == normal_class), np.flatnonzero(y != normal_class)
+    n = len(normal)
+    n_p = round(n * (1 - pi_n))
+    _check_counts(normal_class, n_p, n - n_p, len(others), pi_n)
+    k_pu, k_p, k_n = round(gamma_l * n), round(gamma_l * n * (1 - pi_n)), round(gamma_l * n * pi_n)
+    _check_labelled(k_pu, k_p, n_p, gamma_l)
+    rows = np.concatenate(
+        [rng.permutation(normal)[:n_p], rng.choice(others, n - n_p, replace=False)]
+    )
+    truth, y_rad, y_pu = np.zeros((3, n), dtype=np.int8)
+    truth[:n_p], truth[n_p:] = NORMAL, ANOMALY
+    # Rows are in random order within each kind, so the first ones are as good as any.
+    y_pu[:k_pu] = NORMAL
+    y_rad[:k_p], y_rad[n_p : n_p + max(k_n, 1)] = NORMAL, ANOMALY
+    order = np.argsort(rows)  # an order that says nothing of kinds and labels
+    return OneClassSplit(rows[order].astype(np.int64), truth[order], y_rad[order], y_pu[order])
+
+
+def _check_counts(normal_class: Any, n_p: int, n_n: int, n_others: int, pi_n: float) -> None:
+    """Refuse parts without normals or anomalies, or with more anomalies than there are."""
+    if n_p + n_n == 0:
+        raise InputError(f"no row is of the normal class {normal_class!r}; choose one of y's.")
+    if n_p == 0 or n_n == 0:
+        raise InputError(
+            f"anomaly_rate={pi_n:g} of {n_p + n_n:,} rows makes {n_p:,} normals and {n_n:,} "
+            "anomalies, and both kinds are needed. Choose another rate, or more rows."
+        )
+    if n_n > n_others:
+        raise InputError(
+            f"anomaly_rate={pi_n:g} asks for {n_n:,} rows of other classes than {normal_class!r}, "
+            f"and y has {n_others:,}. Choose a smaller rate."
+        )
+
+
+def _check_labelled(k_pu: int, k_p: int, n_p: int, gamma_l: float) -> None:
+    """Refuse shares that label no normal row, or more of them than there are."""
+    if k_p == 0:
+        raise InputError(f"labelled={gamma_l:g} labels no normal row. Choose a larger share.")
+    if k_pu > n_p:
+        raise InputError(
+            f"labelled={gamma_l:g} asks nnPU for {k_pu:,} labelled normals, and the training part "
+            f"has {n_p:,}. Choose a smaller share."
+        )

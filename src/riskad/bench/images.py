@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from riskad.bench.paper import IMAGE_SETS
 from riskad.bench.summary import Cell, Estimate, Summary, counted, loss_name, method_name
-from riskad.bench.words import say_estimate, say_setting
+from riskad.bench.words import NONE, say_difference, say_setting
 
 __all__ = [
     "AS",
@@ -51,7 +51,7 @@ PRIORS: tuple[str | float, ...] = ("true", 0.9, 0.8, 0.7, "flipped")
 AS = (0.1, 0.5, 0.9)
 
 TARGET_SHARE = 0.95  # of the cells of the published table are to be reached
-SLIGHT = 0.02  # the paper's "similar", "small" and "robust", of which it gives no measure
+SLIGHT = 0.02  # AUC: the paper's "similar", "small" and "robust", which it does not measure
 _MNIST, _FMNIST, _CIFAR = IMAGE_SETS
 _GAMMA_RATE = 0.1  # the share of anomalies at which the paper varies gamma_l
 
@@ -275,8 +275,8 @@ def _clear(estimate: Estimate) -> bool:
 class Claim:
     """A sentence of the paper, when we take it to hold, our figures, and whether it does.
 
-    `holds` is None where a cell that the claim is about is missing. A claim about a sign alone is
-    `doubtful` where our figure is within two standard errors of zero.
+    `holds` is None where a cell that the claim is about is missing. A claim about signs alone is
+    `doubtful` where the figures that decide are within two standard errors of zero.
     """
 
     text: str
@@ -315,19 +315,16 @@ def _judge(text: str, rule: Rule, figures: Figures) -> Claim:
     """Judge a claim by a rule that each of its figures has to meet."""
     said, meets = rule
     known = [estimate for estimate in figures.values() if estimate]
+    against = [estimate for estimate in known if not meets(estimate)]
+    in_doubt = not any(map(_clear, against)) if against else not all(map(_clear, known))
     complete = len(known) == len(figures)
     return Claim(
         text,
         said,
-        "; ".join(f"{name} {_say(estimate)}" for name, estimate in figures.items()),
-        all(map(meets, known)) if complete else None,
-        complete and rule in (_POSITIVE, _NEGATIVE) and not all(map(_clear, known)),
+        "; ".join(f"{name}: {say_difference(estimate)}" for name, estimate in figures.items()),
+        not against if complete else None,
+        in_doubt and rule in (_POSITIVE, _NEGATIVE),
     )
-
-
-def _say(estimate: Estimate | None) -> str:
-    sign = "+" if estimate and estimate.mean > 0 else ""
-    return sign + say_estimate(estimate) if estimate else "not known"
 
 
 def _image_claims(study: Study) -> list[Claim]:
@@ -477,7 +474,7 @@ def _labelled_claims(study: Study) -> list[Claim]:
             "every mean rises at every step",
             f"{n_rising} of {counted(len(curves), 'curve')} rise throughout{exceptions}"
             if complete
-            else "not known",
+            else NONE,
             not falling if complete else None,
         ),
         _judge(
@@ -511,7 +508,7 @@ def _prior_claims(study: Study) -> list[Claim]:
     return [
         _judge(
             "pi_p^e need not be precise: 0.8 and 0.7 are good settings",
-            (f">= -{SLIGHT:g}", lambda gain: gain.mean >= -SLIGHT),
+            (f"not below by more than {SLIGHT:g}", lambda gain: gain.mean >= -SLIGHT),
             gains,
         )
     ]
@@ -531,7 +528,7 @@ def _a_claims(study: Study) -> list[Claim]:
 
     return [
         _judge(f"{_CIFAR}: AUC decreases when a is increased", _NEGATIVE, changes(_CIFAR, AS[-1])),
-        _judge(f"{_CIFAR}: the decrease is slight", _SIMILAR, changes(_CIFAR, *AS[1:])),
+        _judge(f"{_CIFAR}: AUC changes little with a", _SIMILAR, changes(_CIFAR, *AS[1:])),
         *(
             _judge(f"{dataset}: rAD is robust to a", _SIMILAR, changes(dataset, *AS[1:]))
             for dataset in (_FMNIST, _MNIST)

@@ -217,7 +217,7 @@ def _agreement(summary: Summary) -> Any | None:
             by_loss.setdefault(f"{loss_name(cell.settings['loss'])} loss", []).append(cell)
     if not by_loss:
         return None
-    figure, drawn = panels(by_loss, height=3.0)
+    figure, drawn = panels(by_loss, height=3.3)
     both = [auc for cells in by_loss.values() for cell in cells for auc in cell.both or ()]
     low, high = min(both) - 0.03, max(both) + 0.03
     for ax, cells in drawn:

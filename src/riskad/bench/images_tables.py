@@ -33,6 +33,7 @@ from riskad.bench.summary import Cell, Estimate, Summary, counted, loss_name
 from riskad.bench.words import (
     NONE,
     few,
+    say_difference,
     say_estimate,
     say_mean,
     say_own,
@@ -70,6 +71,9 @@ def _datasets(study: Study) -> list[str]:
 
 def _claim_table(summary: Summary, experiment: str) -> Table:
     """What the paper's text says, and whether it holds."""
+    unjudged = (
+        " Not judged: that Deep SAD falls behind what its authors report, on other anomalies."
+    )
     return Table(
         "What the paper claims, and what the records say",
         ("claim", "verdict", "taken to hold where", "our figures"),
@@ -79,8 +83,8 @@ def _claim_table(summary: Summary, experiment: str) -> Table:
         ],
         note="Differences are of AUC, paired by trial, as mean (SE x 100); rAD is the mean of its "
         "four losses, and what a claim does not name is averaged over. The paper does not measure "
-        f'"similar", "small", "slight" or "robust": here it is {SLIGHT:g}. "Significant" is more '
-        "than two SE.",
+        f'"similar", "small", "little" or "robust": here it is {SLIGHT:g}. "Significant" is more '
+        f"than two SE.{unjudged if experiment == 'images' else ''}",
         left=(0, 1, 2, 3),
         broken=(0, 1, 2, 3),
     )
@@ -163,14 +167,7 @@ def _say_win(result: Win) -> str:
     if not result.n_setups:
         return NONE
     clear = f"+{result.n_clearly_won} / -{result.n_clearly_lost}"
-    return f"{result.n_won} of {result.n_setups}, {clear}, {_say_lead(result.lead)}"
-
-
-def _say_lead(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return NONE
-    error = NONE if estimate.se is None else f"{100 * estimate.se:.2f}"
-    return f"{say_signed(estimate.mean, 3)} ({error})"
+    return f"{result.n_won} of {result.n_setups}, {clear}, {say_difference(result.lead)}"
 
 
 def _best_table(study: Study) -> Table:
@@ -209,7 +206,7 @@ def _best_row(study: Study, setup: Setup) -> list[str]:
         say_mean(_mean(study, setup, first) if first else None),
         loss_name(str(own.loss)) if own else NONE,
         say_mean(_mean(study, setup, own) if own else None),
-        *map(_say_lead, leads),
+        *map(say_difference, leads),
     ]
 
 

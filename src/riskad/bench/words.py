@@ -8,6 +8,7 @@ from riskad.bench.summary import Cell, Estimate
 __all__ = [
     "NONE",
     "few",
+    "say_difference",
     "say_estimate",
     "say_mean",
     "say_own",
@@ -73,6 +74,14 @@ def say_signed(value: float | None, digits: int) -> str:
     if value is None:
         return NONE
     return f"{value:+.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
+
+
+def say_difference(value: Estimate | None) -> str:
+    """A mean difference with its sign, and its standard error x 100."""
+    if value is None:
+        return NONE
+    error = NONE if value.se is None else f"{100 * value.se:.2f}"
+    return f"{say_signed(value.mean, 3)} ({error})"
 
 
 def say_share(n: int, total: int) -> tuple[str, str]:

@@ -5,7 +5,7 @@ As in the paper, bars are one standard deviation over trials, and panels are ima
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -58,7 +58,9 @@ _LOOKS = {
     SAD: _Look("black", "x", "--"),
     NNPU: _Look(GREY, "v", ":"),
 }
-_SET_MARKS = dict(zip(IMAGE_SETS, ("o", "^", "s"), strict=True))
+_SET_LOOKS = dict(
+    zip(IMAGE_SETS, (_Look(BLUE, "o"), _Look(ORANGE, "^"), _Look(GREEN, "s")), strict=True)
+)
 _BESIDE = 0.11  # between detectors at the same place, in units of a step
 _RATE, _SHARE = 0.1, LABELLED[0]  # where the paper shows gamma_l and ROC curves
 
@@ -142,8 +144,8 @@ def _by_set(find: Callable[[str, Detector], T | None]) -> dict[str, dict[Detecto
     return found
 
 
-def _legend(figure: Any, drawn: Sequence[tuple[Any, Mapping[Detector, Any]]]) -> None:
-    """The legend of the panel that shows the most detectors."""
+def _legend(figure: Any, drawn: Sequence[tuple[Any, Sized]]) -> None:
+    """The legend of the panel that shows the most."""
     legend_below(figure, max(drawn, key=lambda panel: len(panel[1]))[0])
 
 
@@ -225,21 +227,14 @@ def _agreement(summary: Summary) -> Any | None:
         _draw_sets(ax, cells)
         ax.set(xlim=(low, high), ylim=(low, high), xlabel="published AUC", aspect="equal")
     drawn[0][0].set_ylabel("our AUC")
-    legend_below(figure, drawn[0][0])
+    _legend(figure, drawn)
     return figure
 
 
 def _draw_sets(ax: Any, cells: Sequence[Cell]) -> None:
-    colours = dict(zip(IMAGE_SETS, (BLUE, ORANGE, GREEN), strict=True))
-    for dataset, mark in _SET_MARKS.items():
+    for dataset, look in _SET_LOOKS.items():
         pairs = [cell.both for cell in cells if cell.dataset == dataset and cell.both]
         if pairs:
-            ax.plot(
-                [theirs for _, theirs in pairs],
-                [ours for ours, _ in pairs],
-                mark,
-                color=colours[dataset],
-                markersize=3,
-                alpha=0.8,
-                label=dataset,
-            )
+            ours, theirs = zip(*pairs, strict=True)
+            marks = {"color": look.colour, "markersize": 3, "alpha": 0.8, "label": dataset}
+            ax.plot(theirs, ours, look.mark, **marks)

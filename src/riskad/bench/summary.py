@@ -353,8 +353,8 @@ class Summary:
     def shown(self, cell: Cell) -> dict[str, Any]:
         """What is recorded that tells a cell from others in the tables of its experiment.
 
-        In an experiment that the paper does not have, those that its method was run with several
-        values of.
+        In an experiment that the paper does not have, what its method was run with several values
+        of.
         """
         keys = _TABLE_KEYS.get(cell.experiment) or self._varied[cell.experiment, cell.method]
         return {key: cell.recorded[key] for key in keys if key in cell.recorded}
@@ -363,12 +363,12 @@ class Summary:
     def _varied(self) -> dict[tuple[str, str], list[str]]:
         seen: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
         for cell in self.cells:
-            seen[cell.experiment, cell.method].append(cell.settings)
+            seen[cell.experiment, cell.method].append(cell.recorded)
         return {
             place: [
                 name
-                for name in sorted({name for settings in several for name in settings})
-                if len({_json(settings.get(name)) for settings in several}) > 1
+                for name in sorted({name for recorded in several for name in recorded})
+                if len({_json(recorded.get(name)) for recorded in several}) > 1
             ]
             for place, several in seen.items()
         }

@@ -1,18 +1,21 @@
-"""Figures as SVG: ours against published, over priors and a, and the gap to PU.
-
-The same summary gives the same bytes. matplotlib is imported when a figure is drawn, and without
-its global state.
-"""
+"""Figures of the shallow experiments: ours against published, over priors and a, the gap to PU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from riskad._checks import InputError
-from riskad._files import atomic_path
+from riskad.bench.canvas import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    draw,
+    legend_below,
+    panels,
+    write_svgs,
+)
 from riskad.bench.summary import (
     SMALL_PI_N,
     Cell,
@@ -30,23 +33,8 @@ __all__ = ["draw_figures", "write_figures"]
 
 T = TypeVar("T")
 
-# Okabe and Ito's colours, told apart by people who see red and green alike.
-_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
-_RULE_COLOURS = {"theorem": _BLUE, "tight": _GREEN, "cv": _ORANGE}
+_RULE_COLOURS = {"theorem": BLUE, "tight": GREEN, "cv": ORANGE}
 _RULE_MARKS = {"theorem": "o", "tight": "^", "cv": "s"}
-_STYLE = {
-    "svg.hashsalt": "riskad",  # ids of paths come from it, not from chance
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4,
-}
 _OUTLIER = 0.03  # difference of AUC from which a set is named
 _MOST_NAMES = 4  # on either side of the diagonal
 _NAME_HEIGHT, _NAME_OFFSET = 0.03, 0.012  # in AUC
@@ -54,16 +42,7 @@ _NAME_HEIGHT, _NAME_OFFSET = 0.03, 0.012  # in AUC
 
 def write_figures(summary: Summary, folder: Path) -> list[Path]:
     """Write FOLDER/NAME.svg for each figure that the records allow, and return the paths."""
-    paths = []
-    figures = draw_figures(summary)
-    if figures:
-        folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        path = folder / f"{name}.svg"
-        with atomic_path(path, force=True) as part, _matplotlib().rc_context(_STYLE):
-            figure.savefig(part, format="svg", metadata={"Date": None, "Creator": "riskad"})
-        paths.append(path)
-    return paths
+    return write_svgs(draw_figures(summary), folder)
 
 
 def draw_figures(summary: Summary) -> dict[str, Any]:
@@ -74,29 +53,11 @@ def draw_figures(summary: Summary) -> dict[str, Any]:
         "a": lambda summary: _sweep_figure(summary, "a"),
         "gap": _gap_figure,
     }
-    with _matplotlib().rc_context(_STYLE):
-        drawn = {name: make(summary) for name, make in makers.items()}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    return draw(makers, summary)
 
 
-def _matplotlib() -> Any:
-    try:
-        return import_module("matplotlib")
-    except ImportError:
-        raise InputError(
-            "Figures need matplotlib, which is not installed: pip install 'riskad[bench]'"
-        ) from None
-
-
-def _panels(by_loss: Mapping[str, T], height: float = 2.7) -> tuple[Any, list[tuple[Any, T]]]:
-    """A figure with a panel for each loss, side by side with the same axes, and what it shows."""
-    figure = import_module("matplotlib.figure").Figure(
-        figsize=(0.5 + 2.4 * len(by_loss), height), layout="constrained"
-    )
-    axes = figure.subplots(1, len(by_loss), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, loss in zip(axes, by_loss, strict=True):
-        ax.set_title(f"{loss_name(loss)} loss")
-    return figure, list(zip(axes, by_loss.values(), strict=True))
+def _loss_panels(by_loss: Mapping[str, T], height: float = 2.7) -> tuple[Any, list[tuple[Any, T]]]:
+    return panels({f"{loss_name(loss)} loss": shown for loss, shown in by_loss.items()}, height)
 
 
 # --- ours against published --------------------------------------------------------------
@@ -127,15 +88,15 @@ def _agreement(summary: Summary) -> Any | None:
     }
     if not by_loss:
         return None
-    figure, panels = _panels(by_loss, height=3.0)
-    every = [x for _, dots in panels for dot in dots for x in (dot.x, dot.y)]
+    figure, drawn = _loss_panels(by_loss, height=3.0)
+    every = [x for _, dots in drawn for dot in dots for x in (dot.x, dot.y)]
     low, high = min(every) - 0.06, max(every) + 0.03
-    for ax, dots in panels:
-        ax.plot([low, high], [low, high], color=_GREY, linewidth=0.7, zorder=1)
+    for ax, dots in drawn:
+        ax.plot([low, high], [low, high], color=GREY, linewidth=0.7, zorder=1)
         _draw_dots(ax, dots)
         _name_outliers(ax, dots)
         ax.set(xlim=(low, high), ylim=(low, high), xlabel="published AUC", aspect="equal")
-    panels[0][0].set_ylabel(f"our AUC, {by_rule(rule)}")
+    drawn[0][0].set_ylabel(f"our AUC, {by_rule(rule)}")
     return figure
 
 
@@ -154,7 +115,7 @@ def _draw_dots(ax: Any, dots: list[_Dot]) -> None:
         xerr=[dot.x_se for dot in dots],
         yerr=[dot.y_se for dot in dots],
         fmt="o",
-        color=_BLUE,
+        color=BLUE,
         markersize=3,
         elinewidth=0.7,
         zorder=2,
@@ -176,7 +137,7 @@ def _name_outliers(ax: Any, dots: list[_Dot]) -> None:
                 ha="right" if side > 0 else "left",
                 va="center",
                 fontsize=6.5,
-                arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.4, "shrinkA": 0},
+                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 0},
             )
             free += _NAME_HEIGHT
 
@@ -193,13 +154,13 @@ def _sweep_figure(summary: Summary, experiment: str) -> Any | None:
         by_loss.setdefault(sweep.loss, []).append(sweep)
     if not by_loss:
         return None
-    figure, panels = _panels(by_loss)
-    for ax, curves in panels:
+    figure, drawn = _loss_panels(by_loss)
+    for ax, curves in drawn:
         _draw_sweeps(ax, curves)
         ax.set_title(f"{ax.get_title()}, {counted(curves[0].n_sets, 'set')}")
         ax.set_xlabel({"prior": r"assumed share of normal rows, $\pi_p^e$", "a": "$a$"}[experiment])
-    panels[0][0].set_ylabel("mean AUC over sets")
-    _legend_below(figure, panels[0][0])
+    drawn[0][0].set_ylabel("mean AUC over sets")
+    legend_below(figure, drawn[0][0])
     return figure
 
 
@@ -209,7 +170,7 @@ def _draw_sweeps(ax: Any, curves: list[Sweep]) -> None:
     labels = [r"$1-\pi_n$" if value == "true" else f"{value}" for value in curves[0].values]
     places = list(curves[0].values) if numbers else list(range(len(labels)))
     for sweep in curves:
-        colour, mark = _RULE_COLOURS.get(sweep.rule, _GREY), _RULE_MARKS.get(sweep.rule, "v")
+        colour, mark = _RULE_COLOURS.get(sweep.rule, GREY), _RULE_MARKS.get(sweep.rule, "v")
         ax.plot(places, sweep.ours, color=colour, marker=mark, label=f"ours, {sweep.rule}")
     theirs = curves[0].published
     ax.plot(places, theirs, color="black", marker="x", linestyle="--", label="published")
@@ -229,18 +190,18 @@ def _gap_figure(summary: Summary) -> Any | None:
     }
     if not by_loss:
         return None
-    figure, panels = _panels(by_loss)
-    for ax, found in panels:
+    figure, drawn = _loss_panels(by_loss)
+    for ax, found in drawn:
         x = _spread_out([gap.pi_n for gap in found])
         ours, theirs = [gap.ours for gap in found], [gap.published for gap in found]
-        ax.axhline(0, color=_GREY, linewidth=0.7)
-        ax.axvline(SMALL_PI_N, color=_GREY, linewidth=0.7, linestyle=":")
-        ax.vlines(x, ours, theirs, color=_GREY, linewidth=0.4)
-        ax.plot(x, theirs, "o", color=_ORANGE, markerfacecolor="white", label="published")
-        ax.plot(x, ours, "o", color=_BLUE, label=f"ours, {rule}")
+        ax.axhline(0, color=GREY, linewidth=0.7)
+        ax.axvline(SMALL_PI_N, color=GREY, linewidth=0.7, linestyle=":")
+        ax.vlines(x, ours, theirs, color=GREY, linewidth=0.4)
+        ax.plot(x, theirs, "o", color=ORANGE, markerfacecolor="white", label="published")
+        ax.plot(x, ours, "o", color=BLUE, label=f"ours, {rule}")
         ax.set_xlabel(r"share of anomalies, $\pi_n$")
-    panels[0][0].set_ylabel("AUC of rAD less AUC of PU")
-    _legend_below(figure, panels[0][0])
+    drawn[0][0].set_ylabel("AUC of rAD less AUC of PU")
+    legend_below(figure, drawn[0][0])
     return figure
 
 
@@ -255,8 +216,3 @@ def _spread_out(places: list[float]) -> list[float]:
         place + width * (places[:i].count(place) - (places.count(place) - 1) / 2)
         for i, place in enumerate(places)
     ]
-
-
-def _legend_below(figure: Any, ax: Any) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

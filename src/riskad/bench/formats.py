@@ -21,8 +21,9 @@ class Table:
     """A table as text: a head, rows, and rows that sum them up.
 
     The columns at the places `left` are set to the left, the others to the right. For LaTeX alone,
-    `groups` are titles over several columns each, as (title, number of columns), and in a table of
-    pairs every second row is set in italics, its first cell excepted.
+    `groups` are titles over several columns each, as (title, number of columns), the columns at the
+    places `broken` are broken into lines, and in a table of pairs every second row is set in
+    italics, its first cell excepted.
     """
 
     title: str
@@ -32,6 +33,7 @@ class Table:
     groups: Sequence[tuple[str, int]] = ()
     note: str = ""
     left: Collection[int] = (0,)
+    broken: Collection[int] = ()
     pairs: bool = False
 
 
@@ -82,7 +84,7 @@ def markdown_safe(text: str) -> str:
 
 def latex_table(table: Table) -> str:
     """Return a table environment with booktabs' rules."""
-    columns = "".join("l" if i in table.left else "r" for i in range(len(table.head)))
+    columns = "".join(_latex_column(table, i) for i in range(len(table.head)))
     lines = [
         r"\begin{table}[p]",
         r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
@@ -100,6 +102,12 @@ def latex_table(table: Table) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_column(table: Table, i: int) -> str:
+    if i in table.broken:
+        return rf"p{{{0.9 / len(table.head):.2f}\linewidth}}"
+    return "l" if i in table.left else "r"
 
 
 def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
@@ -137,6 +145,7 @@ _LATEX_ESCAPES = {
 _LATEX_MATHS = {
     "pi_p^e": r"$\pi_p^e$",
     "pi_n": r"$\pi_n$",
+    "gamma_l": r"$\gamma_l$",
     "lambda": r"$\lambda$",
     "<=": r"$\leq$",
     ">=": r"$\geq$",

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from riskad._checks import InputError
 from riskad._files import atomic_path
-from riskad.bench.formats import latex_table, markdown_safe, markdown_table, shorten
-from riskad.bench.paper import PAPER_SETS, paper_set
+from riskad.bench.formats import Table, latex_table, markdown_safe, markdown_table, shorten
+from riskad.bench.images_tables import images_paper_tables, images_tables
+from riskad.bench.paper import IMAGE_EXPERIMENTS, IMAGE_SETS, PAPER_SETS, paper_set
 from riskad.bench.records import read_records
 from riskad.bench.summary import Cell, Remark, Summary, counted, setting_name, summarise
 from riskad.bench.tables import paper_tables, remark_table, tables_of
@@ -27,6 +28,9 @@ _TITLES = {
     "prior": "Table 4 of the paper: rAD with other assumed shares of normal rows",
     "a": "Table 5 of the paper: rAD with other weights of the pile",
     "published": "What the published runs amounted to: lambda growing with n, a free intercept",
+    "images": "Deep rAD beside Deep SAD and nnPU on images",
+    "images-prior": "The paper's table of deep rAD: other assumed shares of normal rows",
+    "images-a": "Deep rAD with other weights of the pile",
 }
 _FEW = "[n] says that n trials succeeded where fewer did than elsewhere."
 _ROUNDED = (
@@ -41,7 +45,19 @@ _SWEEP_LEGEND = (
     f"need an SE, it is ours, but for the column of main. {_ROUNDED}"
 )
 _OWN_LEGEND = f"Cells are means (SE x 100) over trials; {_FEW}"
-_LEGENDS = {"main": _LEGEND, "published": _LEGEND, "prior": _SWEEP_LEGEND, "a": _SWEEP_LEGEND}
+_FIGURES_LEGEND = (
+    "pi_n is the share of anomalies in the training rows and gamma_l that of labelled rows. The "
+    f"paper shows this experiment in figures, without numbers. {_FEW}"
+)
+_LEGENDS = {
+    "main": _LEGEND,
+    "published": _LEGEND,
+    "prior": _SWEEP_LEGEND,
+    "a": _SWEEP_LEGEND,
+    "images": _FIGURES_LEGEND,
+    "images-prior": f"{_LEGEND} The paper prints SE with two digits, too.",
+    "images-a": _FIGURES_LEGEND,
+}
 
 
 def write_report(folder: Path, figures: bool = True) -> list[Path]:
@@ -56,14 +72,16 @@ def write_report(folder: Path, figures: bool = True) -> list[Path]:
     if not records:
         raise InputError(
             f"There are no records in {str(folder / 'records')!r}; make some with "
-            f"riskad bench shallow --out {folder}"
+            f"riskad bench shallow --out {folder} or riskad bench deep --out {folder}"
         )
     summary = summarise(records)
     written = _write_tables(summary, folder / "tables")
     if figures:
         from riskad.bench.figures import write_figures
+        from riskad.bench.images_figures import write_images_figures
 
         written += write_figures(summary, folder / "figures")
+        written += write_images_figures(summary, folder / "figures")
     return written
 
 
@@ -80,6 +98,20 @@ def _write_tables(summary: Summary, folder: Path) -> list[Path]:
     return written
 
 
+def _tables_of(summary: Summary, experiment: str) -> list[Table]:
+    make = images_tables if experiment in IMAGE_EXPERIMENTS else tables_of
+    return make(summary, experiment)
+
+
+def _paper_tables(summary: Summary, experiment: str) -> list[Table]:
+    make = images_paper_tables if experiment in IMAGE_EXPERIMENTS else paper_tables
+    return make(summary, experiment)
+
+
+def _paper_sets(experiment: str) -> tuple[str, ...]:
+    return IMAGE_SETS if experiment in IMAGE_EXPERIMENTS else PAPER_SETS
+
+
 # --- Markdown ----------------------------------------------------------------------------
 
 
@@ -87,7 +119,7 @@ def markdown_text(summary: Summary, experiment: str) -> str:
     """Return the report of one experiment as Markdown."""
     parts = [f"# {_TITLES.get(experiment, f'Experiment {experiment}')}"]
     parts += _opening(summary, experiment)
-    for table in tables_of(summary, experiment):
+    for table in _tables_of(summary, experiment):
         note = [table.note] if table.note else []
         parts += [f"## {table.title}", *note, markdown_table(table)]
     parts += _closing(summary, experiment)
@@ -109,10 +141,11 @@ def _scope(summary: Summary, experiment: str) -> str:
     opening = f"{counted(trials, 'trial')} per cell at most (root seed {seeds}), on"
     if not _in_paper(experiment):
         return f"{opening} {counted(len(datasets), 'dataset')}."
-    others = [name for name in datasets if name not in PAPER_SETS]
+    known = _paper_sets(experiment)
+    others = [name for name in datasets if name not in known]
     shared = len(datasets) - len(others)
     more = f" Not in the paper, and not in its means: {', '.join(others)}." if others else ""
-    return f"{opening} {shared} of the {len(PAPER_SETS)} datasets of the paper.{more}"
+    return f"{opening} {shared} of the {len(known)} datasets of the paper.{more}"
 
 
 def _in_paper(experiment: str) -> bool:
@@ -139,7 +172,7 @@ def _closing(summary: Summary, experiment: str) -> list[str]:
     absent = {row.dataset: row.reason for row in summary.not_run if row.experiment == experiment}
     lines = [f"- {name}: {markdown_safe(shorten(reason))}" for name, reason in absent.items()]
     known = {*summary.datasets(experiment), *absent}
-    missing = [name for name in PAPER_SETS if name not in known]
+    missing = [name for name in _paper_sets(experiment) if name not in known]
     if missing and _in_paper(experiment):
         lines.append(f"- no record at all: {', '.join(missing)}")
 
@@ -174,14 +207,11 @@ def csv_text(summary: Summary, experiment: str) -> str:
 
 
 def _csv_row(cell: Cell, settings: Sequence[str], protocol: Sequence[str]) -> dict[str, str]:
-    facts = paper_set(cell.dataset)
     auc, precision, printed = cell.auc, cell.average_precision, cell.published
     row = {
         "experiment": cell.experiment,
         "dataset": cell.dataset,
-        "set_d": facts and facts.d,
-        "set_n": facts and facts.n,
-        "set_pi_n": facts and facts.pi_n,
+        **_csv_facts(cell),
         "method": cell.method,
         **{name: cell.settings.get(name) for name in settings},
         **{name: cell.protocol.get(name) for name in protocol},
@@ -204,6 +234,18 @@ def _csv_row(cell: Cell, settings: Sequence[str], protocol: Sequence[str]) -> di
     return {name: _csv_value(value) for name, value in row.items()}
 
 
+def _csv_facts(cell: Cell) -> dict[str, float | None]:
+    """What the paper says about a set; image sets are made for each share of anomalies."""
+    if cell.experiment in IMAGE_EXPERIMENTS:
+        return {}
+    facts = paper_set(cell.dataset)
+    return {
+        "set_d": facts and facts.d,
+        "set_n": facts and facts.n,
+        "set_pi_n": facts and facts.pi_n,
+    }
+
+
 def _csv_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -219,4 +261,4 @@ def latex_text(summary: Summary, experiment: str) -> str:
         f"% {_TITLES.get(experiment, experiment)}\n"
         "% Needs \\usepackage{booktabs}, and about 17 cm of text width.\n"
     )
-    return opening + "\n".join(map(latex_table, paper_tables(summary, experiment)))
+    return opening + "\n".join(map(latex_table, _paper_tables(summary, experiment)))

@@ -29,6 +29,7 @@ from riskad.bench.experiment import identity_key
 from riskad.bench.paper import (
     DEFAULT_A,
     DEFAULT_PRIOR,
+    IMAGE_SETS,
     PAPER_SETS,
     Published,
     paper_set,
@@ -72,9 +73,23 @@ __all__ = [
 Record = Mapping[str, Any]
 
 # In the order of the paper, and how the tables and figures write them.
-_LOSS_NAMES = {"squared": "square", "hinge": "hinge", "modified_huber": "m-Huber"}
-_METHOD_NAMES = {"rad": "rAD", "pu": "PU", "ocsvm": "OC-SVM", "semi_ocsvm": "semi-OC-SVM"}
-LOSSES = tuple(_LOSS_NAMES)
+_LOSS_NAMES = {
+    "squared": "square",
+    "hinge": "hinge",
+    "sigmoid": "sigmoid",
+    "logistic": "logistic",
+    "modified_huber": "m-Huber",
+}
+_METHOD_NAMES = {
+    "rad": "rAD",
+    "pu": "PU",
+    "ocsvm": "OC-SVM",
+    "semi_ocsvm": "semi-OC-SVM",
+    "sad": "Deep SAD",
+    "nnpu": "nnPU",
+}
+LOSSES = ("squared", "hinge", "modified_huber")  # of the shallow tables
+_KNOWN_SETS = (*PAPER_SETS, *IMAGE_SETS)
 RULES = ("theorem", "tight", "cv", "published")
 _HEADLINE = "cv"
 
@@ -93,8 +108,11 @@ _TABLE_KEYS = {
     "published": ("loss", "lam"),
     "prior": ("loss", "lam", "prior"),
     "a": ("loss", "lam", "a"),
+    "images": ("loss", "anomaly_rate", "labelled"),
+    "images-prior": ("loss", "prior", "anomaly_rate"),
+    "images-a": ("loss", "a", "anomaly_rate"),
 }
-_PROTOCOL = {"test_share": 0.3, "labelled": 0.05}
+_PROTOCOL = {"test_share": 0.3, "labelled": 0.05}  # the tables' values
 
 
 def loss_name(loss: str) -> str:
@@ -154,12 +172,19 @@ class Estimate:
         se = statistics.stdev(values) / math.sqrt(n) if n > 1 else None
         return cls(fmean(values), se, n)
 
+    @property
+    def sd(self) -> float | None:
+        """The standard deviation over trials, None for a single one."""
+        return None if self.se is None else self.se * math.sqrt(self.n)
+
 
 @dataclass(frozen=True)
 class Cell:
     """All trials of one method with one setting on one dataset, beside the published number.
 
-    `protocol` is what was the same for all methods, and the estimator's name.
+    `protocol` is what was the same for all methods, and the estimator's name. `aucs` has the AUC
+    of each trial by (root, trial), to compare cells trial by trial; `roc` the mean true positive
+    rates, where they were recorded.
     """
 
     experiment: str
@@ -173,10 +198,17 @@ class Cell:
     average_precision: Estimate | None
     fit_seconds: float | None
     published: Published | None
+    aucs: Mapping[tuple[int, int], float]
+    roc: tuple[float, ...] | None
+
+    @cached_property
+    def recorded(self) -> dict[str, Any]:
+        """Protocol and settings together."""
+        return {**self.protocol, **self.settings}
 
     def fits(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether the settings agree with `wanted`; what is not recorded has its default."""
-        return all(self.settings.get(key, DEFAULTS.get(key)) == wanted[key] for key in wanted)
+        """Whether what is recorded agrees with `wanted`; what is not has its default."""
+        return all(self.recorded.get(key, DEFAULTS.get(key)) == wanted[key] for key in wanted)
 
     @property
     def both(self) -> tuple[float, float] | None:
@@ -297,8 +329,8 @@ class Summary:
     def values(self, experiment: str, key: str, method: str = "rad", **wanted: Any) -> list[Any]:
         """Values that a setting takes in an experiment: known ones in order, then the rest."""
         cells = self.of(experiment, method, **wanted)
-        found = {cell.settings[key] for cell in cells if key in cell.settings}
-        known = {"lam": RULES, "loss": LOSSES}.get(key, ())
+        found = {cell.recorded[key] for cell in cells if key in cell.recorded}
+        known = {"lam": RULES, "loss": _LOSS_NAMES}.get(key, ())
         return sorted(found, key=lambda value: _order(value, known))
 
     def n_trials(self, experiment: str) -> int:
@@ -319,24 +351,24 @@ class Summary:
         return sorted(names)
 
     def shown(self, cell: Cell) -> dict[str, Any]:
-        """The settings that tell a cell from others in the tables of its experiment.
+        """What is recorded that tells a cell from others in the tables of its experiment.
 
-        In an experiment that the paper does not have, those that its method was run with several
-        values of.
+        In an experiment that the paper does not have, what its method was run with several values
+        of.
         """
         keys = _TABLE_KEYS.get(cell.experiment) or self._varied[cell.experiment, cell.method]
-        return {key: cell.settings[key] for key in keys if key in cell.settings}
+        return {key: cell.recorded[key] for key in keys if key in cell.recorded}
 
     @cached_property
     def _varied(self) -> dict[tuple[str, str], list[str]]:
         seen: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
         for cell in self.cells:
-            seen[cell.experiment, cell.method].append(cell.settings)
+            seen[cell.experiment, cell.method].append(cell.recorded)
         return {
             place: [
                 name
-                for name in sorted({name for settings in several for name in settings})
-                if len({_json(settings.get(name)) for settings in several}) > 1
+                for name in sorted({name for recorded in several for name in recorded})
+                if len({_json(recorded.get(name)) for recorded in several}) > 1
             ]
             for place, several in seen.items()
         }
@@ -365,19 +397,24 @@ def summarise(records: Iterable[Record]) -> Summary:
     )
 
 
-def _cell_key(row: Record) -> str:
-    return identity_key(dict(row) | {"trial": None, "root": None})
+def _cell_key(row: Record) -> tuple[str, float | None]:
+    return _trial_key(dict(row) | {"trial": None, "root": None})
+
+
+def _trial_key(row: Record) -> tuple[str, float | None]:
+    """What tells trials apart; only experiments on images set the share of anomalies."""
+    return identity_key(row), row.get("anomaly_rate")
 
 
 def _unique(rows: Iterable[Record]) -> list[Record]:
     """One row for each identity, the last."""
-    return list({identity_key(row): row for row in rows}.values())
+    return list({_trial_key(row): row for row in rows}.values())
 
 
 def _make_cell(rows: Sequence[Record]) -> Cell:
     first = rows[0]
     good = [row for row in rows if row["status"] == OK]
-    names = ("estimator", *_PROTOCOL)
+    names = ("estimator", "anomaly_rate", *_PROTOCOL)
     protocol = {name: first[name] for name in names if first.get(name) is not None}
     as_in_paper = all(protocol.get(name, value) == value for name, value in _PROTOCOL.items())
     place = (first["experiment"], first["dataset"], first["method"], first["settings"])
@@ -390,14 +427,20 @@ def _make_cell(rows: Sequence[Record]) -> Cell:
         auc=Estimate.of([row["auc"] for row in good]),
         average_precision=Estimate.of([row["average_precision"] for row in good]),
         fit_seconds=seconds.mean if seconds else None,
-        published=published(*place) if as_in_paper else None,
+        published=published(*place, first.get("anomaly_rate")) if as_in_paper else None,
+        aucs={(row["root"], row["trial"]): row["auc"] for row in good},
+        roc=_mean_curve([row["roc"] for row in good if "roc" in row]),
     )
+
+
+def _mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...] | None:
+    return tuple(map(fmean, zip(*curves, strict=True))) or None
 
 
 def _cell_order(cell: Cell) -> tuple[Any, ...]:
     return (
         *_order(cell.experiment, _TABLE_KEYS),
-        *_order(cell.dataset, PAPER_SETS),
+        *_order(cell.dataset, _KNOWN_SETS),
         *_variant_order(cell),
     )
 
@@ -405,7 +448,7 @@ def _cell_order(cell: Cell) -> tuple[Any, ...]:
 def _variant_order(cell: Cell) -> tuple[Any, ...]:
     return (
         *_order(cell.method, _METHOD_NAMES),
-        _place(cell.settings.get("loss"), LOSSES),
+        _place(cell.settings.get("loss"), _LOSS_NAMES),
         _place(cell.settings.get("lam"), RULES),
         *(_value_order(key, cell.settings.get(key)) for key in DEFAULTS),
         _json(cell.settings),
@@ -414,9 +457,9 @@ def _variant_order(cell: Cell) -> tuple[Any, ...]:
 
 
 def _value_order(key: str, value: object) -> float:
-    """Order of the values of a prior or of a, as in the paper: words, then 0.9 ... 0.6; 0.1 ..."""
+    """Order of a prior or of a as in the paper: true, 0.9 ... 0.6, flipped; 0.1 ... 0.9."""
     if not isinstance(value, int | float):
-        return -1.0
+        return 2.0 if value == "flipped" else -1.0
     return 1.0 - value if key == "prior" else float(value)
 
 
@@ -443,7 +486,7 @@ def _not_run(records: Iterable[Record], trials: Iterable[Record]) -> tuple[NotRu
         place = row["experiment"], row["dataset"]
         if row["status"] == NOT_RUN and place not in run:
             missing[place] = NotRun(*place, row.get("reason", ""))
-    order = sorted(missing, key=lambda place: (place[0], *_order(place[1], PAPER_SETS)))
+    order = sorted(missing, key=lambda place: (place[0], *_order(place[1], _KNOWN_SETS)))
     return tuple(missing[place] for place in order)
 
 
@@ -464,7 +507,7 @@ def _remark(experiment: str, said: Sequence[tuple[Record, str]]) -> Remark:
         min(texts, key=lambda text: (-texts[text], text)),
         len(texts),
         _count((row["method"] for row in rows), _METHOD_NAMES),
-        _count((row["dataset"] for row in rows), PAPER_SETS),
+        _count((row["dataset"] for row in rows), _KNOWN_SETS),
     )
 
 

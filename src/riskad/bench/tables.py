@@ -40,14 +40,25 @@ from riskad.bench.summary import (
     sweep_values,
     sweeps,
 )
+from riskad.bench.words import (
+    NONE,
+    few,
+    say_estimate,
+    say_mean,
+    say_own,
+    say_own_mean,
+    say_printed,
+    say_published,
+    say_setting,
+    say_share,
+    say_signed,
+)
 
 __all__ = ["Table", "paper_tables", "remark_table", "tables_of"]
 
 _Find: TypeAlias = Callable[[str], Cell | None]  # the cell of a dataset
 _Maker: TypeAlias = Callable[[Summary, str], list[Table]]
 
-_NONE = "-"
-_FAILED = "failed"
 _SWEPT = {"prior": "pi_p^e", "a": "a"}
 _MOST_REMARKS = 6
 _SEMI_VARIANTS: dict[str, dict[str, str]] = {
@@ -181,7 +192,7 @@ def _plain_tables(summary: Summary, experiment: str) -> list[Table]:
             _Column(
                 "average precision",
                 find,
-                lambda cell: _say_estimate(cell.average_precision),
+                lambda cell: say_estimate(cell.average_precision),
                 lambda cell: _mean_of(cell.average_precision),
             ),
             _Column("trials", find, lambda cell: str(cell.n_ok)),
@@ -207,7 +218,7 @@ def _reach_table(summary: Summary) -> Table:
         f"Target: rAD reaches what was published, {by_rule(rule)}",
         ("loss", "reach", "share", "AUC", "published", "AUC - published", "missed on"),
         [_reach_row(row) for row in found],
-        [["all", *_say_share(n_reach, n_cells), "", "", "", ""]] if len(found) > 1 else [],
+        [["all", *say_share(n_reach, n_cells), "", "", "", ""]] if len(found) > 1 else [],
         note=f"A set is reached where mean AUC >= published - 2 published SE. The target, at least "
         f"{100 * TARGET_SHARE:g} % of the sets for each loss, is {verdict}. AUC and published are "
         f"means over the sets.{few if fewest < summary.n_trials('main') else ''}",
@@ -218,10 +229,10 @@ def _reach_table(summary: Summary) -> Table:
 def _reach_row(row: Reach) -> list[str]:
     return [
         loss_name(row.loss),
-        *_say_share(row.n_reach, row.n_sets),
-        _say_mean(row.auc),
-        _say_mean(row.published),
-        _say_signed(row.auc - row.published, 3),
+        *say_share(row.n_reach, row.n_sets),
+        say_mean(row.auc),
+        say_mean(row.published),
+        say_signed(row.auc - row.published, 3),
         ", ".join(row.missed),
     ]
 
@@ -241,7 +252,7 @@ def _overview(summary: Summary, experiment: str) -> Table:
         "fit (ms)",
     )
     rows = [_overview_row(entry, trials) for entry in entries]
-    kept = [i for i in range(len(head)) if any(row[i] != _NONE for row in rows)]
+    kept = [i for i in range(len(head)) if any(row[i] != NONE for row in rows)]
     notes = [
         _counts_note(experiment) if any(entry.n_judged for entry in entries) else "",
         _sets_note(entries),
@@ -280,13 +291,13 @@ def _overview_row(entry: Overall, trials: int) -> list[str]:
     within = f"{entry.n_within} / {entry.n_within_rounded} of {entry.n_compared}"
     return [
         _say_variant(entry),
-        f"{entry.n_sets}{_few(entry.fewest, trials)}",
-        _say_mean(entry.auc),
-        _say_mean(entry.published),
-        _say_signed(entry.difference, 3),
-        f"{entry.n_reach} of {entry.n_judged}" if entry.n_judged else _NONE,
-        within if entry.n_compared else _NONE,
-        _say_mean(entry.average_precision),
+        f"{entry.n_sets}{few(entry.fewest, trials)}",
+        say_mean(entry.auc),
+        say_mean(entry.published),
+        say_signed(entry.difference, 3),
+        f"{entry.n_reach} of {entry.n_judged}" if entry.n_judged else NONE,
+        within if entry.n_compared else NONE,
+        say_mean(entry.average_precision),
         f"{1000 * entry.fit_seconds:.1f}",
     ]
 
@@ -355,8 +366,8 @@ def _spread_row(sweep: Sweep) -> list[str]:
         loss_name(sweep.loss),
         str(sweep.rule),
         str(sweep.n_sets),
-        _say_mean(sweep.spread),
-        _say_mean(sweep.published_spread),
+        say_mean(sweep.spread),
+        say_mean(sweep.published_spread),
         best(sweep.ours),
         best(sweep.published),
     ]
@@ -448,7 +459,7 @@ def _paired_table(
     for dataset in datasets:
         name, _, facts = _say_dataset(dataset).partition(" ")
         cells = [find(dataset) for find in finders]
-        said = [say(cell, trials) if cell else (_NONE, _NONE) for cell in cells]
+        said = [say(cell, trials) if cell else (NONE, NONE) for cell in cells]
         rows += [[name, *(ours for ours, _ in said)], [facts, *(theirs for _, theirs in said)]]
     some = any("[" in text for row in rows for text in row)
     return Table(
@@ -467,17 +478,17 @@ def _paired_means(datasets: Sequence[str], finders: Sequence[_Find]) -> list[lis
     n_sets, means = _means([[(cell and cell.both) or () for cell in column] for column in cells])
     if not n_sets:
         return []
-    ours, theirs = ([_say_mean(mean[i]) if mean else "" for mean in means] for i in (0, 1))
+    ours, theirs = ([say_mean(mean[i]) if mean else "" for mean in means] for i in (0, 1))
     return [["mean", *ours], [f"of {counted(n_sets, 'set')}", *theirs]]
 
 
 def _say_with_errors(cell: Cell, trials: int) -> tuple[str, str]:
-    ours, theirs = _say_own(cell, trials), _say_published(cell.published)
+    ours, theirs = say_own(cell, trials), say_published(cell.published)
     return ours.replace(" ", ""), theirs.replace(" ", "")
 
 
 def _say_means(cell: Cell, trials: int) -> tuple[str, str]:
-    return _say_own_mean(cell, trials).replace(" ", ""), _say_printed(cell.published)
+    return say_own_mean(cell, trials).replace(" ", ""), say_printed(cell.published)
 
 
 # --- columns and rows over datasets ------------------------------------------------------
@@ -502,7 +513,7 @@ class _Column:
 
     def text(self, dataset: str) -> str:
         cell = self.find(dataset)
-        return self.say(cell) if cell else _NONE
+        return self.say(cell) if cell else NONE
 
     def numbers(self, dataset: str) -> tuple[float, ...]:
         cell = self.find(dataset)
@@ -533,7 +544,7 @@ def _mean_rows(datasets: Sequence[str], columns: Sequence[_Column]) -> list[list
     n_sets, means = _means(numbers)
     if not n_sets:
         return []
-    texts = [" / ".join(map(_say_mean, mean)) for mean in means]
+    texts = [" / ".join(map(say_mean, mean)) for mean in means]
     return [[f"mean of {counted(n_sets, 'set')}", *texts]]
 
 
@@ -587,7 +598,7 @@ def _own_column(head: str, find: _Find, trials: int) -> _Column:
     return _Column(
         head,
         find,
-        lambda cell: _say_own(cell, trials),
+        lambda cell: say_own(cell, trials),
         lambda cell: _mean_of(cell.auc),
         counts=True,
     )
@@ -595,7 +606,7 @@ def _own_column(head: str, find: _Find, trials: int) -> _Column:
 
 def _both_column(head: str, find: _Find, trials: int) -> _Column:
     def say(cell: Cell) -> str:
-        return f"{_say_own(cell, trials)} / {_say_published(cell.published)}"
+        return f"{say_own(cell, trials)} / {say_published(cell.published)}"
 
     return _Column(head, find, say, lambda cell: cell.both or (), counts=True)
 
@@ -604,7 +615,7 @@ def _means_column(head: str, find: _Find, trials: int) -> _Column:
     """Means without standard errors, as in Tables 4 and 5."""
 
     def say(cell: Cell) -> str:
-        return f"{_say_own_mean(cell, trials)} / {_say_printed(cell.published)}"
+        return f"{say_own_mean(cell, trials)} / {say_printed(cell.published)}"
 
     return _Column(head, find, say, lambda cell: cell.both or (), counts=True)
 
@@ -614,13 +625,13 @@ def _published_column(head: str, *finders: _Find) -> _Column:
     return _Column(
         head,
         lambda dataset: next(filter(None, (find(dataset) for find in finders)), None),
-        lambda cell: _say_published(cell.published),
+        lambda cell: say_published(cell.published),
         lambda cell: _mean_of(cell.published),
     )
 
 
 def _difference_column(find: _Find, head: str = "difference") -> _Column:
-    return _Column(head, find, lambda cell: _say_signed(cell.difference_in_se, 1))
+    return _Column(head, find, lambda cell: say_signed(cell.difference_in_se, 1))
 
 
 def _mean_of(value: Estimate | Published | None) -> tuple[float, ...]:
@@ -635,74 +646,19 @@ def _say_dataset(name: str) -> str:
     return f"{name} ({facts.d}, {facts.n}, {facts.pi_n:.2f})" if facts else name
 
 
-def _say_estimate(value: Estimate | None) -> str:
-    if value is None:
-        return _FAILED
-    return f"{value.mean:.3f} ({_NONE if value.se is None else f'{100 * value.se:.2f}'})"
-
-
-def _say_own(cell: Cell, trials: int) -> str:
-    """Mean (SE x 100), and in brackets the trials that succeeded where some are missing."""
-    return _say_estimate(cell.auc) + _few(cell.n_ok, trials)
-
-
-def _say_own_mean(cell: Cell, trials: int) -> str:
-    """The same without its standard error."""
-    return (_say_mean(cell.auc.mean) if cell.auc else _FAILED) + _few(cell.n_ok, trials)
-
-
-def _few(n: int, trials: int) -> str:
-    return f" [{n}]" if 0 < n < trials else ""
-
-
-def _say_printed(value: Published | None) -> str:
-    """A published mean with the digits that were printed."""
-    if value is None:
-        return _NONE
-    return f"{value.mean:.2f}" if value.rounding == 0.005 else f"{value.mean:.3f}"
-
-
-def _say_published(value: Published | None) -> str:
-    error = f" ({100 * value.se:.2f})" if value and value.se is not None else ""
-    return _say_printed(value) + error
-
-
-def _say_mean(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.3f}"
-
-
-def _say_signed(value: float | None, digits: int) -> str:
-    """A number with its sign; what is zero when rounded has none.
-
-    >>> _say_signed(0.0123, 3), _say_signed(-0.0004, 3), _say_signed(None, 3)
-    ('+0.012', '0.000', '-')
-    """
-    if value is None:
-        return _NONE
-    return f"{value:+.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
-
-
-def _say_share(n: int, total: int) -> tuple[str, str]:
-    return f"{n} of {total}", f"{100 * n / total:.1f} %"
-
-
 def _say_gap(gap: Gap | None) -> str:
-    return f"{_say_signed(gap.ours, 3)} / {_say_signed(gap.published, 3)}" if gap else _NONE
+    return f"{say_signed(gap.ours, 3)} / {say_signed(gap.published, 3)}" if gap else NONE
 
 
 def _say_value(experiment: str, value: object) -> str:
     default = " (main)" if value == DEFAULTS[experiment] else ""
-    return _say_setting(experiment, value) + default
-
-
-def _say_setting(name: str, value: object) -> str:
-    return "1 - pi_n" if name == "prior" and value == "true" else str(value)
+    return say_setting(experiment, value) + default
 
 
 def _say_variant(entry: Overall) -> str:
     """A method and its settings in a line; a loss or a kernel needs no name."""
     parts = []
     for name, value in entry.settings.items():
-        said = loss_name(str(value)) if name == "loss" else _say_setting(name, value)
+        said = loss_name(str(value)) if name == "loss" else say_setting(name, value)
         parts.append(said if name in ("loss", "kernel") else f"{setting_name(name)} {said}")
     return ", ".join([method_name(entry.method), *parts])

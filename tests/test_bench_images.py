@@ -75,12 +75,12 @@ def sets(folder, monkeypatch):
     """The small sets, and a team that needs no training."""
     monkeypatch.setenv("RISKAD_DATA", str(folder))
     monkeypatch.setattr(image_files, "_SHA256", dict.fromkeys(image_files._SHA256))
-    monkeypatch.setattr(images, "team_class", lambda: Team)
-    for cached in (images.image_set, images.image_split):
+    monkeypatch.setattr(image_trial, "team_class", lambda: Team)
+    for cached in (image_trial.image_set, image_trial.image_split):
         cached.cache_clear()
     Team.sizes.clear()
     yield folder
-    for cached in (images.image_set, images.image_split):
+    for cached in (image_trial.image_set, image_trial.image_split):
         cached.cache_clear()
 
 
@@ -242,7 +242,7 @@ def test_nnpu_is_told_of_normals_only_and_the_others_of_both_kinds(monkeypatch):
 
     def listen(self, X, rows, labels):
         told[type(self.detectors[0])] = labels[0]
-        assert X is images.image_set("MNIST").X_train
+        assert X is image_trial.image_set("MNIST").X_train
         return fit(self, X, rows, labels)
 
     monkeypatch.setattr(Team, "fit", listen)
@@ -285,7 +285,7 @@ def test_a_cell_alone_gives_the_record_it_has_in_company():
 
 def test_a_split_that_fails_is_one_row(monkeypatch):
     cells = list(experiment(METHODS[:1], datasets=("MNIST",)).cells())
-    original = images.image_split
+    original = image_trial.image_split
 
     def refuse(dataset, trial, *condition):
         if trial == 1:
@@ -293,7 +293,7 @@ def test_a_split_that_fails_is_one_row(monkeypatch):
         return original(dataset, trial, *condition)
 
     with monkeypatch.context() as patch:
-        patch.setattr(images, "image_split", refuse)
+        patch.setattr(image_trial, "image_split", refuse)
         records = run_together(cells, CPU)
     assert [record["status"] for record in records] == [
         FAILED if cell.trial == 1 else OK for cell in cells
@@ -426,7 +426,7 @@ def test_a_killed_run_goes_on_to_the_same_records(tmp_path, sets):
         "from riskad.bench import image_trial; from riskad.datasets import images as files\n"
         "from riskad.bench.experiment import load_experiment\n"
         "from riskad.bench.runner import run_experiment\n"
-        "images.team_class = lambda: Team; Team.seconds = 0.2\n"
+        "image_trial.team_class = lambda: Team; Team.seconds = 0.2\n"
         "files._SHA256 = dict.fromkeys(files._SHA256)\n"
         "run_experiment(load_experiment(Path(sys.argv[1])), Path(sys.argv[2]), together=4)\n"
     )

@@ -110,14 +110,14 @@ def _pool(
         p = ((tl.program_id(0) * TILES + t) * P + tl.arange(0, P)).to(tl.int64)
         mask = (p < n)[:, None] & (c < C)[None, :]
         corner = g * s_g + (p // (h * w)) * s_b + (p // w % h) * 2 * s_h + (p % w) * 2 * s_w
-        at = y + corner[:, None] + c[None, :]
-        v0 = tl.load(at, mask, other=0.0).to(tl.float32)
-        v1 = tl.load(at + s_w, mask, other=0.0).to(tl.float32)
-        v2 = tl.load(at + s_h, mask, other=0.0).to(tl.float32)
-        v3 = tl.load(at + s_h + s_w, mask, other=0.0).to(tl.float32)
-        first += tl.sum(v0 + v1 + v2 + v3, 0)
-        second += tl.sum(v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3, 0)
-        most = tl.maximum(tl.maximum(v0, v1), tl.maximum(v2, v3))
+        # Tiles of positions x 2 neighbours in a row x channels: these lie together in memory.
+        side = tl.arange(0, 2).to(tl.int64) * s_w
+        at = y + corner[:, None, None] + side[None, :, None] + c[None, None, :]
+        top = tl.load(at, mask[:, None, :], other=0.0).to(tl.float32)
+        bottom = tl.load(at + s_h, mask[:, None, :], other=0.0).to(tl.float32)
+        first += tl.sum(tl.sum(top + bottom, 1), 0)
+        second += tl.sum(tl.sum(top * top + bottom * bottom, 1), 0)
+        most = tl.max(tl.maximum(top, bottom), 1)
         tl.store(pooled + p[:, None] * GC + g * C + c[None, :], most, mask)
     part = sums + tl.program_id(0) * GC + g * C + c
     tl.store(part, first, c < C)
@@ -189,12 +189,16 @@ def _spread(
         d = tl.load(gradient + at, mask, other=0.0).to(tl.float32)
         d = tl.where(most > mu[None, :], d, d * slope)
         corner = g * s_g + (p // (h * w)) * s_b + (p // w % h) * 2 * s_h + (p % w) * 2 * s_w
-        place = corner[:, None] + c[None, :]
-        for k in tl.static_range(4):
-            here = place + (k // 2) * s_h + (k % 2) * s_w
-            v = tl.load(y + here, mask, other=0.0).to(tl.float32)
-            is_first = (v == most) & (d != 0)
-            value = tl.where(is_first, d, 0.0)
-            d = tl.where(is_first, 0.0, d)  # given away: the next equal value gets none
-            value = (value - level[None, :] - slant[None, :] * v) * inv[None, :]
-            tl.store(dy + here, value, mask)
+        side = tl.arange(0, 2)
+        at = corner[:, None, None] + side.to(tl.int64)[None, :, None] * s_w + c[None, None, :]
+        top = tl.load(y + at, mask[:, None, :], other=0.0).to(tl.float32)
+        bottom = tl.load(y + at + s_h, mask[:, None, :], other=0.0).to(tl.float32)
+        # Places 0, 1 above and 2, 3 below; the first that holds the maximum gets the gradient.
+        place = tl.where(top == most[:, None, :], side[None, :, None], 4)
+        place = tl.minimum(place, tl.where(bottom == most[:, None, :], side[None, :, None] + 2, 4))
+        chosen = tl.min(place, 1)[:, None, :]
+        a, b, s = level[None, None, :], slant[None, None, :], inv[None, None, :]
+        above = tl.where(side[None, :, None] == chosen, d[:, None, :], 0.0)
+        below = tl.where(side[None, :, None] + 2 == chosen, d[:, None, :], 0.0)
+        tl.store(dy + at, (above - a - b * top) * s, mask[:, None, :])
+        tl.store(dy + at + s_h, (below - a - b * bottom) * s, mask[:, None, :])

@@ -258,7 +258,7 @@ def test_nnpu_is_told_of_normals_only_and_the_others_of_both_kinds(monkeypatch):
 def test_priors_in_words_are_resolved(monkeypatch):
     method = Method("rad", "riskad.DeepRAD", {}, {"prior": ["true", "flipped", 0.7]})
     cells = list(experiment([method], trials=1, datasets=("MNIST",)).cells())
-    built = [images._detector(cell, CPU) for cell in cells]
+    built = [image_trial._detector(cell, CPU) for cell in cells]
     assert [detector.prior for detector in built[:3]] == [0.9, 0.1, 0.7]
     assert [detector.prior for detector in built[-3:]] == [0.8, 0.2, 0.7]
     assert len({detector.random_state for detector in built}) == 1

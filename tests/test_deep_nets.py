@@ -18,6 +18,7 @@ from riskad.deep.nets import (
     StackedConv,
     StackedLinear,
     StackedNet,
+    StackedUnit,
     build_stack,
     find_architecture,
 )
@@ -98,12 +99,22 @@ def test_few_channels_go_by_strips_on_a_gpu_where_the_width_allows_it():
     assert few(random(K, 1, 3, 4, 4)) == "groups"
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_linear_layers_are_those_of_separate_networks(bias):
-    layer, x = StackedLinear(generators(), 5, 4, bias=bias), random(K, B, 5)
+def test_linear_layers_are_those_of_separate_networks():
+    layer, x = StackedLinear(generators(), 5, 4), random(K, B, 5)
     for k in range(K):
-        alone = F.linear(x[k], layer.weight[k], layer.bias[k] if bias else None)
-        torch.testing.assert_close(layer(x)[k], alone)
+        torch.testing.assert_close(layer(x)[k], F.linear(x[k], layer.weight[k]))
+
+
+def test_output_units_are_linear_and_centred_where_asked():
+    unit, x = StackedUnit(generators(), 5, [False, True, False]), random(K, B, 5)
+    plain = torch.stack([F.linear(x[k], unit.weight[k], unit.bias[k])[:, 0] for k in range(K)])
+    scores = unit(x)
+    torch.testing.assert_close(scores[[0, 2]], plain[[0, 2]])
+    torch.testing.assert_close(scores[1], plain[1] - (plain[1] - unit.bias[1]).mean())
+    torch.testing.assert_close(unit.mean[1], 0.1 * (plain[1] - unit.bias[1]).mean()[None])
+    unit.eval()
+    torch.testing.assert_close(unit(x)[1], plain[1] - unit.mean[1])
+    torch.testing.assert_close(unit(x)[0], plain[0])
 
 
 @pytest.mark.parametrize("extra", [(), (4, 5)])
@@ -194,8 +205,9 @@ def test_a_seed_gives_the_same_network_whatever_stands_beside_it(name):
 
 
 def test_weights_are_drawn_as_torch_draws_them():
-    layer = StackedLinear([torch.Generator().manual_seed(0)], 100, 300, bias=True)
-    for parameter in (layer.weight, layer.bias):
+    layer = StackedLinear([torch.Generator().manual_seed(0)], 100, 300)
+    unit = StackedUnit([torch.Generator().manual_seed(k) for k in range(300)], 100, [False] * 300)
+    for parameter in (layer.weight, unit.weight, unit.bias):
         assert parameter.abs().max() <= 0.1
         assert parameter.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from riskad._checks import InputError
-from riskad.deep.batches import Draws, hold_out, pools_of
+from riskad.deep.batches import Draws, Rows, hold_out, pools_of
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.nets import ARCHITECTURES, ModuleStack, StackedNet, find_architecture
 from riskad.deep.trainer import Settings, Validation, choose_device, evaluate, train
@@ -36,7 +36,7 @@ def problem(shape, n=300, seed=0):
     data = rng.standard_normal((n, *shape)) + anomalous.reshape(-1, *[1] * len(shape))
     truth = np.where(anomalous, -1, 1)
     codes = [np.where(rng.random(n) < 0.3, truth, 0) for _ in SEEDS]
-    return torch.tensor(data, dtype=torch.float32), [torch.tensor(y) for y in codes], truth
+    return Rows(torch.tensor(data, dtype=torch.float32)), [torch.tensor(y) for y in codes], truth
 
 
 def fit(kind, members, settings, share=0.3, **options):
@@ -45,7 +45,8 @@ def fit(kind, members, settings, share=0.3, **options):
     data, codes, _ = problem(shape)
     parts = [hold_out(pools_of(codes[k]), share, SEEDS[k]) for k in members]
     seeds, risks = [SEEDS[k] for k in members], [RISKS[k] for k in members]
-    stack = StackedNet(architecture, shape, seeds)
+    centred = [risk.loss.bounded for risk in risks]
+    stack = StackedNet(architecture, shape, seeds, centred=centred)
     draws = Draws([left for left, _ in parts], SIZES, seeds)
     validation = Validation([held for _, held in parts], risks, CPU) if share else None
     criterion = RiskCriterion(risks, draws.kinds, "kiryo")
@@ -113,7 +114,7 @@ def test_evaluation_in_parts_is_evaluation_at_once(monkeypatch):
     data = problem(shape)[0]
     stack = StackedNet(architecture, shape, SEEDS)
     whole = evaluate(stack, data)
-    monkeypatch.setattr("riskad.deep.trainer._ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("riskad.deep.trainer._ROWS_AT_ONCE", {"cpu": 50})
     torch.testing.assert_close(evaluate(stack, data), whole)
     rows = torch.randint(len(data), (3, 40), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(evaluate(stack, data, rows), whole.gather(1, rows))

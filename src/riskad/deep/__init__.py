@@ -4,12 +4,18 @@
 room                    knows
 ======================  =====================================================================
 `nets`                  K networks of one shape as one stack
+`kernels`               what follows a convolution, in one go on an NVIDIA GPU
 `batches`               which rows each network sees in each step
 `criteria`              how outputs and kinds of label make K losses
 `trainer`               the loop over steps; when to stop; what is kept
 `detectors`             scikit-learn's contract: `DeepRAD`, `NNPU`, `DeepSAD`
+`together`              many detectors fitted at once: `Together`
 `state`                 fitted detectors as bytes, without pickle
 ======================  =====================================================================
 
 Everything below the detectors is written for K networks at once; a detector is K = 1.
 """
+
+from riskad.deep.together import Together
+
+__all__ = ["Together"]

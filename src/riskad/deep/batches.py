@@ -21,7 +21,7 @@ from riskad._checks import InputError
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.risks import KIND_NAMES
 
-__all__ = ["KINDS", "Draws", "Pools", "hold_out", "mix", "pools_of"]
+__all__ = ["KINDS", "Draws", "Pools", "Rows", "hold_out", "mix", "pools_of"]
 
 KINDS = (NORMAL, ANOMALY, UNLABELLED)
 """The order in which the kinds stand in a batch."""
@@ -129,6 +129,45 @@ class Draws:
         counter = _signed(step * _STEP) if isinstance(step, int) else step * _signed(_STEP)
         u = _shifted(mix(mix(self._keys + counter) + self._columns), 32)
         return self._rows[self._starts + ((u * self._counts) >> 32)]
+
+
+class Rows:
+    """Rows on the device as K networks see them.
+
+    Parameters
+    ----------
+    data : Tensor of shape (n, *shape)
+        All rows, once for all networks. Bytes are the brightness of images, and are seen as
+        numbers from 0 to 1.
+    mean, scale : Tensors of shape (K, c), default=None
+        Each network sees (x - mean) / scale, by column or by channel; None: x itself.
+    """
+
+    def __init__(self, data: Tensor, mean: Tensor | None = None, scale: Tensor | None = None):
+        self.data, self.mean, self.scale = data, mean, scale
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.data.device
+
+    def own(self, index: Tensor) -> Tensor:
+        """Rows (K, B, *shape) that each network sees: those that its row of `index` names."""
+        return self._seen(self.data[index])
+
+    def shared(self, start: int, stop: int) -> Tensor:
+        """The same rows for all networks: (1, B, *shape), or (K, B, *shape) if they differ."""
+        return self._seen(self.data[None, start:stop])
+
+    def _seen(self, x: Tensor) -> Tensor:
+        x = x.float() / 255 if x.dtype == torch.uint8 else x
+        if self.mean is None or self.scale is None:
+            return x
+        across = (len(self.mean), 1, -1, *[1] * (x.ndim - 3))
+        return (x - self.mean.view(across)) / self.scale.view(across)
 
 
 def _column_counters(drawn: Sequence[int], sizes: Mapping[int, int]) -> Tensor:

@@ -6,8 +6,9 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from riskad._checks import InputError, check_choice, check_in_interval
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
-from riskad.deep.batches import KINDS, Draws, hold_out, pools_of
+from riskad.deep.batches import KINDS, Draws, Pools, Rows, hold_out, pools_of
 from riskad.deep.criteria import GUARDS, RiskCriterion, SADCriterion, SquareCriterion
 from riskad.deep.nets import (
     Autoencoder,
@@ -33,6 +34,7 @@ from riskad.deep.trainer import (
     Validation,
     choose_device,
     evaluate,
+    pad_rows,
     train,
 )
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
@@ -81,6 +83,7 @@ class _DeepDetector(Detector):
         return 0 if self.random_state is None else int(self.random_state)
 
     def _settings(self, **others: Any) -> Settings:
+        """How to train; `others` are those that not all detectors have."""
         return Settings(
             n_steps=self.n_steps,
             learning_rate=self.learning_rate,
@@ -104,7 +107,7 @@ class _DeepDetector(Detector):
     # --- rows -----------------------------------------------------------------------------
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
-        """A table as float64 or float32, images as float32 (n, c, h, w); finite numbers."""
+        """A table as float64 or float32, images (n, c, h, w) as float32 or bytes; all finite."""
         ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
         X = self._check_images(X, reset) if ndim > 2 else self._check_table(X, reset)
         if reset and not self._goes_on():
@@ -132,7 +135,7 @@ class _DeepDetector(Detector):
     def _check_images(self, X: Any, reset: bool) -> np.ndarray:
         X = check_array(
             X,
-            dtype=np.float32,
+            dtype=[np.float32, np.uint8],
             ensure_all_finite=False,
             ensure_min_samples=2 if reset else 1,
             allow_nd=True,
@@ -159,31 +162,70 @@ class _DeepDetector(Detector):
             spread = X.std(axis=axes, dtype=np.float64)
             self._scale = np.where(spread > 0, spread, 1.0)
 
-    def _data(self, X: np.ndarray) -> Tensor:
-        """Rows as networks see them: standardised, float32, on the device."""
-        across = (-1, *[1] * (X.ndim - 2))
-        Z = X - self._mean.reshape(across).astype(X.dtype)
-        Z /= self._scale.reshape(across).astype(X.dtype)
-        return torch.from_numpy(Z.astype(np.float32, copy=False)).to(choose_device(self.device))
+    def _data(self, X: np.ndarray) -> Rows:
+        """Rows as the network sees them, on the device: standardised, float32 or bytes."""
+        if self.scale:
+            X = X if X.dtype.kind == "f" else X.astype(np.float32)
+            across = (-1, *[1] * (X.ndim - 2))
+            X = X - self._mean.reshape(across).astype(X.dtype)
+            X /= self._scale.reshape(across).astype(X.dtype)
+        if X.dtype == np.float64:
+            X = X.astype(np.float32)
+        return Rows(torch.from_numpy(X).to(choose_device(self.device)))
 
     # --- networks -------------------------------------------------------------------------
 
+    # A detector trains with others of its class (`riskad.deep.together`), which may differ in the
+    # parameters of `_own`. The methods below speak for all of them; `members` is [self] where
+    # it trains alone.
+
+    _own: ClassVar[frozenset[str]]
+
     @abstractmethod
-    def _build(self) -> Stack:
-        """A network for rows of `shape_`, with the weights that the seed gives."""
+    def _check_member(self, codes: np.ndarray) -> None:
+        """Refuse parameters and labels that cannot be fitted, before any work."""
+
+    @abstractmethod
+    def _build(self, members: Sequence[Self]) -> Stack:
+        """Networks for rows of `shape_`, one for each member, with the weights its seed gives."""
+
+    @abstractmethod
+    def _train(
+        self,
+        members: Sequence[Self],
+        stack: Stack,
+        data: Rows,
+        pools: Sequence[Pools],
+        **settings: Any,
+    ) -> History:
+        """Train the members' networks, each on its own pools of rows."""
+
+    @abstractmethod
+    def _from_outputs(self, members: Sequence[Self], outputs: Tensor) -> Tensor:
+        """Scores (K, n), high for normal rows, from what the members' networks give."""
+
+    def _fit_alone(self, X: np.ndarray, codes: np.ndarray) -> None:
+        """Fit this detector by itself; the threshold is the subclass's."""
+        self._check_member(codes)
+        stack = self._first_network()
+        self._learn_columns(X)
+        pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
+        self._keep(stack, self._train([self], stack, self._data(X), [pools]))
 
     def _network(self) -> Stack:
         """The fitted network, on the device."""
         device = choose_device(self.device)
         if not hasattr(self, "_stack"):
-            self._stack = self._build()
+            self._stack = self._build([self])
             weights = {name: torch.tensor(value) for name, value in self.weights_.items()}
             self._stack.load_state_dict(weights)
         return self._stack.to(device).eval()
 
     def _first_network(self) -> Stack:
         """The network to train: a new one, or that of the fit before."""
-        return self._network() if self._goes_on() else self._build().to(choose_device(self.device))
+        if self._goes_on():
+            return self._network()
+        return self._build([self]).to(choose_device(self.device))
 
     def _keep(self, stack: Stack, history: History) -> None:
         """Store the network and its curves; refuse one that broke."""
@@ -202,8 +244,9 @@ class _DeepDetector(Detector):
         if history.validation is not None:
             self.history_["validation"] = history.validation[:, 0]
 
-    def _outputs(self, X: np.ndarray) -> Tensor:
-        return evaluate(self._network(), self._data(X))[0]
+    def _scores(self, X: np.ndarray) -> np.ndarray:
+        outputs = evaluate(self._network(), self._data(X))
+        return self._from_outputs([self], outputs)[0].cpu().numpy().astype(np.float64)
 
     @contextmanager
     def _progress(self, n_steps: int) -> Iterator[Callback | None]:
@@ -253,41 +296,67 @@ class _RiskDetector(_DeepDetector):
         """Rows of each kind in a batch, 0 for those that the risk does not use."""
 
     def _fit(self, X: np.ndarray, codes: np.ndarray) -> None:
-        risk, settings = self._check_risk(), self._settings(patience=self.patience)
-        sizes = self._batch_sizes(risk)
+        self._fit_alone(X, codes)
+        self.offset_ = zero_one_threshold(self._check_risk(), self._scores(X), codes)
+
+    def _check_member(self, codes: np.ndarray) -> None:
+        risk = self._check_risk()
+        self._settings(patience=self.patience)
+        self._batch_sizes(risk)
         check_choice("guard", self.guard, GUARDS)
         if not isinstance(self.validation, Real) or not 0 <= float(self.validation) < 1:
             raise InputError(f"validation must be a number in [0, 1), got {self.validation!r}.")
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
         check_kinds_present(risk, codes, totals, besides="")
-        stack = self._first_network()
-        self._learn_columns(X)
-        data = self._data(X)
-        draws, held_out = self._parts(codes, risk, sizes, data.device)
-        criterion = RiskCriterion([risk], draws.kinds, self.guard, self.beta, self.gamma)
+
+    def _build(self, members: Sequence[Self]) -> Stack:
+        seeds = [member._seed for member in members]
+        centred = [member._check_risk().loss.bounded for member in members]
+        return build_stack(self.module, self.shape_, seeds, self.hidden, centred)
+
+    def _train(
+        self,
+        members: Sequence[Self],
+        stack: Stack,
+        data: Rows,
+        pools: Sequence[Pools],
+        **settings: Any,
+    ) -> History:
+        risks = [member._check_risk() for member in members]
+        sizes = self._batch_sizes(risks[0])
+        how = self._settings(patience=self.patience, **settings)
+        left, held = self._hold_out(members, pools, sizes)
+        draws = Draws(left, sizes, [member._seed for member in members], data.device)
+        criterion = RiskCriterion(risks, draws.kinds, self.guard, self.beta, self.gamma)
         criterion.to(data.device)
-        with self._progress(settings.n_steps) as callback:
+        held_out = Validation(held, risks, data.device) if held else None
+        with self._progress(how.n_steps) as callback:
             first = self.n_steps_ if self._goes_on() else 0
-            history = train(stack, criterion, data, draws, settings, held_out, callback, first)
-        self._keep(stack, history)
-        self.offset_ = zero_one_threshold(risk, self._scores(X), codes)
+            return train(stack, criterion, data, draws, how, held_out, callback, first)
 
-    def _parts(
-        self, codes: np.ndarray, risk: Risk, sizes: dict[int, int], device: torch.device
-    ) -> tuple[Draws, Validation | None]:
-        """Draws from the rows that train, and the rows held out of them."""
-        pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        used = {kind: rows if sizes[kind] else rows[:0] for kind, rows in pools.items()}
-        left, held = hold_out(used, self.validation, self._seed)
-        draws = Draws([left], sizes, [self._seed], device)
-        some = any(len(rows) for rows in held.values())
-        return draws, Validation([held], [risk], device) if some else None
+    def _hold_out(
+        self, members: Sequence[Self], pools: Sequence[Pools], sizes: dict[int, int]
+    ) -> tuple[list[Pools], list[Pools]]:
+        """Pools to draw from, and those held out, for all networks or for none."""
+        used = [
+            {kind: rows if sizes[kind] else rows[:0] for kind, rows in pool.items()}
+            for pool in pools
+        ]
+        parts = [
+            hold_out(pool, self.validation, member._seed)
+            for pool, member in zip(used, members, strict=True)
+        ]
+        some = [any(len(rows) for rows in held.values()) for _, held in parts]
+        if any(some) and not all(some):
+            raise InputError(
+                f"{some.count(False)} of {len(some)} networks to be trained together have a kind "
+                "with a single row, of which none can be held out. Train them apart, or with "
+                "validation=0."
+            )
+        return [left for left, _ in parts], [held for _, held in parts] if all(some) else []
 
-    def _build(self) -> Stack:
-        return build_stack(self.module, self.shape_, [self._seed], self.hidden)
-
-    def _scores(self, X: np.ndarray) -> np.ndarray:
-        return self._outputs(X).cpu().numpy().astype(np.float64)
+    def _from_outputs(self, members: Sequence[Self], outputs: Tensor) -> Tensor:
+        return outputs
 
 
 class DeepRAD(_RiskDetector):
@@ -433,6 +502,8 @@ class DeepRAD(_RiskDetector):
         self.verbose = verbose
         self.callback = callback
 
+    _own = frozenset({"loss", "a", "prior", "random_state"})
+
     def fit(self, X: Any, y: Any = None) -> DeepRAD:
         """Fit to rows X with labels y.
 
@@ -546,19 +617,23 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         self.verbose = verbose
         self.callback = callback
 
+    _own = frozenset({"loss", "prior", "random_state"})
+
     def fit(self, X: Any, y: Any = None) -> NNPU:
         """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
         X = self._check_rows(X, reset=True)
         codes, _ = self._check_labels(X, y, None)
-        codes = np.where(codes == ANOMALY, UNLABELLED, codes)
+        self._fit(X, np.where(codes == ANOMALY, UNLABELLED, codes))
+        return self
+
+    def _check_member(self, codes: np.ndarray) -> None:
         for kind, code in ((NORMAL, "+1"), (UNLABELLED, "0")):
             if not (codes == kind).any():
                 raise InputError(
                     f"NNPU learns from normals and a pile, and y has no {KIND_NAMES[kind]} rows "
                     f"({count_labels(codes)}). Label some with {code}."
                 )
-        self._fit(X, codes)
-        return self
+        super()._check_member(codes)
 
     def _check_risk(self) -> Risk:
         return get_risk("nnpu", self.loss, prior=self.prior)
@@ -660,34 +735,17 @@ random_state, verbose, callback :
         self.verbose = verbose
         self.callback = callback
 
+    _own = frozenset({"prior", "random_state"})
+
     def fit(self, X: Any, y: Any = None) -> DeepSAD:
         """Fit to rows X with labels y: +1 normal, -1 anomaly, 0 unlabelled."""
         X = self._check_rows(X, reset=True)
         codes, _ = self._check_labels(X, y, None)
-        settings, sizes = self._check_settings(codes)
-        goes_on = self._goes_on()
-        stack = self._first_network()
-        self._learn_columns(X)
-        data = self._data(X)
-        pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        draws = Draws([pools], sizes, [self._seed], data.device)
-        errors = np.empty(0)
-        if not goes_on:
-            errors = self._pretrain(stack, data)
-            self.centre_ = _centre(evaluate(stack, data)[0]).cpu().numpy()
-        counts = torch.tensor([[len(pools[kind]) for kind in KINDS]])
-        centres = torch.from_numpy(self.centre_)[None]
-        criterion = SADCriterion(centres, draws.kinds, counts, self.eta, self.eps).to(data.device)
-        with self._progress(settings.n_steps) as callback:
-            first = self.n_steps_ if goes_on else 0
-            history = train(stack, criterion, data, draws, settings, None, callback, first)
-        self._keep(stack, history)
-        self.history_["pretraining"] = errors
+        self._fit_alone(X, codes)
         self.offset_ = self._threshold(self._scores(X), codes)
         return self
 
-    def _check_settings(self, codes: np.ndarray) -> tuple[Settings, dict[int, int]]:
-        """Settings and batch sizes; every parameter is checked before any work."""
+    def _check_member(self, codes: np.ndarray) -> None:
         if not isinstance(self.module, str):
             raise InputError(
                 "DeepSAD mirrors its encoder for pre-training and needs a named architecture, got "
@@ -699,38 +757,77 @@ random_state, verbose, callback :
         steps = self.pretrain_steps
         if not isinstance(steps, (int, np.integer)) or isinstance(steps, bool) or steps < 0:
             raise InputError(f"pretrain_steps must be a whole number >= 0, got {steps!r}.")
-        present = set(codes.tolist())
-        if not present - {ANOMALY}:
+        if not set(codes.tolist()) - {ANOMALY}:
             raise InputError(
                 "DeepSAD needs normal or unlabelled rows to pull to its centre, and y has none "
                 f"({count_labels(codes)})."
             )
-        sizes = {kind: b if kind in present else 0 for kind, b in self._sizes(KINDS).items()}
-        return self._settings(), sizes
+        self._settings()
+        self._sizes(KINDS)
 
-    def _build(self) -> StackedNet:
+    def _build(self, members: Sequence[Self]) -> StackedNet:
         architecture = find_architecture(self.module, self.hidden)
         architecture.check_shape(self.module, self.shape_)
-        return StackedNet(architecture, self.shape_, [self._seed], scores=False)
+        seeds = [member._seed for member in members]
+        return StackedNet(architecture, self.shape_, seeds, scores=False)
 
-    def _pretrain(self, encoder: Stack, data: Tensor) -> np.ndarray:
-        """Train the encoder within an autoencoder, on rows of all kinds alike; its errors."""
+    def _train(
+        self,
+        members: Sequence[Self],
+        stack: Stack,
+        data: Rows,
+        pools: Sequence[Pools],
+        **settings: Any,
+    ) -> History:
+        goes_on = self._goes_on()
+        how = self._settings(**settings)
+        self._errors = np.empty((0, len(members)))
+        if not goes_on:
+            self._errors = self._pretrain(members, stack, data, pools, settings)
+            for member, centre in zip(members, _centres(stack, data, pools), strict=True):
+                member.centre_ = centre.cpu().numpy()
+        counts = torch.tensor([[len(pool[kind]) for kind in KINDS] for pool in pools])
+        present = counts.bool().all(0).tolist()
+        sizes = {
+            kind: b if there else 0
+            for (kind, b), there in zip(self._sizes(KINDS).items(), present, strict=True)
+        }
+        draws = Draws(pools, sizes, [member._seed for member in members], data.device)
+        centres = torch.stack([torch.from_numpy(member.centre_) for member in members])
+        criterion = SADCriterion(centres, draws.kinds, counts, self.eta, self.eps).to(data.device)
+        with self._progress(how.n_steps) as callback:
+            first = self.n_steps_ if goes_on else 0
+            return train(stack, criterion, data, draws, how, None, callback, first)
+
+    def _pretrain(
+        self,
+        members: Sequence[Self],
+        encoder: Stack,
+        data: Rows,
+        pools: Sequence[Pools],
+        settings: dict[str, Any],
+    ) -> np.ndarray:
+        """Train encoders within autoencoders, on rows of all kinds alike; errors (checks, K)."""
         if self.pretrain_steps == 0:
-            return np.empty(0)
+            return np.empty((0, len(members)))
         architecture = find_architecture(self.module, self.hidden)
-        # Another seed than the encoder's, whose weights it would otherwise repeat.
-        decoder = Decoder(architecture, self.shape_, [self._seed + 1])
+        # Other seeds than the encoders', whose weights would otherwise be repeated.
+        seeds = [member._seed + 1 for member in members]
+        decoder = Decoder(architecture, self.shape_, seeds)
         both = Autoencoder(encoder, decoder).to(data.device)
-        everything = {UNLABELLED: torch.arange(len(data))}
-        draws = Draws([everything], {UNLABELLED: sum(self.batch)}, [self._seed + 1], data.device)
-        settings = Settings(
-            n_steps=int(self.pretrain_steps),
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            schedule=self.schedule,
-            check_every=self.check_every,
-        )
-        return train(both, SquareCriterion(), data, draws, settings).risk[:, 0]
+        everything = [{UNLABELLED: _all_rows(pool)} for pool in pools]
+        draws = Draws(everything, {UNLABELLED: sum(self.batch)}, seeds, data.device)
+        how = replace(self._settings(**settings), n_steps=int(self.pretrain_steps))
+        return train(both, SquareCriterion(), data, draws, how).risk
+
+    def _from_outputs(self, members: Sequence[Self], outputs: Tensor) -> Tensor:
+        centres = torch.stack([torch.from_numpy(member.centre_) for member in members])
+        return -(outputs - centres.to(outputs.device)[:, None]).square().sum(2)
+
+    def _keep(self, stack: Stack, history: History) -> None:
+        super()._keep(stack, history)
+        self.history_["pretraining"] = self._errors[:, 0]
+        del self._errors
 
     def _threshold(self, scores: np.ndarray, codes: np.ndarray) -> float:
         """Where the zero-one risk is lowest, by the risk for the kinds of label that there are.
@@ -744,9 +841,16 @@ random_state, verbose, callback :
                 return zero_one_threshold(risk, scores, codes)
         return float(np.quantile(scores, 1 - self.prior))
 
-    def _scores(self, X: np.ndarray) -> np.ndarray:
-        centre = torch.from_numpy(self.centre_).to(choose_device(self.device))
-        return -(self._outputs(X) - centre).square().sum(1).cpu().numpy().astype(np.float64)
+
+def _all_rows(pool: Pools) -> Tensor:
+    return torch.cat([pool[kind] for kind in KINDS]).sort().values
+
+
+def _centres(stack: Stack, data: Rows, pools: Sequence[Pools]) -> list[Tensor]:
+    """For each network the mean of its rows' representations, kept away from 0."""
+    each = [_all_rows(pool).cpu() for pool in pools]
+    outputs = evaluate(stack, data, pad_rows(each).to(data.device))
+    return [_centre(outputs[k, : len(rows)]) for k, rows in enumerate(each)]
 
 
 def _centre(outputs: Tensor) -> Tensor:

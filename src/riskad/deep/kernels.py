@@ -28,7 +28,7 @@ from torch import Tensor
 __all__ = ["norm_pool"]
 
 # Values in a tile: positions times channels.
-_TILE = 2048
+_TILE = 1024
 # Tiles a program goes through, one after another.
 _TILES = 8
 
@@ -38,7 +38,7 @@ def norm_pool(y: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor, Tens
 
     H and W are even. Also returned are mean and variance of each of the G C channels.
     """
-    out, mean, variance = _NormPool.apply(y, eps, slope)  # type: ignore[no-untyped-call]
+    out, mean, variance = _NormPool.apply(y, eps, slope)
     return out, mean, variance
 
 

@@ -18,7 +18,7 @@ lenet-cifar10   convolutions to 32, 64 and 128 channels, linear to 128
 Convolutions are 5 x 5 over zero-padded images and are followed by max-pooling over 2 x 2. No layer
 has a bias; all but the last linear one are followed by batch normalisation (eps = 1e-4, without
 scale and shift) and leaky ReLU (slope 0.01). The last linear layer gives the representation, which
-Deep SAD measures distances in. For a score a leaky ReLU and one linear unit, with a bias, follow.
+Deep SAD measures distances in. For a score a leaky ReLU and one linear unit with a bias follow.
 
 Weights are drawn uniformly from +-1 / sqrt(fan in), on the CPU, by a generator for each network: a
 seed gives the same network whatever K is and wherever it runs.
@@ -51,6 +51,7 @@ __all__ = [
     "StackedConv",
     "StackedLinear",
     "StackedNet",
+    "StackedUnit",
     "build_stack",
 ]
 
@@ -70,18 +71,15 @@ Generators = Sequence[torch.Generator]
 
 
 class StackedLinear(nn.Module):
-    """x_k W_k' + b_k for K networks: (K, B, n_in) to (K, B, n_out)."""
+    """x_k W_k' for K networks: (K, B, n_in) to (K, B, n_out)."""
 
-    def __init__(self, generators: Generators, n_in: int, n_out: int, bias: bool = False):
+    def __init__(self, generators: Generators, n_in: int, n_out: int):
         super().__init__()
         self.weight = _uniform(generators, (n_out, n_in), n_in)
-        self.bias = _uniform(generators, (n_out,), n_in) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Linear map of each network's rows."""
-        if self.bias is None:
-            return torch.bmm(x, self.weight.mT)
-        return torch.baddbmm(self.bias[:, None], x, self.weight.mT)
+        return torch.bmm(x, self.weight.mT)
 
 
 class StackedConv(nn.Module):
@@ -168,6 +166,38 @@ class StackedBatchNorm(nn.Module):
         with torch.no_grad():
             self.mean.lerp_(mean.view_as(self.mean), _MOMENTUM)
             self.variance.lerp_(variance.view_as(self.variance) * (n / (n - 1)), _MOMENTUM)
+
+
+class StackedUnit(nn.Module):
+    r"""The output: one linear unit for each network, (K, B, n_in) to (K, B).
+
+    A network that is `centred` gives its scores less their mean over the batch, then a bias; in
+    evaluation the running mean stands in for the batch's. This is for losses without slope far
+    from 0, such as the sigmoid loss. Most rows are normal, so the first steps raise all scores;
+    without the centring, where anomalies have gone up with the others, nothing would bring them
+    down again.
+    """
+
+    mean: Tensor
+    centred: Tensor
+
+    def __init__(self, generators: Generators, n_in: int, centred: Sequence[bool]):
+        super().__init__()
+        self.weight = _uniform(generators, (1, n_in), n_in)
+        self.bias = _uniform(generators, (1,), n_in)
+        self.any_centred = any(centred)
+        self.register_buffer("mean", torch.zeros(len(generators), 1))
+        self.register_buffer("centred", torch.tensor([centred]).float().T, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of each network's rows."""
+        scores = torch.bmm(x, self.weight.mT).squeeze(2)
+        if not self.any_centred:
+            return scores + self.bias
+        mean = scores.float().mean(1, keepdim=True) if self.training else self.mean
+        if self.training:
+            self.mean.lerp_(mean.detach(), _MOMENTUM)
+        return scores - self.centred * mean + self.bias
 
 
 def _uniform(generators: Generators, shape: tuple[int, ...], fan_in: int) -> nn.Parameter:
@@ -310,6 +340,8 @@ class StackedNet(Stack):
         One for each network.
     scores : bool, default=True
         Whether one linear unit follows, so that the output is (K, B); else it is (K, B, rep).
+    centred : sequence of bool, default=()
+        Which networks centre their scores (`StackedUnit`); none if empty.
     """
 
     def __init__(
@@ -318,6 +350,7 @@ class StackedNet(Stack):
         shape: Sequence[int],
         seeds: Sequence[int],
         scores: bool = True,
+        centred: Sequence[bool] = (),
     ):
         super().__init__()
         self.n_networks = len(seeds)
@@ -328,7 +361,8 @@ class StackedNet(Stack):
         sizes = [math.prod(architecture.map_shape(shape)), *hidden]
         self.hidden = nn.ModuleList(_LinearBlock(generators, *pair) for pair in pairwise(sizes))
         self.representation = StackedLinear(generators, sizes[-1], rep)
-        self.output = StackedLinear(generators, rep, 1, bias=True) if scores else None
+        centred = centred or [False] * len(seeds)
+        self.output = StackedUnit(generators, rep, centred) if scores else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores (K, B), or representations (K, B, rep)."""
@@ -338,7 +372,7 @@ class StackedNet(Stack):
         for layer in self.hidden:
             x = layer(x)
         x = self.representation(x)
-        return x if self.output is None else self.output(_activate(x)).squeeze(2)
+        return x if self.output is None else self.output(_activate(x))
 
 
 class Decoder(Stack):
@@ -442,17 +476,18 @@ def build_stack(
     shape: Sequence[int],
     seeds: Sequence[int],
     hidden: Sequence[int] | None = None,
+    centred: Sequence[bool] = (),
 ) -> Stack:
     """A stack of scoring networks over rows of `shape`, one for each seed.
 
     `module` is a name of `ARCHITECTURES`; a module, of which a copy is taken as it is; or a
     function from the shape of a row to a module, called under the seed. The latter two make
-    stacks of one network.
+    stacks of one network, which does as it likes; `centred` is for the named ones.
     """
     if isinstance(module, str):
         architecture = find_architecture(module, hidden)
         architecture.check_shape(module, shape)
-        return StackedNet(architecture, shape, seeds)
+        return StackedNet(architecture, shape, seeds, centred=centred)
     if hidden is not None:
         raise InputError("hidden is for the named architectures; a module has its own sizes.")
     if len(seeds) != 1:

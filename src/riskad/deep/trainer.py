@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from riskad._checks import InputError, check_choice, check_in_interval
-from riskad.deep.batches import KINDS, Draws, Pools
+from riskad.deep.batches import KINDS, Draws, Pools, Rows
 from riskad.deep.criteria import PADDING, Losses, RiskCriterion
 from riskad.deep.nets import Stack
 from riskad.risks import Risk
@@ -37,6 +37,7 @@ __all__ = [
     "Validation",
     "choose_device",
     "evaluate",
+    "pad_rows",
     "train",
 ]
 
@@ -144,14 +145,18 @@ class Validation:
         kinds = [
             torch.cat([torch.full((len(pool[kind]),), kind) for kind in KINDS]) for pool in held
         ]
-        # A column that does not count repeats the network's first row.
-        self.rows = _padded(rows, [int(each[0]) for each in rows]).to(device)
+        self.rows = pad_rows(rows).to(device)
         self.criterion = RiskCriterion(risks, _padded(kinds, [PADDING] * len(held))).to(device)
 
-    def __call__(self, stack: Stack, data: Tensor) -> Tensor:
+    def __call__(self, stack: Stack, data: Rows) -> Tensor:
         """Risks (K,) of the networks as they are."""
         with torch.no_grad():
             return self.criterion(evaluate(stack, data, self.rows)).value
+
+
+def pad_rows(rows: Sequence[Tensor]) -> Tensor:
+    """Rows of K networks as (K, n): a column that does not count repeats the network's first."""
+    return _padded(rows, [int(each[0]) for each in rows])
 
 
 def _padded(each: Sequence[Tensor], fill: Sequence[int]) -> Tensor:
@@ -164,7 +169,7 @@ def _padded(each: Sequence[Tensor], fill: Sequence[int]) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(stack: Stack, data: Tensor, rows: Tensor | None = None) -> Tensor:
+def evaluate(stack: Stack, data: Rows, rows: Tensor | None = None) -> Tensor:
     """Outputs (K, n) or (K, n, rep) in evaluation mode and full precision.
 
     `rows` (K, n) says which rows of the data each network sees; without it all see all of them.
@@ -176,10 +181,9 @@ def evaluate(stack: Stack, data: Tensor, rows: Tensor | None = None) -> Tensor:
     outputs = []
     for start in range(0, n, at_once):
         if rows is None:
-            part = data[start : start + at_once]
-            outputs.append(stack(part[None]))
+            outputs.append(stack(data.shared(start, start + at_once)))
         else:
-            outputs.append(stack(data[rows[:, start : start + at_once]]))
+            outputs.append(stack(data.own(rows[:, start : start + at_once])))
     stack.train(was_training)
     return torch.cat(outputs, dim=1)
 
@@ -187,7 +191,7 @@ def evaluate(stack: Stack, data: Tensor, rows: Tensor | None = None) -> Tensor:
 def train(
     stack: Stack,
     criterion: Criterion,
-    data: Tensor,
+    data: Rows,
     draws: Draws,
     settings: Settings,
     validation: Validation | None = None,
@@ -202,8 +206,8 @@ def train(
         K networks, on the device of the data.
     criterion : callable
         From outputs to `Losses`.
-    data : Tensor of shape (n, *shape)
-        Rows that `draws` and `validation` index.
+    data : Rows
+        What `draws` and `validation` index.
     draws : Draws
         Which rows each step sees.
     settings : Settings
@@ -219,10 +223,10 @@ def train(
     --------
     Two networks with losses of their own, over the same rows:
 
-    >>> from riskad.deep.batches import pools_of
+    >>> from riskad.deep.batches import Rows, pools_of
     >>> from riskad.deep.nets import build_stack
     >>> from riskad.risks import get_risk
-    >>> data, y = torch.randn(90, 4), torch.tensor([1, -1, 0] * 30)
+    >>> data, y = Rows(torch.randn(90, 4)), torch.tensor([1, -1, 0] * 30)
     >>> risks = [get_risk("nnrad", "logistic"), get_risk("rad", "squared", a=0.5)]
     >>> stack = build_stack("mlp", shape=(4,), seeds=[0, 1])
     >>> draws = Draws([pools_of(y)] * 2, {1: 8, -1: 8, 0: 16}, seeds=[0, 1])
@@ -237,7 +241,7 @@ def train(
     with _algorithms(data.device, settings.deterministic):
         for step in range(settings.n_steps):
             _set_rate(optimiser, settings.rate(step))
-            losses = _losses(stack, criterion, data[draws(first_step + step)])
+            losses = _losses(stack, criterion, data.own(draws(first_step + step)))
             _descend(optimiser, losses)
             curves.add(losses.value)
             if (step + 1) % settings.check_every == 0 or step + 1 == settings.n_steps:
@@ -318,7 +322,7 @@ class _Curves:
         self._sum += value
         self._added += 1
 
-    def check(self, step: int, data: Tensor) -> Progress:
+    def check(self, step: int, data: Rows) -> Progress:
         """End a stretch of steps: measure, keep what is best, see who has stopped."""
         nan = torch.full_like(self._sum, math.nan)
         risk = torch.where(self._active, self._sum / self._added, nan)

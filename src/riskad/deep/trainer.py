@@ -293,7 +293,7 @@ def _algorithms(device: torch.device, deterministic: bool) -> Iterator[None]:
         return
     # flags() switches cuDNN itself off unless told otherwise.
     with torch.backends.cudnn.flags(
-        enabled=True, deterministic=deterministic, benchmark=not deterministic
+        enabled=True, deterministic=deterministic, benchmark=False
     ):
         yield
 

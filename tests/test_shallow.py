@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from conftest import make_pile
-from scipy import sparse
+from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
@@ -607,6 +607,24 @@ def test_cross_validation_keeps_the_tight_lambda_where_labels_say_little(n_anoma
     y[np.flatnonzero(truth == -1)[:n_anomalies]] = -1
     tight = ShallowRAD(lam="tight").fit(X, y).lambda_
     assert ShallowRAD(lam="cv").fit(X, y).lambda_ == pytest.approx(tight)
+
+
+@pytest.mark.parametrize(("gain", "leaves"), [(0.9, False), (1.1, True)])
+def test_cross_validation_leaves_the_tight_lambda_for_a_gain_of_two_standard_errors(
+    gain, leaves, monkeypatch
+):
+    """Two rounds of five folds, whose differences have the standard deviation 0.1."""
+    X, y, _ = make_pile(400, 3)
+    noise = 0.1 * stats.zscore(np.arange(10.0), ddof=1)
+
+    def held_out_aucs(self, model, risk, grid, folds):
+        aucs = np.full((len(grid), len(folds)), 0.5)
+        aucs[-1] += gain * 2 * 0.1 / np.sqrt(5) + noise
+        return aucs
+
+    monkeypatch.setattr(ShallowRAD, "_held_out_aucs", held_out_aucs)
+    tight, cv = (ShallowRAD(lam=lam).fit(X, y).lambda_ for lam in ("tight", "cv"))
+    assert cv == pytest.approx(tight / 1000 if leaves else tight)
 
 
 def test_cross_validation_leaves_the_tight_lambda_where_another_is_clearly_better():

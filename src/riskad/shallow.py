@@ -52,6 +52,7 @@ _CV_GAP = 1e-2
 _CV_WIDTH = 0.5
 _CV_SPLITS = 5
 _CV_REPEATS = 2
+_CV_ERRORS = 2
 _CV_DECADES = 3
 _CV_PATIENCE = 2
 _CV_CLEARLY = 0.01
@@ -86,8 +87,8 @@ class ShallowRAD(Detector):
     lam : "theorem", "tight", "cv" or float, default="theorem"
         Regularisation: Theorem 1's value; the smallest one that is provably safe as well
         (`riskad.regularization`); the one that ranks held-out labelled rows best, if it does so
-        better than the tight one by more than a standard error; or a number. With fewer than two
-        labelled rows of a kind there is nothing to hold out, and "cv" is "tight".
+        better than the tight one by more than two standard errors; or a number. With fewer than
+        two labelled rows of a kind there is nothing to hold out, and "cv" is "tight".
     risk : str, default="rad"
         Risk estimator: a name of `riskad.risks.RISKS`.
     feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
@@ -358,7 +359,7 @@ class ShallowRAD(Detector):
         """The lambda of a grid that ranks held-out rows best, if it is clearly the best.
 
         The grid goes in decades from the theorem's value down past the tight one, which is kept
-        unless another gains more than a standard error over it: few labels say little. The way
+        unless another gains more than two standard errors over it: few labels say little. The way
         down ends where the objective becomes negative, which no true risk is: from there on the
         fit chases noise. It also ends after two decades of clearly worse values, since the smallest
         lambdas cost the most.
@@ -386,7 +387,8 @@ class ShallowRAD(Detector):
         if anchor is not None and anchor < len(aucs):
             gain = aucs[best] - aucs[anchor]
             # Repeats hold the same rows out again: they steady the mean, and are no more evidence.
-            if gain.mean() <= gain.std(ddof=1) / np.sqrt(len(folds) / _CV_REPEATS):
+            error = gain.std(ddof=1) / np.sqrt(len(folds) / _CV_REPEATS)
+            if gain.mean() <= _CV_ERRORS * error:
                 best = anchor
         return float(grid[best])
 

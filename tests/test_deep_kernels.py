@@ -1,12 +1,8 @@
-"""The GPU's kernels against torch's own layers: on a GPU, or in Triton's interpreter."""
-
-import os
+"""The GPU's kernels against torch's own layers: on a GPU, or in Triton's interpreter (conftest)."""
 
 import pytest
 
 torch = pytest.importorskip("torch")
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
 pytest.importorskip("triton", reason="Triton is for Linux")
 
 from torch.nn import functional as F

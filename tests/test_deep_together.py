@@ -13,6 +13,9 @@ torch.set_num_threads(1)
 
 RAD = {"module": "lenet-mnist", "n_steps": 12, "batch": (8, 4, 16), "check_every": 4}
 MEMBERS = {
+    "rad, held out": [
+        DeepRAD(loss=loss, validation=0.3, random_state=4, **RAD) for loss in ("logistic",) * 3
+    ],
     "rad": [
         DeepRAD(loss="logistic", random_state=1, **RAD),
         DeepRAD(loss="sigmoid", a=0.5, prior=0.9, random_state=2, **RAD),
@@ -99,4 +102,4 @@ def test_labels_that_cannot_be_fitted():
         Together([DeepRAD(**RAD), DeepRAD(**RAD)]).fit(X, rows[:2], no_anomaly)
     single = np.where(np.arange(len(labels[1])) == 0, -1, np.abs(labels[1]))
     with pytest.raises(InputError, match="1 of 2 networks"):
-        Together([DeepRAD(**RAD), DeepRAD(**RAD)]).fit(X, rows[:2], [labels[0], single])
+        Together([DeepRAD(validation=0.2, **RAD)] * 2).fit(X, rows[:2], [labels[0], single])

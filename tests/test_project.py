@@ -78,6 +78,8 @@ def test_constraints_pin_every_line_and_no_local_build():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
+    if name.endswith(".kernels"):
+        pytest.importorskip("triton", reason="the deep kernels need Triton, which is for Linux")
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 

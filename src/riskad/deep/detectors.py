@@ -394,15 +394,16 @@ class DeepRAD(_RiskDetector):
         Sizes of the linear layers, in place of those of the named architecture.
     learning_rate, weight_decay : float, default=1e-3 and 5e-4
         Those of Adam; the decay is an l2 penalty.
-    n_steps : int, default=500
-        Most steps.
+    n_steps : int, default=100
+        Most steps. A network with few labels soon knows them by heart: more is not better.
     batch : tuple of three int, default=(64, 32, 128)
         Rows of P, N and U in a batch. Kinds that the risk does not use are not drawn.
     schedule : {"constant", "cosine"}, default="constant"
         Of the learning rate.
-    validation : float in [0, 1), default=0.2
+    validation : float in [0, 1), default=0.0
         Share of each kind of the training rows that is held out, to stop by. Where a kind has a
-        single row nothing is: all steps are taken.
+        single row nothing is: all steps are taken. With few labelled anomalies it costs more than
+        it gives (`results/deep`); with hundreds try 0.2 and more steps.
     patience : int, default=10
         Checks of the risk on held-out rows without improvement after which training ends. The
         network that is kept is the best one.
@@ -465,10 +466,10 @@ class DeepRAD(_RiskDetector):
         hidden: Sequence[int] | None = None,
         learning_rate: float = 1e-3,
         weight_decay: float = 5e-4,
-        n_steps: int = 500,
+        n_steps: int = 100,
         batch: tuple[int, int, int] = (64, 32, 128),
         schedule: str = "constant",
-        validation: float = 0.2,
+        validation: float = 0.0,
         patience: int = 10,
         check_every: int = 10,
         scale: bool = True,
@@ -582,10 +583,10 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         hidden: Sequence[int] | None = None,
         learning_rate: float = 1e-3,
         weight_decay: float = 5e-4,
-        n_steps: int = 500,
+        n_steps: int = 100,
         batch: tuple[int, int] = (64, 160),
         schedule: str = "constant",
-        validation: float = 0.2,
+        validation: float = 0.0,
         patience: int = 10,
         check_every: int = 10,
         scale: bool = True,

@@ -5,51 +5,75 @@ from pathlib import Path
 import pytest
 
 from riskad.bench.experiment import built_in, identity_key, load_experiment
+from riskad.bench.image_trial import find_device, run_together
 from riskad.bench.records import NOT_RUN, OK, read_records
 from riskad.bench.render import markdown_text
 from riskad.bench.summary import summarise
 from riskad.bench.trial import make_split, run_cell
 
-FOLDER = Path(__file__).parents[1] / "results" / "shallow"
-EXPERIMENTS = sorted(built_in("shallow"))
+RESULTS = Path(__file__).parents[1] / "results"
+EXPERIMENTS = {suite: sorted(built_in(suite)) for suite in ("shallow", "deep")}
+NAMES = [(suite, name) for suite, names in EXPERIMENTS.items() for name in names]
 
 pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="results/ is part of the repository, not of the package"
+    not RESULTS.is_dir(), reason="results/ is part of the repository, not of the package"
 )
 
 
-@pytest.fixture(scope="module", params=EXPERIMENTS)
-def experiment(request):
-    return load_experiment(built_in("shallow")[request.param])
+def load(suite, name):
+    return load_experiment(built_in(suite)[name])
 
 
-def test_every_cell_that_could_be_run_is_recorded_once(experiment):
-    rows = read_records(FOLDER / "records" / f"{experiment.name}.jsonl")
+def records(suite, name):
+    return read_records(RESULTS / suite / "records" / f"{name}.jsonl")
+
+
+@pytest.mark.parametrize(("suite", "name"), NAMES)
+def test_every_cell_that_could_be_run_is_recorded_once(suite, name):
+    rows = records(suite, name)
     missing = {row["dataset"] for row in rows if row["status"] == NOT_RUN}
-    expected = {cell.key for cell in experiment.cells() if cell.dataset not in missing}
+    expected = {cell.key for cell in load(suite, name).cells() if cell.dataset not in missing}
     keys = [identity_key(row) for row in rows if row["status"] != NOT_RUN]
-    assert len(missing) == 7
+    assert len(missing) == {"shallow": 7, "deep": 0}[suite]
     assert len(keys) == len(set(keys))
     assert set(keys) == expected
 
 
-def test_the_committed_tables_are_those_of_the_records(experiment):
-    paths = sorted((FOLDER / "records").glob("*.jsonl"))
-    summary = summarise(row for path in paths for row in read_records(path))
-    text = (FOLDER / "tables" / f"{experiment.name}.md").read_text(encoding="utf-8")
-    assert markdown_text(summary, experiment.name) == text
+@pytest.mark.parametrize(("suite", "name"), NAMES)
+def test_the_committed_tables_are_those_of_the_records(suite, name):
+    rows = [row for other in EXPERIMENTS[suite] for row in records(suite, other)]
+    text = (RESULTS / suite / "tables" / f"{name}.md").read_text(encoding="utf-8")
+    assert markdown_text(summarise(rows), name) == text
 
 
 @pytest.mark.needs_data
 @pytest.mark.parametrize("dataset", ["vertebral", "cardio"])
-def test_recorded_cells_come_out_again(experiment, dataset, data_folder):
+@pytest.mark.parametrize("name", EXPERIMENTS["shallow"])
+def test_recorded_cells_come_out_again(name, dataset, data_folder):
     """All cells of a trial; other versions of NumPy or of BLAS may move the last digits."""
     make_split.cache_clear()
-    cells = [c for c in experiment.cells() if (c.dataset, c.trial) == (dataset, 3)]
-    rows = read_records(FOLDER / "records" / f"{experiment.name}.jsonl")
-    recorded = {identity_key(row): row for row in rows}
+    cells = [c for c in load("shallow", name).cells() if (c.dataset, c.trial) == (dataset, 3)]
+    recorded = {identity_key(row): row for row in records("shallow", name)}
     for cell in cells:
         again = run_cell(cell)
         assert again["status"] == recorded[cell.key]["status"] == OK, again.get("reason")
         assert again["n_anomaly"] == recorded[cell.key]["n_anomaly"]
         assert again["auc"] == pytest.approx(recorded[cell.key]["auc"], abs=2e-3), cell.settings
+
+
+@pytest.mark.needs_data
+@pytest.mark.parametrize("loss", ["squared", "sigmoid"])
+def test_networks_come_out_again_on_a_cpu(loss, data_folder):
+    """Nearly: what was recorded was trained on a GPU, with products in half precision."""
+    pytest.importorskip("torch")
+    (cell,) = (
+        c
+        for c in load("deep", "images-prior").cells()
+        if (c.dataset, c.trial, c.anomaly_rate) == ("MNIST", 0, 0.1)
+        and (c.settings["prior"], c.settings["loss"]) == ("flipped", loss)
+    )
+    recorded = {identity_key(row): row for row in records("deep", "images-prior")}[cell.key]
+    (again,) = run_together([cell], find_device("cpu"))
+    assert again["status"] == OK, again.get("reason")
+    assert (again["seed"], again["n_anomaly"]) == (recorded["seed"], recorded["n_anomaly"])
+    assert again["auc"] == pytest.approx(recorded["auc"], abs=0.01)

@@ -55,7 +55,7 @@ class Device:
 
         A GPU is idle with few. A core is not, and with few a kill loses less.
         """
-        return 400 if self.kind == "cuda" else 20
+        return 400 if self.kind == "cuda" else 4
 
 
 def find_device(device: str = "auto") -> Device:

@@ -292,9 +292,7 @@ def _algorithms(device: torch.device, deterministic: bool) -> Iterator[None]:
         yield
         return
     # flags() switches cuDNN itself off unless told otherwise.
-    with torch.backends.cudnn.flags(
-        enabled=True, deterministic=deterministic, benchmark=False
-    ):
+    with torch.backends.cudnn.flags(enabled=True, deterministic=deterministic, benchmark=False):
         yield
 
 

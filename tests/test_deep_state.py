@@ -66,6 +66,21 @@ def test_a_module_of_ones_own_is_given_again_and_a_callback_is_left_out():
     again = state_from_bytes(data, module=nn.Linear(4, 1))
     assert again.callback is None
     np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    with pytest.raises(InputError, match=r"weights do not fit.*size mismatch for module\.weight"):
+        state_from_bytes(data, module=nn.Linear(3, 1))
+
+
+def test_arrays_without_an_axis_come_back():
+    X, y, _ = make_pile()
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    model = DeepRAD(module, n_steps=3).fit(X, y)
+    again = state_from_bytes(state_to_bytes(model), module=module)
+    assert again.weights_["module.1.num_batches_tracked"].shape == ()
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+
+
+class Own(DeepRAD):
+    """Not one of this package's."""
 
 
 def test_what_cannot_be_stored_is_refused():
@@ -74,6 +89,8 @@ def test_what_cannot_be_stored_is_refused():
         state_to_bytes(DeepRAD())
     with pytest.raises(InputError, match=r"loss=.*cannot be stored without pickle"):
         state_to_bytes(DeepRAD(loss=Logistic(), **QUICK).fit(X, y))
+    with pytest.raises(InputError, match="only DeepRAD, NNPU, DeepSAD can be stored, not Own"):
+        state_to_bytes(Own(**QUICK).fit(X, y))
 
 
 def with_header(**changes):
@@ -89,6 +106,11 @@ def with_header(**changes):
         struct.pack("<Q", 2**60) + b"{}",
         save({"a": np.zeros(2)}),
         with_header(**{"class": "os.system"}),
+        with_header(**{"class": ["DeepRAD"]}),
+        with_header(values=[1, 2]),
+        with_header(values=None),
+        with_header(),  # without the rest
+        save({"a": np.zeros(2)}, metadata={"riskad": "[" * 100_000}),
         with_header()[:-3],
     ],
 )
@@ -100,3 +122,55 @@ def test_foreign_bytes(data):
 def test_another_version():
     with pytest.raises(InputError, match="has format 7, this riskad reads 1"):
         state_from_bytes(with_header(version=7))
+
+
+def forged(model, arrays=(), **values):
+    """The bytes of a model with arrays and values put in place of its own."""
+    data = state_to_bytes(model)
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["riskad"])
+    header["values"] |= values
+    return save(load(data) | dict(arrays), metadata={"riskad": json.dumps(header)})
+
+
+@pytest.fixture(scope="module")
+def small():
+    X, y, _ = make_pile(n_features=3)
+    return DeepRAD(n_steps=2, hidden=(3, 2), validation=0, random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape_": [5]},
+        {"shape_": None},
+        {"shape_": ["x"]},
+        {"hidden": [7, 7]},
+        {"hidden": "many"},
+        {"module": "lenet-mnist"},
+        {"module": "os.system"},
+        {"module": 3},
+        {"loss": "none"},
+        {"random_state": "x"},
+        {"arrays": {"weights_/output.weight": np.zeros((1, 9, 9), dtype=np.float32)}},
+        {"arrays": {"weights_/more": np.zeros(1)}},
+        {"arrays": {"weights_": np.zeros(1)}},
+    ],
+    ids=str,
+)
+def test_values_that_make_no_detector(small, changes):
+    with pytest.raises(InputError, match="damaged"):
+        state_from_bytes(forged(small, **changes))
+
+
+def test_whatever_byte_is_changed_there_is_a_detector_or_an_input_error(small):
+    whole = state_to_bytes(small)
+    (length,) = struct.unpack("<Q", whole[:8])
+    for position in range(8 + length):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << position % 7
+        for data in (bytes(changed), whole[:position]):
+            try:
+                assert type(state_from_bytes(data)) in (DeepRAD, NNPU, DeepSAD)
+            except InputError:
+                continue

@@ -4,10 +4,12 @@ A model file is a zip archive of two members:
 
 - `riskad.json` says what the file is: its format version, the versions of the libraries that
   wrote it, the class of the model and the notes that were saved with it;
-- `model.skops` is the model, as skops stores it: arrays and named types, no code.
+- the model, without code: `model.safetensors` for `DeepRAD`, `NNPU` and `DeepSAD` (weights as
+  safetensors, everything else as JSON), `model.skops` for all others, pipelines among them (arrays
+  and named types, as skops stores them).
 
 Loading builds only types that are known to be harmless: those skops trusts, the estimators of
-this package, and what the caller lists in `trusted`.
+this package, and what the caller lists in `trusted`. torch is needed for networks alone.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ FORMAT_VERSION = 1
 
 _HEADER = "riskad.json"
 _MODEL = "model.skops"
+_NETWORK = "model.safetensors"
+_NETWORK_LIBRARIES = ("torch", "safetensors")
+_DETECTORS = "riskad.deep.detectors"
 # What reading a damaged archive raises, according to where the damage is.
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -81,7 +86,8 @@ def save(
     """Write a fitted model to one file, without pickle; an existing file needs `force`.
 
     `notes` is kept with the model and read back by `read_header`: anything that JSON can hold.
-    What was written is read back before the file gets its name.
+    What was written is read back before the file gets its name. The `callback` of a `DeepRAD`,
+    `NNPU` or `DeepSAD` is left out.
 
     >>> import tempfile
     >>> from sklearn.preprocessing import StandardScaler
@@ -94,13 +100,14 @@ def save(
     """
     check_output_file(path, force)
     _check_fitted(model)
+    member, dump = (_NETWORK, _dump_network) if _is_network(model) else (_MODEL, _dump)
+    stored = dump(model)
     header = _header_bytes(model, notes or {})
-    stored = _dump(model)
     with atomic_path(path, force) as part:
         with zipfile.ZipFile(part, "x", compression=zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(_HEADER, header)
-            archive.writestr(_MODEL, stored)
-        if _read_member(part, _MODEL) != stored:
+            archive.writestr(member, stored)
+        if _read_member(part, member) != stored:
             raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
 
 
@@ -109,24 +116,13 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
 
     `trusted` lists further types that the file may contain, by full name. A file can only
     build what is trusted; the error that names a type is the moment to ask where the file
-    comes from.
+    comes from. A network that was saved by itself needs none.
     """
     path = check_input_file(path)
     read_header(path)
-    data = _read_member(path, _MODEL)
-    import skops.io
-
-    with _damage_is_input_error(path):
-        unknown = [name for name in skops.io.get_untrusted_types(data=data) if not _is_ours(name)]
-    refused = sorted(set(unknown) - set(trusted))
-    if refused:
-        raise InputError(
-            f"{path.name!r} contains types that are not known to be safe: "
-            f"{enumerate_names(refused)}. If you know who made the file and trust them, "
-            f"load it with trusted={refused!r}."
-        )
-    with _damage_is_input_error(path):
-        return skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
+    if _has_member(path, _NETWORK):
+        return _load_network(path)
+    return _load_skops(path, trusted)
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
@@ -151,6 +147,33 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     )
 
 
+def _load_network(path: Path) -> Any:
+    """Read a network: one of our detectors, whatever the file holds."""
+    data = _read_member(path, _NETWORK)
+    state = _import_room("riskad.deep.state")
+    try:
+        return state.state_from_bytes(data)
+    except InputError as error:
+        raise InputError(f"{path.name!r} cannot be read: {error}") from error
+
+
+def _load_skops(path: Path, trusted: Sequence[str]) -> Any:
+    data = _read_member(path, _MODEL)
+    import skops.io
+
+    with _damage_is_input_error(path):
+        unknown = [name for name in skops.io.get_untrusted_types(data=data) if not _is_ours(name)]
+    refused = sorted(set(unknown) - set(trusted))
+    if refused:
+        raise InputError(
+            f"{path.name!r} contains types that are not known to be safe: "
+            f"{enumerate_names(refused)}. If you know who made the file and trust them, "
+            f"load it with trusted={refused!r}."
+        )
+    with _damage_is_input_error(path):
+        return skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
+
+
 def _check_fitted(model: BaseEstimator) -> None:
     if not isinstance(model, BaseEstimator):
         raise InputError(f"Only scikit-learn estimators can be saved, got {type(model).__name__}.")
@@ -164,7 +187,7 @@ def _header_bytes(model: BaseEstimator, notes: Mapping[str, Any]) -> bytes:
     header = ModelHeader(
         model=f"{type(model).__module__}.{type(model).__qualname__}",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(),
+        versions=_versions(_NETWORK_LIBRARIES if _is_network(model) else ("skops",)),
         notes=dict(notes),
     )
     try:
@@ -173,10 +196,30 @@ def _header_bytes(model: BaseEstimator, notes: Mapping[str, Any]) -> bytes:
         raise InputError(f"The notes cannot be written as JSON: {error}.") from error
 
 
-def _versions() -> dict[str, str]:
-    libraries = ("numpy", "scipy", "scikit-learn", "skops")
+def _versions(others: Sequence[str]) -> dict[str, str]:
+    libraries = ("numpy", "scipy", "scikit-learn", *others)
     own = {"riskad": riskad.__version__, "python": platform.python_version()}
     return own | {library: version(library) for library in libraries}
+
+
+def _is_network(model: BaseEstimator) -> bool:
+    """Whether a model is one of our networks by itself; a subclass of them is another's code."""
+    return type(model).__module__ == _DETECTORS
+
+
+def _dump_network(model: Any) -> bytes:
+    """Return one of our networks as safetensors and JSON, if it can be built again from that."""
+    if not isinstance(model.module, str):
+        raise InputError(
+            f"This {type(model).__name__} has a module of your own, which is code and cannot be "
+            "saved without pickle. Choose a named architecture, such as module='mlp' with hidden; "
+            "or keep riskad.deep.state.state_to_bytes(model) and give the module again to "
+            "state_from_bytes(data, module=...)."
+        )
+    state = _import_room("riskad.deep.state")
+    stored: bytes = state.state_to_bytes(model)
+    state.state_from_bytes(stored)
+    return stored
 
 
 def _dump(model: BaseEstimator) -> bytes:
@@ -198,6 +241,11 @@ def _read_member(path: Path, member: str) -> bytes:
     """Read one member whole; the archive's checksum is verified on the way."""
     with _damage_is_input_error(path), zipfile.ZipFile(path) as archive:
         return archive.read(member)
+
+
+def _has_member(path: Path, member: str) -> bool:
+    with _damage_is_input_error(path), zipfile.ZipFile(path) as archive:
+        return member in archive.namelist()
 
 
 @contextmanager
@@ -223,7 +271,20 @@ def _is_ours(name: str) -> bool:
     if module != "riskad" and not module.startswith("riskad."):
         return False
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = getattr(_import_room(module), attribute)
     except (ImportError, AttributeError):
         return False
     return isinstance(found, type) and issubclass(found, BaseEstimator)
+
+
+def _import_room(module: str) -> Any:
+    """A module of this package; those of networks need libraries that may not be there."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in _NETWORK_LIBRARIES:
+            raise
+        raise InputError(
+            f"Networks are saved and loaded with {error.name}, which is not installed: "
+            "pip install 'riskad[deep]'."
+        ) from None

@@ -216,10 +216,15 @@ class _DeepDetector(Detector):
         """The fitted network, on the device."""
         device = choose_device(self.device)
         if not hasattr(self, "_stack"):
-            self._stack = self._build([self])
-            weights = {name: torch.tensor(value) for name, value in self.weights_.items()}
-            self._stack.load_state_dict(weights)
+            self._stack = self._rebuild()
         return self._stack.to(device).eval()
+
+    def _rebuild(self) -> Stack:
+        """The fitted network, made anew from its weights."""
+        stack = self._build([self])
+        weights = {name: torch.tensor(value) for name, value in self.weights_.items()}
+        stack.load_state_dict(weights)
+        return stack
 
     def _first_network(self) -> Stack:
         """The network to train: a new one, or that of the fit before."""

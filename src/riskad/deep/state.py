@@ -4,22 +4,25 @@ The bytes are a safetensors file. Its metadata holds one entry, "riskad": a JSON
 class, its parameters and the learned values that are not arrays. Loading builds one of the
 detectors of this package and nothing else, whoever wrote the bytes.
 
-`riskad.save` stores these detectors as well, also inside a pipeline; this is for who wants the
-weights in a format that other tools read.
+`riskad.save` puts these bytes into its model file, where other tools can read the weights. Called
+directly, the functions here also serve detectors with a module of one's own.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from riskad._checks import InputError, check_choice
+from riskad._checks import InputError, enumerate_names, lookup
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.losses import LOSSES, Loss
 
@@ -29,7 +32,30 @@ FORMAT_VERSION = 1
 
 _CLASSES: dict[str, type[Any]] = {cls.__name__: cls for cls in (DeepRAD, NNPU, DeepSAD)}
 _KEY = "riskad"
-_DAMAGE = (struct.error, KeyError, TypeError, ValueError, OverflowError)
+# What every fitted detector has besides its parameters; column names only if it was given some.
+_LEARNED = {
+    "_mean",
+    "_scale",
+    "best_step_",
+    "history_",
+    "n_features_in_",
+    "n_steps_",
+    "offset_",
+    "shape_",
+    "weights_",
+}
+# What reading damaged bytes raises, according to where the damage is.
+_DAMAGE = (
+    SafetensorError,
+    struct.error,
+    AttributeError,
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RuntimeError,  # weights of another shape; JSON nested too deeply
+)
 
 
 def state_to_bytes(detector: DeepRAD | NNPU | DeepSAD) -> bytes:
@@ -38,23 +64,16 @@ def state_to_bytes(detector: DeepRAD | NNPU | DeepSAD) -> bytes:
     A `module` of one's own and a `callback` are code and cannot be stored: the former is to be
     given again to `state_from_bytes`, the latter is left out.
     """
-    from safetensors.numpy import save
-
-    try:
-        check_is_fitted(detector)
-    except NotFittedError as error:
-        raise InputError(
-            f"This {type(detector).__name__} is not fitted; call fit first."
-        ) from error
+    _check_storable(detector)
     arrays: dict[str, np.ndarray] = {}
     values: dict[str, Any] = {}
     for name, value in detector.__getstate__().items():
         if name == "callback" or (name == "module" and not isinstance(value, str)):
             values[name] = None
         elif isinstance(value, Mapping):
-            arrays |= {f"{name}/{key}": np.ascontiguousarray(part) for key, part in value.items()}
+            arrays |= {f"{name}/{key}": np.asarray(part, order="C") for key, part in value.items()}
         elif isinstance(value, np.ndarray) and value.dtype != object:
-            arrays[name] = np.ascontiguousarray(value)
+            arrays[name] = np.asarray(value, order="C")
         else:
             values[name] = _as_json(name, value)
     header = {"version": FORMAT_VERSION, "class": type(detector).__name__, "values": values}
@@ -66,36 +85,95 @@ def state_from_bytes(data: bytes, module: Any = None) -> Any:
 
     `module` is the module of one's own, or the function that made it, if there was one.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        (length,) = struct.unpack("<Q", data[:8])
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
-        version, values, arrays = header["version"], header["values"], load(data)
-        cls = _CLASSES[check_choice("class", header["class"], _CLASSES)]
-    except (*_DAMAGE, SafetensorError) as error:
-        raise InputError(
-            f"these bytes are not a detector that riskad stored, or they are damaged ({error})."
-        ) from error
+    with _damage_is_input_error():
+        header = _read_header(data)
+        version, values = header["version"], dict(header["values"])
     if version != FORMAT_VERSION:
         raise InputError(f"the detector has format {version}, this riskad reads {FORMAT_VERSION}.")
-    if values.get("module") is None:
+    with _damage_is_input_error():
+        cls = lookup("class", header["class"], _CLASSES)
+        state = {name: _from_json(name, value) for name, value in values.items()}
+        state |= _nest(load(data))
+        _check_complete(cls, state)
+    if state["module"] is None:
         if module is None:
             raise InputError(
                 f"this {cls.__name__} was fitted with a module of one's own; give it again: "
                 "state_from_bytes(data, module=...)."
             )
-        values["module"] = module
+        state["module"] = module
     detector = object.__new__(cls)
-    detector.__setstate__({name: _from_json(name, value) for name, value in values.items()})
+    detector.__setstate__(state)
+    _build_network(detector)
+    return detector
+
+
+def _check_storable(detector: Any) -> None:
+    if _CLASSES.get(type(detector).__name__) is not type(detector):
+        raise InputError(
+            f"only {', '.join(_CLASSES)} can be stored, not {type(detector).__name__}: a class of "
+            "one's own is code."
+        )
+    try:
+        check_is_fitted(detector)
+    except NotFittedError as error:
+        raise InputError(
+            f"This {type(detector).__name__} is not fitted; call fit first."
+        ) from error
+
+
+def _read_header(data: bytes) -> dict[str, Any]:
+    """Our entry in the metadata, which stands in the JSON at the beginning of the bytes."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
+    return header
+
+
+def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Arrays by attribute; those called "attribute/key" make a dict."""
+    nested: dict[str, Any] = {}
     for name, value in arrays.items():
         attribute, _, key = name.partition("/")
         if key:
-            vars(detector).setdefault(attribute, {})[key] = value
+            nested.setdefault(attribute, {})[key] = value
         else:
-            vars(detector)[attribute] = value
-    return detector
+            nested[attribute] = value
+    return nested
+
+
+def _check_complete(cls: type[Any], state: Mapping[str, Any]) -> None:
+    needed = _LEARNED | set(cls._get_param_names()) | ({"centre_"} if cls is DeepSAD else set())
+    missing = sorted(needed - set(state))
+    if missing:
+        raise InputError(f"without {enumerate_names(missing)}")
+
+
+def _build_network(detector: Any) -> None:
+    """Make the network now, so that weights that do not fit it are found before they are used."""
+    try:
+        detector._stack = detector._rebuild()
+    except _DAMAGE as error:
+        raise InputError(
+            f"the stored weights do not fit the network of this {type(detector).__name__}, or they "
+            f"are damaged ({_say(error)})."
+        ) from error
+
+
+@contextmanager
+def _damage_is_input_error() -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise InputError(
+            "these bytes are not a detector that riskad stored, or they are damaged "
+            f"({_say(error)})."
+        ) from error
+
+
+def _say(error: Exception) -> str:
+    """The last line of an error: where torch says what it is about."""
+    lines = str(error).strip().rstrip(".").splitlines()
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def _as_json(name: str, value: Any) -> Any:

@@ -1,0 +1,275 @@
+"""Networks in model files: safetensors and JSON in place of skops."""
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from click.testing import CliRunner
+from conftest import make_pile
+from safetensors.numpy import load as load_arrays
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from riskad._checks import InputError
+from riskad.cli import cli
+from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.io import load, read_header, save
+from riskad.prepare import TablePreparer
+
+torch.set_num_threads(1)
+QUICK = {"n_steps": 4, "device": "cpu", "random_state": 1}
+METHODS = [DeepRAD, NNPU, DeepSAD]
+
+
+def quick(method, **others):
+    pretraining = {"pretrain_steps": 2} if method is DeepSAD else {}
+    return method(**QUICK | pretraining | others)
+
+
+def images(n=60, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 256, size=(n, 8, 8)).astype(dtype)
+    return X, np.resize([1, -1, 0, 0], n)
+
+
+def members(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def rewrite(path, name, data):
+    """Replace a member of the archive, with the right checksum, as a forger would."""
+    kept = members(path) | {name: data}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in kept.items():
+            archive.writestr(name, data)
+
+
+@pytest.fixture(scope="module")
+def network():
+    X, y, _ = make_pile()
+    return quick(DeepRAD, hidden=(8, 4)).fit(X, y)
+
+
+@pytest.fixture
+def model_file(tmp_path, network):
+    save(network, tmp_path / "model.riskad", notes={"rows": 600})
+    return tmp_path / "model.riskad"
+
+
+# --- what comes back ---------------------------------------------------------------------
+
+
+def assert_comes_back(model, X, path):
+    save(model, path)
+    again = load(path)
+    assert type(again) is type(model)
+    assert again.get_params() == model.get_params()
+    assert again.offset_ == model.offset_
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    return again
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_networks_over_tables(method, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = make_pile()
+    table = pandas.DataFrame(X, columns=["a", "b", "größe", "日本"])
+    model = quick(method, hidden=(8, 4)).fit(table, y)
+    again = assert_comes_back(model, table, tmp_path / "model.riskad")
+    assert again.feature_names_in_.tolist() == list(table.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(table[["b", "a", "größe", "日本"]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+@pytest.mark.parametrize("method", METHODS)
+def test_networks_over_images(method, dtype, tmp_path):
+    X, y = images(dtype=dtype)
+    model = quick(method, module="lenet-mnist").fit(X, y)
+    again = assert_comes_back(model, X, tmp_path / "model.riskad")
+    assert again.shape_ == (1, 8, 8)
+
+
+def test_the_file_holds_the_weights_for_other_tools(model_file, network):
+    parts = members(model_file)
+    assert list(parts) == ["riskad.json", "model.safetensors"]
+    weights = load_arrays(parts["model.safetensors"])["weights_/output.weight"]
+    np.testing.assert_array_equal(weights, network.weights_["output.weight"])
+
+
+def test_the_header_names_the_libraries(model_file):
+    header = read_header(model_file)
+    assert header.model == "riskad.deep.detectors.DeepRAD"
+    assert header.notes == {"rows": 600}
+    assert header.versions["torch"].startswith(torch.__version__.split("+")[0])
+    assert {"riskad", "numpy", "scikit-learn", "safetensors"} < set(header.versions)
+    assert "skops" not in header.versions
+
+
+def test_inside_a_pipeline_skops_stores_them(tmp_path):
+    X, y, _ = make_pile()
+    model = make_pipeline(StandardScaler(), quick(DeepRAD)).fit(X, y)
+    save(model, tmp_path / "model.riskad")
+    assert list(members(tmp_path / "model.riskad")) == ["riskad.json", "model.skops"]
+    again = load(tmp_path / "model.riskad")
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+
+
+def test_a_network_for_a_device_that_is_not_here_is_loaded(tmp_path, network):
+    model = DeepRAD().set_params(**network.get_params())
+    model.__setstate__(network.__getstate__() | {"device": "cuda:7"})
+    save(model, tmp_path / "model.riskad")
+    again = load(tmp_path / "model.riskad").set_params(device="cpu")
+    X, _, _ = make_pile()
+    np.testing.assert_array_equal(again.score_samples(X), network.score_samples(X))
+
+
+# --- what cannot be saved ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [nn.Linear(4, 1), lambda shape: nn.Linear(*shape, 1)])
+def test_a_module_of_ones_own_is_refused_with_the_way_out(tmp_path, module):
+    X, y, _ = make_pile()
+    model = quick(DeepRAD, module=module).fit(X, y)
+    with pytest.raises(InputError, match=r"module='mlp'.*state_to_bytes\(model\).*module=\.\.\."):
+        save(model, tmp_path / "model.riskad")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_and_fitting_are_checked_as_for_other_models(tmp_path, network):
+    with pytest.raises(InputError, match="is not fitted"):
+        save(DeepRAD(), tmp_path / "model.riskad")
+    with pytest.raises(InputError, match="JSON"):
+        save(network, tmp_path / "model.riskad", notes={"x": {1}})
+    assert list(tmp_path.iterdir()) == []
+
+
+class Own(DeepRAD):
+    """Somebody else's detector."""
+
+
+def test_a_subclass_is_refused_by_name_until_it_is_trusted(tmp_path):
+    X, y, _ = make_pile()
+    save(quick(Own).fit(X, y), tmp_path / "model.riskad")
+    name = f"{Own.__module__}.Own"
+    with pytest.raises(InputError, match=r"not known to be safe.*Own"):
+        load(tmp_path / "model.riskad")
+    assert type(load(tmp_path / "model.riskad", trusted=[name])) is Own
+
+
+# --- what is refused ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\x80\x04N.", bytes(range(256)) * 4], ids=repr)
+def test_a_member_that_is_no_network(model_file, data):
+    rewrite(model_file, "model.safetensors", data[:100])
+    with pytest.raises(InputError, match=r"'model\.riskad' cannot be read.*damaged"):
+        load(model_file)
+
+
+def test_damage_never_passes(tmp_path, model_file, network):
+    """Whatever byte is changed or cut off: an InputError, or the very same model."""
+    whole = model_file.read_bytes()
+    X, _, _ = make_pile()
+    expected = network.score_samples(X)
+    broken = tmp_path / "broken.riskad"
+    step = max(len(whole) // 300, 1)
+    survived = 0
+    for position in range(0, len(whole), step):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << position % 8
+        for data in (flipped, whole[:position]):
+            broken.write_bytes(data)
+            try:
+                again = load(broken)
+            except InputError:
+                continue
+            survived += 1
+            np.testing.assert_array_equal(again.score_samples(X), expected)
+    # Dates and attributes of members may change unnoticed; the model may not.
+    assert survived < 0.1 * 2 * len(whole) / step
+
+
+# --- torch -------------------------------------------------------------------------------
+
+
+def forget(monkeypatch, library):
+    """Be on a machine where a library is not installed."""
+    for room in ("detectors", "state"):
+        monkeypatch.delitem(sys.modules, f"riskad.deep.{room}", raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+
+
+@pytest.mark.parametrize("library", ["torch", "safetensors"])
+def test_without_the_libraries_a_sentence_says_what_to_install(monkeypatch, model_file, library):
+    forget(monkeypatch, library)
+    message = rf"with {library}, which is not installed: pip install 'riskad\[deep\]'\.$"
+    with pytest.raises(InputError, match=message):
+        load(model_file)
+    result = CliRunner().invoke(cli, ["inspect", str(model_file)])
+    assert result.exit_code == 1
+    assert "pip install 'riskad[deep]'" in result.stderr
+
+
+def test_nor_does_a_pipeline_with_a_network_pass_for_unsafe(monkeypatch, tmp_path):
+    X, y, _ = make_pile()
+    save(make_pipeline(StandardScaler(), quick(DeepRAD)).fit(X, y), tmp_path / "model.riskad")
+    forget(monkeypatch, "torch")
+    with pytest.raises(InputError, match="torch, which is not installed: pip install"):
+        load(tmp_path / "model.riskad")
+
+
+def test_other_models_are_saved_and_loaded_without_torch(tmp_path):
+    # Whether torch itself was imported says nothing: scikit-learn does so on behalf of skops.
+    code = (
+        "import sys, riskad\n"
+        "model = riskad.ShallowRAD().fit([[0.0], [1.0], [2.0]], [1, 0, -1])\n"
+        "riskad.save(model, sys.argv[1]); riskad.load(sys.argv[1])\n"
+        "assert not {'riskad.deep', 'safetensors'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "model.riskad")], check=True)
+
+
+# --- on the command line -----------------------------------------------------------------
+
+
+def test_inspect(model_file):
+    result = CliRunner().invoke(cli, ["inspect", str(model_file)])
+    assert result.exit_code == 0, result.output
+    assert "model.riskad: a DeepRAD" in result.stdout
+    assert "risk = 'nnrad'" in result.stdout
+    result = CliRunner().invoke(cli, ["inspect", str(model_file), "--json"])
+    assert "safetensors" in json.loads(result.stdout)["header"]["versions"]
+
+
+def test_score_wants_to_know_how_to_read_a_table(model_file, tmp_path):
+    (tmp_path / "new.csv").write_text("a,b,c,d\n1,2,3,4\n")
+    arguments = ["score", model_file, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    assert result.exit_code == 1
+    assert "a DeepRAD, was not made by `riskad fit`" in result.stderr
+
+
+def test_score_with_a_network_behind_a_preparer(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = make_pile()
+    table = pandas.DataFrame(X, columns=list("abcd"))
+    model = Pipeline([("prepare", TablePreparer()), ("detect", quick(DeepRAD))]).fit(table, y)
+    save(model, tmp_path / "model.riskad")
+    table.to_csv(tmp_path / "new.csv", index=False)
+    arguments = ["score", "model.riskad", "new.csv", "-o", "out.csv"]
+    paths = [str(tmp_path / name) if "." in name else name for name in arguments]
+    result = CliRunner().invoke(cli, paths)
+    assert result.exit_code == 0, result.output
+    scored = pandas.read_csv(tmp_path / "out.csv")
+    np.testing.assert_array_equal(scored["anomaly_score"], -model.score_samples(table))

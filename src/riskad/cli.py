@@ -314,7 +314,7 @@ _jobs = click.option(
 _together = click.option(
     "--together",
     type=click.IntRange(1),
-    help="Most networks to train at once, for images.  [default: 400 on a GPU, 20 on a CPU]",
+    help="Most networks to train at once, for images.  [default: 400 on a GPU, 4 on a CPU]",
 )
 _device = click.option(
     "--device",

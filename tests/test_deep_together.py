@@ -5,6 +5,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from sklearn.exceptions import NotFittedError
+
+import riskad
 from riskad import NNPU, DeepRAD, DeepSAD
 from riskad._checks import InputError
 from riskad.deep import Together
@@ -55,6 +58,11 @@ def test_together_is_each_alone(kind, scale):
         np.testing.assert_allclose(scores[k], expected, rtol=2e-3, atol=2e-3 * np.ptp(expected))
         assert team.n_steps_[k] == alone.n_steps_
         assert team.best_step_[k] == alone.best_step_
+        handed = team.detector(k)
+        np.testing.assert_allclose(handed.score_samples(X), scores[k], rtol=1e-4, atol=1e-5)
+        assert set(handed.history_) == set(alone.history_)
+        assert set(vars(handed)) == set(vars(alone))
+        assert np.mean(handed.predict(X) == alone.predict(X)) > 0.98
 
 
 def test_tables_far_from_zero_keep_their_precision():
@@ -91,8 +99,46 @@ def test_settings_that_must_agree():
         Together(["detector"])
     with pytest.raises(InputError, match="trained alone"):
         Together([DeepRAD(torch.nn.Linear(2, 1))])
+    with pytest.raises(InputError, match="warm_start"):
+        Together([DeepRAD(warm_start=True)])
     assert Together.key(DeepRAD(prior=0.9, loss="sigmoid")) == Together.key(DeepRAD(a=0.5))
     assert Together.key(DeepRAD(hidden=[4])) == Together.key(DeepRAD(hidden=(4,)))
+
+
+def test_what_is_handed_out_can_be_stored(tmp_path):
+    X, rows, labels = problem()
+    team = Together(MEMBERS["rad"]).fit(X, rows, labels)
+    riskad.save(team.detector(1), tmp_path / "one.riskad")
+    again = riskad.load(tmp_path / "one.riskad")
+    assert np.array_equal(again.score_samples(X), team.detector(1).score_samples(X))
+
+
+def test_before_fit():
+    for ask in (lambda team: team.score_samples([[0.0]]), lambda team: team.detector(0)):
+        with pytest.raises(NotFittedError, match="call fit first"):
+            ask(Together([DeepRAD()]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        ([np.arange(5)], [[1, -1, 0, 0, 0]], "2 arrays each, got 1 and 1"),
+        ([np.arange(5), [300]], [[1, -1, 0, 0, 0], [1]], "between 0 and 239, .* got 300 to 300"),
+        ([np.arange(5), [-1]], [[1, -1, 0, 0, 0], [1]], "got -1 to -1"),
+        ([np.arange(5), [0.5]], [[1, -1, 0, 0, 0], [1]], "whole numbers"),
+        ([np.arange(5), []], [[1, -1, 0, 0, 0], []], "whole numbers"),
+        ([np.arange(5), [1]], [[1, -1, 0, 0, 0], [1, 0]], "has 1 rows and labels.1. 2 labels"),
+    ],
+)
+def test_rows_and_labels_that_do_not_fit(rows, labels, message):
+    with pytest.raises(InputError, match=message):
+        Together([DeepRAD(**RAD), DeepRAD(**RAD)]).fit(problem()[0], rows, labels)
+
+
+def test_kinds_must_be_the_same_for_deep_sad():
+    X, rows, labels = problem()
+    with pytest.raises(InputError, match="same kinds of rows"):
+        Together(MEMBERS["sad"][:2]).fit(X, rows[:2], [labels[0], np.abs(labels[1])])
 
 
 def test_labels_that_cannot_be_fitted():

@@ -204,13 +204,23 @@ class _DeepDetector(Detector):
     def _from_outputs(self, members: Sequence[Self], outputs: Tensor) -> Tensor:
         """Scores (K, n), high for normal rows, from what the members' networks give."""
 
+    @abstractmethod
+    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
+        """Find `offset_` for the fitted network."""
+
+    def _used(self, codes: np.ndarray) -> np.ndarray:
+        """The codes as this detector reads them."""
+        return codes
+
     def _fit_alone(self, X: np.ndarray, codes: np.ndarray) -> None:
-        """Fit this detector by itself; the threshold is the subclass's."""
+        """Fit this detector by itself."""
         self._check_member(codes)
         stack = self._first_network()
         self._learn_columns(X)
         pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        self._keep(stack, self._train([self], stack, self._data(X), [pools]))
+        self._hand_over(stack, self._train([self], stack, self._data(X), [pools]))
+        self._stack = stack
+        self._place_threshold(X, codes)
 
     def _network(self) -> Stack:
         """The fitted network, on the device."""
@@ -232,22 +242,25 @@ class _DeepDetector(Detector):
             return self._network()
         return self._build([self]).to(choose_device(self.device))
 
-    def _keep(self, stack: Stack, history: History) -> None:
-        """Store the network and its curves; refuse one that broke."""
-        state = {name: value.cpu().numpy().copy() for name, value in stack.state_dict().items()}
+    def _hand_over(self, stack: Stack, history: History, k: int = 0) -> None:
+        """Take over network k of a stack, and its curves; refuse one that broke."""
+        state = {name: _part(stack, value, k) for name, value in stack.state_dict().items()}
         finite = all(np.isfinite(value).all() for value in state.values())
-        if not finite or history.best_step[0] == 0:  # no check was better than infinity
+        if not finite or history.best_step[k] == 0:  # no check was better than infinity
             raise InputError(
                 "training broke: the weights are not finite. Choose a smaller learning_rate, or "
                 "scale=True."
             )
         before = self.n_steps_ if self._goes_on() else 0
-        self.weights_, self._stack = state, stack
-        self.n_steps_ = before + int(history.n_steps[0])
-        self.best_step_ = before + int(history.best_step[0])
-        self.history_ = {"step": before + history.step, "risk": history.risk[:, 0]}
-        if history.validation is not None:
-            self.history_["validation"] = history.validation[:, 0]
+        self.weights_ = state
+        self.__dict__.pop("_stack", None)
+        self.n_steps_ = before + int(history.n_steps[k])
+        self.best_step_ = before + int(history.best_step[k])
+        self.history_ = {"step": before + history.step, "risk": history.risk[:, k]}
+        for name in ("validation", "pretraining"):
+            curves = getattr(history, name)
+            if curves is not None:
+                self.history_[name] = curves[:, k]
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         outputs = evaluate(self._network(), self._data(X))
@@ -300,8 +313,7 @@ class _RiskDetector(_DeepDetector):
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:
         """Rows of each kind in a batch, 0 for those that the risk does not use."""
 
-    def _fit(self, X: np.ndarray, codes: np.ndarray) -> None:
-        self._fit_alone(X, codes)
+    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
         self.offset_ = zero_one_threshold(self._check_risk(), self._scores(X), codes)
 
     def _check_member(self, codes: np.ndarray) -> None:
@@ -522,7 +534,7 @@ class DeepRAD(_RiskDetector):
         """
         X = self._check_rows(X, reset=True)
         codes, _ = self._check_labels(X, y, None)
-        self._fit(X, codes)
+        self._fit_alone(X, codes)
         return self
 
     def _check_risk(self) -> Risk:
@@ -629,8 +641,11 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
         X = self._check_rows(X, reset=True)
         codes, _ = self._check_labels(X, y, None)
-        self._fit(X, np.where(codes == ANOMALY, UNLABELLED, codes))
+        self._fit_alone(X, self._used(codes))
         return self
+
+    def _used(self, codes: np.ndarray) -> np.ndarray:
+        return np.where(codes == ANOMALY, UNLABELLED, codes)
 
     def _check_member(self, codes: np.ndarray) -> None:
         for kind, code in ((NORMAL, "+1"), (UNLABELLED, "0")):
@@ -748,8 +763,10 @@ random_state, verbose, callback :
         X = self._check_rows(X, reset=True)
         codes, _ = self._check_labels(X, y, None)
         self._fit_alone(X, codes)
-        self.offset_ = self._threshold(self._scores(X), codes)
         return self
+
+    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
+        self.offset_ = self._threshold(self._scores(X), codes)
 
     def _check_member(self, codes: np.ndarray) -> None:
         if not isinstance(self.module, str):
@@ -787,13 +804,18 @@ random_state, verbose, callback :
     ) -> History:
         goes_on = self._goes_on()
         how = self._settings(**settings)
-        self._errors = np.empty((0, len(members)))
+        errors = np.empty((0, len(members)))
         if not goes_on:
-            self._errors = self._pretrain(members, stack, data, pools, settings)
+            errors = self._pretrain(members, stack, data, pools, settings)
             for member, centre in zip(members, _centres(stack, data, pools), strict=True):
                 member.centre_ = centre.cpu().numpy()
         counts = torch.tensor([[len(pool[kind]) for kind in KINDS] for pool in pools])
-        present = counts.bool().all(0).tolist()
+        present = counts[0].bool().tolist()
+        if not (counts.bool() == counts[0].bool()).all():
+            raise InputError(
+                "networks that are trained together must have the same kinds of rows: all of them "
+                "labelled normals, or none, and likewise anomalies and unlabelled rows."
+            )
         sizes = {
             kind: b if there else 0
             for (kind, b), there in zip(self._sizes(KINDS).items(), present, strict=True)
@@ -803,7 +825,8 @@ random_state, verbose, callback :
         criterion = SADCriterion(centres, draws.kinds, counts, self.eta, self.eps).to(data.device)
         with self._progress(how.n_steps) as callback:
             first = self.n_steps_ if goes_on else 0
-            return train(stack, criterion, data, draws, how, None, callback, first)
+            history = train(stack, criterion, data, draws, how, None, callback, first)
+        return replace(history, pretraining=errors)
 
     def _pretrain(
         self,
@@ -830,11 +853,6 @@ random_state, verbose, callback :
         centres = torch.stack([torch.from_numpy(member.centre_) for member in members])
         return -(outputs - centres.to(outputs.device)[:, None]).square().sum(2)
 
-    def _keep(self, stack: Stack, history: History) -> None:
-        super()._keep(stack, history)
-        self.history_["pretraining"] = self._errors[:, 0]
-        del self._errors
-
     def _threshold(self, scores: np.ndarray, codes: np.ndarray) -> float:
         """Where the zero-one risk is lowest, by the risk for the kinds of label that there are.
 
@@ -846,6 +864,12 @@ random_state, verbose, callback :
             if risk.kinds() <= present:
                 return zero_one_threshold(risk, scores, codes)
         return float(np.quantile(scores, 1 - self.prior))
+
+
+def _part(stack: Stack, value: Tensor, k: int) -> np.ndarray:
+    """Network k's part of an entry of the stack's state."""
+    own = value if stack.n_networks == 1 else value[k : k + 1]
+    return own.cpu().numpy().copy()
 
 
 def _all_rows(pool: Pools) -> Tensor:

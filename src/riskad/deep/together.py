@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from riskad._checks import InputError
 from riskad.deep.batches import KINDS, Pools, Rows
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.deep.trainer import evaluate
-from riskad.labels import ANOMALY, UNLABELLED
+from riskad.labels import check_codes
 
 __all__ = ["Together"]
 
@@ -24,7 +25,8 @@ class Together:
     """Fit K detectors side by side, each to rows and labels of its own.
 
     Their networks have one shape and are trained as one stack, which on a GPU takes little longer
-    than training one. Each comes out as if it had been fitted alone, but for rounding.
+    than training one. Each comes out as if it had been fitted alone, but for rounding; `detector`
+    hands it out.
 
     Parameters
     ----------
@@ -77,6 +79,8 @@ class Together:
             )
         if not isinstance(detector.module, str):
             raise InputError("a module of your own is trained alone: call its fit.")
+        if detector.warm_start:
+            raise InputError("warm_start goes on from a fit of its own, alone: call its fit.")
         shared = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in sorted(detector.get_params(deep=False).items())
@@ -98,32 +102,41 @@ class Together:
         """
         first, members = self.detectors[0], self.detectors
         X = first._check_rows(X, reset=True)
-        parts = [np.asarray(part, dtype=np.int64) for part in rows]
-        pools = [
-            self._prepare(member, X, part, codes)
-            for member, part, codes in zip(members, parts, labels, strict=True)
-        ]
+        parts = _check_parts(rows, labels, len(members), len(X))
+        pools = [self._prepare(*each, X) for each in zip(members, *parts, strict=True)]
         data = self._data(X)
         self._stack = first._build(members).to(data.device)
         settings = {"deterministic": self.deterministic}
-        history = first._train(members, self._stack, data, pools, **settings)
-        self.n_steps_, self.best_step_ = history.n_steps, history.best_step
+        self._history = first._train(members, self._stack, data, pools, **settings)
+        self._X, self._parts = X, parts
+        self.n_steps_, self.best_step_ = self._history.n_steps, self._history.best_step
         return self
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Scores (K, n) of rows X by each detector, high for normal rows."""
+        self._check_fitted()
         first = self.detectors[0]
         data = self._data(first._check_rows(X, reset=False))
         scores = first._from_outputs(self.detectors, evaluate(self._stack, data))
         return scores.cpu().numpy().astype(np.float64)
 
-    def _prepare(self, member: Any, X: np.ndarray, rows: np.ndarray, labels: Any) -> Pools:
+    def detector(self, k: int) -> Any:
+        """The k-th detector, fitted: with its network, its learning curve and its threshold."""
+        self._check_fitted()
+        member, rows, codes = self.detectors[k], self._parts[0][k], self._parts[1][k]
+        member._hand_over(self._stack, self._history, k)
+        member._place_threshold(self._X[rows], member._used(codes))
+        return member
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_stack"):
+            raise NotFittedError("These detectors are not fitted together yet: call fit first.")
+
+    def _prepare(self, member: Any, rows: np.ndarray, labels: Any, X: np.ndarray) -> Pools:
         """Check a detector with its labels, let it learn its columns; its rows of each kind."""
-        codes, _ = member._check_labels(rows, labels, None)
-        if isinstance(member, NNPU):
-            codes = np.where(codes == ANOMALY, UNLABELLED, codes)
+        codes = member._used(labels)
         member._check_member(codes)
-        member.shape_ = X.shape[1:]
+        member.shape_, member.n_features_in_ = X.shape[1:], self.detectors[0].n_features_in_
         member._learn_columns(X[rows] if member.scale else X[:1])
         return {kind: torch.from_numpy(rows[codes == kind]) for kind in KINDS}
 
@@ -136,6 +149,34 @@ class Together:
         if not mean.any() and (scale == 1).all():
             return Rows(data)
         return Rows(data, _on(data, mean), _on(data, scale))
+
+
+def _check_parts(
+    rows: Sequence[Any], labels: Sequence[Any], k: int, n: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Rows and codes of each detector, of the same length and within the data."""
+    if len(rows) != k or len(labels) != k:
+        raise InputError(
+            f"there are {k} detectors, so rows and labels must hold {k} arrays each, got "
+            f"{len(rows)} and {len(labels)}."
+        )
+    parts = [np.asarray(part) for part in rows]
+    for i, part in enumerate(parts):
+        if part.dtype.kind not in "iu" or part.ndim != 1 or part.size == 0:
+            raise InputError(
+                f"rows[{i}] must be whole numbers, the rows of X that detector {i} is fitted to, "
+                f"got an array of {part.dtype} and shape {part.shape}."
+            )
+        if part.min() < 0 or part.max() >= n:
+            raise InputError(
+                f"rows[{i}] must lie between 0 and {n - 1}, as X has {n} rows; got "
+                f"{part.min()} to {part.max()}."
+            )
+    codes = [check_codes(each) for each in labels]
+    for i, (part, each) in enumerate(zip(parts, codes, strict=True)):
+        if len(part) != len(each):
+            raise InputError(f"rows[{i}] has {len(part)} rows and labels[{i}] {len(each)} labels.")
+    return [part.astype(np.int64) for part in parts], codes
 
 
 def _on(data: Tensor, values: np.ndarray) -> Tensor:

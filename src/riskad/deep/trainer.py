@@ -107,7 +107,8 @@ class History:
 
     `risk` is the mean over the batches since the last check, `validation` the risk on held-out
     rows; both are NaN after a network has stopped. `n_steps` is how far each network was trained
-    and `best_step` the step whose parameters were kept.
+    and `best_step` the step whose parameters were kept. `pretraining` are the errors of
+    autoencoders that were trained before, if any.
     """
 
     step: np.ndarray
@@ -115,6 +116,7 @@ class History:
     validation: np.ndarray | None
     n_steps: np.ndarray
     best_step: np.ndarray
+    pretraining: np.ndarray | None = None
 
 
 def choose_device(device: str | torch.device) -> torch.device:

@@ -365,7 +365,7 @@ def test_groups_are_as_large_as_possible_and_dataset_by_dataset(tmp_path):
 
 def test_a_gpu_trains_more_together_than_a_core():
     assert Device("cuda", "NVIDIA H200").together == 400
-    assert CPU.together == 20
+    assert CPU.together == 4
 
 
 def test_devices_are_found_or_refused(monkeypatch):

@@ -427,7 +427,8 @@ class DeepRAD(_RiskDetector):
     check_every : int, default=10
         Steps between two checks.
     scale : bool, default=True
-        Whether columns, or channels of images, are standardised by the training rows.
+        Whether columns, or channels of images, are standardised by the training rows. Without
+        it, images of bytes are seen as brightness from 0 to 1, and all else as it is.
     warm_start : bool, default=False
         Whether fit goes on from the network and the standardisation of the fit before. Adam starts
         afresh.

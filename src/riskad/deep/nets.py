@@ -31,6 +31,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -63,6 +64,8 @@ _KERNEL = 5
 _FEW_CHANNELS = 4
 # Neighbours in a row of the result that a strip gives; 4 was the fastest of 1 to 32 on an H200.
 _STRIP = 4
+# What the kernels are written in: it comes with torch for GPUs, but only on Linux.
+_TRITON = find_spec("triton") is not None
 
 Generators = Sequence[torch.Generator]
 
@@ -236,7 +239,8 @@ class _ConvBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """One convolutional layer: (K, B, c_in, H, W) to (K, B, c_out, H / 2, W / 2)."""
         y = self.conv(x)
-        if y.is_cuda and self.training and y.shape[3] % 2 == y.shape[4] % 2 == 0:
+        even = y.shape[3] % 2 == y.shape[4] % 2 == 0
+        if y.is_cuda and self.training and even and _TRITON:
             return self._in_one(y)
         # Leaky ReLU is increasing, so that it may follow the maximum: a quarter of the work.
         return _apart(_activate(F.max_pool2d(self.norm(_side_by_side(y)), 2)), len(y))

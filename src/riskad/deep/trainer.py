@@ -282,8 +282,8 @@ def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _autocast(device: torch.device) -> AbstractContextManager[None]:
-    """Products in bfloat16 on a GPU, which has hardware for it; parameters stay in float32."""
-    if device.type != "cuda":
+    """Products in bfloat16 on a GPU that has hardware for it; parameters stay in float32."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         return nullcontext()
     return torch.autocast("cuda", dtype=torch.bfloat16)
 

@@ -8,7 +8,8 @@ room                    knows
 `batches`               which rows each network sees in each step
 `criteria`              how outputs and kinds of label make K losses
 `trainer`               the loop over steps; when to stop; what is kept
-`detectors`             scikit-learn's contract: `DeepRAD`, `NNPU`, `DeepSAD`
+`base`                  scikit-learn's contract, and how detectors train together
+`detectors`             `DeepRAD`, `NNPU`, `DeepSAD`
 `together`              many detectors fitted at once: `Together`
 `state`                 fitted detectors as bytes, without pickle
 ======================  =====================================================================

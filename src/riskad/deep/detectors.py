@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_array, validate_data
-from torch import Tensor, nn
+from torch import Tensor
 
 from riskad._checks import InputError, check_choice, check_in_interval
-from riskad.base import Detector, check_kinds_present, refuse_non_finite
-from riskad.deep.batches import KINDS, Draws, Pools, Rows, hold_out, pools_of
+from riskad.base import check_kinds_present
+from riskad.deep.base import Callback, DeepDetector, Module
+from riskad.deep.batches import KINDS, Draws, Pools, Rows, hold_out
 from riskad.deep.criteria import GUARDS, RiskCriterion, SADCriterion, SquareCriterion
 from riskad.deep.nets import (
     Autoencoder,
@@ -29,10 +28,7 @@ from riskad.deep.nets import (
 )
 from riskad.deep.trainer import (
     History,
-    Progress,
-    Settings,
     Validation,
-    choose_device,
     evaluate,
     pad_rows,
     train,
@@ -44,259 +40,11 @@ from riskad.thresholds import zero_one_threshold
 
 __all__ = ["NNPU", "DeepRAD", "DeepSAD"]
 
-Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
-Callback = Callable[[Progress], None]
-
 # Coordinates of Deep SAD's centre stay this far from 0, where a zero weight would reach them.
 _CENTRE_MARGIN = 0.1
 
 
-class _DeepDetector(Detector):
-    """Rows, columns and networks: what the detectors of this room share.
-
-    What is learned is kept as NumPy arrays (`weights_`), so that a detector is stored and copied
-    like any other; the network itself is built from them when it is first needed.
-    """
-
-    module: Any
-    hidden: Sequence[int] | None
-    batch: tuple[int, ...]
-    n_steps: int
-    learning_rate: float
-    weight_decay: float
-    schedule: str
-    check_every: int
-    scale: bool
-    warm_start: bool
-    device: str
-    random_state: int | None
-    verbose: bool
-    callback: Callback | None
-    shape_: tuple[int, ...]
-    weights_: dict[str, np.ndarray]
-    n_steps_: int
-
-    # --- settings -------------------------------------------------------------------------
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
-
-    def _settings(self, **others: Any) -> Settings:
-        """How to train; `others` are those that not all detectors have."""
-        return Settings(
-            n_steps=self.n_steps,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            schedule=self.schedule,
-            check_every=self.check_every,
-            **others,
-        )
-
-    def _sizes(self, kinds: Sequence[int]) -> dict[int, int]:
-        """Rows of each of these kinds in a batch."""
-        sizes = self.batch
-        whole = all(isinstance(b, (int, np.integer)) and b >= 1 for b in sizes)
-        if len(sizes) != len(kinds) or not whole:
-            raise InputError(
-                f"batch must be {len(kinds)} whole numbers >= 1: rows that are "
-                f"{', '.join(KIND_NAMES[kind] for kind in kinds)}; got {sizes!r}."
-            )
-        return dict(zip(kinds, (int(b) for b in sizes), strict=True))
-
-    # --- rows -----------------------------------------------------------------------------
-
-    def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
-        """A table as float64 or float32, images (n, c, h, w) as float32 or bytes; all finite."""
-        ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
-        X = self._check_images(X, reset) if ndim > 2 else self._check_table(X, reset)
-        if reset and not self._goes_on():
-            self.shape_ = X.shape[1:]
-        elif X.shape[1:] != self.shape_:
-            raise InputError(
-                f"rows have the shape {X.shape[1:]}, and {type(self).__name__} was fitted to rows "
-                f"of shape {self.shape_}."
-            )
-        return X
-
-    def _check_table(self, X: Any, reset: bool) -> np.ndarray:
-        X = validate_data(
-            self,
-            X,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            reset=reset,
-        )
-        if not np.isfinite(X).all():
-            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
-        return X
-
-    def _check_images(self, X: Any, reset: bool) -> np.ndarray:
-        X = check_array(
-            X,
-            dtype=[np.float32, np.uint8],
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            allow_nd=True,
-        )
-        if not np.isfinite(X).all():
-            row = int(np.argwhere(~np.isfinite(X))[0, 0])
-            raise InputError(f"X contains NaN or infinity, first in row {row}. Fill gaps first.")
-        if reset:
-            self.n_features_in_ = math.prod(X.shape[1:])
-        return X[:, None] if X.ndim == 3 and isinstance(self.module, str) else X
-
-    def _goes_on(self) -> bool:
-        """Whether fit goes on from what was learned before."""
-        return bool(self.warm_start) and hasattr(self, "weights_")
-
-    def _learn_columns(self, X: np.ndarray) -> None:
-        """Mean and spread of each column, or of each channel of images."""
-        if self._goes_on():
-            return
-        self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.scale:
-            axes = tuple(axis for axis in range(X.ndim) if axis != 1)
-            self._mean = X.mean(axis=axes, dtype=np.float64)
-            spread = X.std(axis=axes, dtype=np.float64)
-            self._scale = np.where(spread > 0, spread, 1.0)
-
-    def _data(self, X: np.ndarray) -> Rows:
-        """Rows as the network sees them, on the device: standardised, float32 or bytes."""
-        if self.scale:
-            X = X if X.dtype.kind == "f" else X.astype(np.float32)
-            across = (-1, *[1] * (X.ndim - 2))
-            X = X - self._mean.reshape(across).astype(X.dtype)
-            X /= self._scale.reshape(across).astype(X.dtype)
-        if X.dtype == np.float64:
-            X = X.astype(np.float32)
-        return Rows(torch.from_numpy(X).to(choose_device(self.device)))
-
-    # --- networks -------------------------------------------------------------------------
-
-    # A detector trains with others of its class (`riskad.deep.together`), which may differ in the
-    # parameters of `_own`. The methods below speak for all of them; `members` is [self] where
-    # it trains alone.
-
-    _own: ClassVar[frozenset[str]]
-
-    @abstractmethod
-    def _check_member(self, codes: np.ndarray) -> None:
-        """Refuse parameters and labels that cannot be fitted, before any work."""
-
-    @abstractmethod
-    def _build(self, members: Sequence[Self]) -> Stack:
-        """Networks for rows of `shape_`, one for each member, with the weights its seed gives."""
-
-    @abstractmethod
-    def _train(
-        self,
-        members: Sequence[Self],
-        stack: Stack,
-        data: Rows,
-        pools: Sequence[Pools],
-        **settings: Any,
-    ) -> History:
-        """Train the members' networks, each on its own pools of rows."""
-
-    @abstractmethod
-    def _from_outputs(self, members: Sequence[Self], outputs: Tensor) -> Tensor:
-        """Scores (K, n), high for normal rows, from what the members' networks give."""
-
-    @abstractmethod
-    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
-        """Find `offset_` for the fitted network."""
-
-    def _used(self, codes: np.ndarray) -> np.ndarray:
-        """The codes as this detector reads them."""
-        return codes
-
-    def _fit_alone(self, X: np.ndarray, codes: np.ndarray) -> None:
-        """Fit this detector by itself."""
-        self._check_member(codes)
-        stack = self._first_network()
-        self._learn_columns(X)
-        pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        self._hand_over(stack, self._train([self], stack, self._data(X), [pools]))
-        self._stack = stack
-        self._place_threshold(X, codes)
-
-    def _network(self) -> Stack:
-        """The fitted network, on the device."""
-        device = choose_device(self.device)
-        if not hasattr(self, "_stack"):
-            self._stack = self._rebuild()
-        return self._stack.to(device).eval()
-
-    def _rebuild(self) -> Stack:
-        """The fitted network, made anew from its weights."""
-        stack = self._build([self])
-        weights = {name: torch.tensor(value) for name, value in self.weights_.items()}
-        stack.load_state_dict(weights)
-        return stack
-
-    def _first_network(self) -> Stack:
-        """The network to train: a new one, or that of the fit before."""
-        if self._goes_on():
-            return self._network()
-        return self._build([self]).to(choose_device(self.device))
-
-    def _hand_over(self, stack: Stack, history: History, k: int = 0) -> None:
-        """Take over network k of a stack, and its curves; refuse one that broke."""
-        state = {name: _part(stack, value, k) for name, value in stack.state_dict().items()}
-        finite = all(np.isfinite(value).all() for value in state.values())
-        if not finite or history.best_step[k] == 0:  # no check was better than infinity
-            raise InputError(
-                "training broke: the weights are not finite. Choose a smaller learning_rate, or "
-                "scale=True."
-            )
-        before = self.n_steps_ if self._goes_on() else 0
-        self.weights_ = state
-        self.__dict__.pop("_stack", None)
-        self.n_steps_ = before + int(history.n_steps[k])
-        self.best_step_ = before + int(history.best_step[k])
-        self.history_ = {"step": before + history.step, "risk": history.risk[:, k]}
-        for name in ("validation", "pretraining"):
-            curves = getattr(history, name)
-            if curves is not None:
-                self.history_[name] = curves[:, k]
-
-    def _scores(self, X: np.ndarray) -> np.ndarray:
-        outputs = evaluate(self._network(), self._data(X))
-        return self._from_outputs([self], outputs)[0].cpu().numpy().astype(np.float64)
-
-    @contextmanager
-    def _progress(self, n_steps: int) -> Iterator[Callback | None]:
-        """The user's callback, with a bar if `verbose`."""
-        if not self.verbose:
-            yield self.callback
-            return
-        from rich.progress import Progress as Bar
-
-        with Bar() as bar:
-            task = bar.add_task(type(self).__name__, total=n_steps)
-
-            def advance(progress: Progress) -> None:
-                bar.update(task, completed=progress.step)
-                if self.callback is not None:
-                    self.callback(progress)
-
-            yield advance
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_stack", None)  # built again from weights_
-        return state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        tags.input_tags.three_d_array = True
-        return tags
-
-
-class _RiskDetector(_DeepDetector):
+class _RiskDetector(DeepDetector):
     """A network that descends a risk of the core."""
 
     guard: str
@@ -664,7 +412,7 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         return {ANOMALY: 0} | self._sizes((NORMAL, UNLABELLED))
 
 
-class DeepSAD(_DeepDetector):
+class DeepSAD(DeepDetector):
     r"""Deep SAD (Ruff et al. 2020): distances from a centre, with all three kinds of label.
 
     An autoencoder is trained first on all rows. The mean of its representations phi(x) is the
@@ -865,12 +613,6 @@ random_state, verbose, callback :
             if risk.kinds() <= present:
                 return zero_one_threshold(risk, scores, codes)
         return float(np.quantile(scores, 1 - self.prior))
-
-
-def _part(stack: Stack, value: Tensor, k: int) -> np.ndarray:
-    """Network k's part of an entry of the stack's state."""
-    own = value if stack.n_networks == 1 else value[k : k + 1]
-    return own.cpu().numpy().copy()
 
 
 def _all_rows(pool: Pools) -> Tensor:

@@ -147,15 +147,15 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
 
 def print_bounds(console: Console, bounds: FittedBounds, name: str) -> None:
     """Print how far a model may be from the best of its class, and why."""
-    error, sure = bounds.error, f"with probability {1 - bounds.delta:.4g}"
+    error, sure = bounds.error, f"with probability {100 * (1 - bounds.delta):.4g} %"
     _title(console, f"{name}: {bounds.risk} risk, {bounds.loss} loss")
     _facts(
         console,
         {
             "Rows": [str(bounds.counts)],
             "Class": [
-                f"weights of norm at most {bounds.C_w:.4g} (fitted: {bounds.weight_norm:.4g}), over "
-                f"rows of norm at most {bounds.C_x:.4g}, both as standardised"
+                f"weights of norm at most {bounds.C_w:.4g} (fitted: {bounds.weight_norm:.4g}), "
+                f"over rows of norm at most {bounds.C_x:.4g}, both as standardised"
             ],
             "Risk": [
                 f"{sure}, the risk of the fitted model exceeds that of the best model of its class "

@@ -6,6 +6,7 @@ multinomial counts, and the best of a class of linear scores is found by trying 
 
 import json
 from dataclasses import FrozenInstanceError, asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -150,6 +151,14 @@ def test_vacuous_is_said():
     assert "vacuous" in str(excess_risk(few, "ramp"))
     with pytest.raises(FrozenInstanceError):
         few.value = 0.0
+
+
+def test_the_readme_shows_what_its_example_prints(capsys):
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    section = text.split("## Bounds\n")[1].split("\n## ")[0]
+    code, shown = (section.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
+    exec(code, {})
+    assert capsys.readouterr().out == shown
 
 
 # --- Proposition 1 -------------------------------------------------------------------------

@@ -59,6 +59,7 @@ _ROOM_OF = {
 }
 _ROOMS = (
     "baselines",
+    "bounds",
     "datasets",
     "deep",
     "io",

@@ -275,6 +275,40 @@ def inspect(model: Path, as_json: bool) -> None:
         print_model(_console(), report, model.name)
 
 
+@cli.command(short_help="Say how far a model may be from the best of its kind.")
+@click.argument("model", type=_path)
+@click.option(
+    "--delta",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Probability with which the bounds may fail.",
+)
+@_json
+def bounds(model: Path, delta: float, as_json: bool) -> None:
+    """Say how far the risk of MODEL, made by `riskad fit`, may be from the best of its class.
+
+    The numbers are those of the paper's theorems, term by term: they show which kind of row there
+    is too little of. They hold for every distribution and are large for small tables; where they
+    say nothing at all, that is said.
+
+    \b
+    Example:
+      riskad bounds cards.riskad --delta 0.1
+    """  # noqa: D301
+    from riskad.io import read_header
+    from riskad.report import print_bounds, to_json
+    from riskad.workflow import bound_model
+
+    with _progress() as progress:
+        progress(f"Reading {model.name}")
+        found = bound_model(read_header(model), delta)
+    if as_json:
+        click.echo(to_json(found, command="bounds"))
+    else:
+        print_bounds(_console(), found, model.name)
+
+
 @cli.command(short_help="Run everything once on built-in data, in seconds.")
 @_seed
 @_json

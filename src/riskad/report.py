@@ -15,9 +15,11 @@ from dataclasses import asdict
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from riskad.bounds import EstimationError, FittedBounds
 from riskad.demo import DemoReport, Quality
 from riskad.labels import LabelCounts
 from riskad.metrics import Auc
+from riskad.risks import KIND_NAMES
 from riskad.workflow import (
     SCORE_COLUMNS,
     ColumnEffect,
@@ -30,7 +32,7 @@ from riskad.workflow import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["print_demo", "print_fit", "print_model", "print_score", "to_json"]
+__all__ = ["print_bounds", "print_demo", "print_fit", "print_model", "print_score", "to_json"]
 
 _LAMBDA_SOURCES = {
     "theorem": "by Theorem 1: the objective cannot be negative",
@@ -143,6 +145,45 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
     _facts(console, facts)
 
 
+def print_bounds(console: Console, bounds: FittedBounds, name: str) -> None:
+    """Print how far a model may be from the best of its class, and why."""
+    error, sure = bounds.error, f"with probability {100 * (1 - bounds.delta):.4g} %"
+    _title(console, f"{name}: {bounds.risk} risk, {bounds.loss} loss")
+    _facts(
+        console,
+        {
+            "Rows": [str(bounds.counts)],
+            "Class": [
+                f"weights of norm at most {bounds.C_w:.4g} (fitted: {bounds.weight_norm:.4g}), "
+                f"over rows of norm at most {bounds.C_x:.4g}, both as standardised"
+            ],
+            "Risk": [
+                f"{sure}, the risk of the fitted model exceeds that of the best model of its class "
+                f"by at most {error.value:.4g} ({error.theorem})",
+                _say_use(bounds),
+            ],
+            "Errors": [
+                f"{sure}, its error rate at score 0 exceeds the lowest possible one by at most "
+                f"{bounds.excess.value:.4g}, if the best score is in the class (corollary)",
+                *(["vacuous: no error rate is further off"] if bounds.excess.vacuous else []),
+            ],
+        },
+    )
+    _print(console)
+    _table(console, "Terms", *_term_rows(error), left={0})
+    _facts(
+        console,
+        {
+            "": [f"most comes from the {error.by_kind.largest} rows: more of them help most"],
+            "Assumed": [
+                f"{bounds.prior:.4g} of the rows are normal (prior); labelled rows are like those "
+                "of their kind in the pile; rows to come are no longer than those seen; the solver "
+                "has found the minimum"
+            ],
+        },
+    )
+
+
 def print_demo(console: Console, report: DemoReport) -> None:
     """Print the demonstration: what was done, how good it was, and what to type next."""
     _title(console, "A run on scikit-learn's breast cancer data: benign is normal")
@@ -199,6 +240,26 @@ def _model_lines(settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list
         f"lambda = {fitted['lambda']:.4g} ({settings['penalty']}), {source}",
         f"{ending} after {steps} of {fitted['solver']} (optimality {fitted['optimality']:.1e})",
     ]
+
+
+def _say_use(bounds: FittedBounds) -> str:
+    """Say what a bound is good for."""
+    error, zero = bounds.error, f"{bounds.zero_risk:.4g}, the risk of the score 0 for every row"
+    if error.vacuous:
+        return f"vacuous: no risk in this class exceeds {error.C_l:.4g} in the first place"
+    if error.value >= bounds.zero_risk:
+        return f"of little use: it is above {zero}"
+    return f"of use: it is below {zero}"
+
+
+def _term_rows(error: EstimationError) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of terms."""
+    rows = []
+    for kind in KIND_NAMES.values():
+        parts = [getattr(part, kind) for part in (error.complexity, error.chance)]
+        rows.append([f"{kind} rows", *(f"{part:.4g}" for part in (*parts, sum(parts)))])
+    bias = [["bias of the guard", "", "", f"{error.bias:.4g}"]] if error.bias else []
+    return ["", "complexity", "chance", "both"], [*rows, *bias]
 
 
 def _risk_lines(fitted: Mapping[str, Any]) -> list[str]:

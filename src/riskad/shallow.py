@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from riskad._checks import (
     DataWarning,
@@ -130,6 +131,9 @@ class ShallowRAD(Detector):
         The regularisation used, on the scale of standardised columns.
     objective_ : float
         Risk plus penalty at the solution.
+    weight_norm_ : float
+        ||w||_2, or ||w||_1 with that penalty, in the coordinates that are penalised; the weight
+        b / B of the intercept is counted.
     risk_parts_ : dict
         What each term of the risk contributes; "total" is the risk.
     offset_ : float
@@ -218,6 +222,27 @@ class ShallowRAD(Detector):
         problem = Problem(model, Objective(risk, totals), self.lambda_, self.penalty, moments)
         self._store(problem, self._solve(problem))
         return self
+
+    def largest_norm(self, X: Any) -> float:
+        """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
+
+        No score of theirs exceeds the product of the two: with the penalty "l2" by Cauchy and
+        Schwarz, with "l1" all the more.
+        """
+        check_is_fitted(self)
+        X = self._check_rows(X, reset=False)
+        rows = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8)).dense_sized()
+        squared = max(float(_squared_norms(self._features(block.X)).max()) for block in rows)
+        if not np.isfinite(squared):
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        constant = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        return float(np.hypot(np.sqrt(squared), constant))
+
+    def _features(self, X: Any) -> np.ndarray:
+        """The features phi(x) of a few rows, dense."""
+        if self.feature_map_ is not None:
+            return sparse_to_dense(self.feature_map_.transform(self._standardised(X)))
+        return (sparse_to_dense(X) - self._mean) / self._scale
 
     # --- settings -------------------------------------------------------------------------
 
@@ -478,6 +503,8 @@ class ShallowRAD(Detector):
                 stacklevel=3,
             )
         self.objective_ = solution.value
+        penalty = problem.penalty_value(solution.theta)
+        self.weight_norm_ = penalty**0.5 if self.penalty == "l2" else penalty
         self.solver_ = solution.solver
         self.n_iter_ = max(1, solution.n_iter)
         self.criterion_ = solution.criterion
@@ -518,6 +545,10 @@ def _reach(model: LinearModel, kind: int) -> Reach:
     rows = model.rows.of_kind(kind).dense_sized()
     features = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in rows)
     return measure_reach(features, model.constant, (block.weight for block in rows))
+
+
+def _squared_norms(Z: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,ij->i", Z, Z)
 
 
 def _held_out_auc(f: np.ndarray, y: np.ndarray, kinds: set[int]) -> float:

@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from riskad._checks import DataWarning, InputError, enumerate_names
+from riskad.bounds import FittedBounds, fitted_bounds
 from riskad.io import ModelHeader
 from riskad.labels import (
     ANOMALY,
@@ -43,6 +44,7 @@ __all__ = [
     "ModelReport",
     "ScoreReport",
     "Suspect",
+    "bound_model",
     "describe_model",
     "fit_table",
     "score_table",
@@ -233,7 +235,9 @@ def fit_table(
         columns=preparer.kinds_,
         preparation=preparer.describe() + _describe_left_out(earlier),
         settings=_plain_parameters(detector),
-        fitted=_fitted_facts(detector) | {"converged": not _unconverged(notes)},
+        fitted=_fitted_facts(detector)
+        | {"converged": not _unconverged(notes)}
+        | {"weight_norm": detector.weight_norm_, "row_norm": detector.largest_norm(matrix)},
         effects=_column_effects(preparer, detector, matrix),
         auc=auc,
         why_no_auc=why_no_auc,
@@ -511,6 +515,24 @@ def _plain_parameters(detector: Any) -> dict[str, Any]:
     parameters = detector.get_params(deep=False)
     plain = (str, int, float, bool, type(None))
     return {k: v if isinstance(v, plain) else repr(v) for k, v in parameters.items()}
+
+
+# --- bounds ------------------------------------------------------------------------------
+
+
+def bound_model(header: ModelHeader, delta: float = 0.05) -> FittedBounds:
+    """Return the bounds of a model from what `fit_table` noted in its file."""
+    training = header.notes.get("fit", {})
+    if "weight_norm" not in training.get("fitted", {}):
+        raise InputError(
+            "This model was not made by `riskad fit` of this version, so its file does not say how "
+            "many rows it learned from and how long they are. Fit it again with `riskad fit`, or "
+            "use riskad.bounds.bounds_of(model, X, y) in Python."
+        )
+    settings, fitted = training["settings"], training["fitted"]
+    risk = get_risk(settings["risk"], settings["loss"], a=settings["a"], prior=settings["prior"])
+    counts = LabelCounts(**training["labels"])
+    return fitted_bounds(risk, counts, fitted["weight_norm"], fitted["row_norm"], delta=delta)
 
 
 # --- warnings ----------------------------------------------------------------------------

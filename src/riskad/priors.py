@@ -11,7 +11,7 @@ histograms of these scores. `check_labels` tests what they assume.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -35,8 +35,8 @@ METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
 Floats: TypeAlias = NDArray[np.float64]
 
 _SPLITS = 5
-_BINS = 100  # for each kind of row
-_RESAMPLES = 400
+_BINS = 50  # for each kind of row
+_RESAMPLES = 300
 _FEW = 3  # labelled rows of a kind; the scores of so few may lie anywhere
 _CANNOT_TELL = 0.5  # width of an interval that says next to nothing
 _CUTS = np.arange(3, 11) / 10
@@ -122,18 +122,16 @@ def estimate_prior(
     check_choice("method", method, METHODS)
     confidence = check_in_interval("confidence", confidence, 0, 1)
     X, codes = _check_rows(X, y)
-    labels = count_labels(codes)
+    labels, seed = count_labels(codes), random_state or 0
     method = _resolve(method, labels)
     _check_kinds(method, labels)
     if method in ("pu", "nu"):
-        found = _known_share(X, codes, method, estimator, confidence, random_state or 0)
+        found = _from_one_kind(X, codes, method, estimator, confidence, seed)
     else:
-        scores = _cross_fit(X, codes, estimator or _default_scorer(), random_state or 0)
-        found = _from_both_kinds(
-            Histograms.of(scores, codes), method, confidence, random_state or 0
-        )
+        scores = _cross_fit(X, codes, estimator or _default_scorer(), seed)
+        found = _from_both_kinds(Histograms.of(scores, codes), method, confidence, seed)
     pi_n, (low, high), diagnostics = found
-    _warn_if_vague(method, labels, high - low)
+    _warn_if_vague(labels, high - low)
     return PriorEstimate(1 - pi_n, pi_n, (low, high), method, diagnostics, labels, confidence)
 
 
@@ -170,15 +168,14 @@ def _check_kinds(method: str, labels: LabelCounts) -> None:
         )
 
 
-def _warn_if_vague(method: str, labels: LabelCounts, width: float) -> None:
-    few = {"anomalies": labels.anomaly, "normal rows": labels.normal}
-    few.pop({"pu": "anomalies", "nu": "normal rows"}.get(method, ""), None)
-    rare = [f"{count} labelled {name}" for name, count in few.items() if count <= _FEW]
-    if rare or width >= _CANNOT_TELL:
-        why = " and ".join(rare) or "scores that hardly tell the two kinds apart"
+def _warn_if_vague(labels: LabelCounts, width: float) -> None:
+    counts = {"anomalies": labels.anomaly, "normal rows": labels.normal}
+    few = [f"{count} labelled {kind}" for kind, count in counts.items() if 0 < count <= _FEW]
+    if few or width >= _CANNOT_TELL:
+        because = f" from {' and '.join(few)}" if few else ""
         warnings.warn(
-            f"the data says little about the anomaly rate: {why}, and an interval "
-            f"{100 * width:.0f} points wide. Label more rows, or trust other knowledge of the rate.",
+            f"the data says little about the anomaly rate{because}: the interval is "
+            f"{100 * width:.0f} points wide. Label more rows, or trust what else you know of it.",
             DataWarning,
             stacklevel=3,
         )
@@ -215,6 +212,11 @@ def _cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
         for train, held in _folds(codes, seed):
             fitted = clone(estimator).fit(_safe_indexing(X, train), codes[train])
             scores[held] = -fitted.score_samples(_safe_indexing(X, held))
+    if np.ptp(scores) == 0:
+        raise InputError(
+            f"all rows have the same score by {estimator!r}, which tells nothing about the anomaly "
+            "rate. Give columns that vary, or another estimator."
+        )
     known = scores[codes != UNLABELLED]
     return (scores - known.mean()) / (known.std() or 1.0)
 
@@ -307,7 +309,7 @@ def _separation(h: Histograms) -> dict[str, float]:
 
 
 def _log_ratio(h: Histograms) -> Floats:
-    """log r(s) = log p_n(s) / p_p(s) = alpha + beta s in each bin, by logistic regression.
+    """The calibration log r(s) = log p_n(s) / p_p(s) = alpha + beta s, by logistic regression.
 
     Targets are Platt's (1 / (n_p + 2) for normals, (n_n + 1) / (n_n + 2) for anomalies) rather than
     0 and 1, so that kinds that do not overlap have a solution as well.
@@ -407,35 +409,42 @@ def _shift(h: Histograms, confidence: float) -> _Found:
     return pi_n, interval, seen | _separation(h)
 
 
-def _known_share(
+def _from_one_kind(
     X: Any, codes: Codes, method: str, estimator: Any, confidence: float, seed: int
 ) -> _Found:
-    """pi_n from one kind of label: the largest share that the known kind k can have in the pile.
-
-    In any region C the pile has at least the rows of the known kind, U(C) >= pi_k K(C), so that
-    pi_k <= U(C) / K(C), with equality where the other kind has no rows. C is where scores look
-    most like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of the
-    other kind, pi_k is the least ratio, and lies between the least lower and the least upper limit
-    of all; the limits hold together (Bonferroni). The estimate is the ratio with the least upper
-    limit.
-    """
+    """The rate from normals and the pile ("pu"), or from anomalies and the pile ("nu")."""
     kind = NORMAL if method == "pu" else ANOMALY
     rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
     stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
     scores = _cross_fit(_safe_indexing(X, rows), stand_in, estimator or _known_or_not(), seed)
     likeness = -kind * scores
-    known, pile = likeness[stand_in == kind], likeness[stand_in != kind]
+    shares, region = _largest_share(
+        likeness[stand_in == kind], likeness[stand_in != kind], confidence
+    )
+    low, pi_n, high = map(float, 1 - shares[::-1] if method == "pu" else shares)
+    return pi_n, (low, high), {"region": region}
+
+
+def _largest_share(known: Floats, pile: Floats, confidence: float) -> tuple[Floats, float]:
+    """The largest share pi_k that the known kind can have in the pile: low, estimate, high.
+
+    In any region C the pile has at least the rows of the known kind, U(C) >= pi_k K(C), so that
+    pi_k <= U(C) / K(C), with equality where the other kind has no rows. C is where rows look most
+    like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of the other
+    kind, pi_k is the least ratio, and lies between the least lower and the least upper limit of
+    all; the limits hold together (Bonferroni). The estimate is the ratio with the least upper
+    limit; its K(C) is returned as well.
+    """
     n_k, n_u = len(known), len(pile)
     cuts = np.quantile(known, 1 - _CUTS, method="lower")
-    K, U = ((own[:, None] >= cuts).mean(axis=0) for own in (known, pile))
+    K, U = ((rows[:, None] >= cuts).mean(axis=0) for rows in (known, pile))
     U = np.maximum(U, 1 / n_u)
     error = np.sqrt((1 - K) / (K * n_k) + (1 - U) / (U * n_u))  # of log U / K
     margin = np.exp(t.ppf(1 - (1 - confidence) / (2 * len(_CUTS)), n_k - 1) * error)
     ratio = U / K
     best = int(np.argmin(ratio * margin))
-    shares = np.minimum([(ratio / margin).min(), ratio[best], (ratio * margin).min()], 1)
-    low, pi_n, high = map(float, 1 - shares[::-1] if method == "pu" else shares)
-    return pi_n, (low, high), {"region": float(K[best])}
+    shares = [(ratio / margin).min(), ratio[best], (ratio * margin).min()]
+    return np.minimum(shares, 1), float(K[best])
 
 
 # --- do labelled rows resemble the pile? --------------------------------------------------
@@ -463,6 +472,7 @@ def check_labels(
     *,
     estimate: PriorEstimate | None = None,
     estimator: Any = None,
+    names: Any = None,
     significance: float = 0.05,
     random_state: int | None = None,
 ) -> LabelCheck:
@@ -479,6 +489,8 @@ def check_labels(
         As in `estimate_prior`.
     estimate : PriorEstimate, optional
         What `estimate_prior` found for these rows; computed if not given.
+    names : sequence of str, optional
+        Names of the columns for the verdict; by default those of a frame, or numbers.
     significance : float in (0, 1), default=0.05
         Chance of a false alarm, at most.
     """
@@ -498,7 +510,7 @@ def check_labels(
     sample = _Sample(features, codes[rows], scores[rows], estimate)
     normal, column = _normals_differ(sample, rng)
     anomaly = _anomalies_apart(sample, rng)
-    names = getattr(X, "columns", None)
+    names = getattr(X, "columns", None) if names is None else names
     name = column if names is None else str(names[column])
     return LabelCheck(normal, anomaly, name, _verdict(normal, anomaly, name, significance / 2))
 
@@ -512,6 +524,10 @@ class _Sample:
     scores: Floats
     estimate: PriorEstimate
 
+    @property
+    def h(self) -> Histograms:
+        return Histograms.of(self.scores, self.codes)
+
 
 def _sample(codes: Codes, rng: np.random.Generator) -> NDArray[Any]:
     """So many rows of each kind, in random order: ties between neighbours then favour nobody."""
@@ -520,21 +536,23 @@ def _sample(codes: Codes, rng: np.random.Generator) -> NDArray[Any]:
 
 
 def _standardised(X: Any) -> Any:
-    """Columns in standard deviations, with a bound on what a single value can do."""
+    """Columns in standard deviations; sparse ones are not centred."""
     X = check_array(X, accept_sparse="csr", dtype=np.float64)
     if sparse.issparse(X):
         spread = np.sqrt(X.multiply(X).mean(axis=0) - np.square(X.mean(axis=0)))
         scale = np.asarray(spread).ravel()
-        return (X @ sparse.diags_array(1 / np.where(scale > 0, scale, 1))).tanh().tocsr()
+        return (X @ sparse.diags_array(1 / np.where(scale > 0, scale, 1))).tocsr()
     scale = X.std(axis=0)
-    return np.tanh((X - X.mean(axis=0)) / np.where(scale > 0, scale, 1))
+    return (X - X.mean(axis=0)) / np.where(scale > 0, scale, 1)
 
 
 def _with_squares(features: Any) -> Any:
-    """Features whose means are means and spreads of columns."""
+    """Features whose means tell place and spread of columns; one value cannot do much to them."""
     if sparse.issparse(features):
-        return sparse.hstack([features, features.multiply(features)], format="csr")
-    return np.hstack([features, features**2])
+        bounded = features.tanh()
+        return sparse.hstack([bounded, bounded.multiply(bounded)], format="csr")
+    bounded = np.tanh(features)
+    return np.hstack([bounded, bounded**2])
 
 
 def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, int]:
@@ -550,8 +568,7 @@ def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, i
     """
     kinds = [np.flatnonzero(sample.codes == kind) for kind in (UNLABELLED, NORMAL, ANOMALY)]
     pi_n = sample.estimate.pi_n
-    h = Histograms.of(sample.scores, sample.codes)
-    log_ratio = np.interp(sample.scores, h.s, _log_ratio(h))
+    log_ratio = np.interp(sample.scores, sample.h.s, _log_ratio(sample.h))
     w = 1 / (1 - pi_n + pi_n * np.exp(log_ratio))
     phi = _with_squares(sample.features)
     moments = [_weighted_moments(phi[rows], w[rows], rng) for rows in kinds]
@@ -565,7 +582,9 @@ def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, i
     distances = [np.abs(sides(pi) @ means) / error for pi in _through(sample.estimate)]
     nearest = min(distances, key=lambda distance: distance.max())
     noise = np.abs(np.tensordot(sides(pi_n), noises, axes=1)) / error
-    return _p_value(nearest.max(), noise.max(axis=1)), int(nearest.argmax()) % sample.features.shape[1]
+    return _p_value(nearest.max(), noise.max(axis=1)), int(
+        nearest.argmax()
+    ) % sample.features.shape[1]
 
 
 def _through(estimate: PriorEstimate) -> Floats:
@@ -588,14 +607,15 @@ def _weighted_moments(
 def _anomalies_apart(sample: _Sample, rng: np.random.Generator) -> float | None:
     """p-value of the labelled anomalies having each other for neighbours too often.
 
-    The pile holds m = pi_n n_u anomalies. If labelled anomalies are like these, the nearest
+    The pile holds m = pi_n n_u anomalies, by "shift", which rows of an absent type mislead least:
+    they are flagged as well. If labelled anomalies are like these, the nearest
     of all n_n - 1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and
     normal rows that come between make this rarer still. How the count of labelled neighbours
     spreads is seen by permuting labels over the anomalies and the m most anomalous rows of the
     pile. None if the pile may hold no anomalies.
     """
     n, u = (np.flatnonzero(sample.codes == kind) for kind in (ANOMALY, UNLABELLED))
-    m = round(sample.estimate.pi_n * len(u))
+    m = round(_shift(sample.h, 0.5)[0] * len(u))
     if m < 1:
         return None
     count = (_nearest(sample.features, n, np.concatenate([n, u])) < len(n)).sum()
@@ -622,9 +642,7 @@ def _p_value(observed: Any, drawn: NDArray[Any]) -> float:
     return float((1 + (drawn >= observed).sum()) / (1 + len(drawn)))
 
 
-def _verdict(
-    normal: float, anomaly: float | None, column: str | int, significance: float
-) -> str:
+def _verdict(normal: float, anomaly: float | None, column: str | int, significance: float) -> str:
     parts = []
     if normal <= significance:
         parts.append(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from riskad.io import load, save
     from riskad.labels import parse_labels
     from riskad.losses import LOSSES
+    from riskad.priors import PriorEstimate, estimate_prior
     from riskad.regularization import theorem_lambda
     from riskad.risks import RISKS, get_risk
     from riskad.shallow import ShallowRAD
@@ -30,7 +31,9 @@ __all__ = [
     "DeepRAD",
     "DeepSAD",
     "InputError",
+    "PriorEstimate",
     "ShallowRAD",
+    "estimate_prior",
     "get_risk",
     "load",
     "load_adbench",
@@ -47,8 +50,10 @@ _ROOM_OF = {
     "InputError": "_checks",
     "LOSSES": "losses",
     "NNPU": "deep.detectors",
+    "PriorEstimate": "priors",
     "RISKS": "risks",
     "ShallowRAD": "shallow",
+    "estimate_prior": "priors",
     "get_risk": "risks",
     "load": "io",
     "load_adbench": "datasets",
@@ -66,6 +71,7 @@ _ROOMS = (
     "labels",
     "losses",
     "metrics",
+    "priors",
     "regularization",
     "risks",
     "shallow",

@@ -29,6 +29,7 @@ LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sig
 RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
 FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
+PRIOR_METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
 LAMBDAS = ("cv", "tight", "theorem")
 SHALLOW_PARTS = ("main", "prior", "a", "published")
 DEEP_PARTS = ("images", "images-prior", "images-a")
@@ -77,6 +78,40 @@ _seed = click.option(
 _path = click.Path(path_type=Path)
 
 
+_TABLE_OPTIONS = (
+    click.argument("data", type=_path),
+    click.option("-l", "--label", required=True, metavar="COLUMN", help="Column with the labels."),
+    click.option(
+        "--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat)."
+    ),
+    click.option(
+        "--anomaly", multiple=True, metavar="VALUE", help="Label of anomalies (may repeat)."
+    ),
+    click.option(
+        "--unlabelled",
+        multiple=True,
+        metavar="VALUE",
+        help="Label that means no label, beside blank (may repeat).",
+    ),
+    click.option("--others-unlabelled", is_flag=True, help="Any other label means no label."),
+    click.option(
+        "--id", "id_", metavar="COLUMN", help="Column that names the rows; not learned from."
+    ),
+    click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat)."),
+    click.option("--as-text", multiple=True, metavar="COLUMN", help="Read as text (may repeat)."),
+    click.option(
+        "--as-number", multiple=True, metavar="COLUMN", help="Read as numbers (may repeat)."
+    ),
+)
+
+
+def _table_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The table with labels, what its labels mean, and which columns to learn from."""
+    for option in reversed(_TABLE_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="riskad %(version)s")
 def cli() -> None:
@@ -87,23 +122,9 @@ def cli() -> None:
 
 
 @cli.command(short_help="Fit a model on a table with a few labels.")
-@click.argument("data", type=_path)
-@click.option("-l", "--label", required=True, metavar="COLUMN", help="Column with the labels.")
-@click.option("--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat).")
-@click.option("--anomaly", multiple=True, metavar="VALUE", help="Label of anomalies (may repeat).")
-@click.option(
-    "--unlabelled",
-    multiple=True,
-    metavar="VALUE",
-    help="Label that means no label, beside blank (may repeat).",
-)
-@click.option("--others-unlabelled", is_flag=True, help="Any other label means no label.")
+@_table_options
 @click.option("-o", "--output", type=_path, required=True, help="Where to write the model.")
 @click.option("--ranked", type=_path, help="Where to write the unlabelled rows, worst first.")
-@click.option("--id", "id_", metavar="COLUMN", help="Column that names the rows; not learned from.")
-@click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat).")
-@click.option("--as-text", multiple=True, metavar="COLUMN", help="Read as text (may repeat).")
-@click.option("--as-number", multiple=True, metavar="COLUMN", help="Read as numbers (may repeat).")
 @click.option(
     "--risk",
     type=click.Choice(RISKS),
@@ -219,6 +240,66 @@ def fit(
         click.echo(to_json(result.report, command="fit", written=written))
     else:
         print_fit(_console(), result.report, written)
+
+
+@cli.command(short_help="Estimate the anomaly rate of the unlabelled rows.")
+@_table_options
+@click.option(
+    "--method",
+    type=click.Choice(PRIOR_METHODS),
+    default="auto",
+    show_default=True,
+    help="em, divergence, shift use both kinds of label; pu only normal rows, nu anomalies.",
+)
+@_seed
+@_json
+def prior(
+    data: Path,
+    label: str,
+    normal: Sequence[str],
+    anomaly: Sequence[str],
+    unlabelled: Sequence[str],
+    others_unlabelled: bool,
+    id_: str | None,
+    drop: Sequence[str],
+    as_text: Sequence[str],
+    as_number: Sequence[str],
+    method: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Estimate which share of the unlabelled rows of DATA (CSV or Parquet) are anomalies.
+
+    Prints the rate with its 95 % interval, whether labelled rows look like those in the pile, on
+    which the estimate rests, and what to pass to `riskad fit` as --prior, the share of normal rows.
+
+    \b
+    Example:
+      riskad prior cards.csv --label status --normal ok --anomaly fraud
+    """  # noqa: D301
+    from riskad.report import print_prior, to_json
+    from riskad.tables import read_table
+    from riskad.workflow import Labels, estimate_table_prior
+
+    others = "unlabelled" if others_unlabelled else "raise"
+    with _progress() as progress:
+        progress(f"Reading {data.name}")
+        report = estimate_table_prior(
+            read_table(data),
+            Labels(label, normal, anomaly, unlabelled, others),
+            id=id_,
+            drop=drop,
+            text=as_text,
+            number=as_number,
+            method=method,
+            seed=seed,
+            source=data.name,
+            progress=progress,
+        )
+    if as_json:
+        click.echo(to_json(report, command="prior"))
+    else:
+        print_prior(_console(), report)
 
 
 @cli.command(short_help="Score the rows of a table with a model.")

@@ -25,6 +25,7 @@ from riskad.workflow import (
     ColumnEffect,
     FitReport,
     ModelReport,
+    PriorReport,
     ScoreReport,
     Suspect,
 )
@@ -32,7 +33,15 @@ from riskad.workflow import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["print_bounds", "print_demo", "print_fit", "print_model", "print_score", "to_json"]
+__all__ = [
+    "print_bounds",
+    "print_demo",
+    "print_fit",
+    "print_model",
+    "print_prior",
+    "print_score",
+    "to_json",
+]
 
 _LAMBDA_SOURCES = {
     "theorem": "by Theorem 1: the objective cannot be negative",
@@ -124,6 +133,27 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
     )
     _suspects(console, report.top, report.id)
     _facts(console, {"Written": [f"{path} (all columns, and anomaly_score and is_anomaly)"]})
+
+
+def print_prior(console: Console, report: PriorReport) -> None:
+    """Print the anomaly rate, what speaks for and against it, and how to use it."""
+    _title(console, f"{report.source}: {report.rows:,} rows")
+    _facts(
+        console,
+        {
+            "Labels": [f"{report.labels} (column {report.label!r})"],
+            "Columns": report.preparation,
+            "Rate": [str(report.estimate)],
+            "Check": [report.check.verdict],
+            "Notes": report.warnings,
+            "Next": [f"riskad fit with --prior {_prior_to_pass(report.estimate.pi_p)}"],
+        },
+    )
+
+
+def _prior_to_pass(pi_p: float) -> str:
+    """A prior lies strictly between 0 and 1; three digits are more than the interval knows."""
+    return f"{min(max(pi_p, 0.001), 0.999):.3f}"
 
 
 def print_model(console: Console, report: ModelReport, name: str) -> None:

@@ -31,6 +31,7 @@ from riskad.labels import (
 )
 from riskad.metrics import Auc, auc_with_interval, out_of_fold_scores
 from riskad.prepare import TablePreparer
+from riskad.priors import LabelCheck, PriorEstimate, check_labels, estimate_prior
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
 from riskad.tables import check_columns
@@ -42,10 +43,12 @@ __all__ = [
     "FitReport",
     "Labels",
     "ModelReport",
+    "PriorReport",
     "ScoreReport",
     "Suspect",
     "bound_model",
     "describe_model",
+    "estimate_table_prior",
     "fit_table",
     "score_table",
 ]
@@ -139,6 +142,20 @@ class ScoreReport:
 
 
 @dataclass(frozen=True)
+class PriorReport:
+    """What `estimate_table_prior` found."""
+
+    source: str
+    rows: int
+    label: str
+    labels: LabelCounts
+    preparation: list[str]
+    estimate: PriorEstimate
+    check: LabelCheck
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class ModelReport:
     """What a model file holds: what it says of itself, and what the model in it says."""
 
@@ -208,9 +225,7 @@ def fit_table(
     _check_rows(frame)
     codes = _read_labels(frame, labels)
     _check_kinds(codes, (settings or {}).get("risk", "rad"))
-    # Rows that were scored, then labelled, come back with the scores still beside them.
-    earlier = [name for name in SCORE_COLUMNS if name in frame.columns]
-    frame = frame.drop(earlier)
+    frame, earlier = _without_scores(frame)
     features = _pick_features(frame, labels.column, id, [d for d in drop if d not in earlier])
     preparer = TablePreparer(text=text, number=number)
     detector = ShallowRAD(**{"lam": "cv", **(settings or {})})
@@ -263,6 +278,12 @@ def _unused_labels(risk: str, codes: Codes) -> list[str]:
 def _check_rows(frame: pl.DataFrame) -> None:
     if not frame.height:
         raise InputError("The table has a header but no rows.")
+
+
+def _without_scores(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Rows that were scored, then labelled, come back with the scores still beside them."""
+    earlier = [name for name in SCORE_COLUMNS if name in frame.columns]
+    return frame.drop(earlier), earlier
 
 
 def _describe_left_out(earlier: Sequence[str]) -> list[str]:
@@ -396,6 +417,51 @@ def _column_effects(
         effects.append(ColumnEffect(column, moves, most_suspicious))
     moving = [effect for effect in effects if effect.effect > 0]
     return sorted(moving, key=lambda effect: -effect.effect)
+
+
+# --- prior -------------------------------------------------------------------------------
+
+
+def estimate_table_prior(
+    frame: pl.DataFrame,
+    labels: Labels,
+    *,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+    number: Sequence[str] = (),
+    method: str = "auto",
+    seed: int = 0,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> PriorReport:
+    """Estimate the anomaly rate of the unlabelled rows of a table, and check what it rests on.
+
+    The parameters are those of `fit_table`; `method` is that of `riskad.estimate_prior`.
+    """
+    _check_rows(frame)
+    codes = _read_labels(frame, labels)
+    frame, earlier = _without_scores(frame)
+    features = _pick_features(frame, labels.column, id, [d for d in drop if d not in earlier])
+    preparer = TablePreparer(text=text, number=number)
+    with _collect_warnings() as notes:
+        progress("Preparing the columns")
+        matrix = preparer.fit(features).transform(features)
+        progress("Estimating the anomaly rate")
+        estimate = estimate_prior(matrix, codes, method=method, random_state=seed)
+        progress("Comparing labelled rows with the pile")
+        names = preparer.get_feature_names_out()
+        check = check_labels(matrix, codes, estimate=estimate, names=names, random_state=seed)
+    return PriorReport(
+        source=source,
+        rows=frame.height,
+        label=labels.column,
+        labels=count_labels(codes),
+        preparation=preparer.describe() + _describe_left_out(earlier),
+        estimate=estimate,
+        check=check,
+        warnings=[str(note) for note in notes],
+    )
 
 
 # --- score -------------------------------------------------------------------------------

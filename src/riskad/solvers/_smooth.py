@@ -98,7 +98,7 @@ def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.n
         return slopes, np.stack([block.X.T @ (ones * m) for m in members])
 
     slopes, sums = rows.sum(block_sums)
-    with np.errstate(invalid="ignore"):  # a kind without rows has no mean
+    with np.errstate(divide="ignore", invalid="ignore"):  # a kind without rows has no mean
         means = problem.moments.sums / problem.model.rows.totals()[:, None] + problem.moments.shift
         missing = np.nan_to_num(means - sums / rows.totals()[:, None])
     return problem.model.with_constant(slopes @ missing / problem.model.scale, 0.0)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from riskad.losses import LOSSES
     from riskad.regularization import theorem_lambda
     from riskad.risks import RISKS, get_risk
+    from riskad.search import RADSearchCV, RiskScorer, evaluate_nested, labelled_auc
+    from riskad.selection import PNUStratifiedKFold
     from riskad.shallow import ShallowRAD
 
 __version__ = "0.1.0.dev0"
@@ -30,8 +32,13 @@ __all__ = [
     "DeepRAD",
     "DeepSAD",
     "InputError",
+    "PNUStratifiedKFold",
+    "RADSearchCV",
+    "RiskScorer",
     "ShallowRAD",
+    "evaluate_nested",
     "get_risk",
+    "labelled_auc",
     "load",
     "load_adbench",
     "mask_labels",
@@ -47,9 +54,14 @@ _ROOM_OF = {
     "InputError": "_checks",
     "LOSSES": "losses",
     "NNPU": "deep.detectors",
+    "PNUStratifiedKFold": "selection",
+    "RADSearchCV": "search",
     "RISKS": "risks",
+    "RiskScorer": "search",
     "ShallowRAD": "shallow",
+    "evaluate_nested": "search",
     "get_risk": "risks",
+    "labelled_auc": "search",
     "load": "io",
     "load_adbench": "datasets",
     "mask_labels": "datasets",
@@ -67,6 +79,8 @@ _ROOMS = (
     "metrics",
     "regularization",
     "risks",
+    "search",
+    "selection",
     "shallow",
     "solvers",
 )

@@ -19,6 +19,7 @@ __all__ = [
     "Auc",
     "Estimate",
     "PilePrecisionRecall",
+    "auc_of_folds",
     "auc_with_interval",
     "average_precision_with_interval",
     "labelled_folds",
@@ -129,7 +130,7 @@ def auc_with_interval(
     value = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
     z = _quantile(confidence)
     if interval == "score":
-        return Auc(value, *score_interval(value, m, n, z), n, m, confidence)
+        return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
     V10 = (ranks[:m] - rankdata(anomalies)) / n
     V01 = 1 - (ranks[m:] - rankdata(normals)) / m
     return Auc(value, *_delong_interval(value, V10, V01, z), n, m, confidence)
@@ -149,8 +150,16 @@ def _delong_interval(
     return float(expit(middle - spread)), float(expit(middle + spread))
 
 
-def score_interval(value: float, m: int, n: int, z: float) -> tuple[float, float]:
-    """Newcombe's interval for an AUC estimated from m anomalies and n normals."""
+def auc_of_folds(values: Any, n: int, m: int, confidence: float = 0.95) -> Auc:
+    """Mean of the AUCs of folds, with Newcombe's interval for all n normals and m anomalies.
+
+    Scores of different fits need not share a scale, so folds are ranked one by one.
+    """
+    value = float(np.mean(values))
+    return Auc(value, *_score_interval(value, m, n, _quantile(confidence)), n, m, confidence)
+
+
+def _score_interval(value: float, m: int, n: int, z: float) -> tuple[float, float]:
     balanced = (m + n) / 2
 
     def excess(theta: float) -> float:

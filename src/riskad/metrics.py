@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
-from scipy.stats import beta, norm, rankdata
+from scipy.stats import beta, norm, rankdata, t
 
 from riskad._checks import DataWarning, InputError, check_choice, check_in_interval
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
@@ -150,13 +150,22 @@ def _delong_interval(
     return float(expit(middle - spread)), float(expit(middle + spread))
 
 
-def auc_of_folds(values: Any, n: int, m: int, confidence: float = 0.95) -> Auc:
-    """Mean of the AUCs of folds, with Newcombe's interval for all n normals and m anomalies.
+def auc_of_folds(values: Any, n_splits: int, n: int, m: int, confidence: float = 0.95) -> Auc:
+    r"""AUC of a fit to all rows, from the AUCs of folds over n normals and m anomalies.
 
-    Scores of different fits need not share a scale, so folds are ranked one by one.
+    Scores of different fits need not share a scale, so folds are ranked one by one and the value
+    is the mean of `values`. The interval is Newcombe's with
+
+        z = t sqrt(n_splits / (n_splits - 1)),
+
+    t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
+    and differ from each other and from the fit to all rows the more, the fewer labels there are.
     """
+    confidence = check_in_interval("confidence", confidence, 0, 1)
     value = float(np.mean(values))
-    return Auc(value, *_score_interval(value, m, n, _quantile(confidence)), n, m, confidence)
+    quantile = float(t.ppf(0.5 + confidence / 2, min(n, m) - 1))
+    z = quantile * (n_splits / (n_splits - 1)) ** 0.5
+    return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
 
 
 def _score_interval(value: float, m: int, n: int, z: float) -> tuple[float, float]:

@@ -77,10 +77,10 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
     """Search over the settings of any detector, from which small gains are not taken.
 
     Candidates are compared with the detector as it is by repeated stratified P/N/U
-    cross-validation: by `labelled_auc`, or with fewer than 4 labelled anomalies by `RiskScorer`. One
-    is taken only where its gain, shrunk by m / (m + 20) for m labelled anomalies, exceeds its
-    standard error; otherwise the detector stays as it is. For linear scores
-    `ShallowRAD(select="cv")` does the same at a fraction of the cost.
+    cross-validation: by `labelled_auc`, or with fewer than 4 labelled rows of a kind by
+    `RiskScorer`. One is taken only where its gain, shrunk by m / (m + 20) for m labelled
+    anomalies, exceeds its standard error; otherwise the detector stays as it is. For linear
+    scores `ShallowRAD(select="cv")` does the same at a fraction of the cost.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def evaluate_nested(
         fitted = clone(model).fit(_safe_indexing(X, train), codes[train])
         values.append(labelled_auc(fitted, _safe_indexing(X, held), codes[held]))
     n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
-    return auc_of_folds(values, n, m, confidence)
+    return auc_of_folds(values, folds.n_splits, n, m, confidence)
 
 
 def _rarer(codes: np.ndarray) -> int:

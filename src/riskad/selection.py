@@ -204,10 +204,12 @@ def choose(
         criterion, scores = "none", np.zeros((2 * _REPEATS, len(candidates)))
     chosen, errors = best_place(scores, m, _REPEATS)
     auc = None
-    if criterion == "auc":
-        auc = auc_of_folds(_cross_fitted(scores, m), n, m)
-    elif min(n, m) >= 2:  # no anomaly was looked at to choose
-        auc = auc_of_folds(_held_out_aucs(rows, loss, [candidates[chosen]], seed), n, m)
+    if min(n, m) >= 2:
+        if criterion == "auc":
+            aucs = _cross_fitted(scores, m)
+        else:  # no anomaly was looked at to choose
+            aucs = _held_out_aucs(rows, loss, [candidates[chosen]], seed)
+        auc = auc_of_folds(aucs, min(_SPLITS, n, m), n, m)
     plain = tuple((float(a), float(prior), float(lam)) for a, prior, lam in candidates)
     reason = _reason(criterion, scores, errors, chosen)
     return Selection(plain, criterion, scores.mean(axis=0), errors, chosen, reason, auc)
@@ -250,7 +252,7 @@ def _reason(criterion: str, scores: np.ndarray, errors: np.ndarray, chosen: int)
     )
 
 
-def _cross_fitted(scores: np.ndarray, m: int) -> list[float]:
+def _cross_fitted(scores: np.ndarray, m: int) -> np.ndarray:
     """Scores of the whole procedure: each fold scores what the others of its round choose."""
     values = []
     for one_round in np.split(scores, _REPEATS):
@@ -258,7 +260,7 @@ def _cross_fitted(scores: np.ndarray, m: int) -> list[float]:
         for i, score in enumerate(one_round):
             chosen, _ = best_place(np.delete(one_round, i, axis=0), seen, rounds=1)
             values.append(float(score[chosen]))
-    return values
+    return np.array(values)
 
 
 # --- what held-out rows say ---------------------------------------------------------------------

@@ -216,11 +216,11 @@ def choose(
 
 
 def _folds(y: np.ndarray, n_splits: int, seed: int) -> np.ndarray:
-    """(folds, rows): which rows each holds out; codes that are no label's are in none."""
+    """(folds, rows): which rows each holds out; a kind with fewer rows than folds is in none."""
     splitter = PNUStratifiedKFold(n_splits, _REPEATS, seed)
     folds = np.zeros((splitter.get_n_splits(), len(y)), dtype=bool)
-    known = np.isin(y, KINDS)
-    folds[:, known] = list(splitter.folds(y[known]))
+    enough = np.isin(y, [kind for kind in KINDS if (y == kind).sum() >= n_splits])
+    folds[:, enough] = list(splitter.folds(y[enough]))
     return folds
 
 
@@ -289,11 +289,11 @@ def _held_out_risks(
 ) -> np.ndarray:
     """The pu risk with the default's prior, laid out as `_held_out_aucs`.
 
-    Anomalies, too few to spare, all stay in training: this risk is unbiased without them. Scores
+    Anomalies, fewer than folds, all stay in training: this risk is unbiased without them. Scores
     are brought to one size first, or a heavier penalty would be taken for a worse model.
     """
     risk = get_risk("pu", loss, prior=candidates[0].prior)
-    folds = _folds(np.where(rows.y == ANOMALY, -2, rows.y), _SPLITS, seed)
+    folds = _folds(rows.y, _SPLITS, seed)
 
     def value(f: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         f = f / np.maximum(np.sqrt(np.mean(f**2, axis=0)), 1e-12)

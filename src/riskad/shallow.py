@@ -143,8 +143,8 @@ class ShallowRAD(Detector):
         b in those units.
     a_, prior_ : float
         Those used: the given ones, or with `select` the chosen ones.
-    selection_ : Selection
-        With `select` only: candidates, their scores, why one was taken, and an AUC with its
+    selection_ : Selection or None
+        With `select`: candidates, their scores, why one was taken, and an AUC with its
         interval of the whole procedure, each fold scored by what the other folds chose.
     lambda_ : float
         The regularisation used, on the scale of standardised columns.
@@ -236,6 +236,7 @@ class ShallowRAD(Detector):
         statistics = self._column_statistics(rows, totals, risk)
         model = self._linear_model(rows, statistics)
         if self.select is None:
+            self.selection_ = None
             self.a_, self.prior_ = float(self.a), float(self.prior)
             self.lambda_ = self._lambda(model, risk)
         else:

@@ -158,9 +158,11 @@ class Selection:
     """Place of the candidate that was taken."""
     reason: str
     auc: Auc | None
-    """Honest AUC of the whole procedure: chosen on the other folds, scored on each in turn.
+    """AUC of the whole procedure: chosen on the other folds, scored on each in turn.
 
-    None with fewer than two labelled rows of a kind, which cannot be held out.
+    It costs nothing beside the choice. The other folds' fits have seen the rows of the fold, if
+    not their scores; `riskad.evaluate_nested` is strict in that, too, and fits anew. None with
+    fewer than two labelled rows of a kind, which cannot be held out.
     """
 
     def __str__(self) -> str:

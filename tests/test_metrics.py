@@ -1,5 +1,7 @@
 """AUC with an interval that covers, and scores of rows that the model never saw."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -10,12 +12,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad._checks import InputError
-from riskad.metrics import auc_with_interval, labelled_folds, out_of_fold_scores
+from riskad._checks import DataWarning, InputError
+from riskad.metrics import (
+    auc_with_interval,
+    average_precision_with_interval,
+    labelled_folds,
+    out_of_fold_scores,
+    pile_precision_recall,
+    precision_at_k_with_interval,
+)
 from riskad.shallow import ShallowRAD
 
 # --- AUC --------------------------------------------------------------------------------------
@@ -142,6 +151,205 @@ def test_a_confidence_that_is_no_share_is_refused(confidence):
 def test_other_labels_are_refused():
     with pytest.raises(InputError, match="must hold only"):
         auc_with_interval(["ok", "fraud"], [0.0, 1.0])
+
+
+# --- DeLong -----------------------------------------------------------------------------------
+
+
+def slow_delong_variance(anomalies, normals):
+    """Straight from the definition, pair by pair."""
+    wins = np.array([[(x > z) + 0.5 * (x == z) for z in normals] for x in anomalies])
+    V10, V01 = wins.mean(axis=1), wins.mean(axis=0)
+    return V10.var(ddof=1) / len(V10) + V01.var(ddof=1) / len(V01)
+
+
+@pytest.mark.parametrize("levels", [4, 10**6])
+def test_delong_is_that_of_the_definition(levels):
+    rng = np.random.default_rng(levels)
+    y = np.repeat([1, -1], [25, 12])
+    scores = rng.integers(0, levels, 37) + 0.4 * levels * (y == -1)
+    found = auc_with_interval(y, scores, interval="delong")
+    assert_allclose(found.value, roc_auc_score(y == -1, scores), atol=1e-14)
+    V = slow_delong_variance(scores[y == -1], scores[y == 1])
+    theta = found.value
+    spread = norm.ppf(0.975) * V**0.5 / (theta * (1 - theta))
+    middle = np.log(theta / (1 - theta))
+    ends = 1 / (1 + np.exp(-middle + spread)), 1 / (1 + np.exp(-middle - spread))
+    assert_allclose((found.low, found.high), ends, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "m", "spread"), [(200, 40, 1.0), (60, 60, 3.0)])
+def test_delong_covers_whatever_the_shape_of_the_scores(n, m, spread):
+    rng = np.random.default_rng(n)
+    auc = norm.cdf(1.5 / (1 + spread**2) ** 0.5)
+    y = np.repeat([1, -1], [n, m])
+    covered = 0
+    for _ in range(300):
+        scores = np.exp(rng.standard_normal(n + m) * np.where(y == -1, spread, 1) + 1.5 * (y == -1))
+        found = auc_with_interval(y, scores, interval="delong")
+        covered += found.low <= auc <= found.high
+    assert 0.91 <= covered / 300 <= 0.99
+
+
+@pytest.mark.parametrize("y", [[1, 1, 1, -1, -1], [1, 1, 1, -1]])
+def test_delong_is_refused_where_it_would_be_a_point(y):
+    with pytest.raises(InputError, match=r"would be a point. Take interval='score'"):
+        auc_with_interval(y, np.arange(len(y)), interval="delong")
+
+
+def test_an_unknown_interval_is_refused():
+    with pytest.raises(InputError, match="Did you mean 'delong'"):
+        auc_with_interval([1, -1], [0.0, 1.0], interval="de long")
+
+
+# --- average precision and precision at k -----------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_average_precision_is_that_of_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([[1, -1], rng.integers(-1, 2, rng.integers(0, 40))])
+    scores = rng.permutation(len(y)).astype(float)
+    found = average_precision_with_interval(y, scores)
+    expected = average_precision_score(y[y != 0] == -1, scores[y != 0])
+    assert_allclose(found.value, expected, atol=1e-12)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+def test_average_precision_at_another_rate_is_that_of_repeated_normals():
+    rng = np.random.default_rng(0)
+    y, scores = np.repeat([1, -1], [30, 10]), rng.random(40)
+    thinned = np.concatenate([np.repeat(scores[:30], 3), scores[30:]])
+    expected = average_precision_with_interval(np.repeat([1, -1], [90, 10]), thinned)
+    for rate in (0.1, SimpleNamespace(pi_n=0.1)):
+        assert_allclose(average_precision_with_interval(y, scores, rate).value, expected.value)
+
+
+def gaussian_precision(pi_n, shift, threshold):
+    """Precision above thresholds: normals are N(0, 1), anomalies N(shift, 1)."""
+    hit, false = pi_n * norm.sf(threshold - shift), (1 - pi_n) * norm.sf(threshold)
+    return hit / (hit + false)
+
+
+@pytest.mark.parametrize("shift", [0.5, 2.0, 3.5])
+@pytest.mark.parametrize(("n", "m"), [(50, 5), (300, 20), (20, 20)])
+def test_the_interval_of_average_precision_covers(shift, n, m):
+    rng = np.random.default_rng(n + m)
+    pi_n, y = m / (n + m), np.repeat([1, -1], [n, m])
+    truth = gaussian_precision(pi_n, shift, rng.normal(shift, 1, 200_000)).mean()
+    covered = 0
+    for _ in range(200):
+        scores = rng.standard_normal(n + m) + shift * (y == -1)
+        found = average_precision_with_interval(y, scores)
+        covered += found.low <= truth <= found.high
+    assert covered / 200 >= 0.92
+
+
+@pytest.mark.parametrize("shift", [0.5, 2.0])
+@pytest.mark.parametrize(("n", "m", "k"), [(50, 5, 5), (300, 40, 20), (20, 20, 10)])
+def test_the_interval_of_precision_at_k_covers(shift, n, m, k):
+    rng = np.random.default_rng(n + m)
+    y, tries = np.repeat([1, -1], [n, m]), 200
+    draws = rng.standard_normal((tries, n + m)) + shift * (y == -1)
+    truth = np.mean((y == -1)[np.argsort(-draws, axis=1)[:, :k]])
+    found = [precision_at_k_with_interval(y, scores, k) for scores in draws]
+    assert_allclose(np.mean([f.value for f in found]), truth)
+    assert np.mean([f.low <= truth <= f.high for f in found]) >= 0.93
+
+
+def test_ties_at_the_last_place_count_by_their_share():
+    found = precision_at_k_with_interval([-1, -1, 1, 1, 1], [3.0, 1.0, 1.0, 1.0, 0.0], k=2)
+    assert_allclose(found.value, (1 + 1 / 3) / 2)
+
+
+@pytest.mark.parametrize("k", [0, 6, 2.0, "3"])
+def test_k_is_a_number_of_labelled_rows(k):
+    with pytest.raises(InputError, match="k must be a whole number from 1 to 5"):
+        precision_at_k_with_interval([1, 1, 1, -1, -1, 0], np.arange(6), k)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        auc_with_interval([1, 1, 1, -1, -1], np.arange(5)),
+        average_precision_with_interval([1, 1, 1, -1, -1], np.arange(5)),
+        precision_at_k_with_interval([1, 1, 1, -1, -1], np.arange(5), k=2),
+    ],
+    ids=["auc", "average precision", "precision at k"],
+)
+@pytest.mark.parametrize("say", [str, "{}".format, "{:.2f}".format, "{:.1%}".format])
+def test_no_number_from_two_anomalies_is_said_without_its_interval(found, say):
+    assert (found.value, found.high) == (1, 1)
+    assert found.low < 0.6
+    assert "95% interval" in say(found)
+    assert "2 anomalies" in say(found)
+
+
+# --- precision and recall on the pile ---------------------------------------------------------
+
+
+def pile(seed, pi_n=0.1, m=200, n_u=5000, shift=2.5):
+    rng = np.random.default_rng(seed)
+    hidden = rng.random(n_u) < pi_n
+    y = np.repeat([-1, 1, 0], [m, 3, n_u])
+    anomalous = np.concatenate([np.ones(m, bool), np.zeros(3, bool), hidden])
+    scores = rng.standard_normal(len(y)) + shift * anomalous
+    return y, np.where(y == 1, np.nan, scores), hidden
+
+
+def test_precision_and_recall_on_the_pile_are_those_of_the_hidden_truth():
+    y, scores, hidden = pile(0, m=2000, n_u=50_000)
+    found = pile_precision_recall(y, scores, 1.5, pi_n=0.1)
+    flagged = scores[y == 0] > 1.5
+    assert_allclose(found.precision.value, hidden[flagged].mean(), atol=0.03)
+    assert_allclose(found.recall.value, flagged[hidden].mean(), atol=0.03)
+    assert_allclose(found.flagged, flagged.mean())
+    assert str(found).count("95% interval") == 2
+
+
+@pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning")  # recall 1 by chance
+@pytest.mark.parametrize("m", [5, 30])
+def test_intervals_on_the_pile_cover(m):
+    covered = np.zeros(2)
+    recall = norm.sf(1.5 - 2.5)
+    precision = gaussian_precision(0.1, 2.5, 1.5)
+    for seed in range(200):
+        y, scores, _ = pile(seed, m=m)
+        rate = SimpleNamespace(pi_n=0.1, interval=(0.09, 0.11))
+        found = pile_precision_recall(y, scores, 1.5, rate)
+        covered += [
+            found.precision.low <= precision <= found.precision.high,
+            found.recall.low <= recall <= found.recall.high,
+        ]
+    assert (covered / 200 >= 0.94).all()
+
+
+def test_an_uncertain_rate_widens_the_precision_alone():
+    y, scores, _ = pile(1)
+    known = pile_precision_recall(y, scores, 1.5, 0.1)
+    estimate = SimpleNamespace(pi_n=0.1, interval=(0.05, 0.12))
+    unsure = pile_precision_recall(y, scores, 1.5, estimate)
+    assert known.precision.value == unsure.precision.value
+    assert unsure.precision.low < known.precision.low
+    assert known.recall == unsure.recall
+
+
+def test_a_rate_that_cannot_be_is_remarked():
+    y, scores, _ = pile(2)
+    with pytest.warns(DataWarning, match="more anomalies above the threshold than there are rows"):
+        found = pile_precision_recall(y, scores, 1.5, 0.5)
+    assert found.precision.value == 1
+
+
+def test_the_pile_needs_scores_and_both_kinds():
+    y, scores, _ = pile(3, m=5, n_u=20)
+    with pytest.raises(InputError, match="need labelled anomalies and unlabelled rows, got 0 and"):
+        pile_precision_recall(np.abs(y), scores, 1.5, 0.1)
+    with pytest.raises(InputError, match="out_of_fold_scores"):
+        pile_precision_recall(y, np.full(len(y), np.nan), 1.5, 0.1)
+    with pytest.raises(InputError, match="share of anomalies in the pile"):
+        pile_precision_recall(y, scores, 1.5, 1.2)
 
 
 # --- out of fold ------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from riskad.priors import PriorEstimate, estimate_prior
     from riskad.regularization import theorem_lambda
     from riskad.risks import RISKS, get_risk
+    from riskad.search import RADSearchCV, RiskScorer, evaluate_nested, labelled_auc
+    from riskad.selection import PNUStratifiedKFold
     from riskad.shallow import ShallowRAD
 
 __version__ = "0.1.0.dev0"
@@ -31,10 +33,15 @@ __all__ = [
     "DeepRAD",
     "DeepSAD",
     "InputError",
+    "PNUStratifiedKFold",
     "PriorEstimate",
+    "RADSearchCV",
+    "RiskScorer",
     "ShallowRAD",
     "estimate_prior",
+    "evaluate_nested",
     "get_risk",
+    "labelled_auc",
     "load",
     "load_adbench",
     "mask_labels",
@@ -50,11 +57,16 @@ _ROOM_OF = {
     "InputError": "_checks",
     "LOSSES": "losses",
     "NNPU": "deep.detectors",
+    "PNUStratifiedKFold": "selection",
     "PriorEstimate": "priors",
+    "RADSearchCV": "search",
     "RISKS": "risks",
+    "RiskScorer": "search",
     "ShallowRAD": "shallow",
     "estimate_prior": "priors",
+    "evaluate_nested": "search",
     "get_risk": "risks",
+    "labelled_auc": "search",
     "load": "io",
     "load_adbench": "datasets",
     "mask_labels": "datasets",
@@ -74,6 +86,8 @@ _ROOMS = (
     "priors",
     "regularization",
     "risks",
+    "search",
+    "selection",
     "shallow",
     "solvers",
 )

@@ -36,6 +36,8 @@ from sklearn.utils.validation import check_is_fitted
 import riskad
 from riskad._checks import InputError, enumerate_names
 from riskad._files import atomic_path, check_input_file, check_output_file
+from riskad.metrics import Estimate
+from riskad.selection import Selection
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "read_header", "save"]
 
@@ -266,7 +268,7 @@ def _say(error: BaseException) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a type's name is that of an estimator of this package (never of a function)."""
+    """Whether a type's name is that of an estimator or a record of ours (never of a function)."""
     module, _, attribute = name.rpartition(".")
     if module != "riskad" and not module.startswith("riskad."):
         return False
@@ -274,7 +276,7 @@ def _is_ours(name: str) -> bool:
         found = getattr(_import_room(module), attribute)
     except (ImportError, AttributeError):
         return False
-    return isinstance(found, type) and issubclass(found, BaseEstimator)
+    return isinstance(found, type) and issubclass(found, (BaseEstimator, Estimate, Selection))
 
 
 def _import_room(module: str) -> Any:

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import norm, rankdata
+from scipy.special import expit, logit
+from scipy.stats import beta, norm, rankdata, t
 
-from riskad._checks import InputError, check_in_interval
-from riskad.labels import ANOMALY, NORMAL, check_codes
+from riskad._checks import DataWarning, InputError, check_choice, check_in_interval
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 
-__all__ = ["Auc", "auc_with_interval", "labelled_folds", "out_of_fold_scores"]
+__all__ = [
+    "AUC_INTERVALS",
+    "Auc",
+    "Estimate",
+    "PilePrecisionRecall",
+    "auc_of_folds",
+    "auc_with_interval",
+    "average_precision_with_interval",
+    "labelled_folds",
+    "out_of_fold_scores",
+    "pile_precision_recall",
+    "precision_at_k_with_interval",
+]
+
+AUC_INTERVALS = ("score", "delong")
 
 
 @dataclass(frozen=True)
-class Auc:
-    """Probability that a random anomaly scores above a random normal row, with its interval."""
+class Estimate:
+    """A number estimated from labelled rows, with its interval.
+
+    However it is printed or formatted, the interval comes along: two labelled anomalies make a
+    number like 0.95, and only the interval says how little that means.
+
+    Examples
+    --------
+    >>> f"{Estimate(0.9, 0.6, 0.98, n_normal=50, n_anomaly=2):.2f}"
+    '0.90 (95% interval 0.60 to 0.98; 50 normal, 2 anomalies)'
+    """
 
     value: float
     low: float
@@ -26,43 +51,120 @@ class Auc:
     n_anomaly: int
     confidence: float = 0.95
 
-    def __str__(self) -> str:
+    def __format__(self, spec: str) -> str:
+        value, low, high = (format(x, spec or ".3f") for x in (self.value, self.low, self.high))
         return (
-            f"{self.value:.3f} ({self.confidence:.0%} interval {self.low:.3f} to {self.high:.3f}; "
+            f"{value} ({self.confidence:.0%} interval {low} to {high}; "
             f"{self.n_normal} normal, {self.n_anomaly} anomalies)"
         )
 
+    def __str__(self) -> str:
+        return format(self)
 
-def auc_with_interval(y: Any, anomaly_scores: Any, confidence: float = 0.95) -> Auc:
-    """AUC over the labelled rows, with Newcombe's score interval.
 
-    The interval holds all values theta with |AUC - theta| <= z sqrt(V(theta)), V being the variance
-    of Hanley and McNeil with Newcombe's (2006) balanced count. Unlike an interval about the
-    estimate it does not shrink to a point when a handful of anomalies all score on top.
+@dataclass(frozen=True)
+class Auc(Estimate):
+    """Probability that a random anomaly scores above a random normal row, with its interval."""
+
+
+def _labelled_scores(
+    y: Any, anomaly_scores: Any, confidence: float, what: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the labelled anomalies and of the labelled normals, checked."""
+    check_in_interval("confidence", confidence, 0, 1)
+    codes, scores = _codes_and_scores(y, anomaly_scores, what)
+    anomalies, normals = scores[codes == ANOMALY], scores[codes == NORMAL]
+    if np.isnan(anomalies).any() or np.isnan(normals).any():
+        raise InputError(f"{what} needs a score for each labelled row, and some are NaN.")
+    m, n = len(anomalies), len(normals)
+    if m == 0 or n == 0:
+        raise InputError(f"{what} needs both kinds of label, got {n} normal and {m} anomalies.")
+    return anomalies, normals
+
+
+def _codes_and_scores(y: Any, anomaly_scores: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    codes = check_codes(y)
+    scores = np.asarray(anomaly_scores, dtype=float)
+    if scores.shape != codes.shape:
+        raise InputError(
+            f"{what} needs a score for each label, got {len(codes)} labels and "
+            f"{scores.size} scores."
+        )
+    return codes, scores
+
+
+def _quantile(confidence: float) -> float:
+    return float(norm.ppf(0.5 + confidence / 2))
+
+
+# --- AUC --------------------------------------------------------------------------------------
+
+
+def auc_with_interval(
+    y: Any, anomaly_scores: Any, confidence: float = 0.95, interval: str = "score"
+) -> Auc:
+    """AUC over the labelled rows, with an interval.
+
+    - "score", Newcombe's, is for few labels and the default. It holds all values theta with
+      |AUC - theta| <= z sqrt(V(theta)), V being the variance of Hanley and McNeil with Newcombe's
+      (2006) balanced count. Unlike an interval about the estimate it does not shrink to a point
+      when a handful of anomalies all score on top.
+    - "delong" is for some dozens of labels of each kind: DeLong's (1988) variance
+
+          V = var_i(V10) / m + var_j(V01) / n,
+
+      where V10 is the share of normals below anomaly i and V01 that of anomalies above normal j,
+      on the logit scale. It assumes no shape of the scores, and no number of labels is too large
+      for it; with a perfect ranking V is 0 and says nothing, which is refused.
 
     Examples
     --------
     >>> print(auc_with_interval([1, 1, 1, 1, -1, -1], [0.1, 0.4, 0.2, 0.3, 0.9, 0.8]))
     1.000 (95% interval 0.472 to 1.000; 4 normal, 2 anomalies)
     """
-    confidence = check_in_interval("confidence", confidence, 0, 1)
-    codes = check_codes(y)
-    scores = np.asarray(anomaly_scores, dtype=float)
-    if scores.shape != codes.shape:
+    check_choice("interval", interval, AUC_INTERVALS)
+    anomalies, normals = _labelled_scores(y, anomaly_scores, confidence, "an AUC")
+    m, n = len(anomalies), len(normals)
+    # Ranks among all rows less those within a kind count the rows of the other kind below.
+    ranks = rankdata(np.concatenate([anomalies, normals]))
+    value = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+    z = _quantile(confidence)
+    if interval == "score":
+        return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
+    V10 = (ranks[:m] - rankdata(anomalies)) / n
+    V01 = 1 - (ranks[m:] - rankdata(normals)) / m
+    return Auc(value, *_delong_interval(value, V10, V01, z), n, m, confidence)
+
+
+def _delong_interval(
+    value: float, V10: np.ndarray, V01: np.ndarray, z: float
+) -> tuple[float, float]:
+    m, n = len(V10), len(V01)
+    V = V10.var(ddof=1) / m + V01.var(ddof=1) / n if min(m, n) > 1 else 0.0
+    if not V > 0:
         raise InputError(
-            f"an AUC needs a score for each label, got {len(codes)} labels and "
-            f"{scores.size} scores."
+            f"interval='delong' has no variance to go by ({n} normal, {m} anomalies, AUC "
+            f"{value:g}): its interval would be a point. Take interval='score'."
         )
-    labelled = codes != 0
-    codes, scores = codes[labelled], scores[labelled]
-    if np.isnan(scores).any():
-        raise InputError("an AUC needs a score for each labelled row, and some are NaN.")
-    m, n = int((codes == ANOMALY).sum()), int((codes == NORMAL).sum())
-    if m == 0 or n == 0:
-        raise InputError(f"an AUC needs both kinds of label, got {n} normal and {m} anomalies.")
-    ranks = rankdata(scores)
-    value = float((ranks[codes == ANOMALY].sum() - m * (m + 1) / 2) / (m * n))
-    z = float(norm.ppf(0.5 + confidence / 2))
+    middle, spread = logit(value), z * V**0.5 / (value * (1 - value))
+    return float(expit(middle - spread)), float(expit(middle + spread))
+
+
+def auc_of_folds(values: Any, n_splits: int, n: int, m: int, confidence: float = 0.95) -> Auc:
+    r"""AUC of a fit to all rows, from the AUCs of folds over n normals and m anomalies.
+
+    Scores of different fits need not share a scale, so folds are ranked one by one and the value
+    is the mean of `values`. The interval is Newcombe's with
+
+        z = t sqrt(n_splits / (n_splits - 1)),
+
+    t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
+    and differ from each other and from the fit to all rows the more, the fewer labels there are.
+    """
+    confidence = check_in_interval("confidence", confidence, 0, 1)
+    value = float(np.mean(values))
+    quantile = float(t.ppf(0.5 + confidence / 2, min(n, m) - 1))
+    z = quantile * (n_splits / (n_splits - 1)) ** 0.5
     return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
 
 
@@ -78,6 +180,191 @@ def _score_interval(value: float, m: int, n: int, z: float) -> tuple[float, floa
     low = 0.0 if value == 0 else float(brentq(excess, 0.0, inside))
     high = 1.0 if value == 1 else float(brentq(excess, inside, 1.0))
     return low, high
+
+
+# --- precision --------------------------------------------------------------------------------
+
+
+def average_precision_with_interval(
+    y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95
+) -> Estimate:
+    r"""Average precision over the labelled rows, with an interval.
+
+        AP = mean over anomalies i of  pi_n TPR_i / (pi_n TPR_i + (1 - pi_n) FPR_i)
+
+    where TPR_i and FPR_i are the shares of anomalies and of normals that score at least as high
+    as i. Precision depends on how rare anomalies are: `pi_n` is their rate where the scores will
+    be used, a number or an estimate that has it as `.pi_n`; None is their share of the labels.
+
+    AP is a mean over m anomalies of numbers between 0 and 1: its variance is at most that of a
+    share of m. The interval is the exact (Clopper-Pearson) one of such a share, which stays wide
+    for few anomalies and does not shrink to a point when all of them are on top.
+
+    Examples
+    --------
+    >>> print(average_precision_with_interval([1, 1, 1, -1, -1], [0.1, 0.2, 0.8, 0.7, 0.9]))
+    0.833 (95% interval 0.087 to 1.000; 3 normal, 2 anomalies)
+    """
+    what = "an average precision"
+    anomalies, normals = _labelled_scores(y, anomaly_scores, confidence, what)
+    m, n = len(anomalies), len(normals)
+    pi_n = m / (m + n) if pi_n is None else _rate(pi_n)
+    TPR, FPR = _share_above(anomalies, anomalies), _share_above(normals, anomalies)
+    value = float(np.mean(pi_n * TPR / (pi_n * TPR + (1 - pi_n) * FPR)))
+    return Estimate(value, *_share_interval(value * m, m, confidence), n, m, confidence)
+
+
+def precision_at_k_with_interval(
+    y: Any, anomaly_scores: Any, k: int, confidence: float = 0.95
+) -> Estimate:
+    """Share of anomalies among the k labelled rows with the highest scores, with an interval.
+
+    Rows that tie at the last place count by their share. The interval is the exact
+    (Clopper-Pearson) one of a share of k rows.
+
+    Examples
+    --------
+    >>> print(precision_at_k_with_interval([1, 1, 1, -1, -1], [0.1, 0.2, 0.8, 0.7, 0.9], k=2))
+    0.500 (95% interval 0.013 to 0.987; 3 normal, 2 anomalies)
+    """
+    what = "a precision at k"
+    anomalies, normals = _labelled_scores(y, anomaly_scores, confidence, what)
+    m, n = len(anomalies), len(normals)
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= m + n:
+        raise InputError(
+            f"k must be a whole number from 1 to {m + n}, the number of labelled rows, got {k!r}."
+        )
+    scores = np.concatenate([anomalies, normals])
+    last = np.sort(scores)[-k]
+    above, level = scores > last, scores == last
+    share = (k - above.sum()) / level.sum()
+    hits = float(above[:m].sum() + share * level[:m].sum())
+    return Estimate(hits / k, *_share_interval(hits, k, confidence), n, m, confidence)
+
+
+@dataclass(frozen=True)
+class PilePrecisionRecall:
+    """Precision and recall of "anomalous if the score is above a threshold" on the pile."""
+
+    precision: Estimate
+    recall: Estimate
+    flagged: float
+    """Share of the pile that scores above the threshold."""
+    pi_n: float
+    """The anomaly rate of the pile on which the precision rests."""
+
+    def __str__(self) -> str:
+        return (
+            f"flagged {self.flagged:.1%} of the pile; precision {self.precision}; "
+            f"recall {self.recall}"
+        )
+
+
+def pile_precision_recall(
+    y: Any, anomaly_scores: Any, threshold: float, pi_n: Any, confidence: float = 0.95
+) -> PilePrecisionRecall:
+    r"""Precision and recall among unlabelled rows, from an anomaly rate and labelled anomalies.
+
+    With q the share of unlabelled rows that score above the threshold,
+
+        recall = share of labelled anomalies above it,    precision = pi_n recall / q,
+
+    if labelled anomalies resemble those in the pile. Nobody needs to look at the pile, but scores
+    of labelled rows must come from fits that never saw them (`out_of_fold_scores`), or both
+    numbers flatter.
+
+    Parameters
+    ----------
+    y : array
+        Codes +1 normal, -1 anomaly, 0 unlabelled.
+    anomaly_scores : array
+        High = anomalous. Labelled normals are not used and may be NaN.
+    threshold : float
+        Rows above it are flagged; for a detector this is `-offset_`.
+    pi_n : float or estimate with `.pi_n`
+        Anomaly rate of the pile. The `interval` of an estimate widens that of the precision.
+    confidence : float, default=0.95
+        Of each interval: exact (Clopper-Pearson) for the recall; the precision takes the ends of
+        those of recall and rate together, which is cautious.
+
+    Examples
+    --------
+    >>> y = np.repeat([-1, 0], [4, 10])
+    >>> scores = np.array([3, 3, 3, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0])
+    >>> found = pile_precision_recall(y, scores, threshold=1, pi_n=0.2)
+    >>> f"{found.precision.value:.2f} {found.recall.value:.2f}"
+    '0.75 0.75'
+    """
+    check_in_interval("confidence", confidence, 0, 1)
+    codes, scores = _codes_and_scores(y, anomaly_scores, "precision and recall on the pile")
+    anomalies, pile = scores[codes == ANOMALY], scores[codes == UNLABELLED]
+    n, m = int((codes == NORMAL).sum()), len(anomalies)
+    if m == 0 or len(pile) == 0:
+        raise InputError(
+            "precision and recall on the pile need labelled anomalies and unlabelled rows, got "
+            f"{m} and {len(pile)}."
+        )
+    if np.isnan(anomalies).any() or np.isnan(pile).any():
+        raise InputError(
+            "precision and recall on the pile need a score for each labelled anomaly and each "
+            "unlabelled row, and some are NaN. out_of_fold_scores scores the labelled rows; take "
+            "those of the others from a fit to all rows."
+        )
+    rate, (rate_low, rate_high) = _rate(pi_n), _rate_interval(pi_n)
+    hits, q = float((anomalies > threshold).sum()), float((pile > threshold).mean())
+    recall = hits / m
+    low, high = _share_interval(hits, m, confidence)
+    counts = n, m, confidence
+
+    def precision(rate: float, recall: float) -> float:
+        return min(1.0, rate * recall / q) if q > 0 else float("nan")
+
+    if recall * rate > q:
+        warnings.warn(
+            f"pi_n = {rate:.3g} and a recall of {recall:.2f} would make more anomalies above the "
+            f"threshold than there are rows ({q:.3g} of the pile): the rate is too high or the "
+            "labelled anomalies are easier than those in the pile.",
+            DataWarning,
+            stacklevel=2,
+        )
+    return PilePrecisionRecall(
+        Estimate(
+            precision(rate, recall), precision(rate_low, low), precision(rate_high, high), *counts
+        ),
+        Estimate(recall, low, high, *counts),
+        flagged=q,
+        pi_n=rate,
+    )
+
+
+def _rate(pi_n: Any) -> float:
+    """The anomaly rate, of a number or of an estimate."""
+    value = getattr(pi_n, "pi_n", pi_n)
+    return check_in_interval("pi_n", value, 0, 1, "It is the share of anomalies in the pile.")
+
+
+def _rate_interval(pi_n: Any) -> tuple[float, float]:
+    """The interval of an estimate of the anomaly rate; a number is taken as known."""
+    if not hasattr(pi_n, "interval"):
+        return _rate(pi_n), _rate(pi_n)
+    low, high = pi_n.interval
+    return float(low), float(high)
+
+
+def _share_above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Share of `scores` at or above each threshold."""
+    return 1 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
+
+
+def _share_interval(hits: float, n: float, confidence: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval for a share; hits need not be whole."""
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits <= 0 else float(beta.ppf(tail, hits, n - hits + 1))
+    high = 1.0 if hits >= n else float(beta.ppf(1 - tail, hits + 1, n - hits))
+    return low, high
+
+
+# --- rows that the model never saw ------------------------------------------------------------
 
 
 def labelled_folds(

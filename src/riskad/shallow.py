@@ -25,6 +25,7 @@ from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.linear import (
     ColumnStatistics,
     LinearModel,
+    RowSpace,
     WideModel,
     column_statistics,
     sparse_to_dense,
@@ -34,6 +35,7 @@ from riskad.metrics import auc_with_interval, labelled_folds
 from riskad.objective import Objective, RowSum
 from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambda
 from riskad.risks import RISKS, Risk, Term, get_risk
+from riskad.selection import Candidate, Selection, choose
 from riskad.solvers import Problem, Solution, minimize_rounded, solve
 from riskad.thresholds import zero_one_threshold
 
@@ -41,6 +43,7 @@ __all__ = ["FEATURE_MAPS", "ShallowRAD"]
 
 FEATURE_MAPS = ("rbf", "nystroem", "poly")
 LAMBDA_RULES = ("theorem", "tight", "cv")
+SELECT = ("cv",)
 
 _N_COMPONENTS = 300
 # The threshold and lambda are single numbers: so many rows tell them well enough.
@@ -57,6 +60,12 @@ _CV_ERRORS = 2
 _CV_DECADES = 3
 _CV_PATIENCE = 2
 _CV_CLEARLY = 0.01
+# Candidates of select="cv" beside what is given, and rows by which they are compared.
+_SELECT_A = (0.02, 0.1, 0.4)
+_SELECT_PRIORS = (0.5, 0.8, 0.95)
+_SELECT_DECADES = 2
+_SELECT_ROWS = 1_000
+_SELECT_WIDE = 400
 # A named feature map looks at the number of columns and at some rows; so many are enough.
 _MAP_ROWS = 20_000
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
@@ -113,6 +122,12 @@ class ShallowRAD(Detector):
         feature map sparse columns are scaled but not centred.
     solver : str, default="auto"
         A name of `riskad.solvers.SOLVERS`.
+    select : None or "cv", default=None
+        "cv" chooses a, prior and lam together, by how candidates around the given a and prior and
+        the tight lambda rank held-out labelled rows (`riskad.selection`). Ties and small gains go
+        to these three. Below 4 labelled anomalies held-out rows are not ranked but charged
+        with the unbiased pu risk, which needs none. Takes risk="rad" and penalty="l2";
+        `riskad.RADSearchCV` searches over anything.
     tol : float, default=1e-6
         Tolerance of the solver's stopping test (`criterion_`).
     max_iter : int, default=100
@@ -127,6 +142,11 @@ class ShallowRAD(Detector):
         Weights w in the units of X (of phi(x) with a feature map).
     intercept_ : float
         b in those units.
+    a_, prior_ : float
+        Those used: the given ones, or with `select` the chosen ones.
+    selection_ : Selection or None
+        With `select`: candidates, their scores, why one was taken, and an AUC with its
+        interval of the whole procedure, each fold scored by what the other folds chose.
     lambda_ : float
         The regularisation used, on the scale of standardised columns.
     objective_ : float
@@ -174,6 +194,7 @@ class ShallowRAD(Detector):
         intercept_scaling: float = 1.0,
         scale: bool = True,
         solver: str = "auto",
+        select: str | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
         random_state: int | None = None,
@@ -189,6 +210,7 @@ class ShallowRAD(Detector):
         self.intercept_scaling = intercept_scaling
         self.scale = scale
         self.solver = solver
+        self.select = select
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -217,7 +239,14 @@ class ShallowRAD(Detector):
         check_kinds_present(risk, codes, totals)
         statistics = self._column_statistics(rows, totals, risk)
         model = self._linear_model(rows, statistics)
-        self.lambda_ = self._lambda(model, risk)
+        if self.select is None:
+            self.selection_ = None
+            self.a_, self.prior_ = float(self.a), float(self.prior)
+            self.lambda_ = self._lambda(model, risk)
+        else:
+            self.selection_ = self._selection(model, risk)
+            self.a_, self.prior_, self.lambda_ = self.selection_.candidates[self.selection_.chosen]
+            risk = get_risk(self.risk, self.loss, a=self.a_, prior=self.prior_)
         moments = statistics.moments if model.rows is rows else None
         problem = Problem(model, Objective(risk, totals), self.lambda_, self.penalty, moments)
         self._store(problem, self._solve(problem))
@@ -271,7 +300,19 @@ class ShallowRAD(Detector):
             raise InputError(f"lam must be a number >= 0 or one of {rules}, got {self.lam!r}.")
         if not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1:
             raise InputError(f"max_iter must be a whole number >= 1, got {self.max_iter!r}.")
+        if self.select is not None:
+            self._check_select()
         return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
+
+    def _check_select(self) -> None:
+        check_choice("select", self.select, SELECT)
+        fixed = {"risk": "rad", "penalty": "l2", "lam": "theorem"}
+        for name, value in fixed.items():
+            if (got := getattr(self, name)) != value:
+                raise InputError(
+                    f"select='cv' chooses a, prior and lam for {name}={value!r}, got {got!r}. "
+                    f"Leave {name} at {value!r}, or search with riskad.RADSearchCV."
+                )
 
     @property
     def _seed(self) -> int:
@@ -473,6 +514,35 @@ class ShallowRAD(Detector):
             return [held for seed in seeds for held in labelled_folds(y, n_splits, seed)]
         splitters = [StratifiedKFold(n_splits, shuffle=True, random_state=seed) for seed in seeds]
         return [held for splitter in splitters for _, held in splitter.split(y, y)]
+
+    # --- a, prior and lambda --------------------------------------------------------------
+
+    def _selection(self, model: LinearModel, risk: Risk) -> Selection:
+        """What the held-out rows say of candidates around the given a and prior and tight lambda.
+
+        A sample of the rows is compared, as coordinates in its own span where columns are many.
+        """
+        top, tight = (self._safe_lambda(model, risk, tight=tight) for tight in (False, True))
+        default = Candidate(float(self.a), float(self.prior), tight)
+        grid = {
+            Candidate(a, prior, lam)
+            for a in (default.a, *_SELECT_A)
+            for prior in (default.prior, *_SELECT_PRIORS)
+            for lam in (top, *(tight * 10.0**-decade for decade in range(_SELECT_DECADES + 1)))
+        }
+        rows = model.rows
+        if rows.sample_weight is not None:
+            rows = rows.take(np.flatnonzero(rows.sample_weight > 0))
+        n_rows = _SELECT_ROWS if model.n_parameters <= _SELECT_WIDE else _SELECT_WIDE
+        if rows.n_rows > n_rows:
+            rows = rows.sample(n_rows, np.ones(3), np.random.default_rng(self._seed))
+        Z = (sparse_to_dense(rows.X) - model.mean) / model.scale
+        if model.constant:
+            Z = np.column_stack([Z, np.full(len(Z), model.constant)])
+        if Z.shape[1] > len(Z):
+            Z = RowSpace.of(Z).coordinates
+        candidates = [default, *sorted(grid - {default})]
+        return choose(Z, rows.y, rows.sample_weight, risk.loss, candidates, self._seed)
 
     # --- solution -------------------------------------------------------------------------
 

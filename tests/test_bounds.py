@@ -35,7 +35,7 @@ from riskad.bounds import (
     psi_inverse,
 )
 from riskad.cli import cli
-from riskad.labels import LabelCounts
+from riskad.labels import LabelCounts, count_labels
 from riskad.losses import LOSSES, Logistic
 from riskad.risks import RISKS, get_risk
 from riskad.shallow import ShallowRAD
@@ -603,3 +603,13 @@ def test_mistakes_on_the_command_line(cards):
     result = run("bounds", "model.riskad", "--delta", "2")
     assert result.exit_code == 1
     assert "delta must be a number strictly between 0 and 1, got 2.0" in result.stderr
+
+
+def test_bounds_of_a_model_that_chose_are_for_what_it_chose():
+    X, y, _ = make_pile(n_rows=400)
+    model = ShallowRAD(select="cv").fit(X, y)
+    model.a_, model.prior_ = 0.4, 0.9
+    counts = count_labels(y)
+    risk = get_risk("rad", "modified_huber", a=0.4, prior=0.9)
+    expected = fitted_bounds(risk, counts, model.weight_norm_, model.largest_norm(X))
+    assert bounds_of(model, X, y).error.value == pytest.approx(expected.error.value)

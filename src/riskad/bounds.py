@@ -597,6 +597,9 @@ def bounds_of(
 ) -> FittedBounds:
     """The bounds of a model that was fitted to rows X with labels y, as `fitted_bounds` says.
 
+    With `select`, a and prior are those that were chosen; that they were chosen from the same rows
+    is not allowed for.
+
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -614,7 +617,7 @@ def bounds_of(
             "of scores use estimation_error with a MeasuredClass."
         )
     check_is_fitted(model)
-    risk = get_risk(model.risk, model.loss, a=model.a, prior=model.prior)
+    risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
     counts = _effective_counts(check_codes(y), sample_weight)
     return fitted_bounds(risk, counts, model.weight_norm_, model.largest_norm(X), delta=delta)
 

@@ -18,6 +18,7 @@ from riskad.linear import LinearModel, column_statistics
 from riskad.losses import LOSSES
 from riskad.objective import Objective
 from riskad.risks import RISKS, get_risk
+from riskad.shallow import ShallowRAD
 from riskad.solvers import SOLVERS, Problem, choose_solver, solve
 from riskad.solvers import _dc as dc_module
 from riskad.solvers import _smooth as smooth_module
@@ -371,3 +372,11 @@ def test_a_risk_without_a_minimum_asks_for_more_regularisation():
     problem = make_problem("nu", "modified_huber", lam=1e-6, penalty="l1", n=40, d=8)
     with pytest.warns(ConvergenceWarning, match="negative .*raise lam"):
         solve(problem, max_iter=5)
+
+
+def test_many_rows_without_a_pile_are_fitted_without_a_warning():
+    """The start on a part of the rows corrects means; a kind without rows has none."""
+    rng = np.random.default_rng(0)
+    X = 5.3 + 3 * rng.standard_normal((40_000, 3))
+    y = np.where(np.arange(len(X)) < 2000, 1, -1)
+    ShallowRAD(risk="pn", lam=0.01).fit(X, y)

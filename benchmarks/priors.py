@@ -31,6 +31,8 @@ from riskad.priors import METHODS, PriorEstimate, estimate_prior
 RATES = (0.02, 0.05, 0.1, 0.2, 0.4)
 FIXED = 0.2
 ROOT, TEST_SHARE, LABELLED = 0, 0.3, 0.05  # as in `riskad bench shallow main`
+# The room's constants were set while looking at splits of root seed 0; these are others.
+SETS_ROOT = 7
 
 
 def mixture(rate: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,9 +73,9 @@ def sets(folder: Path) -> list[str]:
 
 def trial(name: str, k: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Training rows, their labels, and the rate of anomalies among those without one."""
-    split = make_split(name, k, ROOT, TEST_SHARE, LABELLED)
+    split = make_split(name, k, SETS_ROOT, TEST_SHARE, LABELLED)
     truth = load_adbench(name).y
-    order = np.random.default_rng(seed_of(ROOT, name, k, "split")).permutation(len(truth))
+    order = np.random.default_rng(seed_of(SETS_ROOT, name, k, "split")).permutation(len(truth))
     train = order[round(TEST_SHARE * len(truth)) :]
     y = split.y_train
     assert np.array_equal(truth[train][y != 0], y[y != 0])

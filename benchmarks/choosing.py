@@ -31,12 +31,12 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from cv_rules import sets_at_hand
 from sklearn.metrics import roc_auc_score
 
-from riskad import DataWarning, ShallowRAD, load_adbench, selection
-from riskad.bench.experiment import built_in, load_experiment, seed_of
+from riskad import DataWarning, ShallowRAD, selection
+from riskad.bench.experiment import seed_of
 from riskad.bench.trial import Split, make_split
-from riskad.datasets import DatasetMissing
 from riskad.labels import ANOMALY
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -122,18 +122,6 @@ def report(trials: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         },
         "sets": sets,
     }
-
-
-def sets_at_hand() -> list[str]:
-    """The paper's sets that can be had, in its order."""
-    found = []
-    for name in load_experiment(built_in("shallow")["main"]).datasets:
-        try:
-            load_adbench(name)
-        except DatasetMissing:
-            continue
-        found.append(name)
-    return found
 
 
 def show(result: dict[str, Any]) -> None:

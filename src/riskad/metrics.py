@@ -160,10 +160,11 @@ def auc_of_folds(values: Any, n_splits: int, n: int, m: int, confidence: float =
 
     t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
     and differ from each other and from the fit to all rows the more, the fewer labels there are.
+    One row counts as two here, whose interval covers nearly everything as it is.
     """
     confidence = check_in_interval("confidence", confidence, 0, 1)
     value = float(np.mean(values))
-    quantile = float(t.ppf(0.5 + confidence / 2, min(n, m) - 1))
+    quantile = float(t.ppf(0.5 + confidence / 2, max(min(n, m) - 1, 1)))
     z = quantile * (n_splits / (n_splits - 1)) ** 0.5
     return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
 

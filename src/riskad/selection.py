@@ -161,8 +161,9 @@ class Selection:
     """AUC of the whole procedure: chosen on the other folds, scored on each in turn.
 
     It costs nothing beside the choice. The other folds' fits have seen the rows of the fold, if
-    not their scores; `riskad.evaluate_nested` is strict in that, too, and fits anew. None with
-    fewer than two labelled rows of a kind, which cannot be held out.
+    not their scores; `riskad.evaluate_nested` is strict in that, too, and fits anew. A single
+    labelled anomaly is held out of fits of the pu risk, which need none: what they reach is a
+    cautious guess at what a fit that knows it does. None without an anomaly or a second normal.
     """
 
     def __str__(self) -> str:
@@ -206,12 +207,14 @@ def choose(
         criterion, scores = "none", np.zeros((2 * _REPEATS, len(candidates)))
     chosen, errors = best_place(scores, m, _REPEATS)
     auc = None
-    if min(n, m) >= 2:
-        if criterion == "auc":
-            aucs = _cross_fitted(scores, m)
-        else:  # no anomaly was looked at to choose
-            aucs = _held_out_aucs(rows, loss, [candidates[chosen]], seed)
+    if criterion == "auc":
+        auc = auc_of_folds(_cross_fitted(scores, m), min(_SPLITS, n, m), n, m)
+    elif min(n, m) >= 2:  # no anomaly was looked at to choose
+        aucs = _held_out_aucs(rows, loss, [candidates[chosen]], seed)
         auc = auc_of_folds(aucs, min(_SPLITS, n, m), n, m)
+    elif m == 1 and n >= 2 and n_u:
+        aucs = _aucs_without_anomalies(rows, loss, candidates[chosen], seed)
+        auc = auc_of_folds(aucs, min(_SPLITS, n), n, m)
     plain = tuple((float(a), float(prior), float(lam)) for a, prior, lam in candidates)
     reason = _reason(criterion, scores, errors, chosen)
     return Selection(plain, criterion, scores.mean(axis=0), errors, chosen, reason, auc)
@@ -278,6 +281,14 @@ def _held_out_aucs(
     return np.array([_aucs(f, y) for f, y, _ in held_out])
 
 
+def _aucs_without_anomalies(rows: _Rows, loss: Loss, candidate: Candidate, seed: int) -> np.ndarray:
+    """AUC of labelled rows by folds, where each fit is of the pu risk and sees no anomaly."""
+    folds = _folds(rows.y, min(_SPLITS, int((rows.y == NORMAL).sum())), seed)
+    folds[:, rows.y == ANOMALY] = True
+    held_out = _held_out(rows, loss, [candidate], folds, risk="pu")
+    return np.array([_aucs(f, y) for f, y, _ in held_out])
+
+
 def _aucs(f: np.ndarray, y: np.ndarray) -> np.ndarray:
     """AUC of each column of scores, high = normal."""
     f, y = f[y != UNLABELLED], y[y != UNLABELLED]
@@ -319,22 +330,30 @@ class _Rows(NamedTuple):
 
 
 def _held_out(
-    rows: _Rows, loss: Loss, candidates: Sequence[Candidate], folds: np.ndarray
+    rows: _Rows,
+    loss: Loss,
+    candidates: Sequence[Candidate],
+    folds: np.ndarray,
+    risk: str = "rad",
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Scores, codes and weights of each fold's held-out rows; a column for each candidate."""
-    theta = solve_together(rows, loss, candidates, folds)
+    theta = solve_together(rows, loss, candidates, folds, risk)
     for thetas, held in zip(theta, folds, strict=True):
         yield rows.Z[held] @ thetas.T.astype(float), rows.y[held], rows.weight[held]
 
 
 def solve_together(
-    rows: _Rows, loss: Loss, candidates: Sequence[Candidate], folds: np.ndarray
+    rows: _Rows,
+    loss: Loss,
+    candidates: Sequence[Candidate],
+    folds: np.ndarray,
+    risk: str = "rad",
 ) -> np.ndarray:
     """Weights theta (folds, candidates, parameters), each without the rows its fold holds out."""
     rounded = loss.smoothed(_WIDTH)
     kappa = float(np.abs(rounded.curvature(_MARGINS)).max())
-    kinds = [_Kind.of(rows, kind, folds) for kind in KINDS]
-    tables = _tables(loss, candidates)
+    tables = _tables(loss, candidates, risk)
+    kinds = [_Kind.of(rows, kind, folds) for kind in KINDS if tables[:, :, kind].any()]
     lam = np.array([candidate.lam for candidate in candidates], dtype=np.float32)
     p = rows.Z.shape[1]
     H = 2.0 * lam[:, None, None] * np.eye(p)
@@ -354,10 +373,10 @@ def solve_together(
     return theta
 
 
-def _tables(loss: Loss, candidates: Sequence[Candidate]) -> np.ndarray:
+def _tables(loss: Loss, candidates: Sequence[Candidate], risk: str) -> np.ndarray:
     """(3, candidates, 3): A, B and L of each, by label code, for means over the kinds."""
     sums = {
-        (a, prior): Objective(get_risk("rad", loss, a=a, prior=prior), np.ones(3)).plain
+        (a, prior): Objective(get_risk(risk, loss, a=a, prior=prior), np.ones(3)).plain
         for a, prior, _ in candidates
     }
     chosen = [sums[a, prior] for a, prior, _ in candidates]

@@ -355,6 +355,14 @@ def test_mistakes(table):
         explain_rows(make_pipeline(StandardScaler(), model), frame, background=frame)
 
 
+def test_a_model_that_noted_nothing_usual(table):
+    model = fit_table(table, ShallowRAD())
+    del model[0].usual_
+    with pytest.raises(InputError, match="earlier riskad"):
+        explain_rows(model, table[0])
+    assert explain_rows(model, table[0], background=table[0]).usual[2] == "FR"
+
+
 def test_images_are_refused():
     model = deep_rad().fit(np.zeros((6, 4)) + np.arange(6)[:, None], [1, -1, 0] * 2)
     with pytest.raises(InputError, match="images have none"):

@@ -7,7 +7,7 @@ the place of those of r, S being those that came before j:
 
     anomaly_score(x) = anomaly_score(r) + sum_j phi_j,    phi_j = 0 where x_j = r_j
 
-- *Linear scores*: phi_j = -w_j (x_j - r_j), exact, at the cost of scoring.
+- *Linear scores*: phi_j = -w_j (x_j - r_j), exact, for a million rows in seconds.
 - *Detectors that know their own contributions* (trees): phi_j(x) - phi_j(r) of these.
 - *All others* (feature maps, networks, any score): over all 2^k sets where a row differs from r in
   k <= 10 columns, exact; else over pairs of a random order and its reverse, 8 to 64 of them, until
@@ -107,21 +107,19 @@ class Reasons:
 
     def of(self, row: int) -> list[Reason]:
         """Every column of a row, counted from 0, what adds most first."""
-        order = np.argsort(-self.contributions[row], kind="stable")
-        return [
-            Reason(
-                self.columns[j],
-                _plain(self.values[row, j]),
-                self.usual[j],
-                float(self.contributions[row, j]),
-                float(self.errors[row, j]),
-            )
-            for j in order
-        ]
+        return [self._reason(row, j) for j in self._order(row)]
 
     def top(self, row: int, n: int = 3) -> list[Reason]:
         """The n columns that make a row most anomalous; fewer where fewer add to its score."""
-        return [reason for reason in self.of(row)[:n] if reason.adds > 0]
+        order = self._order(row)[:n]
+        return [self._reason(row, j) for j in order if self.contributions[row, j] > 0]
+
+    def _order(self, row: int) -> NDArray[np.intp]:
+        return np.argsort(-self.contributions[row], kind="stable")
+
+    def _reason(self, row: int, j: int) -> Reason:
+        adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
+        return Reason(self.columns[j], _plain(self.values[row, j]), self.usual[j], adds, error)
 
     def text(self, row: int, n: int = 3) -> str:
         """`top` in words."""
@@ -253,7 +251,10 @@ def _usual_cells(preparer: TablePreparer, background: Any) -> dict[str, Value]:
     if background is not None:
         return {column.name: usual_value(column) for column in preparer.parse(background)}
     if not hasattr(preparer, "usual_"):
-        raise _nothing_usual(preparer)
+        raise InputError(
+            "This model was made by an earlier riskad, which did not note what is usual in its "
+            "columns. Fit it again, or give background= in Python: rows that say what is usual."
+        )
     return preparer.usual_
 
 

@@ -8,7 +8,8 @@ the place of those of r, S being those that came before j:
     anomaly_score(x) = anomaly_score(r) + sum_j phi_j,    phi_j = 0 where x_j = r_j
 
 - *Linear scores*: phi_j = -w_j (x_j - r_j), exact, for a million rows in seconds.
-- *Detectors that know their own contributions* (trees): phi_j(x) - phi_j(r) of these.
+- *Detectors that know their own contributions* (trees): phi_j(x) - phi_j(r) of these, which add up
+  as well but need not be 0 where x_j = r_j.
 - *All others* (feature maps, networks, any score): over all 2^k sets where a row differs from r in
   k <= 10 columns, exact; else over pairs of a random order and its reverse, 8 to 64 of them, until
   no standard error exceeds 2 % of the largest phi_j. In every order the gains add up to v(all) -

@@ -174,6 +174,80 @@ def test_demo():
     assert succeed("demo", "--seed", "1") != output
 
 
+def test_explain_says_why(fitted):
+    output = succeed("explain", "model.riskad", "new.csv", "--rows", 4, "-o", "reasons.csv")
+    for words in (
+        "new.csv: 40 rows scored",
+        r"Usual +a row that is usual in every column scores -0\.\d+",
+        r"Columns +change the score, in 40 rows on average, by: amount 0\.\d+",
+        r"Row +10 \(00009\): anomaly_score 1\.\d+\n +- country XX \(usual FR\) adds 0\.\d+\n"
+        r" +- amount 94\.46 \(usual [\d.]+\) adds 0\.\d+\n\n",
+        ", not flagged",
+        r"Written +reasons\.csv \(every column of these rows\)",
+    ):
+        assert re.search(words, output), (words, output)
+    assert output.count("anomaly_score ") == 5
+    assert max(map(len, output.splitlines())) <= 80
+    written = pl.read_csv("reasons.csv", infer_schema=False)
+    assert written.columns == [
+        "row",
+        "id",
+        "anomaly_score",
+        "column",
+        "value",
+        "usual",
+        "adds",
+        "standard_error",
+    ]
+    assert written.height == 8
+    report = json.loads(succeed("explain", "model.riskad", "new.csv", "--rows", 1, "--json"))
+    assert report["command"] == "explain"
+    (explained,) = report["explained"]
+    total = report["usual_score"] + explained["others"]
+    total += sum(reason["adds"] for reason in explained["reasons"])
+    assert total == pytest.approx(explained["anomaly_score"], abs=1e-8)
+
+
+def test_explain_takes_another_id_and_names_mistakes(fitted):
+    output = succeed("explain", "model.riskad", "new.csv", "--id", "amount", "--reasons", 1)
+    assert "10 (94.46): anomaly_score" in output
+    assert "all other columns add 0.5" in output
+    message = fail("explain", "model.riskad", "new.csv", "--id", "amuont")
+    assert "Did you mean 'amount'" in message
+    assert "--force" in fail("explain", "model.riskad", "new.csv", "-o", "cards.csv")
+    assert "must end in" in fail("explain", "model.riskad", "new.csv", "-o", "out.json")
+    assert "no file" in fail("explain", "model.riskad", "nowhere.csv")
+
+
+def test_score_writes_reasons(fitted):
+    output = succeed("score", "model.riskad", "new.csv", "-o", "scored.csv", "--reasons", 2)
+    assert "anomaly_score, is_anomaly and reasons" in output
+    scored = pl.read_csv("scored.csv", infer_schema=False)
+    assert scored.columns[-2:] == ["reason_1", "reason_2"]
+    assert scored["reason_1"][9].startswith("country XX (usual FR) adds 0.")
+
+
+def test_hostile_tables_stay_text(folder):
+    """A column's name and a value that a spreadsheet would run, and a terminal obey."""
+    name, value = "=cmd|' /C calc'!A0", "@SUM(1)\x1b[31m"
+    table = make_cards().rename({"country": name}).with_columns(pl.col(name).replace("XX", value))
+    table.write_csv("cards.csv")
+    succeed("fit", "cards.csv", *FIT, "--id", "card", "-o", "model.riskad")
+    output = succeed("explain", "model.riskad", "cards.csv", "-o", "reasons.csv")
+    assert f"- {name} @SUM(1)\\x1b[31m (usual FR) adds" in output
+    assert "\x1b" not in output
+    succeed("score", "model.riskad", "cards.csv", "-o", "scored.csv", "--reasons", 2)
+    for file in ("reasons.csv", "scored.csv"):
+        frame = pl.read_csv(file, infer_schema=False)
+        cells = [*frame.columns, *(cell for row in frame.rows() for cell in row if cell)]
+        assert not [c for c in cells if c[0] in "=@+" or (c[0] == "-" and not _is_number(c))]
+        assert any(cell.startswith("'=cmd") for cell in cells)
+
+
+def _is_number(text):
+    return re.fullmatch(r"-[\d.e-]+", text) is not None
+
+
 # --- for machines ------------------------------------------------------------------------
 
 

@@ -196,3 +196,47 @@ def test_what_csv_cannot_hold(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match="must end in"):
         write_table(frame, tmp_path / "out.csv.gz")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv"])
+def test_nothing_written_is_a_formula(tmp_path, name, text):
+    frame = pl.DataFrame({text: ["x"], "t": [text], "c": pl.Series([text], dtype=pl.Categorical)})
+    write_table(frame, tmp_path / name)
+    again = read_table(tmp_path / name)
+    assert again.columns == [f"'{text}", "t", "c"]
+    assert again.rows() == [("x", f"'{text}", f"'{text}")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-3",
+        "-3.5e-7",
+        "+1e5",
+        "-1,5",
+        "-1'000.5",
+        "-5 %",
+        "-",
+        "a=b",
+        "1-2",
+        "'=1",
+        "",
+        "3+4",
+        "\u2212",
+    ],
+)
+def test_what_is_no_formula_is_written_as_it_is(tmp_path, text):
+    frame = pl.DataFrame({"t": [text, "x"], "u": ["1", "2"]})
+    write_table(frame, tmp_path / "out.csv")
+    assert read_table(tmp_path / "out.csv").equals(frame)
+
+
+def test_numbers_are_no_formulas_and_parquet_needs_no_care(tmp_path):
+    frame = pl.DataFrame(
+        {"n": [-1.5, 2.0], "i": [-1, None], "=t": ["=1", "'=1"], "'=t": ["", None]}
+    )
+    write_table(frame, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "n,i,''=t,'=t\n-1.5,-1,'=1,\"\"\n2.0,,'=1,\n"
+    write_table(frame, tmp_path / "out.parquet")
+    assert read_table(tmp_path / "out.parquet").equals(frame)

@@ -15,7 +15,7 @@ from riskad.labels import parse_labels
 from riskad.prepare import TablePreparer
 from riskad.report import to_json
 from riskad.shallow import ShallowRAD
-from riskad.workflow import Labels, describe_model, fit_table, score_table
+from riskad.workflow import Labels, describe_model, explain_table, fit_table, score_table
 
 LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
 
@@ -299,6 +299,94 @@ def test_a_model_that_reads_no_table():
     ):
         with pytest.raises(InputError, match="not made by `riskad fit`"):
             score_table(model, pl.DataFrame({"a": [1.0]}))
+
+
+# --- reasons -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[None, "nystroem"])
+def either_fit(request, cards):
+    """A linear model and one with a feature map."""
+    settings = {"feature_map": request.param, "lam": 0.05}
+    return fit_table(cards[0], LABELS, id="card", settings=settings)
+
+
+def test_reasons_add_up_to_the_scores(either_fit):
+    new, _ = make_cards(60, seed=1)
+    scored, _ = score_table(either_fit.model, new)
+    table, report = explain_table(either_fit.model, new, id="card", rows=7, reasons=1)
+    worst = scored.sort("anomaly_score", descending=True, maintain_order=True).head(7)
+    assert [explained.id for explained in report.explained] == worst["card"].to_list()
+    for explained in report.explained:
+        total = report.usual_score + explained.others + sum(r.adds for r in explained.reasons)
+        assert total == pytest.approx(explained.anomaly_score, abs=1e-8)
+        own = table.filter(row=explained.row)
+        assert set(own["column"]) == {"amount", "country"}
+        assert report.usual_score + own["adds"].sum() == pytest.approx(own["anomaly_score"][0])
+    assert table["anomaly_score"].unique(maintain_order=True).to_list() == pytest.approx(
+        worst["anomaly_score"].to_list()
+    )
+    assert set(report.importance) == {"amount", "country"}
+    assert report.importance_rows == 60
+
+
+def test_the_report_gives_the_reason_that_is_there(fit):
+    row = pl.DataFrame({"amount": ["30"], "country": ["XX"]})
+    _, report = explain_table(fit.model, row, id="card")
+    (explained,) = report.explained
+    assert (explained.row, explained.id) == (1, None)
+    assert explained.reasons[0].column == "country"
+    assert (explained.reasons[0].value, explained.reasons[0].usual) == ("XX", "FR")
+
+
+def test_scoring_with_reasons(either_fit):
+    new, _ = make_cards(60, seed=1)
+    plain, _ = score_table(either_fit.model, new)
+    scored, _ = score_table(either_fit.model, new, reasons=3)
+    assert scored.columns == [*plain.columns, "reason_1", "reason_2", "reason_3"]
+    assert scored.select(plain.columns).equals(plain)
+    flagged = scored.filter("is_anomaly")
+    assert 0 < flagged.height < 60
+    assert flagged["reason_1"].str.contains(r"^(amount|country) \S+ \(usual \S+\) adds ").all()
+    assert scored.filter(~pl.col("is_anomaly"))["reason_1"].null_count() == 60 - flagged.height
+    assert scored["reason_3"].null_count() == 60  # there are two columns
+
+
+def test_reasons_where_no_row_is_flagged(fit):
+    usual = pl.DataFrame({"amount": ["30"], "country": ["FR"]})
+    scored, report = score_table(fit.model, usual, reasons=1)
+    assert report.flagged == 0
+    assert scored["reason_1"].to_list() == [None]
+
+
+def test_scored_tables_are_explained_and_fitted_again_but_not_scored(fit, cards):
+    scored, _ = score_table(fit.model, cards[0], reasons=2)
+    assert explain_table(fit.model, scored)[1] == explain_table(fit.model, cards[0])[1]
+    with pytest.raises(InputError, match="'is_anomaly', 'reason_1'"):
+        score_table(fit.model, scored, reasons=1)
+    again = fit_table(scored, LABELS, id="card").report
+    assert again.columns == {"amount": "number", "country": "text"}
+    assert "left out anomaly_score, is_anomaly, reason_1, reason_2" in again.preparation[-1]
+
+
+def test_a_column_of_ones_own_may_be_called_reason_1(cards):
+    table = cards[0].with_columns(reason_1=pl.col("country"))
+    assert "reason_1" in fit_table(table, LABELS, id="card").report.columns
+
+
+def test_reasons_do_not_repeat_what_is_new(fit):
+    new = make_cards(5, seed=1)[0].with_columns(country=pl.lit("ZZ"))
+    assert len(explain_table(fit.model, new)[1].warnings) == 1
+    assert len(score_table(fit.model, new, reasons=2)[1].warnings) == 1
+
+
+def test_effects_are_the_importance_of_columns(fit, cards):
+    effects = {effect.column: effect for effect in fit.report.effects}
+    assert list(effects) == ["amount", "country"]
+    assert (effects["amount"].suspicious, effects["country"].suspicious) == ("high", "XX")
+    amount = cards[0]["amount"].cast(pl.Float64)
+    expected = abs(fit.model[1].coef_[0]) * (amount - amount.median()).abs().mean()
+    assert effects["amount"].effect == pytest.approx(expected)
 
 
 # --- on disk -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
     from riskad.datasets import load_adbench, mask_labels
     from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+    from riskad.explain import explain_rows
     from riskad.io import load, save
     from riskad.labels import parse_labels
     from riskad.losses import LOSSES
@@ -40,6 +41,7 @@ __all__ = [
     "ShallowRAD",
     "estimate_prior",
     "evaluate_nested",
+    "explain_rows",
     "get_risk",
     "labelled_auc",
     "load",
@@ -65,6 +67,7 @@ _ROOM_OF = {
     "ShallowRAD": "shallow",
     "estimate_prior": "priors",
     "evaluate_nested": "search",
+    "explain_rows": "explain",
     "get_risk": "risks",
     "labelled_auc": "search",
     "load": "io",
@@ -79,6 +82,7 @@ _ROOMS = (
     "bounds",
     "datasets",
     "deep",
+    "explain",
     "io",
     "labels",
     "losses",

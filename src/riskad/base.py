@@ -60,6 +60,15 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of validated rows."""
 
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
+        """What each column adds to the scores of validated rows, and to what it is added.
+
+        Shares phi of the shape of X (array or sparse) and a number b with b + sum_j phi_ij =
+        `_scores(X)`_i, or None where the detector knows no better than `riskad.explain`, which
+        finds them for any score.
+        """
+        return None
+
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; finiteness is checked where the rows are read."""
         return validate_data(

@@ -306,15 +306,24 @@ def prior(
 @click.argument("model", type=_path)
 @click.argument("data", type=_path)
 @click.option("-o", "--output", type=_path, required=True, help="Where to write the scored table.")
+@click.option(
+    "--reasons",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Columns reason_1, reason_2, ... to add: why flagged rows are flagged.",
+)
 @_top
 @_json
 @_force
-def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force: bool) -> None:
+def score(
+    model: Path, data: Path, output: Path, reasons: int, top: int, as_json: bool, force: bool
+) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
     \b
     Example:
-      riskad score cards.riskad new.csv -o scored.csv
+      riskad score cards.riskad new.csv -o scored.csv --reasons 3
     """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import load, read_header
@@ -328,14 +337,86 @@ def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force:
         progress(f"Reading {model.name} and {data.name}")
         id_ = read_header(model).notes.get("fit", {}).get("id")
         scored, report = score_table(
-            load(model), read_table(data), id=id_, top=top, source=data.name, progress=progress
+            load(model),
+            read_table(data),
+            id=id_,
+            top=top,
+            reasons=reasons,
+            source=data.name,
+            progress=progress,
         )
         progress(f"Writing {output.name}")
         write_table(scored, output, force)
     if as_json:
         click.echo(to_json(report, command="score", written={"scored": str(output)}))
     else:
-        print_score(_console(), report, str(output))
+        added = (
+            "anomaly_score, is_anomaly and reasons" if reasons else "anomaly_score and is_anomaly"
+        )
+        print_score(_console(), report, str(output), added)
+
+
+@cli.command(short_help="Say why the most suspicious rows of a table are so.")
+@click.argument("model", type=_path)
+@click.argument("data", type=_path)
+@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Rows.")
+@click.option(
+    "--reasons", type=click.IntRange(1), default=3, show_default=True, help="Columns for each."
+)
+@click.option(
+    "--id", "id_", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
+)
+@click.option("-o", "--output", type=_path, help="Where to write every column of these rows.")
+@_json
+@_force
+def explain(
+    model: Path,
+    data: Path,
+    rows: int,
+    reasons: int,
+    id_: str | None,
+    output: Path | None,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Say which columns make the most suspicious rows of DATA so, according to MODEL.
+
+    What a row holds is compared with what is usual: the median of a number, the most frequent
+    text. What the columns of a row add is together its score less that of a usual row.
+
+    \b
+    Example:
+      riskad explain cards.riskad new.csv --rows 20 -o reasons.csv
+    """  # noqa: D301
+    from riskad._files import check_output_file
+    from riskad.io import load, read_header
+    from riskad.report import print_explain, to_json
+    from riskad.tables import check_columns, check_table_name, read_table, write_table
+    from riskad.workflow import explain_table
+
+    if output is not None:
+        check_output_file(output, force)
+        check_table_name(output)
+    with _progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        table = read_table(data)
+        check_columns([] if id_ is None else [id_], table.columns)
+        found, report = explain_table(
+            load(model),
+            table,
+            id=id_ or read_header(model).notes.get("fit", {}).get("id"),
+            rows=rows,
+            reasons=reasons,
+            source=data.name,
+            progress=progress,
+        )
+        if output is not None:
+            write_table(found, output, force)
+    if as_json:
+        written = {} if output is None else {"reasons": str(output)}
+        click.echo(to_json(report, command="explain", written=written))
+    else:
+        print_explain(_console(), report, None if output is None else str(output))
 
 
 @cli.command(short_help="Say what a model is and what it was trained on.")

@@ -26,12 +26,13 @@ from riskad._checks import (
 )
 from riskad.tables import check_columns
 
-__all__ = ["BLANK", "OTHER", "TablePreparer"]
+__all__ = ["BLANK", "OTHER", "TablePreparer", "usual_value"]
 
 BLANK = "(blank)"
 OTHER = "(other)"
 
 Matrix: TypeAlias = Any  # NDArray[np.float64] or scipy's csr_matrix, which has no types
+Value: TypeAlias = float | str | None  # of one cell; None is a number that is not there
 
 # In a column of numbers these mean "no number"; in a text column "NA" may well be Namibia.
 _MISSING_MARKS = ("na", "n/a", "#n/a", "nan", "null", "none", "?", "-", ".")
@@ -75,6 +76,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     medians_, blanks_, levels_, dropped_ : dict
         By column name: the median of a number column, the count of its blanks, the levels of
         a text column, the reason for which a column was dropped.
+    usual_ : dict
+        By column name, what `usual_value` says of the columns that are used: with it a model can
+        say later what is unusual about a row, without any row of the training table.
     source_columns_ : list of str
         For each feature of the matrix, the column it comes from.
     sparse_ : bool
@@ -123,6 +127,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.levels_: dict[str, list[str]] = {}
         self.rare_: dict[str, int] = {}
         self.dropped_: dict[str, str] = {}
+        self.usual_: dict[str, Value] = {}
         for column in frame:
             self._fit_column(column)
         self._check_something_left()
@@ -215,6 +220,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             self._drop(column.name, f"every row holds {_show_number(float(filled[0]))}")
         else:
             self.kinds_[column.name], self.blanks_[column.name] = "number", blanks
+            self.usual_[column.name] = usual_value(values)
             if not constant:  # otherwise only its blanks say something
                 self.medians_[column.name] = float(cast(float, filled.median()))
 
@@ -239,7 +245,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         if not levels:
             self._drop(texts.name, f"none of its values occurs in {enough} rows")
             return
-        self.kinds_[texts.name] = "text"
+        self.kinds_[texts.name], self.usual_[texts.name] = "text", usual_value(texts)
         self.levels_[texts.name] = levels + [OTHER] * (n_rare > 0)
         if n_rare:
             self.rare_[texts.name] = n_rare
@@ -324,6 +330,22 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         if name not in self.medians_:
             return f"{name}: {blanks}, else one value; only what is blank is used"
         return f"{name}: {blanks} filled with the median {_show_number(self.medians_[name])}"
+
+
+def usual_value(column: pl.Series) -> Value:
+    """Return what a parsed column usually holds: the median number or the most frequent text.
+
+    A blank is a text like others, but a number only where more than half of them are blank.
+
+    >>> usual_value(pl.Series([2.0, 3.0, 900.0])), usual_value(pl.Series(["FR", None, None]))
+    (3.0, '(blank)')
+    """
+    if column.dtype == pl.String:
+        counts = column.fill_null(BLANK).alias("value").value_counts(name="rows")
+        return str(counts.sort(["rows", "value"], descending=[True, False])["value"][0])
+    if 2 * column.null_count() > len(column):
+        return None
+    return float(cast(float, column.median()))
 
 
 # --- frames of other libraries -----------------------------------------------------------

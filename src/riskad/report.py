@@ -23,6 +23,8 @@ from riskad.risks import KIND_NAMES
 from riskad.workflow import (
     SCORE_COLUMNS,
     ColumnEffect,
+    ExplainedRow,
+    ExplainReport,
     FitReport,
     ModelReport,
     PriorReport,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "print_bounds",
     "print_demo",
+    "print_explain",
     "print_fit",
     "print_model",
     "print_prior",
@@ -118,8 +121,8 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
     )
 
 
-def print_score(console: Console, report: ScoreReport, path: str) -> None:
-    """Print what scoring found; `path` is where the scored table went."""
+def print_score(console: Console, report: ScoreReport, path: str, added: str) -> None:
+    """Print what scoring found, where the scored table went, and which columns it has more."""
     _title(console, f"{report.source}: {report.rows:,} rows scored")
     _facts(
         console,
@@ -132,7 +135,50 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
         },
     )
     _suspects(console, report.top, report.id)
-    _facts(console, {"Written": [f"{path} (all columns, and anomaly_score and is_anomaly)"]})
+    _facts(console, {"Written": [f"{path} (all columns, and {added})"]})
+
+
+def print_explain(console: Console, report: ExplainReport, path: str | None) -> None:
+    """Print why rows are suspicious; `path` is where all their columns went, if anywhere."""
+    _title(console, f"{report.source}: {report.rows:,} rows scored")
+    sizes = [f"{column} {size:.3g}" for column, size in list(report.importance.items())[:5]]
+    _facts(
+        console,
+        {
+            "Usual": [
+                f"a row that is usual in every column scores {report.usual_score:.4g}",
+                _say_threshold(report.threshold),
+            ],
+            "Columns": [
+                f"change the score, in {report.importance_rows:,} rows on average, by: "
+                + ", ".join(sizes)
+            ],
+            "Notes": report.warnings,
+        },
+    )
+    for explained in report.explained:
+        _print(console)
+        _facts(console, {"Row": _explained_lines(explained)})
+    if path is not None:
+        _print(console)
+        _facts(console, {"Written": [f"{path} (every column of these rows)"]})
+
+
+def _explained_lines(explained: ExplainedRow) -> list[str]:
+    name = "" if explained.id is None else f" ({explained.id})"
+    flagged = "" if explained.is_anomaly else ", not flagged"
+    return [
+        f"{explained.row:,}{name}: anomaly_score {explained.anomaly_score:.4g}{flagged}",
+        *(f"- {reason}" for reason in explained.reasons),
+        *_others_line(explained.others),
+    ]
+
+
+def _others_line(change: float) -> list[str]:
+    if abs(change) < 1e-9:  # there are no others, or they hold what is usual
+        return []
+    does = f"add {change:.3g}" if change > 0 else f"take off {-change:.3g}"
+    return [f"- all other columns {does}"]
 
 
 def print_prior(console: Console, report: PriorReport) -> None:

@@ -604,6 +604,12 @@ class ShallowRAD(Detector):
                 refuse_non_finite(X, getattr(self, "feature_names_in_", None))
         return scores
 
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
+        """w_j x_j and b; with a feature map the columns act together."""
+        if self.feature_map_ is not None:
+            return None
+        return (X.multiply(self.coef_) if sparse.issparse(X) else X * self.coef_), self.intercept_
+
     def _block_scores(self, X: Any) -> np.ndarray:
         if self.feature_map_ is not None:
             X = self.feature_map_.transform(self._standardised(X))

@@ -31,6 +31,9 @@ WRITABLE = (".csv", ".tsv", ".parquet", ".pq")
 
 _SEPARATORS = ",;\t|"
 _QUOTED = re.compile(r'"[^"]*"')
+# What a spreadsheet may take for a formula, except what can only be a number or a dash.
+_FORMULA = r"^[=+\-@\t\r]"
+_NUMBER_LIKE = r"^[-+]?[\d.,' %]*([eE][-+]?\d+)?$"
 
 
 def check_table_name(
@@ -90,7 +93,23 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
 
 
 def write_table(frame: pl.DataFrame, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Write `frame` as CSV or Parquet, as the name says; an existing file needs `force`."""
+    """Write `frame` as CSV or Parquet, as the name says; an existing file needs `force`.
+
+    A spreadsheet that opens a CSV runs text that begins with =, +, -, @, a tab or a carriage return
+    as a formula, and rows may come from strangers. Such text, in cells and in names of columns, is
+    written with a ' before it; numbers, negative ones too, stay as they are. Parquet needs no such
+    care.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "out.csv")
+    ...     write_table(pl.DataFrame({"n": [-1.5, 2], "t": ["=1+1", "-3"]}), path)
+    ...     print(path.read_text())
+    n,t
+    -1.5,'=1+1
+    2.0,-3
+    <BLANKLINE>
+    """
     path, ending = check_table_name(path)
     with atomic_path(path, force) as part:
         if ending in (".parquet", ".pq"):
@@ -106,7 +125,26 @@ def _write_csv(frame: pl.DataFrame, part: Path, name: str, separator: str) -> No
             f"Columns {enumerate_names(nested)} hold lists or structures, which {name!r} cannot; "
             "write to a name that ends in .parquet."
         )
-    frame.write_csv(part, separator=separator)
+    _without_formulas(frame).write_csv(part, separator=separator)
+
+
+def _without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
+    """Put a ' before text that a spreadsheet would run."""
+    kinds = (pl.String, pl.Categorical, pl.Enum)
+    frame = frame.with_columns(_quoted(c.cast(pl.String)) for c in frame if c.dtype in kinds)
+    names = [name for name in frame.columns if _quoted(pl.Series([name]))[0] != name]
+    return frame.rename({name: _free_quoted(name, frame.columns) for name in names})
+
+
+def _quoted(texts: pl.Series) -> pl.Series:
+    runs = texts.str.contains(_FORMULA) & ~texts.str.contains(_NUMBER_LIKE)
+    return texts.zip_with(~runs.fill_null(False), "'" + texts) if runs.any() else texts
+
+
+def _free_quoted(name: str, columns: Sequence[str]) -> str:
+    while name in columns:
+        name = f"'{name}"
+    return name
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:

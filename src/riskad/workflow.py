@@ -5,6 +5,7 @@ The command line is a thin face on these functions; everything it prints is in t
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from riskad._checks import DataWarning, InputError, enumerate_names
 from riskad.bounds import FittedBounds, fitted_bounds
+from riskad.explain import Reason, Reasons, explain_rows
 from riskad.io import ModelHeader
 from riskad.labels import (
     ANOMALY,
@@ -39,6 +41,8 @@ from riskad.tables import check_columns
 __all__ = [
     "SCORE_COLUMNS",
     "ColumnEffect",
+    "ExplainReport",
+    "ExplainedRow",
     "Fit",
     "FitReport",
     "Labels",
@@ -49,6 +53,7 @@ __all__ = [
     "bound_model",
     "describe_model",
     "estimate_table_prior",
+    "explain_table",
     "fit_table",
     "score_table",
 ]
@@ -59,6 +64,9 @@ Progress: TypeAlias = Callable[[str], object]
 
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
 _MAX_FOLDS = 5
+_EFFECT_ROWS = 1_000  # enough to see which columns move the score
+_IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
+_REASON_COLUMN = re.compile(r"reason_\d+")
 
 
 # --- what is given and what is reported --------------------------------------------------
@@ -87,7 +95,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class ColumnEffect:
-    """How far a column moves the score (a standard deviation) and which values are suspicious."""
+    """How far a column moves the score from that of a usual row, and what is suspicious in it."""
 
     column: str
     effect: float
@@ -138,6 +146,33 @@ class ScoreReport:
     threshold: float
     flagged: int
     top: list[Suspect]
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ExplainedRow:
+    """A row, the columns that make it most anomalous, and what all other columns add."""
+
+    row: int
+    id: str | None
+    anomaly_score: float
+    is_anomaly: bool
+    reasons: list[Reason]
+    others: float
+
+
+@dataclass(frozen=True)
+class ExplainReport:
+    """What `explain_table` found; `usual_score` is the anomaly score of a usual row."""
+
+    source: str
+    rows: int
+    id: str | None
+    threshold: float
+    usual_score: float
+    importance: dict[str, float]
+    importance_rows: int
+    explained: list[ExplainedRow]
     warnings: list[str] = field(default_factory=list)
 
 
@@ -253,7 +288,7 @@ def fit_table(
         fitted=_fitted_facts(detector)
         | {"converged": not _unconverged(notes)}
         | {"weight_norm": detector.weight_norm_, "row_norm": detector.largest_norm(matrix)},
-        effects=_column_effects(preparer, detector, matrix),
+        effects=_column_effects(model, parsed),
         auc=auc,
         why_no_auc=why_no_auc,
         unlabelled_flagged=int(ranked["is_anomaly"].sum()),
@@ -283,6 +318,8 @@ def _check_rows(frame: pl.DataFrame) -> None:
 def _without_scores(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Rows that were scored, then labelled, come back with the scores still beside them."""
     earlier = [name for name in SCORE_COLUMNS if name in frame.columns]
+    if earlier:
+        earlier += [name for name in frame.columns if _REASON_COLUMN.fullmatch(name)]
     return frame.drop(earlier), earlier
 
 
@@ -400,23 +437,25 @@ def _fitted_facts(detector: ShallowRAD) -> dict[str, Any]:
     }
 
 
-def _column_effects(
-    preparer: TablePreparer, detector: ShallowRAD, matrix: Any
-) -> list[ColumnEffect]:
+def _column_effects(model: Pipeline, parsed: pl.DataFrame) -> list[ColumnEffect]:
     """Return the columns by how far they move the score; none where a feature map mixes them."""
+    preparer, detector = _steps(model)
     if detector.feature_map is not None:
         return []
-    names, sources = preparer.get_feature_names_out(), np.array(preparer.source_columns_)
-    effects = []
-    for column in dict.fromkeys(preparer.source_columns_):
-        own = np.flatnonzero(sources == column)
-        moves = float(np.std(matrix[:, own] @ detector.coef_[own]))
-        most_suspicious = names[own[np.argmin(detector.coef_[own])]].removeprefix(f"{column}=")
-        if column in preparer.medians_:
-            most_suspicious = "low" if detector.coef_[own[0]] > 0 else "high"
-        effects.append(ColumnEffect(column, moves, most_suspicious))
-    moving = [effect for effect in effects if effect.effect > 0]
-    return sorted(moving, key=lambda effect: -effect.effect)
+    sampled = parsed.sample(min(parsed.height, _EFFECT_ROWS), seed=detector.random_state or 0)
+    return [
+        ColumnEffect(column, effect, _most_suspicious(preparer, detector.coef_, column))
+        for column, effect in _explain_quietly(model, sampled).importance().items()
+        if effect > 0
+    ]
+
+
+def _most_suspicious(preparer: TablePreparer, w: NDArray[np.float64], column: str) -> str:
+    own = np.flatnonzero(np.array(preparer.source_columns_) == column)
+    if column in preparer.medians_:
+        return "low" if w[own[0]] > 0 else "high"
+    names = preparer.get_feature_names_out()
+    return str(names[own[np.argmin(w[own])]]).removeprefix(f"{column}=")
 
 
 # --- prior -------------------------------------------------------------------------------
@@ -473,21 +512,26 @@ def score_table(
     *,
     id: str | None = None,
     top: int = 10,
+    reasons: int = 0,
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> tuple[pl.DataFrame, ScoreReport]:
     """Return the table with `anomaly_score` and `is_anomaly` added, and a report.
 
-    Rows and columns stay as they are; columns the model does not know are ignored.
+    Rows and columns stay as they are; columns the model does not know are ignored. With `reasons`,
+    so many columns `reason_1`, `reason_2`, ... say in words why flagged rows are flagged.
     """
     _check_rows(frame)
-    _check_not_scored(frame)
+    _check_not_scored(frame, reasons)
     preparer, detector = _steps(model)
     with _collect_warnings() as notes:
         progress("Preparing the columns")
         matrix = preparer.transform(frame)
         progress("Scoring")
         scored = frame.hstack(_score_frame(detector, matrix))
+    if reasons:
+        progress("Finding reasons")
+        scored = scored.hstack(_reason_columns(model, scored, reasons))
     ranked = _rank(scored.with_row_index(_free_name(frame.columns), 1))
     id = id if id in frame.columns else None
     report = ScoreReport(
@@ -502,8 +546,9 @@ def score_table(
     return scored, report
 
 
-def _check_not_scored(frame: pl.DataFrame) -> None:
-    taken = [name for name in SCORE_COLUMNS if name in frame.columns]
+def _check_not_scored(frame: pl.DataFrame, reasons: int) -> None:
+    added = (*SCORE_COLUMNS, *_reason_names(reasons))
+    taken = [name for name in added if name in frame.columns]
     if taken:
         raise InputError(
             f"The table already has a column {enumerate_names(taken)}, under which the scores "
@@ -553,6 +598,98 @@ def _suspects(ranked: pl.DataFrame, id: str | None) -> list[Suspect]:
     ids = ranked[id].cast(pl.String).to_list() if id is not None else [None] * len(rows)
     scored = ranked.select(SCORE_COLUMNS).rows()
     return [Suspect(row, name, *pair) for row, name, pair in zip(rows, ids, scored, strict=True)]
+
+
+# --- explain -----------------------------------------------------------------------------
+
+
+def explain_table(
+    model: Pipeline,
+    frame: pl.DataFrame,
+    *,
+    id: str | None = None,
+    rows: int = 10,
+    reasons: int = 3,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> tuple[pl.DataFrame, ExplainReport]:
+    """Return why the most suspicious rows of a table are so: all columns of them, and a report.
+
+    The table has one line for each of these rows and each column the model uses: what it holds,
+    what is usual, and what it adds to the anomaly score. The report has the first `reasons` of
+    them, and the importance of all columns over a sample of the table. Scores that the table holds
+    already are found anew.
+    """
+    _check_rows(frame)
+    frame, _ = _without_scores(frame)
+    preparer, detector = _steps(model)
+    with _collect_warnings() as notes:
+        progress("Scoring")
+        parsed = preparer.parse(frame)
+        scored = frame.hstack(_score_frame(detector, preparer.transform(parsed)))
+    id = id if id in frame.columns else None
+    suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
+    progress("Finding reasons")
+    found = _explain_quietly(model, parsed[[suspect.row - 1 for suspect in suspects]])
+    sampled = parsed.sample(min(parsed.height, _IMPORTANCE_ROWS), seed=0)
+    report = ExplainReport(
+        source=source,
+        rows=frame.height,
+        id=id,
+        threshold=_threshold(detector),
+        usual_score=found.base,
+        importance=_explain_quietly(model, sampled).importance(),
+        importance_rows=sampled.height,
+        explained=[_explained(s, found, i, reasons) for i, s in enumerate(suspects)],
+        warnings=[str(note) for note in notes],
+    )
+    return _reason_table(suspects, found, id), report
+
+
+def _explain_quietly(model: Pipeline, frame: pl.DataFrame) -> Reasons:
+    """Reasons, without saying once more what is new in these rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return explain_rows(model, frame)
+
+
+def _explained(suspect: Suspect, found: Reasons, i: int, n: int) -> ExplainedRow:
+    reasons = found.top(i, n)
+    others = float(found.contributions[i].sum()) - sum(reason.adds for reason in reasons)
+    return ExplainedRow(**asdict(suspect), reasons=reasons, others=others)
+
+
+def _reason_table(suspects: Sequence[Suspect], found: Reasons, id: str | None) -> pl.DataFrame:
+    """One line for each row and column; values as text, since columns have several types."""
+    kinds = {"row": pl.Int64, "id": pl.String, "anomaly_score": pl.Float64, "column": pl.String}
+    kinds |= {"value": pl.String, "usual": pl.String, "adds": pl.Float64}
+    lines = [
+        (s.row, s.id, s.anomaly_score, r.column, _cell(r.value), _cell(r.usual), r.adds, r.error)
+        for i, s in enumerate(suspects)
+        for r in found.of(i)
+    ]
+    table = pl.DataFrame(lines, schema=kinds | {"standard_error": pl.Float64}, orient="row")
+    return table if id is not None else table.drop("id")
+
+
+def _cell(value: float | str | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _reason_names(n: int) -> list[str]:
+    return [f"reason_{k}" for k in range(1, n + 1)]
+
+
+def _reason_columns(model: Pipeline, scored: pl.DataFrame, n: int) -> pl.DataFrame:
+    """The first reasons of flagged rows in words; blank for all others."""
+    columns: list[list[str | None]] = [[None] * scored.height for _ in range(n)]
+    flagged = np.flatnonzero(scored["is_anomaly"].to_numpy())
+    if flagged.size:
+        found = _explain_quietly(model, scored[flagged])
+        for i, row in enumerate(flagged):
+            for column, reason in zip(columns, found.top(i, n), strict=False):
+                column[row] = str(reason)
+    return pl.DataFrame(columns, schema=dict.fromkeys(_reason_names(n), pl.String), orient="col")
 
 
 # --- inspect -----------------------------------------------------------------------------

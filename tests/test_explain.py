@@ -1,0 +1,412 @@
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from conftest import make_pile
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.ensemble import IsolationForest
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from riskad import DataWarning, InputError, RADSearchCV, ShallowRAD
+from riskad.base import Detector
+from riskad.baselines import OneClassSVM
+from riskad.explain import Reason, explain_rows
+from riskad.io import load, save
+from riskad.prepare import TablePreparer
+
+
+def make_table(n=400, seed=0):
+    """Payments with numbers, text, blanks of both kinds; and their labels."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.2
+    table = pl.DataFrame(
+        {
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
+            "age": [x if x < 70 else None for x in rng.integers(18, 80, n).tolist()],
+            "country": np.where(fraud, rng.choice(["KP", "FR"], n), rng.choice(["FR", "DE"], n)),
+            "note": rng.choice(["gift", "", "rent"], n, p=[0.2, 0.6, 0.2]),
+        }
+    )
+    y = np.where(rng.random(n) < 0.3, np.where(fraud, -1, 1), 0)
+    return table, y
+
+
+@pytest.fixture(scope="module")
+def table():
+    return make_table()
+
+
+def fit_table(table, detector):
+    frame, y = table
+    return Pipeline([("prepare", TablePreparer()), ("detect", detector)]).fit(frame, y)
+
+
+def deep_rad(**settings):
+    pytest.importorskip("torch")
+    from riskad import DeepRAD
+
+    return DeepRAD(n_steps=30, hidden=(16,), random_state=0, device="cpu", **settings)
+
+
+MODELS = {
+    "linear": lambda: ShallowRAD(),
+    "l1": lambda: ShallowRAD(penalty="l1", lam=0.05),
+    "rbf": lambda: ShallowRAD(feature_map="rbf", lam=0.01),
+    "nystroem": lambda: ShallowRAD(feature_map="nystroem", lam=0.01),
+    "poly": lambda: ShallowRAD(feature_map="poly", lam=0.1),
+    "svm": OneClassSVM,
+    "net": deep_rad,
+    "forest": lambda: IsolationForest(random_state=0, n_estimators=20),
+}
+kinds = pytest.mark.parametrize("kind", MODELS)
+
+
+# --- sums --------------------------------------------------------------------------------
+
+
+@kinds
+@pytest.mark.parametrize("n_features", [4, 14], ids=["enumerated", "sampled"])
+def test_the_sum_is_the_score(kind, n_features):
+    X, y, _ = make_pile(n_features=n_features)
+    model = MODELS[kind]().fit(X, y)
+    reasons = explain_rows(model, X[:15], background=X)
+    scores = -model.score_samples(X[:15])
+    assert_array_equal(reasons.anomaly_score, scores)
+    assert_allclose(reasons.base + reasons.contributions.sum(axis=1), scores, atol=1e-8)
+    assert_allclose(reasons.base, -model.score_samples(np.median(X, axis=0)[None])[0], atol=1e-6)
+    assert_allclose(reasons.usual, np.median(X, axis=0))
+    assert_array_equal(reasons.values, X[:15])
+    assert reasons.contributions.std() > 0
+
+
+@kinds
+def test_the_sum_is_the_score_for_tables_with_text_and_blanks(kind, table):
+    model = fit_table(table, MODELS[kind]())
+    reasons = explain_rows(model, table[0].head(30))
+    assert reasons.columns == ("amount", "age", "country", "note")
+    assert reasons.usual[2:] == ("FR", "(blank)")
+    scores = -model.score_samples(table[0].head(30))
+    assert_allclose(reasons.base + reasons.contributions.sum(axis=1), scores, atol=1e-8)
+    same = reasons.values == np.array(reasons.usual, dtype=object)
+    assert same.any()
+    assert np.all(reasons.contributions[same] == 0)
+    sizes = dict(zip(reasons.columns, np.abs(reasons.contributions).mean(axis=0), strict=True))
+    assert reasons.importance() == sizes
+    assert list(reasons.importance().values()) == sorted(sizes.values(), reverse=True)
+
+
+def test_the_sum_is_the_score_for_sparse_rows():
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((300, 40), density=0.1, rng=rng, format="csr")
+    y = rng.choice([1, -1, 0], size=300)
+    for model in (ShallowRAD(), ShallowRAD(feature_map="rbf", lam=0.1)):
+        model.fit(X, y)
+        for background in (None, X):
+            reasons = explain_rows(model, X[:5], background=background)
+            total = reasons.base + reasons.contributions.sum(axis=1)
+            assert_allclose(total, model.anomaly_score(X[:5]), atol=1e-8)
+
+
+def test_a_sparse_table():
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {"shop": [f"S{i}" for i in rng.integers(40, size=900)], "amount": rng.normal(size=900)}
+    )
+    model = fit_table((frame, rng.choice([1, -1, 0], size=900)), ShallowRAD())
+    assert model[0].sparse_
+    reasons = explain_rows(model, frame.head(20))
+    assert reasons.contributions.shape == (20, 2)
+    total = reasons.base + reasons.contributions.sum(axis=1)
+    assert_allclose(total, -model.score_samples(frame.head(20)), atol=1e-8)
+
+
+# --- values ------------------------------------------------------------------------------
+
+
+def test_linear_reasons_by_hand():
+    X, y, _ = make_pile()
+    model = ShallowRAD().fit(X, y)
+    usual = np.median(X[y == 1], axis=0)
+    reasons = explain_rows(model, X, background=X[y == 1])
+    assert_allclose(reasons.contributions, -model.coef_ * (X - usual), atol=1e-10)
+    assert_allclose(reasons.base, -(usual @ model.coef_ + model.intercept_))
+    assert not reasons.errors.any()
+    by_mean = explain_rows(model, X)
+    assert_allclose(by_mean.usual, X.mean(axis=0))
+    assert_allclose(by_mean.contributions, -model.coef_ * (X - X.mean(axis=0)), atol=1e-10)
+
+
+def test_linear_reasons_of_a_table_by_hand(table):
+    frame, _ = table
+    model = fit_table(table, ShallowRAD())
+    reasons = explain_rows(model, frame)
+    weight = dict(zip(model[0].get_feature_names_out(), model[1].coef_, strict=True))
+    age = frame["age"].fill_null(model[0].medians_["age"]).to_numpy()
+    expected = {
+        "amount": -weight["amount"] * (frame["amount"].to_numpy() - frame["amount"].median()),
+        "age": -weight["age"] * (age - frame["age"].median())
+        - weight["age is blank"] * frame["age"].is_null().to_numpy(),
+        "country": [weight["country=FR"] - weight[f"country={c}"] for c in frame["country"]],
+    }
+    for column, contributions in expected.items():
+        j = reasons.columns.index(column)
+        assert_allclose(reasons.contributions[:, j], contributions, atol=1e-10)
+
+
+def brute_force(score, x, r):
+    """Shapley values by their definition: the mean over all orders."""
+    k = len(x)
+    phi = np.zeros(k)
+    for order in itertools.permutations(range(k)):
+        mixed = r.copy()
+        before = score(mixed)
+        for j in order:
+            mixed[j] = x[j]
+            after = score(mixed)
+            phi[j] += after - before
+            before = after
+    return phi / math.factorial(k)
+
+
+@pytest.mark.parametrize("kind", ["rbf", "nystroem", "poly", "svm", "net"])
+def test_enumeration_is_the_mean_over_all_orders(kind):
+    X, y, _ = make_pile(n_features=4)
+    model = MODELS[kind]().fit(X, y)
+    usual = np.median(X, axis=0)
+    reasons = explain_rows(model, X[:3], background=X)
+    for i in range(3):
+        expected = brute_force(lambda row: -model.score_samples(row[None])[0], X[i], usual)
+        assert_allclose(reasons.contributions[i], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["nystroem", "net", "forest"])
+def test_samples_agree_with_enumeration_within_their_error(kind, monkeypatch):
+    X, y, _ = make_pile(n_features=9)
+    model = MODELS[kind]().fit(X, y)
+    exact = explain_rows(model, X[:20], background=X)
+    monkeypatch.setattr("riskad.explain._MOST_ENUMERATED", 0)
+    sampled = explain_rows(model, X[:20], background=X)
+    assert not exact.errors.any()
+    assert sampled.errors.any()
+    off = np.abs(sampled.contributions - exact.contributions) / (sampled.errors + 1e-7)
+    assert np.mean(off < 2) > 0.85  # t with 7 degrees of freedom: 0.91
+    assert off.max() < 8
+    largest = np.abs(exact.contributions).max(axis=1, keepdims=True)
+    assert np.all(np.abs(sampled.contributions - exact.contributions) < 0.2 * largest)
+
+
+@pytest.mark.parametrize("kind", ["linear", "poly"])
+def test_an_order_and_its_reverse_are_exact_for_pairs_of_columns(kind, monkeypatch):
+    X, y, _ = make_pile(n_features=8)
+    model = make_pipeline(StandardScaler(), MODELS[kind]()).fit(X, y)
+    exact = explain_rows(model, X[:5], background=X)
+    monkeypatch.setattr("riskad.explain._MOST_ENUMERATED", 0)
+    sampled = explain_rows(model, X[:5], background=X)
+    assert_allclose(sampled.contributions, exact.contributions, atol=1e-9)
+    assert sampled.errors.max() < 1e-9
+
+
+class Knowing(Detector):
+    """g = x0 x1, halved between its columns; they do not add up if `wrong`."""
+
+    def __init__(self, wrong=False):
+        self.wrong = wrong
+
+    def fit(self, X, y=None):
+        self._check_rows(X, reset=True)
+        self.offset_ = 0.0
+        return self
+
+    def _scores(self, X):
+        return X[:, 0] * X[:, 1] + 3
+
+    def _contributions(self, X):
+        share = X[:, :1] * X[:, 1:] / 2
+        return np.repeat(-share if self.wrong else share, 2, axis=1), 3.0
+
+
+def test_contributions_that_a_detector_knows_are_taken():
+    X = np.array([[1.0, 2.0], [3.0, 4.0]])
+    reasons = explain_rows(Knowing().fit(X), X, background=[[1.0, 1.0]])
+    assert_allclose(reasons.contributions, [[-0.5, -0.5], [-5.5, -5.5]])
+    assert reasons.base == -4.0
+    with pytest.raises(RuntimeError, match=r"Knowing\._contributions does not add up"):
+        explain_rows(Knowing(wrong=True).fit(X), X, background=X)
+
+
+# --- properties --------------------------------------------------------------------------
+
+
+def test_a_constant_column_gets_zero():
+    X, y, _ = make_pile(n_features=5)
+    X[:, 2] = 7.0
+    for detector in (ShallowRAD(), ShallowRAD(feature_map="rbf", lam=0.01)):
+        with pytest.warns(DataWarning, match="single value"):
+            model = detector.fit(X, y)
+        for background in (None, X):
+            reasons = explain_rows(model, X[:50], background=background)
+            assert_array_equal(reasons.contributions[:, 2], 0.0)
+
+
+def test_the_same_seed_gives_the_same_reasons_row_by_row():
+    X, y, _ = make_pile(n_features=12)
+    model = ShallowRAD(feature_map="nystroem", lam=0.01).fit(X, y)
+    first, second = (explain_rows(model, X[:4], background=X) for _ in range(2))
+    alone = explain_rows(model, X[3:4], background=X)
+    other = explain_rows(model, X[:4], background=X, random_state=1)
+    assert_array_equal(first.contributions, second.contributions)
+    assert_allclose(first.contributions[3], alone.contributions[0], atol=1e-12)
+    assert not np.array_equal(first.contributions, other.contributions)
+
+
+def test_reasons_find_the_column_that_is_odd(table):
+    frame, _ = table
+    row = frame.head(1).with_columns(amount=pl.lit(500.0), country=pl.lit("FR"))
+    for detector in (ShallowRAD(), ShallowRAD(feature_map="poly", lam=0.01)):
+        (reason, *_) = explain_rows(fit_table(table, detector), row).of(0)
+        assert reason.column == "amount"
+        assert str(reason).startswith("amount 500 (usual 3")
+
+
+def test_labels_matter(table):
+    frame, y = table
+    right, wrong = (explain_rows(fit_table((frame, s * y), ShallowRAD()), frame) for s in (1, -1))
+    amount = right.columns.index("amount")
+    assert np.corrcoef(right.contributions[:, amount], wrong.contributions[:, amount])[0, 1] < -0.9
+
+
+def test_a_model_explains_without_its_training_table(table, tmp_path):
+    frame, _ = table
+    model = fit_table(table, ShallowRAD(feature_map="nystroem", lam=0.01))
+    save(model, tmp_path / "model.riskad")
+    again = explain_rows(load(tmp_path / "model.riskad"), frame.head(3))
+    assert_array_equal(again.contributions, explain_rows(model, frame.head(3)).contributions)
+
+
+def test_background_of_a_table_says_what_is_usual(table):
+    frame, _ = table
+    model = fit_table(table, ShallowRAD())
+    odd = frame.filter(country="KP").with_columns(age=None)
+    reasons = explain_rows(model, frame.head(5), background=odd)
+    assert reasons.usual == (odd["amount"].median(), None, "KP", "(blank)")
+    total = reasons.base + reasons.contributions.sum(axis=1)
+    assert_allclose(total, -model.score_samples(frame.head(5)), atol=1e-8)
+
+
+def test_values_never_seen_are_explained(table):
+    model = fit_table(table, ShallowRAD())
+    row = table[0].head(1).with_columns(country=pl.lit("ZZ"), amount=None)
+    with pytest.warns(DataWarning, match="new value"):
+        reasons = explain_rows(model, row)
+    by_column = {reason.column: reason for reason in reasons.of(0)}
+    assert by_column["country"].value == "ZZ"
+    assert by_column["amount"].value is None
+    assert by_column["amount"].adds == 0  # it is filled with what is usual
+    assert_allclose(reasons.base + reasons.contributions.sum(), reasons.anomaly_score[0])
+
+
+# --- what is accepted --------------------------------------------------------------------
+
+
+def test_frames_keep_their_names():
+    X, y, _ = make_pile(n_features=3)
+    names = ["b", "a", "c"]
+    for frame in (pd.DataFrame(X, columns=names), pl.DataFrame(X, schema=names)):
+        for model in (ShallowRAD(), make_pipeline(StandardScaler(), ShallowRAD())):
+            model.fit(frame, y)
+            reasons = explain_rows(model, frame[:4], background=frame)
+            assert reasons.columns == ("b", "a", "c")
+            total = reasons.base + reasons.contributions.sum(axis=1)
+            assert_allclose(total, -model.score_samples(frame[:4]), atol=1e-8)
+
+
+def test_a_search_is_explained_by_what_it_found():
+    X, y, _ = make_pile()
+    search = RADSearchCV(ShallowRAD(lam=1.0), {"lam": [1.0, 0.1]}).fit(X, y)
+    reasons = explain_rows(search, X[:5])
+    expected = -search.best_estimator_.coef_ * (X[:5] - X.mean(axis=0))
+    assert_allclose(reasons.contributions, expected, atol=1e-10)
+
+
+def test_mistakes(table):
+    X, y, _ = make_pile()
+    model = ShallowRAD().fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        explain_rows(model, X[:, :2])
+    with pytest.raises(InputError, match="missing value"):
+        explain_rows(model, np.where(X > 0, np.nan, X))
+    with pytest.raises(InputError, match="background="):
+        explain_rows(ShallowRAD(scale=False).fit(X, y), X)
+    with pytest.raises(InputError, match="background="):
+        explain_rows(IsolationForest().fit(X), X)
+    with pytest.raises(InputError, match="4 columns and the background has 2"):
+        explain_rows(IsolationForest().fit(X), X, background=X[:, :2])
+    with pytest.raises(InputError, match="gives no scores"):
+        explain_rows(StandardScaler().fit(X), X)
+    with pytest.raises(InputError, match=r"(?s)lacks columns.*missing: 'amount'"):
+        explain_rows(fit_table(table, ShallowRAD()), table[0].drop("amount"))
+    frame = pd.DataFrame({"a": ["x", "y"]})
+    with pytest.raises(InputError, match=r"begin the pipeline with riskad\.prepare"):
+        explain_rows(make_pipeline(StandardScaler(), model), frame, background=frame)
+
+
+def test_a_model_that_noted_nothing_usual(table):
+    model = fit_table(table, ShallowRAD())
+    del model[0].usual_
+    with pytest.raises(InputError, match="earlier riskad"):
+        explain_rows(model, table[0])
+    assert explain_rows(model, table[0], background=table[0]).usual[2] == "FR"
+
+
+def test_images_are_refused():
+    model = deep_rad().fit(np.zeros((6, 4)) + np.arange(6)[:, None], [1, -1, 0] * 2)
+    with pytest.raises(InputError, match="images have none"):
+        explain_rows(model, np.zeros((2, 1, 8, 8)))
+
+
+# --- words -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "usual", "adds", "text"),
+    [
+        (9500.0, 43.0, 1.874, "c 9,500 (usual 43) adds 1.87"),
+        (0.00012345678, -2.5, -0.3, "c 0.000123457 (usual -2.5) takes off 0.3"),
+        ("KP", "FR", 0.7, "c KP (usual FR) adds 0.7"),
+        (None, "(blank)", 0.0, "c (blank) (usual (blank)) adds 0"),
+        (1e15, 1234567.0, 1e-9, "c 1e+15 (usual 1,234,567) adds 1e-09"),
+        ("x" * 50, math.inf, 1.0, f"c {'x' * 39}… (usual inf) adds 1"),
+    ],
+)
+def test_a_reason_in_words(value, usual, adds, text):
+    assert str(Reason("c", value, usual, adds)) == text
+
+
+def test_reasons_in_words():
+    X, y, _ = make_pile()
+    reasons = explain_rows(ShallowRAD().fit(X, y), X, background=X)
+    assert len(reasons) == len(X)
+    for i in range(20):
+        listed = reasons.of(i)
+        assert [r.adds for r in listed] == sorted((r.adds for r in listed), reverse=True)
+        assert {r.column for r in listed} == {"x0", "x1", "x2", "x3"}
+        assert all(r.adds > 0 for r in reasons.top(i, 4))
+        assert reasons.text(i, 2).count("adds") <= max(1, len(reasons.top(i, 2)))
+    usual = explain_rows(ShallowRAD().fit(X, y), np.median(X, axis=0)[None], background=X)
+    assert str(usual).endswith(": nothing adds to its score")
+    assert str(reasons).count("\n") == len(X) - 1
+
+
+def test_hostile_names_and_values_are_only_text(table):
+    frame, y = table
+    name, value = "=cmd|' /C calc'!A0", "[red]\x1b[31m\n@SUM(1)"
+    frame = frame.rename({"country": name}).with_columns(pl.col(name).replace("KP", value))
+    reasons = explain_rows(fit_table((frame, y), ShallowRAD()), frame)
+    row = int(np.argmax((frame[name] == value).to_numpy()))
+    found = next(reason for reason in reasons.of(row) if reason.column == name)
+    assert (found.value, found.usual) == (value, "FR")

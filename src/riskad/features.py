@@ -1,0 +1,341 @@
+r"""Feature maps learned from all rows: the pile teaches the representation, labels the rest.
+
+Each is a scikit-learn transformer: alone, in a pipeline, in a `FeatureUnion`, or as the
+`feature_map` of `ShallowRAD`. All are fitted on training rows only. Where a row would be its own
+nearest neighbour `fit_transform` leaves it out, so that training rows and new rows look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics import pairwise_distances_chunked
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from riskad._checks import InputError
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+
+__all__ = ["GaussianKernels", "NeighbourDistances", "OutlierScores", "TreeLeaves"]
+
+_WIDTH_ROWS = 1000  # rows whose distances give the width of kernels
+_FLOOR = 1e-3  # of distances, as a share of the usual one, before their logarithm
+_CLIP = 5.0
+
+
+class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the maps share: a seed, a sample of rows, finite numbers in."""
+
+    random_state: int | None
+
+    def _check(self, X: Any, reset: bool) -> np.ndarray:
+        return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.random_state or 0)
+
+    def _places(self, n_rows: int, n_wanted: int) -> np.ndarray:
+        """Places of the rows to learn from: all, or as many as wanted."""
+        if n_rows <= n_wanted:
+            return np.arange(n_rows)
+        return np.sort(self._rng().choice(n_rows, n_wanted, replace=False))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_out_
+
+
+class GaussianKernels(_Map):
+    r"""Features whose inner products are near those of Gaussian kernels of several widths.
+
+    With s^2 the median squared distance between rows, kernel k is exp(-||x - x'||^2 / (w_k s^2)),
+    each approximated from landmarks among the rows (Nystroem). Fitting s makes the map independent
+    of the units and of the number of columns. Rows have norm 1 or a little less.
+
+    Parameters
+    ----------
+    widths : sequence of floats, default=(0.5, 1, 2)
+        w_k, in multiples of the median squared distance.
+    n_components : int, default=200
+        Landmarks for each width.
+    max_rows : int, default=20_000
+        Rows among which landmarks are looked for.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Attributes
+    ----------
+    median_ : float
+        s^2.
+    maps_ : list of Nystroem
+        One for each width.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(100, 3))
+    >>> GaussianKernels(n_components=50).fit_transform(X).shape
+    (100, 150)
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[float] = (0.5, 1.0, 2.0),
+        *,
+        n_components: int = 200,
+        max_rows: int = 20_000,
+        random_state: int | None = None,
+    ):
+        self.widths = widths
+        self.n_components = n_components
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> GaussianKernels:
+        """Find the median distance and the landmarks; y is not looked at."""
+        from sklearn.kernel_approximation import Nystroem
+
+        if not len(self.widths) or min(self.widths) <= 0:
+            raise InputError(f"widths must be numbers > 0, got {self.widths!r}.")
+        X = self._check(X, reset=True)
+        X = X[self._places(len(X), self.max_rows)]
+        self.median_ = _median_squared_distance(X[self._places(len(X), _WIDTH_ROWS)])
+        size, seed = min(self.n_components, len(X)), self.random_state or 0
+        self.maps_ = [
+            Nystroem(gamma=1 / (w * self.median_), n_components=size, random_state=seed).fit(X)
+            for w in self.widths
+        ]
+        self.n_features_out_ = size * len(self.maps_)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The features of all widths, side by side."""
+        check_is_fitted(self)
+        X = self._check(X, reset=False)
+        return np.hstack([part.transform(X) for part in self.maps_]) / len(self.maps_) ** 0.5
+
+
+def _median_squared_distance(X: np.ndarray) -> float:
+    from scipy.spatial.distance import pdist
+
+    squared = pdist(X, "sqeuclidean")
+    squared = squared[squared > 0]
+    return float(np.median(squared)) if len(squared) else 1.0
+
+
+class TreeLeaves(_Map):
+    """The leaves into which a row falls, in trees that split the rows at random.
+
+    Rows in one leaf of many trees are alike, whatever the units of their columns. A row has one
+    entry 1 / sqrt(n_estimators) for each tree, so its norm is 1; the result is sparse.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Trees.
+    max_depth : int, default=5
+        Depth of each: at most 2^max_depth leaves.
+    max_rows : int, default=20_000
+        Rows on which trees are grown.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(100, 3))
+    >>> TreeLeaves(25).fit_transform(X).sum(axis=1).max().round(6)  # 25 times 1 / 5
+    np.float64(5.0)
+    """
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        *,
+        max_depth: int = 5,
+        max_rows: int = 20_000,
+        random_state: int | None = None,
+    ):
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> TreeLeaves:
+        """Grow the trees; y is not looked at."""
+        from sklearn.ensemble import RandomTreesEmbedding
+
+        X = self._check(X, reset=True)
+        self.trees_ = RandomTreesEmbedding(
+            n_estimators=self.n_estimators,
+            max_depth=self.max_depth,
+            random_state=self.random_state or 0,
+        ).fit(X[self._places(len(X), self.max_rows)])
+        self.n_features_out_ = len(self.trees_.get_feature_names_out())
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """One entry for each tree."""
+        check_is_fitted(self)
+        leaves = self.trees_.transform(self._check(X, reset=False))
+        return (leaves * self.n_estimators**-0.5).tocsr()
+
+
+class OutlierScores(_Map):
+    """Two unsupervised outlier scores: of an isolation forest, and the log distance to neighbours.
+
+    The one sees rows that few cuts separate from the rest, the other rows in thin regions. Both
+    are standardised over the training rows and clipped at five standard deviations.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=10
+        Which neighbour's distance is taken.
+    max_rows : int, default=5_000
+        Rows among which neighbours are looked for.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Examples
+    --------
+    >>> X = np.vstack([np.random.default_rng(0).normal(size=(200, 2)), [[9.0, 9.0]]])
+    >>> OutlierScores().fit_transform(X).argmax(axis=0)
+    array([200, 200])
+    """
+
+    def __init__(
+        self, n_neighbors: int = 10, *, max_rows: int = 5_000, random_state: int | None = None
+    ):
+        self.n_neighbors = n_neighbors
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> OutlierScores:
+        """Fit both scores; y is not looked at."""
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Fit both scores and give those of the training rows, each without itself."""
+        from sklearn.ensemble import IsolationForest
+
+        X = self._check(X, reset=True)
+        places = self._places(len(X), self.max_rows)
+        self.rows_ = X[places]
+        self.forest_ = IsolationForest(random_state=self.random_state or 0).fit(X)
+        self.floor_ = _FLOOR * _median_squared_distance(X[self._places(len(X), _WIDTH_ROWS)]) ** 0.5
+        raw = self._raw(X, leave_out=np.isin(np.arange(len(X)), places))
+        self.mean_, self.scale_ = raw.mean(axis=0), raw.std(axis=0) + 1e-12
+        self.n_features_out_ = raw.shape[1]
+        return self._standardised(raw)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The two scores of each row."""
+        check_is_fitted(self)
+        return self._standardised(self._raw(self._check(X, reset=False)))
+
+    def _raw(self, X: np.ndarray, leave_out: np.ndarray | None = None) -> np.ndarray:
+        k = _distances(X, self.rows_, self.n_neighbors, leave_out)
+        return np.stack([-self.forest_.score_samples(X), np.log(k + self.floor_)], axis=1)
+
+    def _standardised(self, raw: np.ndarray) -> np.ndarray:
+        return np.clip((raw - self.mean_) / self.scale_, -_CLIP, _CLIP)
+
+
+class NeighbourDistances(_Map):
+    """Log distances to the nearest labelled normal, labelled anomaly and unlabelled rows.
+
+    A kind of row that is absent has no column. The last column, where there are labels of both
+    kinds, is the difference of their two: near which of them is the row?
+
+    Parameters
+    ----------
+    n_neighbors : int, default=1
+        Which neighbour's distance is taken; the last one where a kind has fewer.
+    max_rows : int, default=5_000
+        Unlabelled rows among which neighbours are looked for.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [1.0], [8.0], [9.0]]), [1, 0, 0, -1]
+    >>> distances = NeighbourDistances().fit(X, y).transform([[0.5], [8.5]])
+    >>> distances[:, -1] > 0  # nearer to the anomaly than to the normal row
+    array([False,  True])
+    """
+
+    def __init__(
+        self, n_neighbors: int = 1, *, max_rows: int = 5_000, random_state: int | None = None
+    ):
+        self.n_neighbors = n_neighbors
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> NeighbourDistances:
+        """Remember the rows of each kind."""
+        X, y = self._check(X, reset=True), check_codes(y)
+        self.places_ = {}
+        for kind in (NORMAL, ANOMALY, UNLABELLED):
+            members = np.flatnonzero(y == kind)
+            chosen = members[self._places(len(members), self.max_rows)]
+            if len(chosen):
+                self.places_[kind] = chosen
+        self.rows_ = {kind: X[places] for kind, places in self.places_.items()}
+        self.floor_ = _FLOOR * _median_squared_distance(X[self._places(len(X), _WIDTH_ROWS)]) ** 0.5
+        both = NORMAL in self.rows_ and ANOMALY in self.rows_
+        self.n_features_out_ = len(self.rows_) + both
+        return self
+
+    def fit_transform(self, X: Any, y: Any) -> np.ndarray:  # type: ignore[override]
+        """Fit, and give the distances of the training rows, each without itself."""
+        self.fit(X, y)
+        X = self._check(X, reset=False)
+        everyone = np.arange(len(X))
+        return self._logarithms(
+            X, {kind: np.isin(everyone, places) for kind, places in self.places_.items()}
+        )
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The distances of each row."""
+        check_is_fitted(self)
+        return self._logarithms(self._check(X, reset=False), {})
+
+    def _logarithms(self, X: np.ndarray, leave_out: dict[int, np.ndarray]) -> np.ndarray:
+        columns = {
+            kind: np.log(_distances(X, rows, self.n_neighbors, leave_out.get(kind)) + self.floor_)
+            for kind, rows in self.rows_.items()
+        }
+        if NORMAL in columns and ANOMALY in columns:
+            return np.stack([*columns.values(), columns[NORMAL] - columns[ANOMALY]], axis=1)
+        return np.stack(list(columns.values()), axis=1)
+
+
+def _distances(
+    X: np.ndarray, rows: np.ndarray, k: int, leave_out: np.ndarray | None = None
+) -> np.ndarray:
+    """Distance of each row of X to its k-th neighbour among `rows`.
+
+    Rows marked in `leave_out` are among them: their nearest one, themselves, does not count, and a
+    row that is alone of its kind is as far as the others are from it.
+    """
+    nearest = _nearest(X, rows, k + 1)
+    last = nearest.shape[1] - 1
+    distance = nearest[:, min(k - 1, last)]
+    if leave_out is not None and leave_out.any():
+        if last:
+            distance = np.where(leave_out, nearest[:, min(k, last)], distance)
+        elif not leave_out.all():
+            distance = np.where(leave_out, np.median(distance[~leave_out]), distance)
+    return np.asarray(distance, dtype=float)
+
+
+def _nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+    """The k smallest distances of each row to `rows`, in rising order; fewer if there are fewer."""
+    k = min(k, len(rows))
+
+    def smallest(D: np.ndarray, start: int) -> np.ndarray:
+        return np.sort(np.partition(D, k - 1, axis=1)[:, :k], axis=1)
+
+    chunks = pairwise_distances_chunked(X, rows, reduce_func=smallest, working_memory=64)
+    return np.concatenate(list(chunks))

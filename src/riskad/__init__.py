@@ -1,7 +1,7 @@
 """Anomaly detection from a few labelled rows and a contaminated unlabelled pile.
 
 Names are loaded when they are first used: `import riskad` costs next to nothing and never loads
-torch.
+torch or LightGBM.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
+    from riskad.boosted import BoostedRAD
     from riskad.datasets import load_adbench, mask_labels
     from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+    from riskad.forest import ForestRAD
     from riskad.io import load, save
     from riskad.labels import parse_labels
     from riskad.losses import LOSSES
@@ -29,9 +31,11 @@ __all__ = [
     "LOSSES",
     "NNPU",
     "RISKS",
+    "BoostedRAD",
     "DataWarning",
     "DeepRAD",
     "DeepSAD",
+    "ForestRAD",
     "InputError",
     "PNUStratifiedKFold",
     "PriorEstimate",
@@ -51,9 +55,11 @@ __all__ = [
 ]
 
 _ROOM_OF = {
+    "BoostedRAD": "boosted",
     "DataWarning": "_checks",
     "DeepRAD": "deep.detectors",
     "DeepSAD": "deep.detectors",
+    "ForestRAD": "forest",
     "InputError": "_checks",
     "LOSSES": "losses",
     "NNPU": "deep.detectors",
@@ -76,9 +82,11 @@ _ROOM_OF = {
 }
 _ROOMS = (
     "baselines",
+    "boosted",
     "bounds",
     "datasets",
     "deep",
+    "forest",
     "io",
     "labels",
     "losses",

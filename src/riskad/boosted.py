@@ -1,6 +1,6 @@
 r"""BoostedRAD: gradient-boosted trees that descend an estimated risk itself.
 
-A risk needs only scores (`riskad.objective`), so trees can be grown on it as they are on a log-loss:
+A risk needs only scores (`riskad.objective`), so trees can be grown on it as on a log-loss:
 
     R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i.
 
@@ -14,8 +14,8 @@ and a tree that gives its leaf the value -G / (H + lambda), G and H the sums of 
 leaf, times a learning rate of at most 1, lowers the right hand side. So no round ever raises the
 training risk, whatever the loss. Losses with kinks are rounded over a small width first.
 
-A guarded risk is P(f) + max(0, Q(f)), and a step may carry Q through zero. Both have a parabola above
-them, P^ and Q^. With max(0, q) = max_{0 <= tau <= 1} tau q, the leaf values that are best for
+A guarded risk is P(f) + max(0, Q(f)), and a step may carry Q through zero. Both have a parabola
+above them, P^ and Q^. With max(0, q) = max_{0 <= tau <= 1} tau q, the leaf values that are best for
 P^ + max(0, Q^) are those of P^ + tau Q^, -(G_P + tau G_Q) / (H_P + tau H_Q + lambda), for the tau
 where Q^ is zero, or for 0 or 1 if it is negative or positive throughout. A tree is grown with the
 last round's tau and gets these leaf values, so that here, too, no round raises the risk.
@@ -23,13 +23,14 @@ last round's tau and gets these leaf values, so that here, too, no round raises 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
-import warnings
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import brentq
 from sklearn.utils.validation import check_array, validate_data
 
@@ -51,7 +52,7 @@ __all__ = ["BoostedRAD"]
 _WIDTH = 0.5
 _MARGINS = np.linspace(-3, 3, 601)
 # lambda of a leaf's value, in labelled rows of average weight.
-_L2 = 1.0
+_L2 = 3.0
 # The number of rounds is a single number: so many rows tell it well enough.
 _CV_ROWS = 10_000
 _CV_SPLITS = 5
@@ -143,6 +144,9 @@ class BoostedRAD(TreeDetector):
     True
     """
 
+    categories_: Levels
+    cv_risk_: np.ndarray | None
+
     def __init__(
         self,
         loss: str | Loss = "logistic",
@@ -151,7 +155,7 @@ class BoostedRAD(TreeDetector):
         prior: float = 0.8,
         risk: str = "rad",
         n_rounds: int = 300,
-        early_stopping: bool = True,
+        early_stopping: bool = False,
         learning_rate: float = 0.1,
         max_leaves: int = 8,
         min_leaf: float = 1.0,
@@ -201,7 +205,7 @@ class BoostedRAD(TreeDetector):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < least:
                 raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
-        if not 0 < check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True):
+        if check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True) == 0:
             raise InputError("learning_rate must be greater than 0: trees of weight 0 do nothing.")
         check_in_interval("min_leaf", self.min_leaf, 0, np.inf, closed=True)
         check_in_interval(
@@ -247,14 +251,15 @@ class BoostedRAD(TreeDetector):
             X = check_array(to_matrix(X, levels), ensure_all_finite=False, ensure_min_samples=least)
             self._refuse_infinities(X)
         else:
-            places = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
             raise InputError(
-                f"The model was fitted on a frame with text in {enumerate_names(places[list(levels)])}"
-                f", got {type(X).__name__}. Give a pandas or polars frame with the same columns."
+                "The model was fitted on a frame with text in "
+                f"{enumerate_names(names[list(levels)].tolist())}, got {type(X).__name__}. Give a "
+                "pandas or polars frame with the same columns."
             )
         if reset:
             self.categories_ = levels
-        return X
+        return sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM knows no csr_array
 
     @staticmethod
     def _learn_categories(X: Any) -> Levels:

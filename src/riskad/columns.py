@@ -1,7 +1,7 @@
 """Frames with columns of text or categories, as matrices for methods that split on either.
 
-A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit. What is missing, and at
-scoring time what was never seen, is NaN: a tree sends it where missing values go.
+A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit. What is missing, and
+at scoring time what was never seen, is NaN: a tree sends it where missing values go.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _is_text(column: Any) -> bool:
             return not all(isinstance(value, Number) for value in column.dropna())
     if not text:
         raise InputError(
-            f"Column {column.name!r} holds values of type {column.dtype}, which are neither numbers "
+            f"Column {column.name!r} holds values of type {column.dtype}, neither numbers "
             "nor categories. Turn them into what matters, such as an age or a weekday, or drop it."
         )
     return True
@@ -94,6 +94,6 @@ def _numbers(column: Any) -> np.ndarray:
         return column.to_numpy(dtype=float, na_value=np.nan)
     except (ValueError, TypeError, pl.exceptions.PolarsError):
         raise InputError(
-            f"Column {column.name!r} held numbers when the model was fitted and now holds values of "
-            f"type {column.dtype}. Give it as numbers."
+            f"Column {column.name!r} held numbers when the model was fitted and now holds values "
+            f"of type {column.dtype}. Give it as numbers."
         ) from None

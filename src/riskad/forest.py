@@ -4,8 +4,8 @@ With the zero-one loss, or any loss with l(f) + l(-f) = 1, a risk
 
     R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i)
 
-is a weighted classification error: A l(f) + B l(-f) = (A - B) l(f) + B, so a row counts |A - B| for the
-class normal where A > B, else for the class anomaly, up to a constant. For rad these weights are
+is a weighted classification error: A l(f) + B l(-f) = (A - B) l(f) + B, so a row counts |A - B| for
+the class normal where A > B, else for the class anomaly, up to a constant. For rad the weights are
 
     (1 - a) pi_p / n_p as normal,   a / n_u as normal,   (1 + a) pi_n / n_n as anomaly:
 
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.ensemble import ExtraTreesClassifier
-from sklearn.tree import ExtraTreeClassifier
 
 from riskad._checks import InputError, check_in_interval
 from riskad.base import check_kinds_present
@@ -34,6 +33,7 @@ __all__ = ["ForestRAD", "class_weights"]
 
 # Any symmetric loss gives the same weights.
 _LOSS = "sigmoid"
+_CLASSES = np.array([ANOMALY, NORMAL])
 
 
 class ForestRAD(TreeDetector):
@@ -54,7 +54,7 @@ class ForestRAD(TreeDetector):
         Risk estimator. A guarded one is not a sum over rows, and is refused.
     n_estimators : int, default=300
         Trees.
-    min_leaf : float, default=1.0
+    min_leaf : float, default=0.5
         Least weight of a leaf, where a labelled row weighs 1 on average. Without it every
         unlabelled row would sit in a leaf of its own, and be called normal.
     random_state : int, default=None
@@ -64,8 +64,8 @@ class ForestRAD(TreeDetector):
 
     Attributes
     ----------
-    forest_ : ExtraTreesClassifier
-        The forest, over the classes -1 and +1.
+    trees_ : list
+        The trees, as scikit-learn grows them; their values are shares of anomaly and normal.
     risk_parts_ : dict
         What each term of the risk contributes on the training rows under the zero-one loss, for
         the decisions of `predict`; "total" is the risk.
@@ -95,7 +95,7 @@ class ForestRAD(TreeDetector):
         prior: float = 0.8,
         risk: str = "rad",
         n_estimators: int = 300,
-        min_leaf: float = 1.0,
+        min_leaf: float = 0.5,
         random_state: int | None = None,
         n_jobs: int = 1,
     ):
@@ -128,8 +128,10 @@ class ForestRAD(TreeDetector):
         signed = class_weights(risk, totals)[codes] * (1.0 if weight is None else weight)
         counting = np.flatnonzero(signed)
         rows, signed = rows.take(counting), signed[counting]
-        self.forest_ = self._forest(rows, np.abs(signed))
-        self.forest_.fit(rows.X, np.where(signed > 0, NORMAL, ANOMALY), np.abs(signed))
+        forest = self._forest(rows, np.abs(signed))
+        forest.fit(rows.X, np.where(signed > 0, *_CLASSES[::-1]), np.abs(signed))
+        self.trees_ = [member.tree_ for member in forest.estimators_]
+        self.feature_importances_ = forest.feature_importances_
         self._store(rows, risk)
         return self
 
@@ -153,7 +155,6 @@ class ForestRAD(TreeDetector):
         )
 
     def _store(self, rows: RowBlocks, risk: Risk) -> None:
-        self.feature_importances_ = self.forest_.feature_importances_
         scores = self._scores(rows.X)
         self.offset_ = zero_one_threshold(risk, scores, rows.y, rows.sample_weight)
         # Scores far from zero turn any symmetric loss into the zero-one loss.
@@ -165,9 +166,7 @@ class ForestRAD(TreeDetector):
     def _check_rows(self, X: Any, reset: bool) -> Any:
         X = super()._check_rows(X, reset)
         values = X.data if sparse.issparse(X) else X
-        if np.abs(values, where=~np.isnan(values), out=np.zeros(values.shape)).max(
-            initial=0
-        ) > float(np.finfo(np.float32).max):
+        if (np.abs(values) > np.finfo(np.float32).max).any():  # false for NaN
             raise InputError(
                 "X has values beyond 3e38, which the trees cannot tell apart; rescale its columns."
             )
@@ -179,25 +178,24 @@ class ForestRAD(TreeDetector):
         return X
 
     def _scores(self, X: Any) -> np.ndarray:
-        shares = self.forest_.predict_proba(X)
-        classes = self.forest_.classes_
-        return np.asarray(shares @ classes.astype(float))
+        X = X.astype(np.float32)
+        total = np.zeros(X.shape[0])
+        for tree in self.trees_:
+            total += tree.predict(X) @ _CLASSES  # shares of the two classes
+        return total / len(self.trees_)
 
     # --- on disk --------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        if "forest_" in state:
-            forest = state.pop("forest_")
-            state["trees_"] = [pack_tree(tree.tree_) for tree in forest.estimators_]
+        if "trees_" in state:
+            state["trees_"] = [pack_tree(tree) for tree in self.trees_]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        trees = state.pop("trees_", None)
         super().__setstate__(state)
-        if trees is not None:
-            self.forest_ = _rebuilt([unpack_tree(tree, self.n_features_in_) for tree in trees], self)
+        if "trees_" in state:
+            self.trees_ = [unpack_tree(tree, self.n_features_in_) for tree in state["trees_"]]
 
 
 def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:
@@ -210,7 +208,8 @@ def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:
     if risk.guarded:
         raise InputError(
             f"the {risk.name} risk has max(0, .) around some of its terms and is no sum of weights "
-            f"over rows. Choose risk={risk.name.removeprefix('nn')!r}, or BoostedRAD, which takes both."
+            f"over rows. Choose risk={risk.name.removeprefix('nn')!r}, or BoostedRAD, which takes "
+            "both."
         )
     weights = np.zeros(3)
     for term in risk.terms():

@@ -1,8 +1,8 @@
 """What detectors made of trees share: rows with gaps, and trees on disk.
 
 A tree is walked by compiled code that follows whatever numbers it holds, so that a crafted file
-could make it read beyond its end. Trees that come from a file are therefore checked: that every child
-lies behind its parent and exists, and every split is of a column that exists.
+could make it read beyond its end. Trees that come from a file are therefore checked: that every
+child lies behind its parent and exists, and every split is of a column that exists.
 """
 
 from __future__ import annotations
@@ -61,11 +61,18 @@ _HEAD = {
     "label_index": "0",
 }
 _PER_NODE = (
-    "split_feature split_gain threshold decision_type left_child right_child internal_value "
-    "internal_weight internal_count"
-).split()
-_PER_LEAF = "leaf_value leaf_weight leaf_count".split()
-_OTHERS = "num_leaves num_cat cat_boundaries cat_threshold is_linear shrinkage".split()
+    "split_feature",
+    "split_gain",
+    "threshold",
+    "decision_type",
+    "left_child",
+    "right_child",
+    "internal_value",
+    "internal_weight",
+    "internal_count",
+)
+_PER_LEAF = ("leaf_value", "leaf_weight", "leaf_count")
+_OTHERS = ("num_leaves", "num_cat", "cat_boundaries", "cat_threshold", "is_linear", "shrinkage")
 
 
 def check_booster_text(text: str, n_features: int) -> None:

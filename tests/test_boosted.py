@@ -113,7 +113,7 @@ def test_leaf_values_of_a_guarded_risk_are_the_best_under_the_parabolas(seed, pi
         plain = P + g @ v + h @ v**2 / 2 + run.l2 * run.unit * v @ v / 2
         return plain + max(0.0, Q + k @ v + m @ v**2 / 2)
 
-    step = run._guarded_step(0)
+    step = run._guarded_step()
     found = np.array([step[leaf == j][0] for j in range(leaf.max() + 1)])
     np.testing.assert_allclose(run.booster.predict(X), step, atol=1e-12)
     best = minimize(majorant, found, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})

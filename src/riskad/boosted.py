@@ -60,6 +60,8 @@ _CV_SPLITS = 5
 _FEW_LABELS_ROUNDS = 100
 # A guarded risk at its kink can be lowered by few trees that ignore the guard: none does wholly.
 _LEAST_TAU = 0.5
+# A draw of random splits may hold none that gains: so many are made before trees are called done.
+_DRAWS = 10
 _END_OF_TREES = "end of trees\n"
 
 
@@ -288,9 +290,10 @@ class BoostedRAD(TreeDetector):
         """The risk of the held-out rows after each round."""
         run, rest = self._boosting(rows.take(kept), risk), rows.take(held)
         objective = Objective(risk, rest.totals())
-        scores, risks = np.zeros(rest.n_rows), np.empty(self.n_rounds)
+        scores = np.zeros(rest.n_rows)
+        risks = np.full(self.n_rounds, objective.value(scores, rest.y, rest.sample_weight))
         for t in run.rounds(self.n_rounds):
-            scores += run.tree_scores(rest.X, t)
+            scores += run.last_tree(rest.X)
             risks[t:] = objective.value(scores, rest.y, rest.sample_weight)
         return risks
 
@@ -363,16 +366,23 @@ class _Boosting:
         return sum(1 for _ in self.rounds(n_rounds))
 
     def rounds(self, n_rounds: int) -> Iterator[int]:
-        """Add a tree at a time, and say which it is."""
-        for t in range(n_rounds):
-            if self.booster.update(fobj=self._derivatives):  # no split was found
+        """Add a tree at a time, and say which round it is."""
+        for done in range(n_rounds):
+            if not self._add_tree():
                 return
-            self.f = self.f + (self._guarded_step(t) if self.guarded else self._step(t))
+            self.f = self.f + (
+                self._guarded_step() if self.guarded else self.last_tree(self.rows.X)
+            )
             self.risks.append(self._risk())
-            yield t
+            yield done
 
-    def tree_scores(self, X: Any, t: int) -> np.ndarray:
-        """What the tree of round `t` adds to the scores of these rows."""
+    def _add_tree(self) -> bool:
+        """Grow a tree; False if none of several draws of random splits has one that gains."""
+        return any(not self.booster.update(fobj=self._derivatives) for _ in range(_DRAWS))
+
+    def last_tree(self, X: Any) -> np.ndarray:
+        """What the last tree adds to the scores of these rows."""
+        t = self.booster.num_trees() - 1
         return self.booster.predict(X, start_iteration=t, num_iteration=1)
 
     @property
@@ -397,11 +407,9 @@ class _Boosting:
         plain, *guarded = parts
         return plain + tau * guarded[0] if guarded else plain
 
-    def _step(self, t: int) -> np.ndarray:
-        return self.tree_scores(self.rows.X, t)
-
-    def _guarded_step(self, t: int) -> np.ndarray:
-        """Give the leaves of a tree the values that are best for P^ + max(0, Q^)."""
+    def _guarded_step(self) -> np.ndarray:
+        """Give the leaves of the last tree the values that are best for P^ + max(0, Q^)."""
+        t = self.booster.num_trees() - 1
         leaf = self.booster.predict(
             self.rows.X, pred_leaf=True, start_iteration=t, num_iteration=1
         )[:, 0]

@@ -169,17 +169,17 @@ def test_models_come_back_to_the_last_bit(tmp_path, pile):
 def test_forged_trees_are_refused(name, value, pile):
     model = ForestRAD(n_estimators=2).fit(*pile[:2])
     state = model.__getstate__()
-    state["trees_"][1]["nodes"][name][0] = value
+    state["trees_"][name][0] = value
     with pytest.raises(InputError, match="trees of this model are damaged"):
         ForestRAD().__setstate__(state)
 
 
-def test_trees_of_another_shape_are_refused(pile):
+@pytest.mark.parametrize("name", ["threshold", "values", "sizes", "depths"])
+def test_trees_of_another_shape_are_refused(name, pile):
     model = ForestRAD(n_estimators=2).fit(*pile[:2])
-    for name in ("nodes", "values"):
+    for change in (lambda values: values[:-1], lambda values: None):
         state = model.__getstate__()
-        packed = state["trees_"][0]
-        packed[name] = {} if name == "nodes" else packed[name][:-1]
+        state["trees_"][name] = change(state["trees_"][name])
         with pytest.raises(InputError, match="damaged, or of another version"):
             ForestRAD().__setstate__(state)
 

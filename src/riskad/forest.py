@@ -27,7 +27,7 @@ from riskad.blocks import RowBlocks
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.risks import Risk, get_risk
 from riskad.thresholds import zero_one_threshold
-from riskad.trees import TreeDetector, pack_tree, unpack_tree
+from riskad.trees import TreeDetector, pack_trees, unpack_trees
 
 __all__ = ["ForestRAD", "class_weights"]
 
@@ -189,13 +189,13 @@ class ForestRAD(TreeDetector):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if "trees_" in state:
-            state["trees_"] = [pack_tree(tree) for tree in self.trees_]
+            state["trees_"] = pack_trees(self.trees_)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "trees_" in state:
-            self.trees_ = [unpack_tree(tree, self.n_features_in_) for tree in state["trees_"]]
+            self.trees_ = unpack_trees(state["trees_"], self.n_features_in_)
 
 
 def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ child lies behind its parent and exists, and every split is of a column that exi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.utils.validation import validate_data
 from riskad._checks import InputError
 from riskad.base import Detector, refuse_non_finite
 
-__all__ = ["TreeDetector", "check_booster_text", "pack_tree", "unpack_tree"]
+__all__ = ["TreeDetector", "check_booster_text", "pack_trees", "unpack_trees"]
 
 
 class TreeDetector(Detector):
@@ -149,43 +150,50 @@ def _require(holds: bool, what: str) -> None:
 # --- trees of scikit-learn ----------------------------------------------------------------------
 
 
-def pack_tree(tree: Any) -> dict[str, Any]:
-    """A scikit-learn tree as plain arrays."""
-    state = tree.__getstate__()
-    nodes = state["nodes"]
-    columns = {name: np.ascontiguousarray(nodes[name]) for name in nodes.dtype.names}
-    return {"max_depth": int(state["max_depth"]), "nodes": columns, "values": state["values"]}
+def pack_trees(trees: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Scikit-learn's trees as plain arrays, the nodes of one tree after those of the other."""
+    states = [tree.__getstate__() for tree in trees]
+    nodes = np.concatenate([state["nodes"] for state in states])
+    columns = {name: np.ascontiguousarray(nodes[name]) for name in nodes.dtype.names or ()}
+    return columns | {
+        "values": np.concatenate([state["values"] for state in states]),
+        "sizes": np.array([state["node_count"] for state in states]),
+        "depths": np.array([state["max_depth"] for state in states]),
+    }
 
 
-def unpack_tree(packed: dict[str, Any], n_features: int) -> Any:
-    """The scikit-learn tree of `pack_tree`, after a check that it can be walked."""
-    from sklearn.tree._tree import NODE_DTYPE, Tree
+def unpack_trees(packed: dict[str, np.ndarray], n_features: int) -> list[Any]:
+    """The trees of `pack_trees`, after a check that they can be walked."""
+    from sklearn.tree._tree import NODE_DTYPE
 
-    columns, values = packed["nodes"], packed["values"]
-    n_nodes = len(values)
     try:
-        nodes = np.empty(n_nodes, dtype=NODE_DTYPE)
-        for name in NODE_DTYPE.names:
-            _require(columns[name].shape == (n_nodes,), name)
-            nodes[name] = columns[name]
-        _require(values.shape[1:] == (1, 2) and n_nodes >= 1, "values")
-        inner = nodes["left_child"] != -1
-        feature, place = nodes["feature"][inner], np.flatnonzero(inner)
-        _require(bool(((feature >= 0) & (feature < n_features)).all()), "feature")
-        for name in ("left_child", "right_child"):
-            child = nodes[name][inner]
-            _require(bool(((child > place) & (child < n_nodes)).all()), name)
+        values, sizes, depths = (packed[name] for name in ("values", "sizes", "depths"))
+        n_nodes = int(sizes.sum())
+        nodes = np.zeros(n_nodes, dtype=NODE_DTYPE)
+        for name in nodes.dtype.names or ():
+            _require(np.shape(packed[name]) == (n_nodes,), name)
+            nodes[name] = packed[name]
+        _require(values.shape == (n_nodes, 1, 2), "values")
+        _require(bool((sizes >= 1).all()) and len(sizes) == len(depths), "sizes")
+        ends = np.cumsum(sizes)[:-1]
+        parts = zip(np.split(nodes, ends), np.split(values, ends), depths, strict=True)
+        return [_unpack_tree(*part, n_features) for part in parts]
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"The trees of this model are damaged, or of another version of scikit-learn: {error}."
         ) from None
+
+
+def _unpack_tree(nodes: np.ndarray, values: np.ndarray, depth: int, n_features: int) -> Any:
+    from sklearn.tree._tree import Tree
+
+    inner = nodes["left_child"] != -1
+    feature, place = nodes["feature"][inner], np.flatnonzero(inner)
+    _require(bool(((feature >= 0) & (feature < n_features)).all()), "feature")
+    for name in ("left_child", "right_child"):
+        child = nodes[name][inner]
+        _require(bool(((child > place) & (child < len(nodes))).all()), name)
     tree = Tree(n_features, np.array([2], dtype=np.intp), 1)
-    tree.__setstate__(
-        {
-            "max_depth": int(packed["max_depth"]),
-            "node_count": n_nodes,
-            "nodes": nodes,
-            "values": np.ascontiguousarray(values, dtype=np.float64),
-        }
-    )
+    state = {"max_depth": int(depth), "node_count": len(nodes)}
+    tree.__setstate__(state | {"nodes": nodes, "values": np.ascontiguousarray(values, dtype=float)})
     return tree

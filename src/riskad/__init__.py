@@ -1,7 +1,7 @@
 """Anomaly detection from a few labelled rows and a contaminated unlabelled pile.
 
 Names are loaded when they are first used: `import riskad` costs next to nothing and never loads
-torch.
+torch or LightGBM.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
+    from riskad.boosted import BoostedRAD
     from riskad.datasets import load_adbench, mask_labels
     from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
     from riskad.explain import explain_rows
+    from riskad.forest import ForestRAD
     from riskad.io import load, save
     from riskad.labels import parse_labels
     from riskad.losses import LOSSES
@@ -30,9 +32,11 @@ __all__ = [
     "LOSSES",
     "NNPU",
     "RISKS",
+    "BoostedRAD",
     "DataWarning",
     "DeepRAD",
     "DeepSAD",
+    "ForestRAD",
     "InputError",
     "PNUStratifiedKFold",
     "PriorEstimate",
@@ -53,9 +57,11 @@ __all__ = [
 ]
 
 _ROOM_OF = {
+    "BoostedRAD": "boosted",
     "DataWarning": "_checks",
     "DeepRAD": "deep.detectors",
     "DeepSAD": "deep.detectors",
+    "ForestRAD": "forest",
     "InputError": "_checks",
     "LOSSES": "losses",
     "NNPU": "deep.detectors",
@@ -79,10 +85,12 @@ _ROOM_OF = {
 }
 _ROOMS = (
     "baselines",
+    "boosted",
     "bounds",
     "datasets",
     "deep",
     "explain",
+    "forest",
     "io",
     "labels",
     "losses",

@@ -142,10 +142,10 @@ def check_kinds_present(
             )
 
 
-def refuse_non_finite(X: Any, names: np.ndarray | None) -> None:
-    """Say where the first NaN or infinity of X is."""
+def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -> None:
+    """Say where the first NaN or infinity of X is; with `missing`, NaN is nothing to refuse."""
     values = X.data if sparse.issparse(X) else X
-    bad = ~np.isfinite(values)
+    bad = np.isinf(values) if missing else ~np.isfinite(values)
     if not bad.any():
         raise InputError(
             "X has values so large that sums over rows overflow to infinity; rescale its columns."
@@ -159,11 +159,12 @@ def refuse_non_finite(X: Any, names: np.ndarray | None) -> None:
     value = X[row, column]
     what = "a missing value (NaN)" if np.isnan(value) else "an infinity (inf)"
     where = f"column {column}" if names is None else f"column {names[column]!r}"
+    filled = "" if missing else " and fill these"
     remedy = (
         "Fill gaps first, for example with make_pipeline(SimpleImputer(), ...); `riskad fit` on a "
         "table does so by itself."
         if np.isnan(value)
-        else "Replace infinities by NaN and fill these, or by a large number."
+        else f"Replace infinities by NaN{filled}, or by a large number."
     )
     count = int(bad.sum())
     raise InputError(

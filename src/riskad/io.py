@@ -9,7 +9,8 @@ A model file is a zip archive of two members:
   and named types, as skops stores them).
 
 Loading builds only types that are known to be harmless: those skops trusts, the estimators of
-this package, and what the caller lists in `trusted`. torch is needed for networks alone.
+this package, and what the caller lists in `trusted`. The trees of `BoostedRAD` and `ForestRAD` are
+checked first (`riskad.trees`). torch is needed for networks alone, LightGBM for boosted trees.
 """
 
 from __future__ import annotations

@@ -1,0 +1,99 @@
+"""Frames with columns of text or categories, as matrices for methods that split on either.
+
+A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit. What is missing, and
+at scoring time what was never seen, is NaN: a tree sends it where missing values go.
+"""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from riskad._checks import InputError
+
+__all__ = ["Levels", "is_frame", "learn_levels", "to_matrix"]
+
+Levels: TypeAlias = dict[int, list[str]]
+"""The texts of each text column, by the column's place."""
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a polars or a pandas frame."""
+    return isinstance(X, pl.DataFrame) or (hasattr(X, "iloc") and hasattr(X, "columns"))
+
+
+def learn_levels(frame: Any) -> Levels:
+    """The text columns of a frame and what they hold, in order.
+
+    >>> learn_levels(pl.DataFrame({"age": [31, 47], "town": ["Ulm", None]}))
+    {1: ['Ulm']}
+    """
+    columns = (_column(frame, place) for place in range(frame.shape[1]))
+    texts = {place: _texts(column) for place, column in enumerate(columns) if _is_text(column)}
+    return {place: sorted({t for t in found if t is not None}) for place, found in texts.items()}
+
+
+def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
+    """The frame as floats: codes of `levels` in the text columns, NaN for what is missing or new.
+
+    >>> to_matrix(pl.DataFrame({"age": [31, None], "town": ["Bonn", "Ulm"]}), {1: ["Ulm"]})
+    array([[31., nan],
+           [nan,  0.]])
+    """
+    matrix = np.empty(frame.shape)
+    for place in range(frame.shape[1]):
+        column = _column(frame, place)
+        if place in levels:
+            codes = {text: code for code, text in enumerate(levels[place])}
+            found = (codes.get(text, np.nan) for text in _texts(column))  # type: ignore[arg-type]
+            matrix[:, place] = np.fromiter(found, dtype=float, count=len(column))
+        else:
+            matrix[:, place] = _numbers(column)
+    return matrix
+
+
+def _column(frame: Any, place: int) -> Any:
+    return frame.to_series(place) if isinstance(frame, pl.DataFrame) else frame.iloc[:, place]
+
+
+def _is_text(column: Any) -> bool:
+    """Whether a column holds texts or categories; dates are neither these nor numbers."""
+    if isinstance(column, pl.Series):
+        if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+            return False
+        text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    else:
+        kind = getattr(column.dtype, "kind", "O")
+        if kind in "biuf":
+            return False
+        text = kind in "OU"
+        if column.dtype == object:
+            return not all(isinstance(value, Number) for value in column.dropna())
+    if not text:
+        raise InputError(
+            f"Column {column.name!r} holds values of type {column.dtype}, neither numbers "
+            "nor categories. Turn them into what matters, such as an age or a weekday, or drop it."
+        )
+    return True
+
+
+def _texts(column: Any) -> list[str | None]:
+    if isinstance(column, pl.Series):
+        return column.cast(pl.String).to_list()
+    missing = column.isna().tolist()
+    return [None if gap else str(v) for v, gap in zip(column.tolist(), missing, strict=True)]
+
+
+def _numbers(column: Any) -> np.ndarray:
+    try:
+        if isinstance(column, pl.Series):
+            return column.cast(pl.Float64).to_numpy()
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    except (ValueError, TypeError, pl.exceptions.PolarsError):
+        raise InputError(
+            f"Column {column.name!r} held numbers when the model was fitted and now holds values "
+            f"of type {column.dtype}. Give it as numbers."
+        ) from None

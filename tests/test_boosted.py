@@ -1,0 +1,436 @@
+"""Boosted trees: the risk never rises; gaps, categories, files and the common checks."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import make_pile
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from test_sklearn_contract import EXPECTED, as_codes
+
+pytest.importorskip("lightgbm")
+
+import riskad
+from riskad import boosted
+from riskad._checks import DataWarning, InputError
+from riskad.blocks import RowBlocks
+from riskad.boosted import BoostedRAD
+from riskad.losses import LOSSES, Loss
+from riskad.objective import Objective
+from riskad.risks import RISKS, get_risk
+
+QUICK = {"n_rounds": 30}
+
+
+def table(n=400, seed=0):
+    """Anomalies are rich in Ulm, or have no age: neither shows in a number alone."""
+    rng = np.random.default_rng(seed)
+    anomalous = rng.random(n) < 0.25
+    town = np.where(anomalous, "Ulm", rng.choice(["Bonn", "Kiel", "Ulm"], n, p=[0.5, 0.4, 0.1]))
+    gap = anomalous & (rng.random(n) < 0.5)
+    age = [None if g else float(v) for g, v in zip(gap, rng.normal(40, 9, n), strict=True)]
+    columns = {"town": town.tolist(), "age": age, "noise": rng.normal(size=n)}
+    truth = np.where(anomalous, -1, 1)
+    return columns, np.where(rng.random(n) < 0.4, truth, 0), truth
+
+
+# --- the risk never rises ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("risk", RISKS)
+def test_no_round_raises_the_training_risk(risk, loss, pile):
+    X, y, _ = pile
+    for rate in (0.1, 1.0):
+        model = BoostedRAD(loss, risk=risk, a=0.4, learning_rate=rate, min_leaf=0.1, **QUICK)
+        path = model.fit(X, y).train_risk_
+        assert len(path) == model.n_rounds_ + 1
+        assert np.diff(path).max() <= 1e-12
+        assert path[-1] < path[0] - 0.05
+
+
+@pytest.mark.parametrize("risk", ["rad", "nnrad", "pu"])
+def test_nor_with_weights(risk, pile):
+    X, y, _ = pile
+    weight = np.random.default_rng(1).choice([0.0, 0.1, 1.0, 30.0], len(y))
+    model = BoostedRAD(risk=risk, learning_rate=1.0, **QUICK).fit(X, y, weight)
+    assert np.diff(model.train_risk_).max() <= 1e-12
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("risk", ["rad", "nnrad", "nnpu"])
+def test_the_parabola_is_above_the_risk(risk, loss, pile):
+    X, y, _ = pile
+    rng = np.random.default_rng(0)
+    run = boosted._Boosting(
+        RowBlocks(X, y), get_risk(risk, loss), BoostedRAD(**QUICK)._parameters(), []
+    )
+    for size in (0.01, 0.3, 3.0, 30.0):
+        run.f = rng.normal(0, 2, len(y))
+        d = rng.normal(0, size, len(y))
+        for s, h in zip(run.sums, run.curvatures, strict=True):
+            above = s.value(run.f, y) + s.gradient(run.f, y) @ d + h @ d**2 / 2
+            assert s.value(run.f + d, y) <= above + 1e-9 * (1 + abs(above))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "double_hinge", "ramp"])
+def test_rounded_kinks_keep_what_the_loss_is(loss):
+    sharp, rounded = LOSSES[loss], boosted._rounded(LOSSES[loss])
+    z = np.linspace(-4, 4, 801)
+    assert np.abs(rounded.value(z) - sharp.value(z)).max() <= boosted._WIDTH / 8 + 1e-12
+    even, odd = rounded.value(z) + rounded.value(-z), rounded.value(z) - rounded.value(-z)
+    if sharp.symmetric:
+        np.testing.assert_allclose(even, 1)
+    if sharp.linear_odd:
+        np.testing.assert_allclose(odd, -sharp.linear_odd * z, atol=1e-12)
+    step = 1e-6
+    slope = (rounded.value(z + step) - rounded.value(z - step)) / (2 * step)
+    np.testing.assert_allclose(rounded.derivative(z), slope, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_leaf_values_of_a_guarded_risk_are_the_best_under_the_parabolas(seed, pile):
+    X, y, _ = pile
+    rng = np.random.default_rng(seed)
+    parameters = BoostedRAD(max_leaves=4, learning_rate=1.0, random_state=seed)._parameters()
+    run = boosted._Boosting(RowBlocks(X, y), get_risk("nnrad", a=0.9), parameters, [])
+    run.f = rng.normal(0, 1 + seed, len(y)) + np.where(y == -1, -seed, 0)
+    run.booster.update(fobj=run._derivatives)
+    leaf = run.booster.predict(X, pred_leaf=True)[:, 0]
+    P, Q = (s.value(run.f, y) for s in run.sums)
+    (g, k), (h, m) = (
+        [np.bincount(leaf, part) for part in parts] for parts in (run.gradients, run.curvatures)
+    )
+
+    def majorant(v):
+        plain = P + g @ v + h @ v**2 / 2 + run.l2 * run.unit * v @ v / 2
+        return plain + max(0.0, Q + k @ v + m @ v**2 / 2)
+
+    step = run._guarded_step()
+    found = np.array([step[leaf == j][0] for j in range(leaf.max() + 1)])
+    np.testing.assert_allclose(run.booster.predict(X), step, atol=1e-12)
+    best = minimize(majorant, found, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
+    assert majorant(found) <= best.fun + 1e-9
+    assert majorant(found) <= P + max(0.0, Q)
+
+
+def test_a_loss_that_cannot_be_rounded_is_refused(pile):
+    class Kinked(Loss):
+        name = "kinked"
+        smooth = False
+        value = derivative = curvature = lambda self, z: 0 * z
+        lipschitz = lambda self, bound: 1.0  # noqa: E731
+
+    with pytest.raises(InputError, match="does not say how they are rounded"):
+        BoostedRAD(Kinked(), **QUICK).fit(*pile[:2])
+
+
+# --- the fit -------------------------------------------------------------------------------
+
+
+def test_anomalies_rank_below_normals_and_labels_matter():
+    X, y, truth = make_pile(shift=3.0)
+    model = BoostedRAD(n_rounds=60).fit(X, y)
+    assert roc_auc_score(truth[y == 0], model.score_samples(X[y == 0])) > 0.97
+    assert (model.predict(X) == truth).mean() > 0.9
+    other = clone(model).fit(X, np.random.default_rng(0).permutation(y))
+    assert roc_auc_score(truth, other.score_samples(X)) < 0.8
+
+
+def test_what_a_line_cannot_do():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (2000, 2))
+    truth = np.where(X[:, 0] * X[:, 1] > 0, 1, -1)
+    y = np.where(rng.random(2000) < 0.2, truth, 0)
+    model = BoostedRAD(prior=0.5).fit(X, y)
+    assert roc_auc_score(truth[y == 0], model.score_samples(X[y == 0])) > 0.95
+
+
+def test_with_a_at_zero_the_pile_does_not_count(pile):
+    X, y, _ = pile
+    labelled = y != 0
+    whole = BoostedRAD(a=0.0, **QUICK).fit(X, y).score_samples(X)
+    alone = BoostedRAD(risk="pn", **QUICK).fit(X[labelled], y[labelled]).score_samples(X)
+    np.testing.assert_array_equal(whole, alone)
+    assert not np.array_equal(whole, BoostedRAD(**QUICK).fit(X, y).score_samples(X))
+
+
+def test_the_risk_and_its_parts_are_those_of_the_scores(pile):
+    X, y, _ = pile
+    model = BoostedRAD(risk="nnrad", **QUICK).fit(X, y)
+    risk = get_risk("nnrad", "logistic")
+    scores = model.score_samples(X)
+    assert model.risk_parts_["total"] == pytest.approx(float(risk.value(scores, y)), abs=1e-12)
+    assert model.train_risk_[-1] == pytest.approx(model.risk_parts_["total"], abs=1e-9)
+    totals = RowBlocks(X, y).totals()
+    assert Objective(risk, totals).value(scores, y) == pytest.approx(model.train_risk_[-1])
+    assert model.feature_importances_.sum() == pytest.approx(1)
+    assert (model.feature_importances_ > 0).all()
+
+
+def test_rounds_are_those_with_the_lowest_held_out_risk(pile):
+    X, y, _ = pile
+    model = BoostedRAD(learning_rate=1.0, n_rounds=40, early_stopping=True).fit(X, y)
+    assert len(model.cv_risk_) == 40
+    assert model.n_rounds_ == np.argmin(model.cv_risk_) + 1 < 40
+    fixed = BoostedRAD(learning_rate=1.0, n_rounds=model.n_rounds_).fit(X, y)
+    np.testing.assert_array_equal(model.score_samples(X), fixed.score_samples(X))
+    assert fixed.cv_risk_ is None
+
+
+def test_a_single_anomaly_is_not_held_out(pile):
+    X, y, _ = pile
+    y = np.where((y == -1) & (np.cumsum(y == -1) > 1), 0, y)
+    model = BoostedRAD(min_leaf=0.1, early_stopping=True).fit(X, y)
+    assert model.cv_risk_ is None
+    assert model.n_rounds_ == boosted._FEW_LABELS_ROUNDS
+    assert BoostedRAD(n_rounds=7, early_stopping=True).fit(X, y).n_rounds_ <= 7
+
+
+def test_many_rows_are_sampled_to_choose_rounds(monkeypatch, pile):
+    X, y, _ = pile
+    monkeypatch.setattr(boosted, "_CV_ROWS", 200)
+    model = BoostedRAD(n_rounds=20, early_stopping=True).fit(X, y)
+    assert len(model.cv_risk_) == 20
+
+
+def test_the_seed_decides(pile):
+    X, y, _ = pile
+    first, same, other = (
+        BoostedRAD(random_state=seed, n_rounds=20).fit(X, y).score_samples(X) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, same)
+    assert not np.allclose(first, other)
+    none, zero = (BoostedRAD(random_state=s, **QUICK).fit(X, y).model_ for s in (None, 0))
+    assert none == zero
+
+
+@pytest.mark.parametrize("risk", ["rad", "nnrad"])
+def test_a_weight_is_a_repeated_row(risk, pile):
+    """Where all splits are tried: random ones are drawn leaf by leaf, that of fewer rows first."""
+
+    class Exhaustive(BoostedRAD):
+        def _parameters(self):
+            return super()._parameters() | {"extra_trees": False}
+
+    X, y, _ = pile
+    X = X.round()  # so few values that each has its own bin
+    weight = np.random.default_rng(0).integers(0, 4, len(y))
+    weighted = Exhaustive(risk=risk, n_rounds=5).fit(X, y, weight)
+    repeated = Exhaustive(risk=risk, n_rounds=5).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.train_risk_, repeated.train_risk_, rtol=1e-6)
+    np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-6)
+
+
+def test_where_no_split_is_left_it_says_so(pile):
+    X, y, _ = pile
+    with pytest.warns(DataWarning, match=r"every row has the same score. Lower min_leaf"):
+        model = BoostedRAD(min_leaf=1e6, **QUICK).fit(X, y)
+    assert model.n_rounds_ == 0
+    np.testing.assert_array_equal(model.score_samples(X), 0)
+
+
+# --- gaps, categories, kinds of table ------------------------------------------------------
+
+
+def test_gaps_carry_information(pile):
+    X, y, truth = make_pile(shift=0.0)
+    X[truth == -1, 1] = np.nan
+    model = BoostedRAD(n_rounds=30).fit(X, y)
+    assert roc_auc_score(truth, model.score_samples(X)) > 0.99
+
+
+@pytest.mark.parametrize("kind", ["polars", "polars categories", "pandas", "pandas categories"])
+def test_text_columns(kind):
+    columns, y, truth = table()
+    frame = pl.DataFrame(columns)
+    if kind == "polars categories":
+        frame = frame.with_columns(pl.col("town").cast(pl.Categorical))
+    if "pandas" in kind:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(columns)
+        frame = frame.astype({"town": "category"}) if "categories" in kind else frame
+    model = BoostedRAD(n_rounds=40).fit(frame, y)
+    assert model.categories_ == {0: ["Bonn", "Kiel", "Ulm"]}
+    assert list(model.feature_names_in_) == list(columns)
+    scores = model.score_samples(frame)
+    assert roc_auc_score(truth[y == 0], scores[y == 0]) > 0.9
+    assert model.feature_importances_[:2].sum() > 0.9
+    expected = BoostedRAD(n_rounds=40).fit(pl.DataFrame(columns), y).score_samples(frame)
+    np.testing.assert_array_equal(scores, expected)
+
+
+def test_an_unseen_category_is_a_missing_one():
+    columns, y, _ = table()
+    frame = pl.DataFrame(columns)
+    model = BoostedRAD(**QUICK).fit(frame, y)
+    new = frame.with_columns(town=pl.lit("Rom"))
+    gone = frame.with_columns(town=pl.lit(None, dtype=pl.String))
+    np.testing.assert_array_equal(model.score_samples(new), model.score_samples(gone))
+
+
+def test_frames_are_compared_with_that_of_the_fit():
+    columns, y, _ = table()
+    frame = pl.DataFrame(columns)
+    model = BoostedRAD(**QUICK).fit(frame, y)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.select("age", "town", "noise"))
+    with pytest.raises(InputError, match=r"frame with text in 'town', got ndarray"):
+        model.predict(np.zeros((2, 3)))
+    with pytest.raises(InputError, match=r"'age' held numbers when .* type String"):
+        model.predict(frame.with_columns(age=pl.lit("old")))
+    with pytest.raises(InputError, match=r"'when' holds values of type Date"):
+        BoostedRAD().fit(frame.with_columns(when=pl.date(2020, 1, 1)), y)
+
+
+def test_sparse_rows_are_the_same_rows(pile):
+    X, y, _ = pile
+    X = np.where(np.abs(X) < 2, 0, X)
+    X[3, 1] = np.nan
+    dense = BoostedRAD(**QUICK).fit(X, y).score_samples(X)
+    found = BoostedRAD(**QUICK).fit(sparse.csr_array(X), y).score_samples(sparse.csr_matrix(X))
+    np.testing.assert_allclose(found, dense, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_rounds": 0}, "n_rounds must be a whole number >= 1, got 0"),
+        ({"max_leaves": 1}, "max_leaves must be a whole number >= 2"),
+        ({"learning_rate": 1.5}, "learning_rate must be a number between 0 and 1"),
+        ({"learning_rate": 0}, "greater than 0"),
+        ({"min_leaf": -1}, "min_leaf must be"),
+        ({"prior": 80}, "share of normal rows"),
+        ({"loss": "logistics"}, "Did you mean 'logistic'"),
+        ({"risk": "rda"}, "risk='rda' is not known"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message, pile):
+    with pytest.raises(InputError, match=message):
+        BoostedRAD(**settings).fit(*pile[:2])
+
+
+def test_bad_rows_and_labels_are_refused(pile):
+    X, y, _ = pile
+    with pytest.raises(InputError, match=r"needs a labelled normal row.*risk='nu'\."):
+        BoostedRAD().fit(X, np.minimum(y, 0))
+    X[2, 0] = np.nan
+    X[5, 1] = np.inf
+    message = r"an infinity \(inf\): the first of 1 is in row 5, column 1. .* by NaN, or by a large"
+    with pytest.raises(InputError, match=message):
+        BoostedRAD().fit(X, y)
+    X[5, 1] = 0
+    model = BoostedRAD(**QUICK).fit(X, y)
+    with pytest.raises(InputError, match="row 0, column 3"):
+        model.predict([[0, 0, 0, -np.inf]])
+
+
+# --- on disk -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("risk", ["rad", "nnrad"])
+def test_models_come_back_to_the_last_bit(risk, tmp_path):
+    columns, y, _ = table()
+    frame = pl.DataFrame(columns)
+    model = BoostedRAD(risk=risk, **QUICK).fit(frame, y)
+    riskad.save(model, tmp_path / "model.riskad")
+    for again in (riskad.load(tmp_path / "model.riskad"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.score_samples(frame), model.score_samples(frame))
+        assert again.offset_ == model.offset_
+        assert again.get_params() == model.get_params()
+        assert again.categories_ == model.categories_
+    riskad.save(clone(model).fit(frame, y), tmp_path / "model.riskad", force=True)
+
+
+def replaced(model, line, new):
+    """The model's state with one line of its trees replaced."""
+    lines = model.model_.splitlines()
+    place = next(i for i, found in enumerate(lines) if found.startswith(line))
+    lines[place] = new(lines[place]) if callable(new) else new
+    return model.__getstate__() | {"model_": "\n".join(lines) + "\n"}
+
+
+@pytest.mark.parametrize(
+    ("line", "new"),
+    [
+        ("left_child", lambda line: line.replace("left_child=", "left_child=7")),
+        ("left_child", lambda line: line.replace("left_child=", "left_child=0 ")),
+        ("right_child", lambda line: "right_child=-99 " + line.split(" ", 1)[1]),
+        ("right_child", lambda line: "right_child=nan " + line.split(" ", 1)[1]),
+        ("split_feature", lambda line: "split_feature=3 " + line.split(" ", 1)[1]),
+        ("split_feature", lambda line: "split_feature=-1 " + line.split(" ", 1)[1]),
+        ("decision_type", lambda line: "decision_type=99 " + line.split(" ", 1)[1]),
+        ("num_leaves", "num_leaves=2000000000"),
+        ("num_leaves", "num_leaves=1e3"),
+        ("num_cat=1", "num_cat=0"),
+        ("cat_boundaries", "cat_boundaries=0 99"),
+        ("is_linear", "is_linear=1"),
+        ("leaf_value", "leaf_value=1"),
+        ("max_feature_idx", "max_feature_idx=9"),
+        ("num_class", "num_class=3"),
+        ("version", "version=v4\ntree_sizes=99999999"),
+        ("Tree=0", "Tree=1"),
+        ("tree", "forest"),
+    ],
+)
+def test_forged_trees_are_refused(line, new):
+    columns, y, _ = table()
+    model = BoostedRAD(**QUICK).fit(pl.DataFrame(columns), y)
+    with pytest.raises(InputError, match="trees of this model are damaged"):
+        BoostedRAD().__setstate__(replaced(model, line, new))
+
+
+def test_without_lightgbm_a_sentence_says_what_to_install(monkeypatch, tmp_path, pile):
+    X, y, _ = pile
+    riskad.save(BoostedRAD(**QUICK).fit(X, y), tmp_path / "model.riskad")
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    message = r"lightgbm, which is not installed: pip install 'riskad\[boost\]'"
+    with pytest.raises(InputError, match=message):
+        BoostedRAD().fit(X, y)
+    with pytest.raises(InputError, match=message):
+        riskad.load(tmp_path / "model.riskad")
+
+
+def test_importing_riskad_does_not_import_lightgbm():
+    code = "import sys, riskad; riskad.BoostedRAD(); assert 'lightgbm' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- scikit-learn's contract ---------------------------------------------------------------
+
+DRAWS = "random splits are drawn for the leaf of fewer rows first; repeated rows draw others"
+EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": DRAWS for k in ("dense", "sparse")}
+
+# It has no max_iter, so that this check of n_iter_ has nothing to do.
+REFUSED = {k: v for k, v in EXPECTED.items() if k != "check_non_transformer_estimators_n_iter"}
+
+
+class Translated(BoostedRAD):
+    """BoostedRAD that reads a check's invented labels as codes, whatever they are."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, as_codes(X, y), sample_weight)
+
+
+@pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning")
+@parametrize_with_checks(
+    [Translated(n_rounds=10), Translated(n_rounds=10, early_stopping=True)],
+    expected_failed_checks=lambda estimator: EQUIVALENCE,
+)
+def test_common_checks_with_translated_labels(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning")
+@parametrize_with_checks(
+    [BoostedRAD(n_rounds=10)], expected_failed_checks=lambda estimator: REFUSED
+)
+def test_common_checks_with_their_own_labels(estimator, check):
+    check(estimator)

@@ -1,0 +1,212 @@
+"""Forests on the weights of a risk: the weights themselves, files and the common checks."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import make_pile
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from test_sklearn_contract import EXPECTED, as_codes
+
+import riskad
+from riskad._checks import InputError
+from riskad.forest import ForestRAD, class_weights
+from riskad.risks import RISKS, get_risk
+
+QUICK = {"n_estimators": 20}
+
+
+@pytest.mark.parametrize("risk", [name for name in RISKS if not RISKS[name].guarded])
+@pytest.mark.parametrize("loss", ["sigmoid", "ramp"])
+def test_the_risk_is_a_weighted_error_up_to_a_constant(risk, loss):
+    rng = np.random.default_rng(0)
+    y = np.array([0] * 7 + [1] * 4 + [-1] * 3)
+    bound = get_risk(risk, loss, a=0.3, prior=0.7)
+    signed = class_weights(bound, np.array([7, 4, 3]))[y]
+    target = np.sign(signed)
+    gaps = []
+    for _ in range(20):
+        f = rng.normal(0, 2, len(y))
+        error = np.abs(signed) @ bound.loss.value(target * f)
+        gaps.append(float(bound.value(f, y)) - error)
+    np.testing.assert_allclose(gaps, gaps[0], atol=1e-12)
+
+
+def test_weights_of_rad():
+    weights = class_weights(get_risk("rad", a=0.2, prior=0.9), np.array([100, 10, 5]))
+    expected = {0: 0.2 / 100, 1: 0.8 * 0.9 / 10, -1: -1.2 * 0.1 / 5}
+    assert {k: weights[k] for k in expected} == pytest.approx(expected)
+
+
+def test_a_guarded_risk_is_refused_with_the_way_out(pile):
+    with pytest.raises(InputError, match=r"nnrad .* Choose risk='rad', or BoostedRAD"):
+        ForestRAD(risk="nnrad").fit(*pile[:2])
+
+
+def test_anomalies_rank_below_normals_and_labels_matter():
+    X, y, truth = make_pile(shift=3.0)
+    model = ForestRAD(**QUICK).fit(X, y)
+    scores = model.score_samples(X)
+    assert roc_auc_score(truth[y == 0], scores[y == 0]) > 0.97
+    assert (model.predict(X) == truth).mean() > 0.9
+    assert scores.min() >= -1
+    assert scores.max() <= 1
+    other = clone(model).fit(X, np.random.default_rng(0).permutation(y))
+    assert roc_auc_score(truth[y == 0], other.score_samples(X[y == 0])) < 0.8
+
+
+def test_it_is_scikit_learn_s_forest_on_these_weights(pile):
+    X, y, _ = pile
+    X[::7, 2] = np.nan
+    model = ForestRAD(min_leaf=0, **QUICK).fit(X, y)
+    signed = class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)]))[y]
+    forest = ExtraTreesClassifier(20, random_state=0).fit(X, np.sign(signed), np.abs(signed))
+    shares = forest.predict_proba(X)
+    np.testing.assert_allclose(model.score_samples(X), shares[:, 1] - shares[:, 0], atol=1e-12)
+    np.testing.assert_allclose(model.feature_importances_, forest.feature_importances_)
+
+
+def test_the_risk_is_that_of_the_decisions(pile):
+    X, y, _ = pile
+    model = ForestRAD(**QUICK).fit(X, y)
+    called = model.predict(X)
+    wrong = {k: (called[y == k] == -1).mean() for k in (0, 1, -1)}
+    expected = 0.9 * 0.8 * wrong[1] + 0.2 * (1 - wrong[-1]) + 0.1 * (wrong[0] - 0.2 * wrong[-1])
+    assert model.risk_parts_["total"] == pytest.approx(expected)
+
+
+def test_a_leaf_weighs_as_much_as_asked(pile):
+    X, y, _ = pile
+    model = ForestRAD(min_leaf=5, **QUICK).fit(X, y)
+    weights = np.abs(class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)])))
+    w = weights[y]
+    least = 5 * w[y != 0].mean()
+    for tree in model.trees_:
+        leaf = tree.apply(X.astype(np.float32))
+        held = np.bincount(leaf, w)
+        assert held[held > 0].min() >= least * (1 - 1e-9)
+
+
+def test_with_a_at_zero_the_pile_does_not_count(pile):
+    X, y, _ = pile
+    k = y != 0
+    whole = ForestRAD(a=0.0, **QUICK).fit(X, y).score_samples(X)
+    alone = ForestRAD(risk="pn", **QUICK).fit(X[k], y[k]).score_samples(X)
+    np.testing.assert_array_equal(whole, alone)
+
+
+def test_the_seed_decides(pile):
+    X, y, _ = pile
+    none, zero, one = (
+        ForestRAD(random_state=s, **QUICK).fit(X, y).score_samples(X) for s in (None, 0, 1)
+    )
+    np.testing.assert_array_equal(none, zero)
+    assert not np.allclose(zero, one)
+
+
+def test_frames_and_sparse_rows(pile):
+    X, y, _ = pile
+    X = np.where(np.abs(X) < 1, 0, X)
+    dense = ForestRAD(**QUICK).fit(X, y)
+    scores = dense.score_samples(X)
+    thin = ForestRAD(**QUICK).fit(sparse.csr_array(X), y)  # draws its splits in another order
+    found = thin.score_samples(sparse.csr_matrix(X))
+    np.testing.assert_allclose(found, thin.score_samples(X))
+    assert np.corrcoef(found, scores)[0, 1] > 0.9
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = ForestRAD(**QUICK).fit(frame, y)
+    np.testing.assert_array_equal(model.score_samples(frame), scores)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["b", "a", "c", "d"]])
+
+
+def test_bad_input_is_refused(pile):
+    X, y, _ = pile
+    for settings, message in (
+        ({"n_estimators": 0}, "n_estimators must be a whole number"),
+        ({"min_leaf": -1}, "min_leaf"),
+        ({"a": 2}, "a must be"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ForestRAD(**settings).fit(X, y)
+    gap = sparse.csr_array(np.where(np.eye(len(X), 4) > 0, np.nan, X))
+    with pytest.raises(InputError, match=r"NaN.*sparse"):
+        ForestRAD().fit(gap, y)
+    for value, message in ((np.inf, "row 3, column 1"), (1e39, "rescale")):
+        X[3, 1] = value
+        with pytest.raises(InputError, match=message):
+            ForestRAD().fit(X, y)
+
+
+# --- on disk -------------------------------------------------------------------------------
+
+
+def test_models_come_back_to_the_last_bit(tmp_path, pile):
+    X, y, _ = pile
+    X[::5, 0] = np.nan
+    model = ForestRAD(**QUICK).fit(X, y)
+    riskad.save(model, tmp_path / "model.riskad")
+    for again in (riskad.load(tmp_path / "model.riskad"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+        assert again.offset_ == model.offset_
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("left_child", 10**9),
+        ("right_child", 0),
+        ("left_child", -7),
+        ("feature", 4),
+        ("feature", -9),
+    ],
+)
+def test_forged_trees_are_refused(name, value, pile):
+    model = ForestRAD(n_estimators=2).fit(*pile[:2])
+    state = model.__getstate__()
+    state["trees_"][name][0] = value
+    with pytest.raises(InputError, match="trees of this model are damaged"):
+        ForestRAD().__setstate__(state)
+
+
+@pytest.mark.parametrize("name", ["threshold", "values", "sizes", "depths"])
+def test_trees_of_another_shape_are_refused(name, pile):
+    model = ForestRAD(n_estimators=2).fit(*pile[:2])
+    for change in (lambda values: values[:-1], lambda values: None):
+        state = model.__getstate__()
+        state["trees_"][name] = change(state["trees_"][name])
+        with pytest.raises(InputError, match="damaged, or of another version"):
+            ForestRAD().__setstate__(state)
+
+
+# --- scikit-learn's contract ---------------------------------------------------------------
+
+DRAWS = "each split is drawn at random; repeated rows draw others"
+EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": DRAWS for k in ("dense", "sparse")}
+REFUSED = {k: v for k, v in EXPECTED.items() if k != "check_non_transformer_estimators_n_iter"}
+
+
+class Translated(ForestRAD):
+    """ForestRAD that reads a check's invented labels as codes, whatever they are."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, as_codes(X, y), sample_weight)
+
+
+@parametrize_with_checks(
+    [Translated(n_estimators=5)], expected_failed_checks=lambda estimator: EQUIVALENCE
+)
+def test_common_checks_with_translated_labels(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks(
+    [ForestRAD(n_estimators=5)], expected_failed_checks=lambda estimator: REFUSED
+)
+def test_common_checks_with_their_own_labels(estimator, check):
+    check(estimator)

@@ -7,7 +7,7 @@ nearest neighbour `fit_transform` leaves it out, so that training rows and new r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,26 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.metrics import pairwise_distances_chunked
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from riskad._checks import InputError
+from riskad._checks import InputError, check_choice
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 
-__all__ = ["GaussianKernels", "NeighbourDistances", "OutlierScores", "TreeLeaves"]
+__all__ = [
+    "GaussianKernels",
+    "LearnedFeatures",
+    "NeighbourDistances",
+    "OutlierScores",
+    "SmoothScaler",
+    "TreeLeaves",
+]
 
 _WIDTH_ROWS = 1000  # rows whose distances give the width of kernels
 _FLOOR = 1e-3  # of distances, as a share of the usual one, before their logarithm
 _CLIP = 5.0
+_WILD = 10.0  # standard deviations at which columns are clipped
+_FAR = 3.0
+_NORMAL_IQR = 1.349  # interquartile range of a normal distribution
+_FEW_COLUMNS = 600  # up to which principal components are found from the covariance
+_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances")
 
 
 class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -252,6 +264,8 @@ class NeighbourDistances(_Map):
     ----------
     n_neighbors : int, default=1
         Which neighbour's distance is taken; the last one where a kind has fewer.
+    unlabelled : bool, default=True
+        Whether the distance to unlabelled rows is a column, too.
     max_rows : int, default=5_000
         Unlabelled rows among which neighbours are looked for.
     random_state : int, optional
@@ -266,9 +280,15 @@ class NeighbourDistances(_Map):
     """
 
     def __init__(
-        self, n_neighbors: int = 1, *, max_rows: int = 5_000, random_state: int | None = None
+        self,
+        n_neighbors: int = 1,
+        *,
+        unlabelled: bool = True,
+        max_rows: int = 5_000,
+        random_state: int | None = None,
     ):
         self.n_neighbors = n_neighbors
+        self.unlabelled = unlabelled
         self.max_rows = max_rows
         self.random_state = random_state
 
@@ -276,18 +296,20 @@ class NeighbourDistances(_Map):
         """Remember the rows of each kind."""
         X, y = self._check(X, reset=True), check_codes(y)
         self.places_ = {}
-        for kind in (NORMAL, ANOMALY, UNLABELLED):
+        for kind in (NORMAL, ANOMALY, UNLABELLED)[: 3 if self.unlabelled else 2]:
             members = np.flatnonzero(y == kind)
             chosen = members[self._places(len(members), self.max_rows)]
             if len(chosen):
                 self.places_[kind] = chosen
+        if not self.places_:
+            raise InputError("y has no labelled row to be near to. Label some, or unlabelled=True.")
         self.rows_ = {kind: X[places] for kind, places in self.places_.items()}
         self.floor_ = _FLOOR * _median_squared_distance(X[self._places(len(X), _WIDTH_ROWS)]) ** 0.5
         both = NORMAL in self.rows_ and ANOMALY in self.rows_
         self.n_features_out_ = len(self.rows_) + both
         return self
 
-    def fit_transform(self, X: Any, y: Any) -> np.ndarray:  # type: ignore[override]
+    def fit_transform(self, X: Any, y: Any) -> np.ndarray:
         """Fit, and give the distances of the training rows, each without itself."""
         self.fit(X, y)
         X = self._check(X, reset=False)
@@ -309,6 +331,166 @@ class NeighbourDistances(_Map):
         if NORMAL in columns and ANOMALY in columns:
             return np.stack([*columns.values(), columns[NORMAL] - columns[ANOMALY]], axis=1)
         return np.stack(list(columns.values()), axis=1)
+
+
+class SmoothScaler(_Map):
+    """Columns on one scale, where what lies far out is drawn in smoothly.
+
+    With m the median and s the interquartile range of a column, as a multiple of that of a normal
+    distribution, z = (x - m) / s becomes z / sqrt(1 + (z / 3)^2), which is z near 0 and never
+    beyond 3. A few huge values then neither set the scale of a column nor outweigh all others in a
+    distance. Where most values of a column are the same, s is its standard deviation. Columns that
+    hold a single value are dropped.
+
+    Examples
+    --------
+    >>> SmoothScaler().fit_transform([[0.0], [1.0], [2.0], [3.0], [1e6]]).round(2).ravel()
+    array([-1.23, -0.66,  0.  ,  0.66,  3.  ])
+    """
+
+    random_state = None
+
+    def fit(self, X: Any, y: Any = None) -> SmoothScaler:
+        """Find m and s of each column; y is not looked at."""
+        X = self._check(X, reset=True)
+        low, self.median_, high = np.percentile(X, [25, 50, 75], axis=0)
+        self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+        self.scale_ = np.where(high > low, (high - low) / _NORMAL_IQR, X.std(axis=0))
+        self.n_features_out_ = len(self.kept_)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The columns that are kept, on their new scale."""
+        check_is_fitted(self)
+        X = self._check(X, reset=False)[:, self.kept_]
+        z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
+        return np.asarray(z / np.sqrt(1 + (z / _FAR) ** 2))
+
+
+class LearnedFeatures(_Map):
+    """All that the rows say about a row: its columns, and what was learned from all of them.
+
+    The features come in parts, side by side:
+
+    - "columns": the columns on one scale;
+    - "outliers": `OutlierScores`;
+    - "components": the leading principal components;
+    - "kernels": `GaussianKernels`;
+    - "shapes": the leading principal components of the kernels;
+    - "distances": `NeighbourDistances`, the only part that looks at labels.
+
+    Parameters
+    ----------
+    parts : sequence of str, default=("columns", "outliers", "components", "shapes", "distances")
+        Which parts, in which order.
+    smooth : bool, default=False
+        Whether columns are brought to one scale by `SmoothScaler` rather than standardised and
+        clipped at 10.
+    widths : sequence of floats, default=(0.5, 1, 2)
+        Of the kernels.
+    n_components : int, default=20
+        Most principal components, of columns and of kernels.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Attributes
+    ----------
+    slices_ : dict of slice
+        Where each part is in the result.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(100, 4)), np.repeat([1, -1, 0], [10, 5, 85])
+    >>> features = LearnedFeatures(["columns", "outliers", "distances"])
+    >>> features.fit_transform(X, y).shape
+    (100, 9)
+    >>> features.slices_["outliers"]
+    slice(4, 6, None)
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[str] = ("columns", "outliers", "components", "shapes", "distances"),
+        *,
+        smooth: bool = False,
+        widths: Sequence[float] = (0.5, 1.0, 2.0),
+        n_components: int = 20,
+        random_state: int | None = None,
+    ):
+        self.parts = parts
+        self.smooth = smooth
+        self.widths = widths
+        self.n_components = n_components
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> LearnedFeatures:
+        """Learn from all rows; `y` (codes) is needed for "distances" alone."""
+        self.fit_transform(X, y)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Learn from all rows, and give their features, each row's without itself."""
+        for part in self.parts:
+            check_choice("parts", part, _PARTS)
+        if "distances" in self.parts and y is None:
+            raise InputError('the part "distances" needs y: +1 normal, -1 anomaly, 0 unlabelled.')
+        X = self._check(X, reset=True)
+        Z = self._fit_columns(X)
+        self.maps_: dict[str, Any] = {}
+        blocks = self._blocks(Z, lambda name, rows: self._fit_map(name, rows, y))
+        widths = np.cumsum([0, *(block.shape[1] for block in blocks)])
+        bounds = zip(self.parts, widths[:-1], widths[1:], strict=True)
+        self.slices_ = {part: slice(int(start), int(stop)) for part, start, stop in bounds}
+        self.n_features_out_ = int(widths[-1])
+        return np.hstack(blocks)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The parts of each row, side by side."""
+        check_is_fitted(self)
+        Z = self._columns(self._check(X, reset=False))
+        return np.hstack(self._blocks(Z, lambda name, rows: self.maps_[name].transform(rows)))
+
+    def _fit_columns(self, X: np.ndarray) -> np.ndarray:
+        from sklearn.preprocessing import StandardScaler
+
+        self.scaler_ = (SmoothScaler() if self.smooth else StandardScaler()).fit(X)
+        self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+        if not len(self.kept_):
+            raise InputError("every column holds a single value, and no row can be told apart.")
+        return self._columns(X)
+
+    def _columns(self, X: np.ndarray) -> np.ndarray:
+        Z = self.scaler_.transform(X)
+        return np.asarray(Z if self.smooth else np.clip(Z[:, self.kept_], -_WILD, _WILD))
+
+    def _blocks(self, Z: np.ndarray, apply: Callable[[str, np.ndarray], Any]) -> list[np.ndarray]:
+        """The parts; kernels are found once, whether they or their components are wanted."""
+        known = {"columns": Z}
+        if "kernels" in self.parts or "shapes" in self.parts:
+            known["kernels"] = apply("kernels", Z)
+        for part in self.parts:
+            if part not in known:
+                known[part] = apply(part, known["kernels" if part == "shapes" else "columns"])
+        return [known[part] for part in self.parts]
+
+    def _fit_map(self, name: str, rows: np.ndarray, y: Any) -> np.ndarray:
+        self.maps_[name] = self._map(name, rows.shape)
+        return np.asarray(self.maps_[name].fit_transform(rows, y))
+
+    def _map(self, name: str, shape: tuple[int, int]) -> Any:
+        from sklearn.decomposition import PCA
+
+        seed = self.random_state or 0
+        if name == "kernels":
+            return GaussianKernels(self.widths, random_state=seed)
+        if name == "outliers":
+            return OutlierScores(random_state=seed)
+        if name == "distances":
+            return NeighbourDistances(unlabelled=False, random_state=seed)
+        size = min(self.n_components, *shape)
+        solver = "covariance_eigh" if shape[1] <= _FEW_COLUMNS else "randomized"
+        return PCA(size, svd_solver=solver, random_state=seed)
 
 
 def _distances(

@@ -12,12 +12,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
+from sklearn.base import BaseEstimator, TransformerMixin
+
 from riskad._checks import InputError
 
-__all__ = ["Levels", "is_frame", "learn_levels", "to_matrix"]
+__all__ = ["Filled", "Levels", "is_frame", "learn_levels", "to_matrix"]
 
 Levels: TypeAlias = dict[int, list[str]]
 """The texts of each text column, by the column's place."""
+
+_FEWEST_OF_LEVEL = 2
 
 
 def is_frame(X: Any) -> bool:
@@ -53,6 +57,49 @@ def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
         else:
             matrix[:, place] = _numbers(column)
     return matrix
+
+
+class Filled(TransformerMixin, BaseEstimator):
+    """Such a matrix without gaps, for methods that measure distances.
+
+    A gap in a column of numbers becomes the median, and a further column says where gaps were; a
+    column of codes becomes one yes/no column for each code that at least two rows have.
+
+    >>> matrix = np.array([[31.0, 0.0], [np.nan, 1.0], [35.0, 0.0]])
+    >>> Filled({1: ["Bonn", "Ulm"]}).fit_transform(matrix)
+    array([[31.,  0.,  1.],
+           [33.,  1.,  0.],
+           [35.,  0.,  1.]])
+    """
+
+    def __init__(self, levels: Levels | None = None):
+        self.levels = levels
+
+    def fit(self, X: np.ndarray, y: Any = None) -> Filled:
+        """Find medians, columns with gaps, and the codes that occur; y is not looked at."""
+        self.texts_ = sorted(self.levels or {})
+        self.numbers_ = [j for j in range(X.shape[1]) if j not in self.texts_]
+        numbers = X[:, self.numbers_]
+        self.gaps_ = np.flatnonzero(np.isnan(numbers).any(axis=0))
+        known = ~np.isnan(numbers)
+        empty = ~known.any(axis=0)
+        self.medians_ = np.nanmedian(np.where(empty, 0.0, numbers), axis=0)
+        self.codes_ = [_frequent(X[:, j]) for j in self.texts_]
+        return self
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """The matrix without gaps."""
+        numbers = X[:, self.numbers_]
+        blank = np.isnan(numbers)
+        columns = [np.where(blank, self.medians_, numbers), blank[:, self.gaps_].astype(float)]
+        for place, codes in zip(self.texts_, self.codes_, strict=True):
+            columns.append((X[:, [place]] == codes).astype(float))
+        return np.hstack(columns)
+
+
+def _frequent(column: np.ndarray) -> np.ndarray:
+    codes, counts = np.unique(column[~np.isnan(column)], return_counts=True)
+    return codes[counts >= _FEWEST_OF_LEVEL]
 
 
 def _column(frame: Any, place: int) -> Any:

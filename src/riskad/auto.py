@@ -26,30 +26,38 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from scipy import sparse
+from sklearn.base import TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from riskad._checks import DataWarning, InputError, check_in_interval
-from riskad.base import Detector, one_blas_thread
+from riskad.blocks import one_blas_thread
+from riskad.columns import Filled
 from riskad.features import LearnedFeatures, NeighbourDistances
 from riskad.forest import ForestRAD
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.losses import get_loss
-from riskad.metrics import Auc, auc_of_folds, labelled_folds
+from riskad.metrics import Auc, auc_of_folds, auc_with_interval, labelled_folds
 from riskad.risks import get_risk
 from riskad.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.shallow import ShallowRAD
 from riskad.thresholds import zero_one_threshold
+from riskad.trees import FrameDetector
 
 __all__ = ["AutoRAD"]
 
+_QUANTILE = 1.96  # half an interval in standard errors
+_HASTE = 1.2  # a step is begun if so many times what it may take is left
+_FOLD_TREES = 100
+_BLOCK = 5_000  # rows that are scored at a time
+_ROWS_PER_SECOND = 1_000
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
 _MAX_LABELLED = 10_000
 _PILE_ROWS = 2_000  # whose scores set the scale of a member's scores in a fold
@@ -80,7 +88,6 @@ _VIEWS = {
 class _Recipe:
     """How a member is made: which parts of which view it sees, and the unfitted detector."""
 
-    name: str
     view: str
     parts: tuple[str, ...]
     build: Callable[[_Labels, int], Any]
@@ -94,6 +101,16 @@ class _Labels:
     normal: int
     anomaly: int
     unlabelled: int
+
+    @classmethod
+    def of(cls, codes: np.ndarray) -> _Labels:
+        labels = cls(*(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)))
+        if (labels.normal > 0) + (labels.anomaly > 0) + (labels.unlabelled > 0) < 2:
+            raise InputError(
+                f"AutoRAD tells kinds of row apart, and y has one only: {count_labels(codes)}. Label "
+                "some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
+            )
+        return labels
 
     @property
     def risk(self) -> str:
@@ -147,20 +164,20 @@ def _deep(labels: _Labels, seed: int) -> Any:
 
 
 _TABLE = ("columns", "outliers", "components")
-_RECIPES = (
-    _Recipe("forest", "plain", (*_TABLE, "shapes", "distances"), _forest),
-    _Recipe("smooth forest", "smooth", _TABLE, _forest),
-    _Recipe("kernel", "smooth", ("kernels", "outliers"), _kernel),
-    _Recipe("boosted", "smooth", _TABLE, _boosted),
-    _Recipe("linear", "smooth", ("columns",), _linear),
-    _Recipe("deep", "smooth", _TABLE, _deep),
-)
+_RECIPES = {
+    "kernel": _Recipe("smooth", ("kernels", "outliers"), _kernel),
+    "smooth forest": _Recipe("smooth", _TABLE, _forest),
+    "forest": _Recipe("plain", (*_TABLE, "shapes", "distances"), _forest),
+    "linear": _Recipe("smooth", ("columns",), _linear),
+    "boosted": _Recipe("smooth", _TABLE, _boosted),
+    "deep": _Recipe("smooth", _TABLE, _deep),
+}
 
 
 # --- the detector -------------------------------------------------------------------------------
 
 
-class AutoRAD(Detector):
+class AutoRAD(FrameDetector):
     r"""Anomaly detection from few labels and a contaminated pile, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
@@ -246,14 +263,308 @@ class AutoRAD(Detector):
     def _fit(self, X: Any, y: Any, clock: _Clock) -> AutoRAD:
         matrix = self._check_rows(X, reset=True)
         codes, _ = self._check_labels(matrix, y, None)
-        self._check_kinds(codes)
-        rows = self._sampled(codes, clock.rows(matrix.shape))
+        labels = _Labels.of(codes)
+        rows = self._sampled(codes, clock.affordable(matrix.shape[1]))
         codes = codes[rows]
         self._say(f"Learning features from {len(rows):,} rows")
-        matrix = self._fit_table(matrix[rows])
-        views = self._fit_views(matrix, codes)
-        self._fit_members(views, codes, clock)
-        held_out = self._hold_out(views, codes, clock)
-        self._weigh(held_out, codes)
-        self._decide(views, codes, held_out)
+        views = self._fit_views(self._fit_table(matrix[rows]), codes)
+        seconds = self._fit_members(views, codes, labels, clock)
+        self._standardise(views, codes)
+        trials = self._held_out(views, codes, clock)
+        self._weigh(trials, seconds, labels)
+        self._decide(views, codes, trials)
         return self
+
+    @property
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
+
+    def _say(self, what: str) -> None:
+        if self.verbose:
+            print(what, flush=True)
+
+    # --- rows and features ----------------------------------------------------------------
+
+    def _sampled(self, codes: np.ndarray, most: int) -> np.ndarray:
+        """Places of the rows to learn from: labelled ones before those of the pile."""
+        rng = np.random.default_rng(self._seed)
+        order = rng.permutation(len(codes))
+        order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]
+        labelled = int((codes != UNLABELLED).sum())
+        kept = order[: min(labelled, _MAX_LABELLED)]
+        pile = order[labelled:][: max(most - len(kept), _PILE_ROWS)]
+        return np.sort(np.concatenate([kept, pile]))
+
+    def _fit_table(self, matrix: Any) -> np.ndarray:
+        """Numbers without gaps; a wide sparse matrix by its leading directions."""
+        self.table_: Any = Filled(self.categories_)
+        if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
+            from sklearn.decomposition import TruncatedSVD
+
+            size = min(_REDUCED, *(side - 1 for side in matrix.shape))
+            self.table_ = TruncatedSVD(size, random_state=self._seed)
+        return np.asarray(self.table_.fit_transform(self._dense(matrix)))
+
+    def _dense(self, matrix: Any) -> Any:
+        if sparse.issparse(matrix) and not hasattr(self.table_, "components_"):
+            return (
+                matrix
+                if isinstance(self.table_, TransformerMixin) and not isinstance(self.table_, Filled)
+                else matrix.toarray()
+            )
+        return matrix
+
+    def _fit_views(self, matrix: np.ndarray, codes: np.ndarray) -> dict[str, np.ndarray]:
+        self.views_ = {
+            name: clone(view).set_params(random_state=self._seed) for name, view in _VIEWS.items()
+        }
+        return {name: view.fit_transform(matrix, codes) for name, view in self.views_.items()}
+
+    def _features(self, name: str, views: Mapping[str, np.ndarray]) -> np.ndarray:
+        """What a member sees."""
+        recipe = _RECIPES[name]
+        slices = self.views_[recipe.view].slices_
+        return np.hstack([views[recipe.view][:, slices[part]] for part in recipe.parts])
+
+    # --- members --------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        """Members that can be had, the quickest first."""
+        missing = {"deep"} if not self.deep else set()
+        if find_spec("lightgbm") is None:
+            missing.add("boosted")
+        return [name for name in _RECIPES if name not in missing]
+
+    def _fit_members(
+        self, views: Mapping[str, np.ndarray], codes: np.ndarray, labels: _Labels, clock: _Clock
+    ) -> dict[str, float]:
+        """Fit members while there is time; gives the seconds of each."""
+        self.members_: dict[str, Any] = {}
+        seconds: dict[str, float] = {}
+        for name in self._names():
+            if seconds and clock.left() < _HASTE * max(seconds.values()):
+                self._say(f"No time left for {name}")
+                break
+            self._say(f"Fitting {name}")
+            start = time.perf_counter()
+            detector = _RECIPES[name].build(labels, self._seed)
+            if "n_jobs" in detector.get_params():
+                detector.set_params(n_jobs=self.n_jobs)
+            F = self._features(name, views)
+            if name == "kernel" and labels.risk == "rad":
+                detector.set_params(**_chosen(F, codes, self._seed)._asdict())
+            self.members_[name] = detector.fit(F, codes)
+            seconds[name] = time.perf_counter() - start
+        return seconds
+
+    def _standardise(self, views: Mapping[str, np.ndarray], codes: np.ndarray) -> None:
+        """Mean and spread of each member's scores on the pile; of all rows where there is none."""
+        pile = self._pile(codes)
+        self.scales_ = {}
+        for name, detector in self.members_.items():
+            scores = detector.score_samples(self._features(name, views)[pile])
+            self.scales_[name] = _mean_and_spread(scores)
+
+    def _pile(self, codes: np.ndarray) -> np.ndarray:
+        """Places of rows of the pile, or of any kind where there is none, not too many."""
+        places = np.flatnonzero(codes == UNLABELLED)
+        places = places if len(places) else np.arange(len(codes))
+        return places[:: -(-len(places) // _PILE_ROWS)]
+
+    # --- held-out labels ------------------------------------------------------------------
+
+    def _held_out(
+        self, views: Mapping[str, np.ndarray], codes: np.ndarray, clock: _Clock
+    ) -> _Trials | None:
+        """Scores of labelled rows by fits that have not seen them, while time lasts."""
+        n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
+        n_splits = min(_SPLITS, n, m)
+        if n_splits < 2:
+            return None
+        rows = np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), self._pile(codes)]))
+        rows = np.unique(rows)
+        views = {name: features[rows] for name, features in views.items()}
+        trials = _Trials(rows, codes[rows], {name: [] for name in self.members_}, [])
+        slowest = 0.0
+        for held in labelled_folds(trials.codes, n_splits, self._seed):
+            if clock.left() < _HASTE * slowest:
+                break
+            self._say(f"Holding out {len(held)} labelled rows")
+            start = time.perf_counter()
+            fold_views = self._without(views, trials.codes, held)
+            for name, detector in self.members_.items():
+                F = self._features(name, fold_views)
+                trials.scores[name].append(_fold_scores(detector, F, trials.codes, held))
+            trials.folds.append(held)
+            slowest = max(slowest, time.perf_counter() - start)
+        return trials if trials.folds else None
+
+    def _without(
+        self, views: Mapping[str, np.ndarray], codes: np.ndarray, held: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The views as if the held-out rows had no label: distances are to other rows' labels."""
+        plain = self.views_["plain"]
+        Z = views["plain"][:, plain.slices_["columns"]]
+        others = np.setdiff1d(np.arange(len(codes)), held)
+        distances = NeighbourDistances(unlabelled=False)
+        D = np.empty(
+            (len(codes), plain.slices_["distances"].stop - plain.slices_["distances"].start)
+        )
+        D[others] = distances.fit_transform(Z[others], codes[others])
+        D[held] = distances.transform(Z[held])
+        changed = views["plain"].copy()
+        changed[:, plain.slices_["distances"]] = D
+        return {**views, "plain": changed}
+
+    # --- weights, threshold ---------------------------------------------------------------
+
+    def _weigh(self, trials: _Trials | None, seconds: Mapping[str, float], labels: _Labels) -> None:
+        aucs = {
+            name: None if trials is None else trials.auc(name, labels) for name in self.members_
+        }
+        self.weights_ = _weights(aucs)
+        self.leaderboard_ = [
+            {
+                "member": name,
+                "weight": round(self.weights_[name], 4),
+                "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
+                "seconds": round(seconds[name], 2),
+            }
+            for name in sorted(self.members_, key=lambda name: -self.weights_[name])
+        ]
+        self.auc_ = None if trials is None else trials.combined_auc(self.weights_, labels)
+
+    def _decide(
+        self, views: Mapping[str, np.ndarray], codes: np.ndarray, trials: _Trials | None
+    ) -> None:
+        scores = self._combine(views)
+        if trials is not None:
+            for held, part in zip(trials.folds, trials.combined(self.weights_), strict=True):
+                scores[trials.rows[held]] = part
+        self.prior_ = _PRIOR
+        risk = get_risk(_Labels.of(codes).risk, prior=self.prior_)
+        self.offset_ = zero_one_threshold(risk, scores, codes)
+
+    def _combine(self, views: Mapping[str, np.ndarray]) -> np.ndarray:
+        total = np.zeros(len(next(iter(views.values()))))
+        for name, detector in self.members_.items():
+            mean, spread = self.scales_[name]
+            scores = detector.score_samples(self._features(name, views))
+            total += self.weights_[name] * (scores - mean) / spread
+        return total
+
+    def _scores(self, X: Any) -> np.ndarray:
+        parts = []
+        with one_blas_thread():
+            for start in range(0, X.shape[0], _BLOCK):
+                matrix = self.table_.transform(self._dense(X[start : start + _BLOCK]))
+                views = {name: view.transform(matrix) for name, view in self.views_.items()}
+                parts.append(self._combine(views))
+        return np.concatenate(parts)
+
+
+def _chosen(F: np.ndarray, codes: np.ndarray, seed: int) -> Candidate:
+    """a, prior and lambda of the kernel member, by `riskad.selection`."""
+    if min((codes == kind).sum() for kind in (NORMAL, ANOMALY)) < FEWEST_FOR_AUC:
+        return _KERNEL_CHOICES[0]
+    labelled, pile = np.flatnonzero(codes), np.flatnonzero(codes == UNLABELLED)
+    rows = np.concatenate([labelled[:_PILE_ROWS], pile[:: -(-len(pile) // _PILE_ROWS)]])
+    Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
+    selection = choose(Z, codes[rows], None, get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
+    return _KERNEL_CHOICES[selection.chosen]
+
+
+def _fold_scores(detector: Any, F: np.ndarray, codes: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Scores of held-out rows, on the scale of the pile, by a lighter fit to the others."""
+    others = np.setdiff1d(np.arange(len(codes)), held)
+    fit = _lighter(detector).fit(F[others], codes[others])
+    pile = np.flatnonzero(codes == UNLABELLED)
+    mean, spread = _mean_and_spread(fit.score_samples(F[pile if len(pile) else others]))
+    return np.asarray((fit.score_samples(F[held]) - mean) / spread)
+
+
+def _lighter(detector: Any) -> Any:
+    """The same detector unfitted: fewer trees, and nothing left to choose."""
+    copy = clone(detector)
+    if isinstance(copy, ForestRAD):
+        return copy.set_params(n_estimators=_FOLD_TREES)
+    if isinstance(copy, ShallowRAD):
+        a, prior, lam = detector.a_, detector.prior_, detector.lambda_
+        return copy.set_params(a=a, prior=prior, lam=lam, select=None)
+    if hasattr(detector, "n_rounds_"):
+        return copy.set_params(n_rounds=max(detector.n_rounds_, 1), early_stopping=False)
+    return copy
+
+
+def _mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
+    return float(scores.mean()), float(scores.std()) or 1.0
+
+
+def _weights(aucs: Mapping[str, Auc | None]) -> dict[str, float]:
+    """w_k ~ exp(-(A - A_k) / SE), adding up to 1."""
+    known = [auc for auc in aucs.values() if auc is not None]
+    if not known:
+        return {name: 1 / len(aucs) for name in aucs}
+    best = max(known, key=lambda auc: auc.value)
+    error = (best.high - best.low) / 2 / _QUANTILE
+    raw = {
+        name: float(np.exp(-(best.value - auc.value) / error)) if auc is not None else 0.0
+        for name, auc in aucs.items()
+    }
+    return {name: weight / sum(raw.values()) for name, weight in raw.items()}
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """Scores of held-out rows, member by member and fold by fold."""
+
+    rows: np.ndarray
+    """Places of the rows that took part."""
+    codes: np.ndarray
+    scores: dict[str, list[np.ndarray]]
+    folds: list[np.ndarray]
+
+    def auc(self, name: str, labels: _Labels) -> Auc:
+        return self._auc(self.scores[name], labels)
+
+    def combined(self, weights: Mapping[str, float]) -> list[np.ndarray]:
+        """Weighted averages, fold by fold."""
+        return [
+            np.sum([weights[name] * parts[i] for name, parts in self.scores.items()], axis=0)
+            for i in range(len(self.folds))
+        ]
+
+    def combined_auc(self, weights: Mapping[str, float], labels: _Labels) -> Auc:
+        return self._auc(self.combined(weights), labels)
+
+    def _auc(self, scores: list[np.ndarray], labels: _Labels) -> Auc:
+        values = [
+            auc_with_interval(self.codes[held], -part).value
+            for held, part in zip(self.folds, scores, strict=True)
+        ]
+        n_splits = min(_SPLITS, labels.normal, labels.anomaly)
+        return auc_of_folds(values, n_splits, labels.normal, labels.anomaly)
+
+
+class _Clock:
+    """Seconds that are left."""
+
+    def __init__(self, budget: float):
+        self.end = time.perf_counter() + budget
+        self.budget = budget
+
+    def left(self) -> float:
+        return self.end - time.perf_counter()
+
+    def affordable(self, n_columns: int) -> int:
+        """Rows whose features can be learned in a part of the budget, by a cautious guess."""
+        return int(min(_MAX_ROWS, max(1, _ROWS_PER_SECOND * self.budget / (1 + n_columns / 50))))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What members warn of, such as columns without variation in a fold, is no news to a user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

@@ -32,19 +32,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from scipy.optimize import brentq
-from sklearn.utils.validation import check_array, validate_data
 
-from riskad._checks import DataWarning, InputError, check_in_interval, enumerate_names
+from riskad._checks import DataWarning, InputError, check_in_interval
 from riskad.base import check_kinds_present
 from riskad.blocks import RowBlocks
-from riskad.columns import Levels, is_frame, learn_levels, to_matrix
 from riskad.labels import UNLABELLED
 from riskad.losses import Loss, Pointwise
 from riskad.objective import Objective, RowSum
 from riskad.risks import Risk, get_risk
 from riskad.selection import PNUStratifiedKFold
 from riskad.thresholds import zero_one_threshold
-from riskad.trees import TreeDetector, check_booster_text
+from riskad.trees import FrameDetector, check_booster_text
 
 __all__ = ["BoostedRAD"]
 
@@ -65,7 +63,7 @@ _DRAWS = 10
 _END_OF_TREES = "end of trees\n"
 
 
-class BoostedRAD(TreeDetector):
+class BoostedRAD(FrameDetector):
     r"""Semi-supervised anomaly detection by risk minimisation, with gradient-boosted trees.
 
     Grows trees with LightGBM (`pip install 'riskad[boost]'`) whose sum g(x) lowers the same risk as
@@ -146,7 +144,6 @@ class BoostedRAD(TreeDetector):
     True
     """
 
-    categories_: Levels
     cv_risk_: np.ndarray | None
 
     def __init__(
@@ -243,29 +240,8 @@ class BoostedRAD(TreeDetector):
     # --- rows -----------------------------------------------------------------------------
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
-        """X as a float array or CSR matrix; text columns of a frame as codes."""
-        levels = self._learn_categories(X) if reset else self.categories_
-        if not levels:
-            X = super()._check_rows(X, reset)
-        elif is_frame(X):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            least = 2 if reset else 1
-            X = check_array(to_matrix(X, levels), ensure_all_finite=False, ensure_min_samples=least)
-            self._refuse_infinities(X)
-        else:
-            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
-            raise InputError(
-                "The model was fitted on a frame with text in "
-                f"{enumerate_names(names[list(levels)].tolist())}, got {type(X).__name__}. Give a "
-                "pandas or polars frame with the same columns."
-            )
-        if reset:
-            self.categories_ = levels
+        X = super()._check_rows(X, reset)
         return sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM knows no csr_array
-
-    @staticmethod
-    def _learn_categories(X: Any) -> Levels:
-        return learn_levels(X) if is_frame(X) else {}
 
     # --- the number of rounds -------------------------------------------------------------
 

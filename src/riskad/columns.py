@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
-
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from riskad._checks import InputError

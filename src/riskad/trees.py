@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
-from riskad._checks import InputError
+from riskad._checks import InputError, enumerate_names
 from riskad.base import Detector, refuse_non_finite
+from riskad.columns import Levels, is_frame, learn_levels, to_matrix
 
-__all__ = ["TreeDetector", "check_booster_text", "pack_trees", "unpack_trees"]
+__all__ = ["FrameDetector", "TreeDetector", "check_booster_text", "pack_trees", "unpack_trees"]
 
 
 class TreeDetector(Detector):
@@ -51,6 +52,37 @@ class TreeDetector(Detector):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+class FrameDetector(TreeDetector):
+    """One that also takes frames with text columns, as codes of the texts seen in fit."""
+
+    categories_: Levels
+
+    def _check_rows(self, X: Any, reset: bool) -> Any:
+        """X as a float array or CSR matrix; text columns of a frame as codes."""
+        levels = self._learn_categories(X) if reset else self.categories_
+        if not levels:
+            X = super()._check_rows(X, reset)
+        elif is_frame(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            least = 2 if reset else 1
+            X = check_array(to_matrix(X, levels), ensure_all_finite=False, ensure_min_samples=least)
+            self._refuse_infinities(X)
+        else:
+            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+            raise InputError(
+                "The model was fitted on a frame with text in "
+                f"{enumerate_names(names[list(levels)].tolist())}, got {type(X).__name__}. Give a "
+                "pandas or polars frame with the same columns."
+            )
+        if reset:
+            self.categories_ = levels
+        return X
+
+    @staticmethod
+    def _learn_categories(X: Any) -> Levels:
+        return learn_levels(X) if is_frame(X) else {}
 
 
 # --- trees of LightGBM --------------------------------------------------------------------------

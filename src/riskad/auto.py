@@ -1,4 +1,4 @@
-r"""AutoRAD: several kinds of detector over features that all rows teach, combined by held-out labels.
+r"""AutoRAD: several kinds of detector over learned features, combined by held-out labels.
 
 Labels are few and the pile is large. So the pile teaches the representation
 (`riskad.features.LearnedFeatures`), in two views of the columns, and labelled rows decide on it:
@@ -55,7 +55,8 @@ __all__ = ["AutoRAD"]
 
 _QUANTILE = 1.96  # half an interval in standard errors
 _HASTE = 1.2  # a step is begun if so many times what it may take is left
-_FOLD_TREES = 100
+_TREES = 200
+_FOLD_TREES, _FOLD_ROUNDS = 50, 100
 _BLOCK = 5_000  # rows that are scored at a time
 _ROWS_PER_SECOND = 1_000
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
@@ -107,8 +108,8 @@ class _Labels:
         labels = cls(*(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)))
         if (labels.normal > 0) + (labels.anomaly > 0) + (labels.unlabelled > 0) < 2:
             raise InputError(
-                f"AutoRAD tells kinds of row apart, and y has one only: {count_labels(codes)}. Label "
-                "some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
+                f"AutoRAD tells kinds of row apart, and y has one only: {count_labels(codes)}. "
+                "Label some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
             )
         return labels
 
@@ -128,7 +129,9 @@ class _Labels:
 
 
 def _forest(labels: _Labels, seed: int) -> ForestRAD:
-    return ForestRAD(risk=labels.labelled_risk, prior=_PRIOR, random_state=seed)
+    return ForestRAD(
+        risk=labels.labelled_risk, prior=_PRIOR, n_estimators=_TREES, random_state=seed
+    )
 
 
 def _kernel(labels: _Labels, seed: int) -> ShallowRAD:
@@ -492,7 +495,7 @@ def _lighter(detector: Any) -> Any:
         a, prior, lam = detector.a_, detector.prior_, detector.lambda_
         return copy.set_params(a=a, prior=prior, lam=lam, select=None)
     if hasattr(detector, "n_rounds_"):
-        return copy.set_params(n_rounds=max(detector.n_rounds_, 1), early_stopping=False)
+        return copy.set_params(n_rounds=_FOLD_ROUNDS)
     return copy
 
 

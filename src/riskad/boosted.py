@@ -41,7 +41,6 @@ from riskad.losses import Loss, Pointwise
 from riskad.objective import Objective, RowSum
 from riskad.risks import Risk, get_risk
 from riskad.selection import PNUStratifiedKFold
-from riskad.thresholds import zero_one_threshold
 from riskad.trees import FrameDetector, check_booster_text
 
 __all__ = ["BoostedRAD"]

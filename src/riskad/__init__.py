@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
+    from riskad.calibration import calibrate
     from riskad.datasets import load_adbench, mask_labels
     from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
     from riskad.io import load, save
@@ -38,6 +39,7 @@ __all__ = [
     "RADSearchCV",
     "RiskScorer",
     "ShallowRAD",
+    "calibrate",
     "estimate_prior",
     "evaluate_nested",
     "get_risk",
@@ -63,6 +65,7 @@ _ROOM_OF = {
     "RISKS": "risks",
     "RiskScorer": "search",
     "ShallowRAD": "shallow",
+    "calibrate": "calibration",
     "estimate_prior": "priors",
     "evaluate_nested": "search",
     "get_risk": "risks",
@@ -77,6 +80,8 @@ _ROOM_OF = {
 _ROOMS = (
     "baselines",
     "bounds",
+    "calibration",
+    "conformal",
     "datasets",
     "deep",
     "io",
@@ -90,6 +95,7 @@ _ROOMS = (
     "selection",
     "shallow",
     "solvers",
+    "thresholds",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "auc_of_folds",
     "auc_with_interval",
     "average_precision_with_interval",
+    "fold_fits",
     "labelled_folds",
     "out_of_fold_scores",
     "pile_precision_recall",
@@ -379,6 +381,18 @@ def labelled_folds(
     return [labelled[held] for _, held in splitter.split(labelled, y[labelled])]
 
 
+def fold_fits(
+    model: Any, X: Any, codes: np.ndarray, folds: Iterable[np.ndarray]
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """For the rows that each fold holds out, a clone of `model` fitted to all others."""
+    from sklearn.base import clone
+    from sklearn.utils import _safe_indexing
+
+    for held in folds:
+        train = np.setdiff1d(np.arange(len(codes)), held, assume_unique=True)
+        yield clone(model).fit(_safe_indexing(X, train), codes[train]), held
+
+
 def out_of_fold_scores(
     model: Any, X: Any, y: Any, n_splits: int = 5, random_state: int | None = None
 ) -> np.ndarray:
@@ -400,7 +414,6 @@ def out_of_fold_scores(
     random_state : int, optional
         Seed of the folds.
     """
-    from sklearn.base import clone
     from sklearn.utils import _safe_indexing
 
     codes = check_codes(y)
@@ -411,8 +424,7 @@ def out_of_fold_scores(
             f"got {rarer} of the rarer one."
         )
     scores = np.full(len(codes), np.nan)
-    for held in labelled_folds(codes, min(n_splits, rarer), random_state):
-        train = np.setdiff1d(np.arange(len(codes)), held, assume_unique=True)
-        fitted = clone(model).fit(_safe_indexing(X, train), codes[train])
+    folds = labelled_folds(codes, min(n_splits, rarer), random_state)
+    for fitted, held in fold_fits(model, X, codes, folds):
         scores[held] = -fitted.score_samples(_safe_indexing(X, held))
     return scores

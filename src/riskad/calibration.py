@@ -37,7 +37,7 @@ from riskad.selection import PNUStratifiedKFold
 __all__ = ["Calibration", "calibrate", "cross_calibrate"]
 
 _SPLITS = 5
-_MOST = 20_000  # scores of the pile that are kept; of more, so many quantiles
+_MOST = 20_000  # rows of the pile that folds score; scores that are kept, as quantiles of more
 _FEWEST_IN_PILE = 5
 
 
@@ -97,8 +97,8 @@ class Calibration:
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
         labelled = (codes != UNLABELLED) & ~np.isnan(held_out)
         pile = np.sort(fitted[codes == UNLABELLED])
-        kept = pile if len(pile) <= _MOST else np.quantile(pile, np.linspace(0, 1, _MOST))
         rate = _estimated_rate(held_out, codes, random_state) if pi_n is None else _given_rate(pi_n)
+        kept = _thinned(pile)
         return cls(held_out[labelled], codes[labelled], kept, len(pile), float(zero), rate)
 
     @property
@@ -188,6 +188,12 @@ class Calibration:
             arrays.get("weights"),
             ratio,
         )
+
+
+def _thinned(ordered: np.ndarray) -> np.ndarray:
+    """All of them, or so many evenly spaced quantiles."""
+    n = len(ordered)
+    return ordered if n <= _MOST else np.interp(np.linspace(0, n - 1, _MOST), range(n), ordered)
 
 
 def _given_rate(pi_n: Any) -> tuple[float, float, float]:
@@ -295,16 +301,24 @@ def cross_calibrate(
     `template` is what is cloned and fitted to folds, where that is not the fitted model itself.
     """
     held_out = np.full(len(codes), np.nan)
+    watched = _watched(codes, random_state)
+    rows = _safe_indexing(X, watched)
     with warnings.catch_warnings():
         # What a fold lacks by chance is not news about the data.
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         for fit, held in fold_fits(template, X, codes, _folds(codes, n_splits, random_state)):
-            scores = -fit.score_samples(X)
-            shared = np.ones(len(codes), dtype=bool)
-            shared[held] = False
-            held_out[held] = _on_scale(scores[held], scores[shared], fitted[shared])
+            scores, out = -fit.score_samples(rows), np.isin(watched, held)
+            held_out[watched[out]] = _on_scale(scores[out], scores[~out], fitted[watched[~out]])
     return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state)
+
+
+def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
+    """The labelled rows, and as many of the pile as tell its distribution well enough."""
+    pile = np.flatnonzero(codes == UNLABELLED)
+    if len(pile) > _MOST:
+        pile = np.random.default_rng(seed or 0).choice(pile, _MOST, replace=False)
+    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), pile]))
 
 
 def _folds(codes: np.ndarray, n_splits: int, seed: int | None) -> Iterator[np.ndarray]:

@@ -270,7 +270,7 @@ def fit_table(
     auc, why_no_auc = (None, why_not) if why_not else _cross_validated_auc(calibration, codes)
     detector.calibration_ = calibration
     detector.set_threshold(rule)
-    scored = _score_frame(detector, fitted_scores)
+    scored = _score_frame(detector, fitted_scores, _threshold(detector))
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
     report = FitReport(
@@ -540,8 +540,8 @@ def score_table(
         matrix = preparer.transform(frame)
         progress("Scoring")
         scores = detector.anomaly_score(matrix)
-        rule = _decide(detector, threshold, scores)
-        added, selection = _score_frame(detector, scores), ""
+        rule, t = _decide(detector, threshold, scores)
+        added, selection = _score_frame(detector, scores, t), ""
         if fdr is not None:
             added, selection = _select_rows(detector, added, fdr)
     scored = frame.hstack(added)
@@ -551,7 +551,7 @@ def score_table(
         source=source,
         rows=frame.height,
         id=id,
-        threshold=_threshold(detector) if fdr is None else None,
+        threshold=t if fdr is None else None,
         flagged=int(scored["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
         warnings=[str(note) for note in notes],
@@ -562,15 +562,15 @@ def score_table(
     return scored, report
 
 
-def _decide(detector: Any, threshold: Threshold | str | None, scores: NDArray[np.float64]) -> str:
-    """Set the threshold to be used and return its spelling."""
+def _decide(
+    detector: Any, threshold: Threshold | str | None, scores: NDArray[np.float64]
+) -> tuple[str, float]:
+    """Return the spelling of the rule to decide by, and its threshold; the model stays as it is."""
     if threshold is None:
-        return str(getattr(detector, "threshold_", "risk"))
+        return str(getattr(detector, "threshold_", "risk")), _threshold(detector)
     rule = _rule(threshold)
-    detector.set_threshold(rule)
-    if isinstance(rule, TopK):
-        detector.offset_ = -rule.of(detector.calibration_.over(scores))
-    return str(rule)
+    calibration: Calibration = detector._calibrated("other thresholds than the model's")
+    return str(rule), rule.of(calibration.over(scores) if isinstance(rule, TopK) else calibration)
 
 
 def _select_rows(detector: Any, scored: pl.DataFrame, fdr: float) -> tuple[pl.DataFrame, str]:
@@ -611,8 +611,8 @@ def _threshold(detector: Any) -> float:
     return -float(detector.offset_) + 0.0  # and no negative zero
 
 
-def _score_frame(detector: Any, scores: NDArray[np.float64]) -> pl.DataFrame:
-    frame = pl.DataFrame({"anomaly_score": scores, "is_anomaly": scores > _threshold(detector)})
+def _score_frame(detector: Any, scores: NDArray[np.float64], threshold: float) -> pl.DataFrame:
+    frame = pl.DataFrame({"anomaly_score": scores, "is_anomaly": scores > threshold})
     calibration = getattr(detector, "calibration_", None)
     if calibration is None or calibration.rate is None:
         return frame
@@ -681,7 +681,7 @@ def change_threshold(
     detector = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not hasattr(detector, "set_threshold"):
         raise InputError(f"A {type(detector).__name__} has no threshold that riskad could set.")
-    calibration: Calibration = detector._calibrated("thresholds other than 'risk'")
+    calibration: Calibration = detector._calibrated("other thresholds than the model's")
     before = str(detector.threshold_)
     detector.set_threshold(_rule(threshold))
     rule, t = str(detector.threshold_), _threshold(detector)

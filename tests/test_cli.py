@@ -107,6 +107,7 @@ def test_fit_says_what_it_did(folder):
         "row",
         "anomaly_score",
         "is_anomaly",
+        "anomaly_probability",
         "card",
         "amount",
         "country",
@@ -116,10 +117,11 @@ def test_fit_says_what_it_did(folder):
     assert ranked["card"].str.len_chars().unique().to_list() == [5]
 
 
-def test_score_adds_two_columns_and_changes_nothing(fitted):
+def test_score_adds_columns_and_changes_nothing(fitted):
     output = succeed("score", "model.riskad", "new.csv", "-o", "scored.csv", "--top", "3")
     new, scored = (pl.read_csv(name, infer_schema=False) for name in ("new.csv", "scored.csv"))
-    assert scored.columns == [*new.columns, "anomaly_score", "is_anomaly"]
+    added = ["anomaly_score", "is_anomaly", "anomaly_probability"]
+    assert scored.columns == [*new.columns, *added]
     assert scored.select(new.columns).equals(new)
     flagged = scored.filter(pl.col("is_anomaly") == "true")
     threshold = float(re.search(r"is_anomaly where anomaly_score > (\S+)", output)[1])
@@ -138,6 +140,66 @@ def test_csv_and_parquet_give_the_same_scores(fitted):
     a, b = pl.read_parquet("a.parquet"), pl.read_parquet("b.parquet")
     np.testing.assert_array_equal(a["anomaly_score"], b["anomaly_score"])
     assert b["amount"].dtype == pl.Float64
+
+
+def test_thresholds_on_the_command_line(fitted):
+    output = succeed("threshold", "model.riskad", "top:5", "-o", "strict.riskad")
+    assert re.search(r"threshold top:5 \(before: risk\)", output)
+    assert re.search(r"Flagged +5 of \d+ unlabelled rows of the fit", output)
+    shown = succeed("inspect", "strict.riskad")
+    assert re.search(r"Decides +is_anomaly where anomaly_score > \S+ \(threshold top:5\)", shown)
+    assert re.search(r"calibrated on \d+ normal rows and \d+ anomalies", shown)
+    assert re.search(r"estimated anomaly rate \d", shown)
+    again = succeed(
+        "fit", "cards.csv", *FIT, "--id", "card", "-o", "b.riskad", "--threshold", "top:5"
+    )
+    assert re.search(r"Flagged +5 of \d+ unlabelled rows", again)
+    told = json.loads(succeed("threshold", "b.riskad", "risk", "-o", "c.riskad", "--json"))
+    first = json.loads(succeed("inspect", "model.riskad", "--json"))
+    assert told["threshold"] == pytest.approx(first["decision"]["threshold"])
+    output = succeed("score", "model.riskad", "new.csv", "-o", "top.csv", "--threshold", "top:3")
+    assert "3 of 40 rows" in output
+
+
+def test_selection_on_the_command_line(fitted):
+    output = succeed("score", "model.riskad", "new.csv", "-o", "scored.csv", "--fdr", "0.2")
+    scored = pl.read_csv("scored.csv")
+    assert scored.columns[-1] == "p_value"
+    assert f"{scored['is_anomaly'].sum()} of 40 rows" in output
+    assert "labelled normals tell no p-value" in " ".join(output.split())
+    assert "anomaly_probability and p_value" in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["score", "model.riskad", "new.csv", "-o", "a.csv", "--threshold", "f9x"], "cannot be"),
+        (["score", "model.riskad", "new.csv", "-o", "a.csv", "--fdr", "2"], "fdr must be"),
+        (
+            [
+                "score",
+                "model.riskad",
+                "new.csv",
+                "-o",
+                "a.csv",
+                "--fdr",
+                "0.1",
+                "--threshold",
+                "f1",
+            ],
+            "give one of them",
+        ),
+        (["threshold", "model.riskad", "false-alarms:1e-4", "-o", "b.riskad"], "the smallest is"),
+        (["threshold", "model.riskad", "none", "-o", "b.riskad"], "is not known"),
+        (["fit", "cards.csv", *FIT, "-o", "b.riskad", "--threshold", "top"], None),
+    ],
+)
+def test_mistakes_in_thresholds(fitted, arguments, message):
+    if message is None:
+        succeed(*arguments)  # rules have defaults
+        return
+    assert message in fail(*arguments)
+    assert files(fitted) == ["cards.csv", "model.riskad", "new.csv"]
 
 
 def test_inspect(fitted):
@@ -221,7 +283,7 @@ def test_explain_takes_another_id_and_names_mistakes(fitted):
 
 def test_score_writes_reasons(fitted):
     output = succeed("score", "model.riskad", "new.csv", "-o", "scored.csv", "--reasons", 2)
-    assert "anomaly_score, is_anomaly and reasons" in output
+    assert "reason_1 and reason_2" in " ".join(output.split())
     scored = pl.read_csv("scored.csv", infer_schema=False)
     assert scored.columns[-2:] == ["reason_1", "reason_2"]
     assert scored["reason_1"][9].startswith("country XX (usual FR) adds 0.")

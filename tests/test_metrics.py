@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.special import expit, logit
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    log_loss,
+    roc_auc_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -20,10 +26,13 @@ from riskad._checks import DataWarning, InputError
 from riskad.metrics import (
     auc_with_interval,
     average_precision_with_interval,
+    brier_score,
     labelled_folds,
+    log_score,
     out_of_fold_scores,
     pile_precision_recall,
     precision_at_k_with_interval,
+    reliability,
 )
 from riskad.shallow import ShallowRAD
 
@@ -490,3 +499,47 @@ def test_too_few_labels_are_counted_in_the_message(y):
     rarer = min(y.count(1), y.count(-1))
     with pytest.raises(InputError, match=rf"at least 2 labelled rows of each kind, got {rarer} of"):
         out_of_fold_scores(ShallowRAD(), np.zeros((5, 1)), y)
+
+
+# --- probabilities --------------------------------------------------------------------------
+
+
+def make_probabilities(n, m, seed=0):
+    """Honest probabilities where half of the rows are anomalies: codes and p."""
+    rng = np.random.default_rng(seed)
+    s = np.concatenate([rng.normal(0, 1, n), rng.normal(2, 1, m)])
+    return np.repeat([1, -1], [n, m]), 1 / (1 + np.exp(2 - 2 * s))
+
+
+def test_scores_of_probabilities_are_those_of_scikit_learn():
+    y, p = make_probabilities(300, 100)
+    assert_allclose(brier_score(y, p).value, brier_score_loss(y == -1, p))
+    assert_allclose(log_score(y, p).value, log_loss(y == -1, p))
+    rate = np.where(y == -1, 0.02 / 100, 0.98 / 300)
+    assert_allclose(
+        log_score(y, p, pi_n=0.02).value, log_loss(y == -1, p, sample_weight=rate), rtol=1e-9
+    )
+
+
+def test_scores_of_probabilities_cover_and_say_when_they_cannot_know():
+    truth = brier_score(*make_probabilities(200_000, 200_000), pi_n=0.1).value
+    found = [brier_score(*make_probabilities(40, 15, seed), pi_n=0.1) for seed in range(300)]
+    assert np.mean([f.low <= truth <= f.high for f in found]) > 0.9
+    assert brier_score([1, 1, -1], [0.1, 0.2, 0.9]).high == np.inf
+    assert log_score([1, -1], [1.0, 0.0]).value == pytest.approx(np.log(1e12))
+
+
+def test_honest_probabilities_lie_on_the_diagonal_at_any_rate():
+    y, p = make_probabilities(60_000, 60_000)
+    pi_n = 0.05
+    shifted = expit(logit(p) + logit(pi_n))
+    for probabilities, rate in ((p, None), (shifted, pi_n)):
+        found = reliability(y, probabilities, pi_n=rate, confidence=0.999)
+        assert_allclose(found.observed, found.predicted, atol=0.05)
+        assert np.all((found.low <= found.predicted) & (found.predicted <= found.high))
+        assert found.count.sum() == len(y)
+
+
+def test_probabilities_beyond_one_are_refused():
+    with pytest.raises(InputError, match="between 0 and 1"):
+        reliability([1, -1], [0.5, 1.5])

@@ -1,4 +1,4 @@
-"""The threshold that minimises the zero-one risk."""
+"""The threshold that minimises the zero-one risk, and other rules."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,20 @@ from conftest import make_pile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from riskad import InputError
+from riskad.calibration import Calibration
 from riskad.risks import RISKS, get_risk
-from riskad.thresholds import zero_one_threshold
+from riskad.thresholds import (
+    THRESHOLDS,
+    AnomalyRate,
+    BestF,
+    Cost,
+    FalseAlarms,
+    RiskZero,
+    TopK,
+    parse_threshold,
+    zero_one_threshold,
+)
 
 
 def zero_one_risk(risk, scores, y, threshold):
@@ -47,3 +59,128 @@ def test_integer_weights_are_repeated_rows():
 def test_a_clean_gap_is_cut_in_its_middle():
     scores, y = np.array([10.0, 12.0, -4.0, -6.0, 11.0]), np.array([1, 1, -1, -1, 0])
     assert zero_one_threshold(get_risk("rad"), scores, y) == pytest.approx(3.0)
+
+
+# --- rules ----------------------------------------------------------------------------------
+
+RULES = [
+    RiskZero(),
+    AnomalyRate(),
+    AnomalyRate(0.07),
+    BestF(),
+    BestF(0.5),
+    Cost(1, 25),
+    FalseAlarms(0.05),
+    TopK(50),
+]
+
+
+def make_calibration(n_p=200, n_n=40, n_u=1000, pi_n=0.1, seed=0):
+    """Scores of labelled rows and of a pile with a known truth, which is returned as well."""
+    rng = np.random.default_rng(seed)
+    anomalous = rng.random(n_u) < pi_n
+    pile = rng.normal(0, 1, n_u) + 2.5 * anomalous
+    scores = np.concatenate([rng.normal(0, 1, n_p), rng.normal(2.5, 1, n_n)])
+    codes = np.repeat([1, -1], [n_p, n_n]).astype(np.int8)
+    calibration = Calibration(scores, codes, np.sort(pile), n_u, 1.1, (pi_n, pi_n, pi_n))
+    return calibration, pile, anomalous
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_spelling_is_read_as_it_is_written(rule):
+    assert parse_threshold(str(rule)) == rule
+    assert type(rule) in THRESHOLDS.values()
+    assert np.isfinite(rule.of(make_calibration()[0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("f-one", "is not known"),
+        ("false_alarms:0.1", "Did you mean 'false-alarms'"),
+        ("cost:1:x", "cost:FALSE_ALARM:MISS"),
+        ("cost:1:2:3", "cost:FALSE_ALARM:MISS"),
+        ("risk:1", "risk alone"),
+        ("top:2.5", "whole number"),
+        ("top:inf", "top:K"),
+        ("top:0", "whole number"),
+        ("rate:2", "pi_n must be"),
+        ("f0", "beta must be"),
+        ("cost:-1:1", "false_alarm must be"),
+        ("false-alarms:1", "rate must be"),
+    ],
+)
+def test_other_spellings_are_refused_with_the_right_one(text, message):
+    with pytest.raises(InputError, match=message):
+        parse_threshold(text)
+
+
+def test_the_rate_and_the_top_are_counted_in_the_pile():
+    c, pile, _ = make_calibration()
+    assert (pile > AnomalyRate().of(c)).sum() == 100
+    assert (pile > AnomalyRate(0.25).of(c)).sum() == 250
+    for k in (1, 17, 999, 1000, 5000):
+        assert (pile > TopK(k).of(c)).sum() == min(k, 1000)
+    other = np.arange(30.0)
+    assert (other > TopK(7).of(c.over(other))).sum() == 7
+    tied = c.over(np.repeat([0.0, 1.0], [5, 5]))
+    assert (tied.pile > TopK(3).of(tied)).sum() == 0
+
+
+@pytest.mark.parametrize("rule", [BestF(1), BestF(2), Cost(1, 1), Cost(1, 10)], ids=str)
+def test_best_f_and_cost_are_nearly_those_of_the_hidden_truth(rule):
+    def merit(flagged, truth):
+        hits, false = (flagged & truth).sum(), (flagged & ~truth).sum()
+        misses = (truth & ~flagged).sum()
+        if isinstance(rule, Cost):
+            return -(rule.false_alarm * false + rule.miss * misses)
+        b2 = rule.beta**2
+        return (1 + b2) * hits / ((1 + b2) * hits + b2 * misses + false)
+
+    found, best, nothing = [], [], []
+    for seed in range(20):
+        c, pile, truth = make_calibration(seed=seed)
+        found.append(merit(pile > rule.of(c), truth))
+        best.append(max(merit(pile > t, truth) for t in np.quantile(pile, np.linspace(0, 1, 99))))
+        nothing.append(merit(pile > 99, truth))
+    assert np.mean(nothing) + 0.85 * (np.mean(best) - np.mean(nothing)) < np.mean(found)
+
+
+def test_dear_misses_lower_the_threshold_and_recall_too():
+    c, _, _ = make_calibration()
+    assert Cost(1, 100).of(c) < Cost(1, 1).of(c) < Cost(100, 1).of(c)
+    assert BestF(4).of(c) < BestF(0.25).of(c)
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(2, 60), rate=st.floats(0.01, 0.99), seed=st.integers(0, 99))
+def test_false_alarms_are_the_rows_with_small_p_values(n, rate, seed):
+    c, pile, _ = make_calibration(n_p=n, seed=seed)
+    if rate * (n + 1) < 1:
+        with pytest.raises(InputError, match=rf"the smallest is 1/{n + 1}"):
+            FalseAlarms(rate).of(c)
+    else:
+        t = FalseAlarms(rate).of(c)
+        np.testing.assert_array_equal(pile > t, c.p_values(pile) <= rate + 1e-9)
+
+
+def test_false_alarms_say_how_many_labels_are_missing():
+    c, _, _ = make_calibration(n_p=20)
+    with pytest.raises(InputError, match=r"smallest is 1/21 = 0\.048.*label 979 more"):
+        FalseAlarms(0.001).of(c)
+    c, _, _ = make_calibration(n_p=99)
+    assert FalseAlarms(0.01).of(c) == c.normals.max()
+
+
+@pytest.mark.parametrize("rule", [BestF(), Cost()], ids=str)
+def test_two_anomalies_are_too_few(rule):
+    c, _, _ = make_calibration(n_n=2)
+    with pytest.raises(InputError, match="there are 2 labelled ones"):
+        rule.of(c)
+
+
+@pytest.mark.parametrize("rule", [BestF(), Cost(), AnomalyRate(), TopK()], ids=str)
+def test_without_a_pile_rules_that_need_it_say_so(rule):
+    c, _, _ = make_calibration()
+    with pytest.raises(InputError, match="unlabelled rows, and there are none"):
+        rule.of(c.over(np.array([])))

@@ -15,7 +15,14 @@ from riskad.labels import parse_labels
 from riskad.prepare import TablePreparer
 from riskad.report import to_json
 from riskad.shallow import ShallowRAD
-from riskad.workflow import Labels, describe_model, explain_table, fit_table, score_table
+from riskad.workflow import (
+    SCORE_COLUMNS,
+    Labels,
+    describe_model,
+    explain_table,
+    fit_table,
+    score_table,
+)
 
 LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
 
@@ -67,7 +74,8 @@ def test_the_ranking_finds_the_fraud(fit, cards):
     first = fit.ranked.head(int(hidden.sum()))["card"].to_list()
     assert np.mean([fraud[int(card[1:])] for card in first]) > 0.9
     assert fit.ranked["anomaly_score"].is_sorted(descending=True)
-    assert fit.ranked.columns == ["row", "anomaly_score", "is_anomaly", *table.columns]
+    added = ["anomaly_score", "is_anomaly", "anomaly_probability"]
+    assert fit.ranked.columns == ["row", *added, *table.columns]
     assert fit.ranked["label"].unique().to_list() == [""]
     top = fit.report.top
     assert [s.id for s in top] == fit.ranked["card"].head(10).to_list()
@@ -265,8 +273,9 @@ def test_scoring_keeps_rows_and_columns(fit):
     new, _ = make_cards(50, seed=1)
     new = new.drop("label").with_columns(note=pl.lit("x"), row=pl.lit("kept"))
     scored, report = score_table(fit.model, new, id="card", top=3)
-    assert scored.drop("anomaly_score", "is_anomaly").equals(new)
-    assert scored.columns[-2:] == ["anomaly_score", "is_anomaly"]
+    added = ["anomaly_score", "is_anomaly", "anomaly_probability"]
+    assert scored.drop(added).equals(new)
+    assert scored.columns[-3:] == added == report.added
     assert report.rows == 50
     assert report.flagged == scored["is_anomaly"].sum()
     best = scored.sort("anomaly_score", descending=True).head(3)
@@ -362,11 +371,11 @@ def test_reasons_where_no_row_is_flagged(fit):
 def test_scored_tables_are_explained_and_fitted_again_but_not_scored(fit, cards):
     scored, _ = score_table(fit.model, cards[0], reasons=2)
     assert explain_table(fit.model, scored)[1] == explain_table(fit.model, cards[0])[1]
-    with pytest.raises(InputError, match="'is_anomaly', 'reason_1'"):
+    with pytest.raises(InputError, match="'anomaly_probability', 'reason_1'"):
         score_table(fit.model, scored, reasons=1)
     again = fit_table(scored, LABELS, id="card").report
     assert again.columns == {"amount": "number", "country": "text"}
-    assert "left out anomaly_score, is_anomaly, reason_1, reason_2" in again.preparation[-1]
+    assert "anomaly_probability, reason_1, reason_2: results of an" in again.preparation[-1]
 
 
 def test_a_column_of_ones_own_may_be_called_reason_1(cards):
@@ -490,3 +499,60 @@ def test_labels_that_a_risk_does_not_use_are_mentioned(cards, fit):
     unused = fit_table(cards[0], LABELS, id="card", settings={"risk": "pu"}).report.warnings
     assert any("pu risk does not use the" in note and "anomalies" in note for note in unused)
     assert fit.report.warnings == []
+
+
+# --- decisions ---------------------------------------------------------------------------
+
+
+def test_decisions_can_be_changed_while_scoring(cards, fit):
+    table = cards[0]
+    model = fit.model
+    own = model[-1].offset_
+    top, report = score_table(model, table, threshold="top:7")
+    assert (top["is_anomaly"].sum(), report.flagged, report.rule) == (7, 7, "top:7")
+    strict, report = score_table(model, table, threshold="false-alarms:0.05")
+    assert strict["is_anomaly"].to_list() == (strict["anomaly_score"] > report.threshold).to_list()
+    chosen, report = score_table(model, table, fdr=0.2)
+    assert chosen.columns[-4:] == [*SCORE_COLUMNS, "anomaly_probability", "p_value"]
+    assert chosen.filter("is_anomaly")["p_value"].max() < chosen["p_value"].max()
+    assert report.threshold is None
+    assert "labelled normals tell no p-value below" in report.selection
+    assert model[-1].offset_ == own
+    with pytest.raises(InputError, match="give one of them"):
+        score_table(model, table, threshold="f1", fdr=0.1)
+
+
+def test_results_of_an_earlier_run_are_not_learned_from(cards, fit):
+    scored, _ = score_table(fit.model, cards[0], fdr=0.1)
+    again = fit_table(scored, LABELS, id="card")
+    assert again.report.columns == fit.report.columns
+    assert "left out anomaly_score, is_anomaly, anomaly_probability, p_value" in " ".join(
+        again.report.preparation
+    )
+
+
+def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(cards):
+    table = cards[0].with_columns(label=pl.col("label").replace({"fraud": ""}))
+    fit = fit_table(table, Labels("label", normal=["ok"]), id="card", settings={"risk": "pu"})
+    assert fit.report.rate is None
+    assert "anomaly_probability" not in fit.ranked.columns
+    scored, _ = score_table(fit.model, table, fdr=0.2)
+    assert scored["p_value"].min() > 0
+    with pytest.raises(InputError, match="there are 0 labelled ones"):
+        fit_table(
+            table,
+            Labels("label", normal=["ok"]),
+            id="card",
+            settings={"risk": "pu"},
+            threshold="f1",
+        )
+
+
+def test_a_column_of_the_table_may_be_called_as_one_that_is_not_added(cards):
+    table = cards[0].with_columns(p_value=cards[0]["amount"].cast(pl.Float64) / 100)
+    fit = fit_table(table, LABELS, id="card")
+    assert fit.report.columns["p_value"] == "number"
+    scored, _ = score_table(fit.model, table)
+    assert scored["p_value"].equals(table["p_value"])
+    with pytest.raises(InputError, match="already has a column 'p_value'"):
+        score_table(fit.model, table, fdr=0.1)

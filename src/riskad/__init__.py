@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
     from riskad.boosted import BoostedRAD
+    from riskad.calibration import calibrate
     from riskad.datasets import load_adbench, mask_labels
     from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
     from riskad.explain import explain_rows
@@ -43,6 +44,7 @@ __all__ = [
     "RADSearchCV",
     "RiskScorer",
     "ShallowRAD",
+    "calibrate",
     "estimate_prior",
     "evaluate_nested",
     "explain_rows",
@@ -71,6 +73,7 @@ _ROOM_OF = {
     "RISKS": "risks",
     "RiskScorer": "search",
     "ShallowRAD": "shallow",
+    "calibrate": "calibration",
     "estimate_prior": "priors",
     "evaluate_nested": "search",
     "explain_rows": "explain",
@@ -87,6 +90,8 @@ _ROOMS = (
     "baselines",
     "boosted",
     "bounds",
+    "calibration",
+    "conformal",
     "datasets",
     "deep",
     "explain",
@@ -102,6 +107,7 @@ _ROOMS = (
     "selection",
     "shallow",
     "solvers",
+    "thresholds",
 )
 
 

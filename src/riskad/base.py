@@ -8,7 +8,7 @@ in the package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -21,8 +21,11 @@ from sklearn.utils.validation import (
 )
 
 from riskad._checks import InputError
+from riskad.calibration import Calibration
+from riskad.conformal import FdrSelection, select_at_fdr
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, ambiguity_hint, check_codes, count_labels
 from riskad.risks import Risk
+from riskad.thresholds import RiskZero, Threshold, parse_threshold
 
 __all__ = ["Detector"]
 
@@ -30,10 +33,13 @@ __all__ = ["Detector"]
 class Detector(OutlierMixin, BaseEstimator, ABC):
     """Base class of detectors that learn from y in {+1 normal, -1 anomaly, 0 unlabelled}.
 
-    A subclass implements `fit`, which sets `offset_`, and `_scores`.
+    A subclass implements `fit`, which sets `offset_`, and `_scores`. `riskad.calibrate` sets
+    `calibration_`, on which thresholds, p-values and probabilities rest; a new fit forgets it.
     """
 
     offset_: float
+    calibration_: Calibration
+    threshold_: Threshold = RiskZero()
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """Fit to X and y, then predict +1 (normal) or -1 (anomaly) for the same rows."""
@@ -55,6 +61,59 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     def anomaly_score(self, X: Any) -> np.ndarray:
         """Scores the other way round: the higher, the more anomalous."""
         return -self.score_samples(X)
+
+    def set_threshold(self, rule: Threshold | str) -> Self:
+        """Decide by another rule of `riskad.thresholds`, without another fit.
+
+        Sets `offset_`, which `predict` uses, and `threshold_`, the rule. A string is read as on
+        the command line, "false-alarms:0.01" for instance.
+        """
+        check_is_fitted(self)
+        rule = parse_threshold(rule) if isinstance(rule, str) else rule
+        if not isinstance(rule, RiskZero) or hasattr(self, "calibration_"):
+            self.offset_ = -rule.of(self._calibrated("thresholds other than 'risk'"))
+        self.threshold_ = rule
+        return self
+
+    def p_values(self, X: Any, weighted: bool = False) -> np.ndarray:
+        """Conformal p-values: a normal row has one of at most q with probability at most q.
+
+        They rest on labelled normals and hold for new rows that are like these if they are normal
+        (`riskad.conformal`). `weighted` allows for labelled normals that differ from those of the
+        pile, if `calibrate(..., weighted=True)` has learned how.
+        """
+        calibration = self._calibrated("p-values")
+        if not weighted:
+            return calibration.p_values(self.anomaly_score(X))
+        if calibration.ratio is None:
+            raise InputError(
+                "weighted p-values need weights: riskad.calibrate(model, X, y, weighted=True)."
+            )
+        row_weights = calibration.ratio(self._check_rows(X, reset=False))
+        return calibration.p_values(self.anomaly_score(X), row_weights)
+
+    def select_anomalies(self, X: Any, fdr: float = 0.1, weighted: bool = False) -> FdrSelection:
+        """Select rows of which on average at most the share `fdr` is normal.
+
+        By Benjamini and Hochberg's procedure over the rows of X (`riskad.conformal`). The result
+        says what can be told with so few labelled normals.
+        """
+        p_values = self.p_values(X, weighted)
+        return select_at_fdr(p_values, fdr, len(self.calibration_.normals))
+
+    def anomaly_probability(self, X: Any) -> np.ndarray:
+        """Probability of being an anomaly, at the anomaly rate of the pile (`Calibration`)."""
+        return self._calibrated("probabilities").anomaly_probability(self.anomaly_score(X))
+
+    def _calibrated(self, what: str) -> Calibration:
+        check_is_fitted(self)
+        if not hasattr(self, "calibration_"):
+            raise InputError(
+                f"{what} rest on labelled rows that fits have not seen: call "
+                "riskad.calibrate(model, X, y) with the rows of the fit first. It fits the model a "
+                "few times more."
+            )
+        return self.calibration_
 
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
@@ -84,7 +143,9 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     def _check_labels(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Codes and weights for the rows of X."""
+        """Codes and weights for the rows of X, at the beginning of a fit."""
+        for name in ("calibration_", "threshold_"):  # of the fit before
+            self.__dict__.pop(name, None)
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give "

@@ -76,6 +76,7 @@ _seed = click.option(
     "--seed", type=int, default=0, show_default=True, help="Same seed, same answer."
 )
 _path = click.Path(path_type=Path)
+_RULES = "risk|rate[:SHARE]|f1|cost:1:10|false-alarms:0.01|top:50"
 
 
 _TABLE_OPTIONS = (
@@ -172,6 +173,13 @@ def cli() -> None:
     show_default=True,
     help="Most steps of the solver.",
 )
+@click.option(
+    "--threshold",
+    default="risk",
+    show_default=True,
+    metavar="RULE",
+    help=f"What is_anomaly means: {_RULES}; see `riskad threshold --help`.",
+)
 @_seed
 @_top
 @_json
@@ -190,6 +198,7 @@ def fit(
     as_text: Sequence[str],
     as_number: Sequence[str],
     feature_map: str,
+    threshold: str,
     seed: int,
     top: int,
     as_json: bool,
@@ -227,6 +236,7 @@ def fit(
             text=as_text,
             number=as_number,
             settings=settings | {"random_state": seed},
+            threshold=threshold,
             top=top,
             source=data.name,
             progress=progress,
@@ -307,6 +317,17 @@ def prior(
 @click.argument("data", type=_path)
 @click.option("-o", "--output", type=_path, required=True, help="Where to write the scored table.")
 @click.option(
+    "--threshold",
+    metavar="RULE",
+    help=f"Another meaning of is_anomaly than the model's: {_RULES}.",
+)
+@click.option(
+    "--fdr",
+    type=float,
+    metavar="SHARE",
+    help="Add p_value, and flag rows of which at most this share is normal, on average.",
+)
+@click.option(
     "--reasons",
     type=click.IntRange(0),
     default=0,
@@ -317,13 +338,25 @@ def prior(
 @_json
 @_force
 def score(
-    model: Path, data: Path, output: Path, reasons: int, top: int, as_json: bool, force: bool
+    model: Path,
+    data: Path,
+    output: Path,
+    threshold: str | None,
+    fdr: float | None,
+    reasons: int,
+    top: int,
+    as_json: bool,
+    force: bool,
 ) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
+    A model of both kinds of label adds anomaly_probability.
+
     \b
-    Example:
+    Examples:
       riskad score cards.riskad new.csv -o scored.csv --reasons 3
+      riskad score cards.riskad new.csv -o scored.csv --threshold top:50
+      riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
     """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import load, read_header
@@ -340,8 +373,10 @@ def score(
             load(model),
             read_table(data),
             id=id_,
-            top=top,
+            threshold=threshold,
+            fdr=fdr,
             reasons=reasons,
+            top=top,
             source=data.name,
             progress=progress,
         )
@@ -350,10 +385,7 @@ def score(
     if as_json:
         click.echo(to_json(report, command="score", written={"scored": str(output)}))
     else:
-        added = (
-            "anomaly_score, is_anomaly and reasons" if reasons else "anomaly_score and is_anomaly"
-        )
-        print_score(_console(), report, str(output), added)
+        print_score(_console(), report, str(output))
 
 
 @cli.command(short_help="Say why the most suspicious rows of a table are so.")
@@ -417,6 +449,45 @@ def explain(
         click.echo(to_json(report, command="explain", written=written))
     else:
         print_explain(_console(), report, None if output is None else str(output))
+
+
+@cli.command(short_help="Let a model decide by another threshold.")
+@click.argument("model", type=_path)
+@click.argument("rule")
+@click.option("-o", "--output", type=_path, required=True, help="Where to write the model.")
+@_json
+@_force
+def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) -> None:
+    """Let MODEL decide by RULE, without another fit.
+
+    \b
+    Rules:
+      risk                where the risk of the fit is lowest
+      rate, rate:0.05     flag as many as there are anomalies, by estimate or as given
+      f1, f2, f0.5        best F score; f2 weighs recall twice
+      cost:1:10           lowest cost of false alarms (here 1) and misses (here 10)
+      false-alarms:0.01   flag at most this share of normal rows
+      top:50              flag the 50 most anomalous rows
+
+    \b
+    Example:
+      riskad threshold cards.riskad false-alarms:0.01 -o strict.riskad
+    """  # noqa: D301
+    from riskad._files import check_output_file
+    from riskad.io import load, read_header, save
+    from riskad.report import print_threshold, to_json
+    from riskad.workflow import change_threshold
+
+    check_output_file(output, force)
+    with _progress() as progress:
+        progress(f"Reading {model.name}")
+        loaded = load(model)
+        notes, report = change_threshold(loaded, read_header(model), rule)
+        save(loaded, output, notes=notes, force=force)
+    if as_json:
+        click.echo(to_json(report, command="threshold", written={"model": str(output)}))
+    else:
+        print_threshold(_console(), report, str(output))
 
 
 @cli.command(short_help="Say what a model is and what it was trained on.")

@@ -37,8 +37,11 @@ from sklearn.utils.validation import check_is_fitted
 import riskad
 from riskad._checks import InputError, enumerate_names
 from riskad._files import atomic_path, check_input_file, check_output_file
+from riskad.calibration import Calibration
+from riskad.conformal import DensityRatio
 from riskad.metrics import Estimate
 from riskad.selection import Selection
+from riskad.thresholds import Threshold
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "read_header", "save"]
 
@@ -50,6 +53,8 @@ _MODEL = "model.skops"
 _NETWORK = "model.safetensors"
 _NETWORK_LIBRARIES = ("torch", "safetensors")
 _DETECTORS = "riskad.deep.detectors"
+# What a fitted estimator may hold beside arrays: data, and no code.
+_RECORDS = (Calibration, DensityRatio, Estimate, Selection, Threshold)
 # What reading a damaged archive raises, according to where the damage is.
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -277,7 +282,7 @@ def _is_ours(name: str) -> bool:
         found = getattr(_import_room(module), attribute)
     except (ImportError, AttributeError):
         return False
-    return isinstance(found, type) and issubclass(found, (BaseEstimator, Estimate, Selection))
+    return isinstance(found, type) and issubclass(found, (BaseEstimator, *_RECORDS))
 
 
 def _import_room(module: str) -> Any:

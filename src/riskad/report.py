@@ -30,6 +30,7 @@ from riskad.workflow import (
     PriorReport,
     ScoreReport,
     Suspect,
+    ThresholdReport,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "print_model",
     "print_prior",
     "print_score",
+    "print_threshold",
     "to_json",
 ]
 
@@ -72,7 +74,13 @@ def to_json(report: Any, **more: Any) -> str:
       "threshold": 0.5,
       "flagged": 1,
       "top": [],
-      "warnings": []
+      "warnings": [],
+      "rule": "risk",
+      "selection": "",
+      "added": [
+        "anomaly_score",
+        "is_anomaly"
+      ]
     }
     """
     return json.dumps(_finite(more | asdict(report)), indent=2, ensure_ascii=False)
@@ -105,7 +113,8 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
                 _say_flagged(
                     report.unlabelled_flagged, report.labels.unlabelled, "unlabelled rows"
                 ),
-                _say_threshold(report.fitted["threshold"]),
+                _say_threshold(report.fitted["threshold"], report.rule),
+                *_rate_line(report.rate),
             ],
         },
     )
@@ -121,21 +130,23 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
     )
 
 
-def print_score(console: Console, report: ScoreReport, path: str, added: str) -> None:
-    """Print what scoring found, where the scored table went, and which columns it has more."""
+def print_score(console: Console, report: ScoreReport, path: str) -> None:
+    """Print what scoring found; `path` is where the scored table went."""
     _title(console, f"{report.source}: {report.rows:,} rows scored")
     _facts(
         console,
         {
             "Flagged": [
                 _say_flagged(report.flagged, report.rows, "rows"),
-                _say_threshold(report.threshold),
+                report.selection or _say_threshold(report.threshold, report.rule),
             ],
             "Notes": report.warnings,
         },
     )
     _suspects(console, report.top, report.id)
-    _facts(console, {"Written": [f"{path} (all columns, and {added})"]})
+    *first, last = report.added
+    names = f"{', '.join(first)} and {last}"
+    _facts(console, {"Written": [f"{path} (all columns, and {names})"]})
 
 
 def print_explain(console: Console, report: ExplainReport, path: str | None) -> None:
@@ -147,7 +158,7 @@ def print_explain(console: Console, report: ExplainReport, path: str | None) -> 
         {
             "Usual": [
                 f"a row that is usual in every column scores {report.usual_score:.4g}",
-                _say_threshold(report.threshold),
+                _say_threshold(report.threshold, report.rule),
             ],
             "Columns": [
                 f"change the score, in {report.importance_rows:,} rows on average, by: "
@@ -179,6 +190,21 @@ def _others_line(change: float) -> list[str]:
         return []
     does = f"add {change:.3g}" if change > 0 else f"take off {-change:.3g}"
     return [f"- all other columns {does}"]
+
+
+def print_threshold(console: Console, report: ThresholdReport, path: str) -> None:
+    """Print by what a model decides now; `path` is where it was written."""
+    _title(console, f"threshold {report.rule} (before: {report.before})")
+    _facts(
+        console,
+        {
+            "Flagged": [
+                _say_flagged(report.flagged, report.unlabelled, "unlabelled rows of the fit"),
+                _say_threshold(report.threshold, report.rule),
+            ],
+            "Written": [path],
+        },
+    )
 
 
 def print_prior(console: Console, report: PriorReport) -> None:
@@ -215,6 +241,7 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
         facts["Risk"] = _risk_lines(report.fitted)
     else:
         facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
+    facts["Decides"] = _decision_lines(report.decision)
     effects = [ColumnEffect(**effect) for effect in training.get("effects", [])]
     facts["Weights"] = _effect_lines(effects[:10])
     facts["Versions"] = [", ".join(f"{key} {value}" for key, value in header.versions.items())]
@@ -372,8 +399,28 @@ def _say_flagged(flagged: int, n_rows: int, what: str) -> str:
     return f"{flagged:,} of {n_rows:,} {what}{share} look anomalous"
 
 
-def _say_threshold(threshold: float) -> str:
-    return f"is_anomaly where anomaly_score > {threshold:.4g}"
+def _say_threshold(threshold: float | None, rule: str) -> str:
+    return f"is_anomaly where anomaly_score > {threshold:.4g} (threshold {rule})"
+
+
+def _rate_line(rate: Sequence[float] | None) -> list[str]:
+    if rate is None:
+        return []
+    return [f"estimated anomaly rate {rate[0]:.1%} (95% interval {rate[1]:.1%} to {rate[2]:.1%})"]
+
+
+def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
+    """Say by what a model decides and what other rules can rest on."""
+    if not decision:
+        return []
+    lines = [_say_threshold(decision["threshold"], decision["rule"])]
+    if "normals" in decision:
+        n, m = decision["normals"], decision["anomalies"]
+        lines.append(
+            f"calibrated on {n:,} normal rows and {m:,} anomalies that fits have not seen"
+            + (f"; no p-value below {1 / (n + 1):.2g}" if n > 1 else "")
+        )
+    return lines + _rate_line(decision.get("rate"))
 
 
 def _say_made(created: str, versions: Mapping[str, str]) -> str:

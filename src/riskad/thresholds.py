@@ -1,12 +1,280 @@
-"""From scores to decisions: a threshold is found after scoring, from scores and labels alone."""
+"""From scores to decisions: a threshold is found after scoring, from scores and labels alone.
+
+A fit puts its threshold where its risk is lowest (`zero_one_threshold`). The rules here put it
+elsewhere, without another fit: `detector.set_threshold(rule)` after `riskad.calibrate`. Each says
+what it needs, and refuses where the labels cannot tell what is asked for.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
+
 import numpy as np
 
+from riskad._checks import InputError, check_choice, check_in_interval
+from riskad.calibration import Calibration
+from riskad.conformal import check_normals
 from riskad.risks import Risk
 
-__all__ = ["zero_one_threshold"]
+__all__ = [
+    "THRESHOLDS",
+    "AnomalyRate",
+    "BestF",
+    "Cost",
+    "FalseAlarms",
+    "RiskZero",
+    "Threshold",
+    "TopK",
+    "parse_threshold",
+    "zero_one_threshold",
+]
+
+_FEWEST = 3  # labelled anomalies; the share of fewer that is found says nothing
+
+
+# --- rules --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Threshold(ABC):
+    """A rule for the threshold t: a row is an anomaly if its anomaly score exceeds t.
+
+    `str` of a rule is its spelling on the command line: its name and its numbers, with colons.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def of(self, calibration: Calibration) -> float:
+        """The threshold t, given what is known of labelled rows and the pile."""
+
+    @classmethod
+    def parse(cls, *numbers: float) -> Self:
+        """The rule with these numbers in the order of its fields."""
+        return cls(*numbers)
+
+    def __str__(self) -> str:
+        values = [getattr(self, field.name) for field in fields(self)]
+        return ":".join([self.name, *(f"{value:.12g}" for value in values if value is not None)])
+
+
+@dataclass(frozen=True)
+class RiskZero(Threshold):
+    """Where the risk of the fit, with the zero-one loss, is lowest. Needs nothing else."""
+
+    name = "risk"
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold of the fit."""
+        return calibration.zero
+
+
+@dataclass(frozen=True)
+class AnomalyRate(Threshold):
+    """Flag as many rows of the pile as there are anomalies in it.
+
+    Needs the pile, and both kinds of label for the rate unless `pi_n` is given.
+    """
+
+    pi_n: float | None = None
+    name = "rate"
+
+    def __post_init__(self) -> None:
+        if self.pi_n is not None:
+            check_in_interval("pi_n", self.pi_n, 0, 1, "It is the share of rows to be flagged.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that the share pi_n of the pile exceeds."""
+        _check_pile(calibration, self)
+        pi_n = calibration.pi_n if self.pi_n is None else self.pi_n
+        return _cut(calibration, round(pi_n * calibration.n_pile))
+
+
+@dataclass(frozen=True)
+class BestF(Threshold):
+    r"""The highest F_beta, the mean of precision and recall in which recall weighs beta times.
+
+    With TPR(t) the share of labelled anomalies above t and q(t) that of the pile, recall is TPR,
+    precision pi_n TPR / q, and
+
+        F_beta = (1 + beta^2) pi_n TPR(t) / (beta^2 pi_n + q(t)).
+
+    q takes the place of a false alarm rate of labelled normals, of which there are too few to see
+    small ones. Needs the pile and both kinds of label, with at least 3 anomalies.
+    """
+
+    beta: float = 1.0
+    name = "f"
+
+    def __str__(self) -> str:
+        return f"f{self.beta:.12g}"
+
+    def __post_init__(self) -> None:
+        check_in_interval("beta", self.beta, 0, math.inf, "1 weighs precision and recall alike.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold with the highest F_beta."""
+        t, TPR, q = _paths(calibration, self)
+        pi_n, b2 = calibration.pi_n, self.beta**2
+        return _middle_of_best(t, (1 + b2) * pi_n * TPR / (b2 * pi_n + q))
+
+
+@dataclass(frozen=True)
+class Cost(Threshold):
+    r"""The lowest expected cost of a row of the pile, given those of a false alarm and of a miss.
+
+    With TPR and q as in `BestF`, false alarms are what is flagged beyond anomalies:
+
+        false_alarm max(0, q(t) - pi_n TPR(t)) + miss pi_n (1 - TPR(t)).
+
+    Needs the pile and both kinds of label, with at least 3 anomalies.
+    """
+
+    false_alarm: float = 1.0
+    miss: float = 10.0
+    name = "cost"
+
+    def __post_init__(self) -> None:
+        for side in ("false_alarm", "miss"):
+            check_in_interval(side, getattr(self, side), 0, math.inf, "It is what one costs.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold with the lowest cost."""
+        t, TPR, q = _paths(calibration, self)
+        pi_n = calibration.pi_n
+        false_alarms, misses = np.maximum(q - pi_n * TPR, 0), pi_n * (1 - TPR)
+        return _middle_of_best(t, -(self.false_alarm * false_alarms + self.miss * misses))
+
+
+@dataclass(frozen=True)
+class FalseAlarms(Threshold):
+    """Flag at most the share `rate` of normal rows.
+
+    The threshold is the k-th largest score of n labelled normals, k = floor(rate (n + 1)): rows
+    above it are those whose p-value (`riskad.conformal`) is at most `rate`. Needs labelled normals,
+    at least 1 / rate - 1 of them, and no anomalies.
+    """
+
+    rate: float = 0.01
+    name = "false-alarms"
+
+    def __post_init__(self) -> None:
+        check_in_interval("rate", self.rate, 0, 1, "It is the share of normal rows to be flagged.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that a normal row exceeds with probability `rate` at most."""
+        n = len(calibration.normals)
+        check_normals(n, "false alarm rates")
+        k = math.floor(self.rate * (n + 1) + 1e-9)
+        if k < 1:
+            raise InputError(
+                f"a false alarm rate of {self.rate:g} cannot be told from {n} labelled normals: "
+                f"the smallest is 1/{n + 1} = {1 / (n + 1):.2g}. Ask for that much, or label "
+                f"{math.ceil(1 / self.rate - 1e-9) - 1 - n} more."
+            )
+        return float(np.sort(calibration.normals)[-k])
+
+
+@dataclass(frozen=True)
+class TopK(Threshold):
+    """Flag the k most anomalous rows, for those who can look at k; of ties at the end none.
+
+    They are counted in the pile of the fit: for more rows than these, more will be flagged. Needs
+    the pile and no labels.
+    """
+
+    k: int = 10
+    name = "top"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.k, (int, np.integer)) or isinstance(self.k, bool) or self.k < 1:
+            raise InputError(f"k must be a whole number of rows >= 1, got {self.k!r}.")
+
+    @classmethod
+    def parse(cls, *numbers: float) -> Self:
+        """The rule for a whole number of rows."""
+        return cls(*(int(x) if x == int(x) else x for x in numbers))  # type: ignore[arg-type]
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that k rows exceed."""
+        _check_pile(calibration, self)
+        return _cut(calibration, self.k)
+
+
+THRESHOLDS: dict[str, type[Threshold]] = {
+    rule.name: rule for rule in (RiskZero, AnomalyRate, BestF, Cost, FalseAlarms, TopK)
+}
+
+
+def parse_threshold(text: str) -> Threshold:
+    """The rule of a spelling: risk, rate, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
+
+    Examples
+    --------
+    >>> parse_threshold("cost:1:10")
+    Cost(false_alarm=1.0, miss=10.0)
+    >>> str(FalseAlarms(0.01))
+    'false-alarms:0.01'
+    """
+    name, *parts = re.sub(r"^f(?=[\d.])", "f:", text.strip().lower()).split(":")
+    rule = THRESHOLDS[check_choice("threshold", name, THRESHOLDS)]
+    try:
+        numbers = [float(part) for part in parts]
+        return rule.parse(*numbers)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        names = [field.name for field in fields(rule)]
+        takes = "".join(f":{word.upper()}" for word in names) or " alone"
+        raise InputError(f"threshold={text!r} cannot be read: it is {name}{takes}.") from None
+
+
+def _check_pile(calibration: Calibration, rule: Threshold) -> None:
+    if not calibration.n_pile:
+        raise InputError(
+            f"the threshold {str(rule)!r} is found on unlabelled rows, and there are none. Mark "
+            "rows that nobody checked with 0, or choose 'false-alarms' or 'risk'."
+        )
+
+
+def _cut(calibration: Calibration, k: int) -> float:
+    """A threshold that k rows of the pile exceed, in the middle between two of them."""
+    n, pile = calibration.n_pile, calibration.pile
+    if k >= n:
+        return float(np.nextafter(pile[0], -np.inf))
+    place = (n - k - 0.5) / (n - 1) if n > 1 else 1.0
+    return float(np.quantile(pile, min(place, 1.0))) if k > 0 else float(pile[-1])
+
+
+def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Thresholds between all scores, and the shares of anomalies and of the pile above them."""
+    _check_pile(calibration, rule)
+    m = len(calibration.anomalies)
+    if m < _FEWEST:
+        raise InputError(
+            f"the threshold {str(rule)!r} weighs the anomalies that it finds, and there are {m} "
+            f"labelled ones that fits have not seen; it takes {_FEWEST}. Label more, or "
+            "choose 'rate:SHARE', 'false-alarms:RATE' or 'top:K'."
+        )
+    anomalies, pile = np.sort(calibration.anomalies), calibration.pile
+    levels = np.unique(np.concatenate([anomalies, pile]))
+    edges = np.concatenate([levels[:1] - 1, levels])
+    t = np.append((edges[:-1] + edges[1:]) / 2, edges[-1])
+    TPR, q = (1 - np.searchsorted(s, t, side="right") / len(s) for s in (anomalies, pile))
+    return t, TPR, q
+
+
+def _middle_of_best(t: np.ndarray, value: np.ndarray) -> float:
+    """The threshold with the highest value; of several the one that flags least."""
+    best = np.flatnonzero(value >= value.max() - 1e-12)
+    return float(t[best[-1]])
+
+
+# --- the threshold of a fit -----------------------------------------------------------------
 
 
 def zero_one_threshold(

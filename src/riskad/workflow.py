@@ -20,6 +20,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from riskad._checks import DataWarning, InputError, enumerate_names
 from riskad.bounds import FittedBounds, fitted_bounds
+from riskad.calibration import Calibration, cross_calibrate
+from riskad.conformal import select_at_fdr
 from riskad.explain import Reason, Reasons, explain_rows
 from riskad.io import ModelHeader
 from riskad.labels import (
@@ -31,14 +33,16 @@ from riskad.labels import (
     count_labels,
     parse_labels,
 )
-from riskad.metrics import Auc, auc_with_interval, out_of_fold_scores
+from riskad.metrics import Auc, auc_with_interval
 from riskad.prepare import TablePreparer
 from riskad.priors import LabelCheck, PriorEstimate, check_labels, estimate_prior
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
 from riskad.tables import check_columns
+from riskad.thresholds import Threshold, TopK, parse_threshold
 
 __all__ = [
+    "RESULT_COLUMNS",
     "SCORE_COLUMNS",
     "ColumnEffect",
     "ExplainReport",
@@ -50,7 +54,9 @@ __all__ = [
     "PriorReport",
     "ScoreReport",
     "Suspect",
+    "ThresholdReport",
     "bound_model",
+    "change_threshold",
     "describe_model",
     "estimate_table_prior",
     "explain_table",
@@ -59,14 +65,16 @@ __all__ = [
 ]
 
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
+# What else scoring may add: where the model is calibrated, and with a false discovery rate. Reasons
+# come after these.
+RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value")
 
 Progress: TypeAlias = Callable[[str], object]
 
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
-_MAX_FOLDS = 5
 _EFFECT_ROWS = 1_000  # enough to see which columns move the score
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
-_REASON_COLUMN = re.compile(r"reason_\d+")
+_RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason_\d+")))
 
 
 # --- what is given and what is reported --------------------------------------------------
@@ -121,6 +129,8 @@ class FitReport:
     unlabelled_flagged: int
     top: list[Suspect]
     warnings: list[str] = field(default_factory=list)
+    rule: str = "risk"
+    rate: tuple[float, float, float] | None = None
 
     def notes(self) -> dict[str, Any]:
         """Return what is kept in the model file: all but the rows themselves."""
@@ -143,10 +153,24 @@ class ScoreReport:
     source: str
     rows: int
     id: str | None
-    threshold: float
+    threshold: float | None
     flagged: int
     top: list[Suspect]
     warnings: list[str] = field(default_factory=list)
+    rule: str = "risk"
+    selection: str = ""
+    added: list[str] = field(default_factory=lambda: list(SCORE_COLUMNS))
+
+
+@dataclass(frozen=True)
+class ThresholdReport:
+    """What `change_threshold` did; counts are of the unlabelled rows of the fit."""
+
+    rule: str
+    threshold: float
+    before: str
+    unlabelled: int
+    flagged: int
 
 
 @dataclass(frozen=True)
@@ -168,6 +192,7 @@ class ExplainReport:
     source: str
     rows: int
     id: str | None
+    rule: str
     threshold: float
     usual_score: float
     importance: dict[str, float]
@@ -199,6 +224,7 @@ class ModelReport:
     settings: dict[str, Any]
     fitted: dict[str, Any]
     preparation: list[str]
+    decision: dict[str, Any] = field(default_factory=dict)
 
     @property
     def training(self) -> dict[str, Any]:
@@ -219,6 +245,7 @@ def fit_table(
     text: Sequence[str] = (),
     number: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
+    threshold: Threshold | str = "risk",
     top: int = 10,
     source: str = "table",
     progress: Progress = lambda _: None,
@@ -237,6 +264,8 @@ def fit_table(
         Columns to be read as text or as numbers, whatever they look like.
     settings
         Parameters of `ShallowRAD`. Here the default of `lam` is "cv".
+    threshold
+        Rule of `riskad.thresholds`, or its spelling.
     top
         How many of the most suspicious unlabelled rows to report.
     source, progress
@@ -258,6 +287,7 @@ def fit_table(
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
     _check_rows(frame)
+    rule = _rule(threshold)
     codes = _read_labels(frame, labels)
     _check_kinds(codes, (settings or {}).get("risk", "rad"))
     frame, earlier = _without_scores(frame)
@@ -270,10 +300,14 @@ def fit_table(
         matrix = preparer.transform(parsed)
         progress("Fitting the model")
         detector.fit(matrix, codes)
-        scored = _score_frame(detector, matrix)
     model = Pipeline([("prepare", preparer), ("detect", detector)])
     progress("Checking it on labelled rows it has not seen")
-    auc, why_no_auc = _cross_validate(preparer, detector, parsed, codes)
+    fitted_scores = detector.anomaly_score(matrix)
+    calibration, why_not = _calibrate(preparer, detector, parsed, codes, fitted_scores)
+    auc, why_no_auc = (None, why_not) if why_not else _cross_validated_auc(calibration, codes)
+    detector.calibration_ = calibration
+    detector.set_threshold(rule)
+    scored = _score_frame(detector, fitted_scores, _threshold(detector))
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
     report = FitReport(
@@ -294,8 +328,10 @@ def fit_table(
         unlabelled_flagged=int(ranked["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
         warnings=_unused_labels(detector.risk, codes) + [str(note) for note in notes],
+        rule=str(rule),
+        rate=calibration.rate,
     )
-    return Fit(model, report, ranked.select(row, *SCORE_COLUMNS, *frame.columns))
+    return Fit(model, report, ranked.select(row, *scored.columns, *frame.columns))
 
 
 def _unused_labels(risk: str, codes: Codes) -> list[str]:
@@ -317,9 +353,9 @@ def _check_rows(frame: pl.DataFrame) -> None:
 
 def _without_scores(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Rows that were scored, then labelled, come back with the scores still beside them."""
-    earlier = [name for name in SCORE_COLUMNS if name in frame.columns]
-    if earlier:
-        earlier += [name for name in frame.columns if _REASON_COLUMN.fullmatch(name)]
+    if not set(SCORE_COLUMNS) & set(frame.columns):
+        return frame, []  # a column p_value is then one of the table's own
+    earlier = [name for name in frame.columns if _RESULT_COLUMN.fullmatch(name)]
     return frame.drop(earlier), earlier
 
 
@@ -395,29 +431,38 @@ def _pick_features(
     return features
 
 
-def _cross_validate(
-    preparer: TablePreparer, detector: ShallowRAD, parsed: pl.DataFrame, codes: Codes
-) -> tuple[Auc | None, str]:
-    """Return the AUC of labelled rows, each scored by a fit that had not seen its label."""
-    counts = count_labels(codes)
-    fewest = min(counts.normal, counts.anomaly)
-    if fewest < _FEWEST_FOR_AUC:
-        return None, f"it takes {_FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
+def _rule(threshold: Threshold | str) -> Threshold:
+    return parse_threshold(threshold) if isinstance(threshold, str) else threshold
+
+
+def _calibrate(
+    preparer: TablePreparer,
+    detector: ShallowRAD,
+    parsed: pl.DataFrame,
+    codes: Codes,
+    fitted_scores: NDArray[np.float64],
+) -> tuple[Calibration, str]:
+    """Return what decisions rest on, and where it lacks held-out rows, why."""
     # The kinds of the columns are settled; medians and levels are found anew in each fold.
     text = [name for name, kind in preparer.kinds_.items() if kind == "text"]
     number = [name for name, kind in preparer.kinds_.items() if kind == "number"]
-    model = make_pipeline(TablePreparer(text=text, number=number), detector)
-    folds = min(_MAX_FOLDS, fewest)
-    with warnings.catch_warnings():
-        # What the folds lack by chance (a level, a step more) is not news about the model.
-        warnings.simplefilter("ignore", DataWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        try:
-            scores = out_of_fold_scores(model, parsed, codes, folds, detector.random_state)
-        except InputError as error:
-            reason = str(error).splitlines()[0]
-            return None, f"a part of the rows cannot be fitted by itself ({reason})"
-    return auc_with_interval(codes, scores), ""
+    template = make_pipeline(TablePreparer(text=text, number=number), detector)
+    zero, seed = _threshold(detector), detector.random_state
+    try:
+        return cross_calibrate(template, parsed, codes, fitted_scores, zero, random_state=seed), ""
+    except InputError as error:
+        unseen = np.full(len(codes), np.nan)
+        reason = str(error).splitlines()[0]
+        why_not = f"a part of the rows cannot be fitted by itself ({reason})"
+        return Calibration.of(unseen, codes, fitted_scores, zero), why_not
+
+
+def _cross_validated_auc(calibration: Calibration, codes: Codes) -> tuple[Auc | None, str]:
+    """Return the AUC of labelled rows, each scored by a fit that had not seen its label."""
+    counts = count_labels(codes)
+    if min(counts.normal, counts.anomaly) < _FEWEST_FOR_AUC:
+        return None, f"it takes {_FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
+    return auc_with_interval(calibration.codes, calibration.scores), ""
 
 
 def _unconverged(notes: Sequence[Warning]) -> bool:
@@ -511,6 +556,8 @@ def score_table(
     frame: pl.DataFrame,
     *,
     id: str | None = None,
+    threshold: Threshold | str | None = None,
+    fdr: float | None = None,
     top: int = 10,
     reasons: int = 0,
     source: str = "table",
@@ -518,36 +565,87 @@ def score_table(
 ) -> tuple[pl.DataFrame, ScoreReport]:
     """Return the table with `anomaly_score` and `is_anomaly` added, and a report.
 
-    Rows and columns stay as they are; columns the model does not know are ignored. With `reasons`,
-    so many columns `reason_1`, `reason_2`, ... say in words why flagged rows are flagged.
+    A model that `fit_table` made from both kinds of label adds `anomaly_probability`. Rows and
+    columns stay as they are; columns the model does not know are ignored.
+
+    `threshold` decides by another rule than the model's own; the k of "top:k" then counts rows of
+    this table. With `fdr` rows are selected at a false discovery rate instead, and `p_value` is
+    added. With `reasons`, so many columns `reason_1`, `reason_2`, ... say in words why flagged rows
+    are flagged.
     """
+    if threshold is not None and fdr is not None:
+        raise InputError("threshold and fdr are two ways to decide; give one of them.")
     _check_rows(frame)
-    _check_not_scored(frame, reasons)
     preparer, detector = _steps(model)
+    _check_not_scored(frame, _added(detector, fdr, reasons))
     with _collect_warnings() as notes:
         progress("Preparing the columns")
         matrix = preparer.transform(frame)
         progress("Scoring")
-        scored = frame.hstack(_score_frame(detector, matrix))
+        scores = detector.anomaly_score(matrix)
+        rule, t = _decide(detector, threshold, scores)
+        added, selection = _score_frame(detector, scores, t), ""
+        if fdr is not None:
+            added, selection = _select_rows(detector, added, fdr)
     if reasons:
         progress("Finding reasons")
-        scored = scored.hstack(_reason_columns(model, scored, reasons))
+        added = added.hstack(_reason_columns(model, frame, added["is_anomaly"], reasons))
+    scored = frame.hstack(added)
     ranked = _rank(scored.with_row_index(_free_name(frame.columns), 1))
     id = id if id in frame.columns else None
     report = ScoreReport(
         source=source,
         rows=frame.height,
         id=id,
-        threshold=_threshold(detector),
+        threshold=t if fdr is None else None,
         flagged=int(scored["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
         warnings=[str(note) for note in notes],
+        rule=rule if fdr is None else f"fdr:{fdr:g}",
+        selection=selection,
+        added=added.columns,
     )
     return scored, report
 
 
-def _check_not_scored(frame: pl.DataFrame, reasons: int) -> None:
-    added = (*SCORE_COLUMNS, *_reason_names(reasons))
+def _decide(
+    detector: Any, threshold: Threshold | str | None, scores: NDArray[np.float64]
+) -> tuple[str, float]:
+    """Return the spelling of the rule to decide by, and its threshold; the model stays as it is."""
+    if threshold is None:
+        return str(getattr(detector, "threshold_", "risk")), _threshold(detector)
+    rule = _rule(threshold)
+    calibration: Calibration = detector._calibrated("other thresholds than the model's")
+    return str(rule), rule.of(calibration.over(scores) if isinstance(rule, TopK) else calibration)
+
+
+def _select_rows(detector: Any, scored: pl.DataFrame, fdr: float) -> tuple[pl.DataFrame, str]:
+    """Decide by p-values at a false discovery rate, and say what that can tell."""
+    calibration: Calibration = detector._calibrated("p-values")
+    p_values = calibration.p_values(scored["anomaly_score"].to_numpy())
+    selection = select_at_fdr(p_values, fdr, len(calibration.normals))
+    decided = scored.with_columns(is_anomaly=selection.selected)
+    return decided.with_columns(p_value=p_values), str(selection)
+
+
+def _added(detector: Any, fdr: float | None, reasons: int) -> list[str]:
+    """Return the columns that scoring adds."""
+    score, flag, probability, p_value = RESULT_COLUMNS
+    return [
+        score,
+        flag,
+        *([probability] if _knows_probabilities(detector) else []),
+        *([p_value] if fdr is not None else []),
+        *_reason_names(reasons),
+    ]
+
+
+def _knows_probabilities(detector: Any) -> bool:
+    calibration = getattr(detector, "calibration_", None)
+    return calibration is not None and calibration.rate is not None
+
+
+def _check_not_scored(frame: pl.DataFrame, added: Sequence[str]) -> None:
     taken = [name for name in added if name in frame.columns]
     if taken:
         raise InputError(
@@ -576,9 +674,12 @@ def _threshold(detector: Any) -> float:
     return -float(detector.offset_) + 0.0  # and no negative zero
 
 
-def _score_frame(detector: Any, matrix: Any) -> pl.DataFrame:
-    scores: NDArray[np.float64] = detector.anomaly_score(matrix)
-    return pl.DataFrame({"anomaly_score": scores, "is_anomaly": scores > _threshold(detector)})
+def _score_frame(detector: Any, scores: NDArray[np.float64], threshold: float) -> pl.DataFrame:
+    frame = pl.DataFrame({"anomaly_score": scores, "is_anomaly": scores > threshold})
+    if not _knows_probabilities(detector):
+        return frame
+    probability = detector.calibration_.anomaly_probability(scores)
+    return frame.with_columns(anomaly_probability=probability)
 
 
 def _rank(scored: pl.DataFrame) -> pl.DataFrame:
@@ -626,7 +727,9 @@ def explain_table(
     with _collect_warnings() as notes:
         progress("Scoring")
         parsed = preparer.parse(frame)
-        scored = frame.hstack(_score_frame(detector, preparer.transform(parsed)))
+        scores = detector.anomaly_score(preparer.transform(parsed))
+        rule, t = _decide(detector, None, scores)
+        scored = frame.hstack(_score_frame(detector, scores, t))
     id = id if id in frame.columns else None
     suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
     progress("Finding reasons")
@@ -636,7 +739,8 @@ def explain_table(
         source=source,
         rows=frame.height,
         id=id,
-        threshold=_threshold(detector),
+        rule=rule,
+        threshold=t,
         usual_score=found.base,
         importance=_explain_quietly(model, sampled).importance(),
         importance_rows=sampled.height,
@@ -680,12 +784,14 @@ def _reason_names(n: int) -> list[str]:
     return [f"reason_{k}" for k in range(1, n + 1)]
 
 
-def _reason_columns(model: Pipeline, scored: pl.DataFrame, n: int) -> pl.DataFrame:
+def _reason_columns(
+    model: Pipeline, frame: pl.DataFrame, is_anomaly: pl.Series, n: int
+) -> pl.DataFrame:
     """The first reasons of flagged rows in words; blank for all others."""
-    columns: list[list[str | None]] = [[None] * scored.height for _ in range(n)]
-    flagged = np.flatnonzero(scored["is_anomaly"].to_numpy())
+    columns: list[list[str | None]] = [[None] * frame.height for _ in range(n)]
+    flagged = np.flatnonzero(is_anomaly.to_numpy())
     if flagged.size:
-        found = _explain_quietly(model, scored[flagged])
+        found = _explain_quietly(model, frame[flagged])
         for i, row in enumerate(flagged):
             for column, reason in zip(columns, found.top(i, n), strict=False):
                 column[row] = str(reason)
@@ -706,7 +812,49 @@ def describe_model(model: Any, header: ModelHeader) -> ModelReport:
         settings=_plain_parameters(detector),
         fitted=header.notes.get("fit", {}).get("fitted") or _facts_of(detector),
         preparation=first.describe() if isinstance(first, TablePreparer) else [],
+        decision=_decision_facts(detector),
     )
+
+
+def _decision_facts(detector: Any) -> dict[str, Any]:
+    """Return by what rule the model decides, and what it could decide by."""
+    if not hasattr(detector, "offset_"):
+        return {}
+    facts = {
+        "rule": str(getattr(detector, "threshold_", "risk")),
+        "threshold": _threshold(detector),
+    }
+    if hasattr(detector, "calibration_"):
+        calibration = detector.calibration_
+        counts = len(calibration.normals), len(calibration.anomalies)
+        facts |= {"rate": calibration.rate, "normals": counts[0], "anomalies": counts[1]}
+    return facts
+
+
+# --- threshold ---------------------------------------------------------------------------
+
+
+def change_threshold(
+    model: Any, header: ModelHeader, threshold: Threshold | str
+) -> tuple[dict[str, Any], ThresholdReport]:
+    """Let a model decide by another rule; return the notes for its file, and what was done."""
+    detector = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    if not hasattr(detector, "set_threshold"):
+        raise InputError(f"A {type(detector).__name__} has no threshold that riskad could set.")
+    calibration: Calibration = detector._calibrated("other thresholds than the model's")
+    before = str(detector.threshold_)
+    detector.set_threshold(_rule(threshold))
+    rule, t = str(detector.threshold_), _threshold(detector)
+    flagged = round(float((calibration.pile > t).mean()) * calibration.n_pile)
+    notes = dict(header.notes)
+    if "fit" in notes:
+        fitted = notes["fit"]["fitted"] | {"threshold": t}
+        notes["fit"] = notes["fit"] | {
+            "rule": rule,
+            "fitted": fitted,
+            "unlabelled_flagged": flagged,
+        }
+    return notes, ThresholdReport(rule, t, before, calibration.n_pile, flagged)
 
 
 def _facts_of(detector: object) -> dict[str, Any]:

@@ -23,8 +23,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from riskad._checks import InputError, enumerate_names, lookup
+from riskad.calibration import Calibration
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.losses import LOSSES, Loss
+from riskad.thresholds import Threshold, parse_threshold
 
 __all__ = ["state_from_bytes", "state_to_bytes"]
 
@@ -70,7 +72,8 @@ def state_to_bytes(detector: DeepRAD | NNPU | DeepSAD) -> bytes:
     for name, value in detector.__getstate__().items():
         if name == "callback" or (name == "module" and not isinstance(value, str)):
             values[name] = None
-        elif isinstance(value, Mapping):
+        elif isinstance(value, (Mapping, Calibration)):
+            value = value.to_arrays() if isinstance(value, Calibration) else value
             arrays |= {f"{name}/{key}": np.asarray(part, order="C") for key, part in value.items()}
         elif isinstance(value, np.ndarray) and value.dtype != object:
             arrays[name] = np.asarray(value, order="C")
@@ -94,6 +97,8 @@ def state_from_bytes(data: bytes, module: Any = None) -> Any:
         cls = lookup("class", header["class"], _CLASSES)
         state = {name: _from_json(name, value) for name, value in values.items()}
         state |= _nest(load(data))
+        if "calibration_" in state:
+            state["calibration_"] = Calibration.from_arrays(state["calibration_"])
         _check_complete(cls, state)
     if state["module"] is None:
         if module is None:
@@ -177,10 +182,12 @@ def _say(error: Exception) -> str:
 
 
 def _as_json(name: str, value: Any) -> Any:
-    """Plain values; names for losses, lists for tuples and for column names."""
+    """Plain values; names for losses, spellings for rules, lists for tuples and column names."""
     if isinstance(value, Loss):
         if LOSSES.get(value.name) is value:
             return value.name
+    elif isinstance(value, Threshold):
+        return str(value)
     elif value is None or isinstance(value, (bool, int, float, str)):
         return value
     elif isinstance(value, np.generic):
@@ -191,6 +198,8 @@ def _as_json(name: str, value: Any) -> Any:
 
 
 def _from_json(name: str, value: Any) -> Any:
+    if name == "threshold_":
+        return parse_threshold(value)
     if not isinstance(value, list):
         return value
     return np.array(value, dtype=object) if name == "feature_names_in_" else tuple(value)

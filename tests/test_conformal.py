@@ -1,0 +1,155 @@
+"""p-values, their level by simulation, selection at a false discovery rate, weights."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+from riskad import InputError, ShallowRAD, calibrate
+from riskad.conformal import DensityRatio, conformal_p_values, select_at_fdr
+
+few_levels = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=12)
+
+
+# --- the formula -------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(normals=few_levels, scores=few_levels, seed=st.integers(0, 99))
+def test_p_values_are_those_of_the_definition_ties_included(normals, scores, seed):
+    rng = np.random.default_rng(seed)
+    w, own = rng.uniform(0.1, 3, len(normals)), rng.uniform(0.1, 3, len(scores))
+    plain = [(1 + sum(s_i >= s for s_i in normals)) / (len(normals) + 1) for s in scores]
+    weighted = [
+        (w_x + sum(w_i for s_i, w_i in zip(normals, w, strict=True) if s_i >= s)) / (w_x + w.sum())
+        for s, w_x in zip(scores, own, strict=True)
+    ]
+    assert_allclose(conformal_p_values(normals, scores), plain)
+    assert_allclose(conformal_p_values(normals, scores, w, own), weighted)
+
+
+def test_a_weight_equals_repeated_rows():
+    p = conformal_p_values([1.0, 2.0, 3.0], [2.5, 1.5], weights=[1, 2, 3])
+    assert_allclose(p, conformal_p_values([1, 2, 2, 3, 3, 3], [2.5, 1.5]))
+
+
+# --- the level, by simulation ---------------------------------------------------------------
+
+DRAWS, N_P, N_N, N_U, D = 500, 60, 8, 250, 4
+LEVELS = np.array([0.05, 0.1, 0.2, 0.5])
+
+
+def draw(rng, pi_n):
+    """Labelled rows, a pile with the share pi_n of anomalies, and 50 + 20 new rows."""
+    anomalous = np.zeros(N_P + N_N + N_U + 70, dtype=bool)
+    anomalous[N_P : N_P + N_N + round(pi_n * N_U)] = True
+    anomalous[-20:] = True
+    X = rng.standard_normal((len(anomalous), D)) + 1.7 * anomalous[:, None]
+    return X[:-70], np.repeat([1, -1, 0], [N_P, N_N, N_U]), X[-70:]
+
+
+@pytest.fixture(scope="module", params=[0.05, 0.2])
+def simulated(request):
+    """Over draws: shares of normal rows with small p-values, and false and true discoveries."""
+    rng = np.random.default_rng(0)
+    small, false, found = [], [], []
+    for _ in range(DRAWS):
+        X, y, new = draw(rng, request.param)
+        model = calibrate(ShallowRAD(lam="tight", tol=1e-3).fit(X, y), X, y, pi_n=0.1)
+        p = model.p_values(new)
+        selected = select_at_fdr(p, 0.2, N_P).selected
+        small.append((p[:50, None] <= LEVELS).mean(axis=0))
+        false.append(selected[:50].sum() / max(1, selected.sum()))
+        found.append(selected[50:].mean())
+    return np.array(small), np.array(false), np.array(found)
+
+
+def below(values, level):
+    """Whether a mean over draws is at most the level, but for chance."""
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    return np.all(values.mean(axis=0) <= level + 3 * error)
+
+
+def test_p_values_of_normal_rows_are_super_uniform(simulated):
+    small, _, _ = simulated
+    assert below(small, LEVELS)
+    assert np.all(small.mean(axis=0) > 0.7 * LEVELS)  # and not by being useless
+
+
+def test_the_false_discovery_rate_is_held(simulated):
+    _, false, found = simulated
+    assert below(false, 0.2)
+    assert found.mean() > 0.5
+
+
+def test_weights_mend_p_values_where_labelled_normals_differ():
+    rng = np.random.default_rng(0)
+    plain, weighted = [], []
+    for _ in range(60):
+        X = rng.standard_normal((800, 2))
+        y = np.repeat([1, -1, 0], [150, 10, 640])
+        X[y == 1, 0] -= 0.8  # the labelled normals are not like those of the pile
+        X[150:210] += 3.0  # ten labelled anomalies, fifty in the pile
+        new = rng.standard_normal((100, 2))
+        fitted = ShallowRAD(lam="tight", tol=1e-3).fit(X, y)
+        model = calibrate(fitted, X, y, weighted=True, pi_n=0.08)
+        plain.append((model.p_values(new)[:, None] <= LEVELS).mean(axis=0))
+        weighted.append((model.p_values(new, weighted=True)[:, None] <= LEVELS).mean(axis=0))
+    plain, weighted = np.mean(plain, axis=0), np.mean(weighted, axis=0)
+    assert np.all(plain[:3] > 1.5 * LEVELS[:3])
+    assert np.all(weighted <= LEVELS + 0.03)
+    assert np.all(weighted[1:] > 0.5 * LEVELS[1:])
+
+
+# --- selection ------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 20).map(lambda k: k / 20), min_size=1, max_size=30))
+def test_selection_is_benjamini_and_hochberg_s(p):
+    ordered, m = sorted(p), len(p)
+    passing = [k for k in range(1, m + 1) if ordered[k - 1] <= 0.25 * k / m]
+    assert select_at_fdr(p, 0.25, 19).n_selected == max(passing, default=0)
+
+
+def test_what_few_normals_allow_is_said():
+    assert select_at_fdr(np.full(3, 1 / 20), 0.05, 19).n_selected == 3
+    some = select_at_fdr([0.05] * 9 + [1.0] * 91, 0.1, 19)
+    assert (some.n_selected, some.fewest) == (0, 50)
+    assert "either no row is selected or at least 50" in str(some)
+    assert "no p-value below 1/20 = 0.05" in str(some)
+    none = select_at_fdr([0.05] * 10, 0.01, 19)
+    assert "nothing can be selected" in str(none)
+    ample = select_at_fdr([0.001] * 10, 0.1, 999)
+    assert "at least" not in str(ample)
+    assert ample.n_selected == 10
+
+
+def test_a_rate_that_is_no_share_is_refused():
+    with pytest.raises(InputError, match="fdr must be a number"):
+        select_at_fdr([0.5], 1.5, 10)
+
+
+# --- weights --------------------------------------------------------------------------------
+
+
+def test_the_density_ratio_of_gaussians_is_found():
+    rng = np.random.default_rng(0)
+    normals, pile = rng.normal(-0.5, 1, (3000, 2)), rng.normal(0.5, 1, (6000, 2))
+    ratio = DensityRatio.between(normals, pile, np.ones(6000))
+    x = np.array([[-1.0, 0.5], [0.0, 0.0], [1.0, 0.5]])
+    assert_allclose(np.log(ratio(x)), x.sum(axis=1), atol=0.15)
+    assert ratio([[9.0, 9.0]])[0] == pytest.approx(20)
+    thin = DensityRatio.between(sparse.csr_array(normals), sparse.csr_array(pile), np.ones(6000))
+    assert_allclose(np.log(thin(sparse.csr_array(x))), x.sum(axis=1), atol=0.15)
+
+
+def test_anomalies_of_the_pile_do_not_count_as_normals_elsewhere():
+    rng = np.random.default_rng(0)
+    normals = rng.normal(0, 1, (500, 1))
+    pile = np.concatenate([rng.normal(0, 1, (1000, 1)), rng.normal(4, 1, (300, 1))])
+    likely = np.repeat([1.0, 0.0], [1000, 300])
+    ratio = DensityRatio.between(normals, pile, likely)
+    assert_allclose(np.log(ratio([[-1.0], [1.0]])), 0, atol=0.15)

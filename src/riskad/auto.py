@@ -29,21 +29,24 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import TransformerMixin, clone
+from sklearn.base import clone
+from sklearn.decomposition import TruncatedSVD
 from sklearn.exceptions import ConvergenceWarning
 
 from riskad._checks import DataWarning, InputError, check_in_interval
 from riskad.blocks import one_blas_thread
+from riskad.calibration import Calibration
 from riskad.columns import Filled
 from riskad.features import LearnedFeatures, NeighbourDistances
 from riskad.forest import ForestRAD
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.linear import sparse_to_dense
 from riskad.losses import get_loss
 from riskad.metrics import Auc, auc_of_folds, auc_with_interval, labelled_folds
 from riskad.risks import get_risk
@@ -133,11 +136,11 @@ class _Labels:
 
 
 def _forest(labels: _Labels, seed: int) -> ForestRAD:
-    # Without the pile no leaf is too small: each labelled row was looked at by somebody.
-    own = {"min_leaf": _ANY_LEAF} if labels.labelled_risk == "pn" else {}
-    return ForestRAD(
-        risk=labels.labelled_risk, prior=_PRIOR, n_estimators=_TREES, random_state=seed, **own
+    forest = ForestRAD(
+        risk=labels.labelled_risk, prior=_PRIOR, n_estimators=_TREES, random_state=seed
     )
+    # Without the pile no leaf is too small: each labelled row was looked at by somebody.
+    return forest.set_params(min_leaf=_ANY_LEAF) if forest.risk == "pn" else forest
 
 
 def _kernel(labels: _Labels, seed: int) -> ShallowRAD:
@@ -220,11 +223,14 @@ class AutoRAD(FrameDetector):
     auc_ : Auc or None
         AUC of the weighted average on held-out labelled rows, with its interval.
     prior_ : float
-        Share of normal rows in the pile: estimated from held-out scores, or 0.8 where labels are
-        too few to tell.
+        Share of normal rows in the pile, estimated from held-out scores. Where labels are too few
+        for that, their share among labelled rows, and with labels of one kind alone 0.8.
     offset_ : float
         Threshold on `score_samples`: where the zero-one risk of held-out labelled rows and the pile
-        is lowest (`riskad.thresholds`).
+        is lowest (`riskad.thresholds`); where none could be held out, so that the share 1 - prior_
+        of the pile is below it.
+    calibration_ : Calibration
+        What `set_threshold`, `p_values` and `anomaly_probability` rest on.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -306,22 +312,17 @@ class AutoRAD(FrameDetector):
 
     def _fit_table(self, matrix: Any) -> np.ndarray:
         """Numbers without gaps; a wide sparse matrix by its leading directions."""
-        self.table_: Any = Filled(self.categories_)
         if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
-            from sklearn.decomposition import TruncatedSVD
-
             size = min(_REDUCED, *(side - 1 for side in matrix.shape))
-            self.table_ = TruncatedSVD(size, random_state=self._seed)
-        return np.asarray(self.table_.fit_transform(self._dense(matrix)))
+            self.table_: Any = TruncatedSVD(size, random_state=self._seed).fit(matrix)
+        else:
+            self.table_ = Filled(self.categories_).fit(sparse_to_dense(matrix))
+        return self._numbers(matrix)
 
-    def _dense(self, matrix: Any) -> Any:
-        if sparse.issparse(matrix) and not hasattr(self.table_, "components_"):
-            return (
-                matrix
-                if isinstance(self.table_, TransformerMixin) and not isinstance(self.table_, Filled)
-                else matrix.toarray()
-            )
-        return matrix
+    def _numbers(self, matrix: Any) -> np.ndarray:
+        if isinstance(self.table_, Filled):
+            matrix = sparse_to_dense(matrix)
+        return np.asarray(self.table_.transform(matrix))
 
     def _fit_views(self, matrix: np.ndarray, codes: np.ndarray) -> dict[str, np.ndarray]:
         self.views_ = {
@@ -446,13 +447,23 @@ class AutoRAD(FrameDetector):
     def _decide(
         self, views: Mapping[str, np.ndarray], codes: np.ndarray, trials: _Trials | None
     ) -> None:
-        scores = self._combine(views)
+        """The anomaly rate, the threshold, and what other thresholds rest on."""
+        fitted = self._combine(views)
+        held_out = np.where(codes == UNLABELLED, fitted, np.nan)
         if trials is not None:
-            for held, part in zip(trials.folds, trials.combined(self.weights_), strict=True):
-                scores[trials.rows[held]] = part
-        self.prior_ = _PRIOR
-        risk = get_risk(_Labels.of(codes).risk, prior=self.prior_)
-        self.offset_ = zero_one_threshold(risk, scores, codes)
+            for held, scores in zip(trials.folds, trials.combined(self.weights_), strict=True):
+                held_out[trials.rows[held]] = scores
+        calibration = Calibration.of(-held_out, codes, -fitted, 0.0, random_state=self._seed)
+        if calibration.rate is None:
+            self.prior_ = 1 - _labelled_rate(codes)
+            pile = fitted[codes == UNLABELLED]
+            self.offset_ = float(np.quantile(pile if len(pile) else fitted, 1 - self.prior_))
+        else:
+            self.prior_ = 1 - calibration.pi_n
+            seen = ~np.isnan(held_out)
+            risk = get_risk("rad", prior=self.prior_)
+            self.offset_ = zero_one_threshold(risk, held_out[seen], codes[seen])
+        self.calibration_ = replace(calibration, zero=-self.offset_)
 
     def _combine(self, views: Mapping[str, np.ndarray]) -> np.ndarray:
         total = np.zeros(len(next(iter(views.values()))))
@@ -466,7 +477,7 @@ class AutoRAD(FrameDetector):
         parts = []
         with one_blas_thread():
             for start in range(0, X.shape[0], _BLOCK):
-                matrix = self.table_.transform(self._dense(X[start : start + _BLOCK]))
+                matrix = self._numbers(X[start : start + _BLOCK])
                 views = {name: view.transform(matrix) for name, view in self.views_.items()}
                 parts.append(self._combine(views))
         return np.concatenate(parts)
@@ -503,6 +514,12 @@ def _lighter(detector: Any) -> Any:
     if hasattr(detector, "n_rounds_"):
         return copy.set_params(n_rounds=_FOLD_ROUNDS)
     return copy
+
+
+def _labelled_rate(codes: np.ndarray) -> float:
+    """Share of anomalies among labelled rows; with one kind of label alone the usual guess."""
+    n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
+    return m / (n + m) if n and m else 1 - _PRIOR
 
 
 def _mean_and_spread(scores: np.ndarray) -> tuple[float, float]:

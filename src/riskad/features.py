@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from riskad._checks import InputError, check_choice
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.trees import pack_trees, unpack_trees
 
 __all__ = [
     "GaussianKernels",
@@ -234,7 +235,9 @@ class OutlierScores(_Map):
         X = self._check(X, reset=True)
         places = self._places(len(X), self.max_rows)
         self.rows_ = X[places]
-        self.forest_ = IsolationForest(random_state=self.random_state or 0).fit(X)
+        forest = IsolationForest(random_state=self.random_state or 0).fit(X)
+        self.trees_ = _with_path_lengths(forest, X.shape[1])
+        self.path_length_ = float(_average_path_length(np.array([forest.max_samples_]))[0])
         self.floor_ = _FLOOR * _median_squared_distance(X[self._places(len(X), _WIDTH_ROWS)]) ** 0.5
         raw = self._raw(X, leave_out=np.isin(np.arange(len(X)), places))
         self.mean_, self.scale_ = raw.mean(axis=0), raw.std(axis=0) + 1e-12
@@ -248,10 +251,44 @@ class OutlierScores(_Map):
 
     def _raw(self, X: np.ndarray, leave_out: np.ndarray | None = None) -> np.ndarray:
         k = _distances(X, self.rows_, self.n_neighbors, leave_out)
-        return np.stack([-self.forest_.score_samples(X), np.log(k + self.floor_)], axis=1)
+        return np.stack([self._isolation(X), np.log(k + self.floor_)], axis=1)
+
+    def _isolation(self, X: np.ndarray) -> np.ndarray:
+        """2^(-h / c): h the mean length of a row's paths, c that in a tree of random splits."""
+        X = X.astype(np.float32)
+        h = np.mean([tree.predict(X)[:, 0] for tree in self.trees_], axis=0)
+        return np.asarray(2 ** (-h / self.path_length_))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "trees_" in state:
+            state["trees_"] = pack_trees(self.trees_)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "trees_" in state:
+            self.trees_ = unpack_trees(state["trees_"], self.n_features_in_)
 
     def _standardised(self, raw: np.ndarray) -> np.ndarray:
         return np.clip((raw - self.mean_) / self.scale_, -_CLIP, _CLIP)
+
+
+def _with_path_lengths(forest: Any, n_features: int) -> list[Any]:
+    """The trees of an isolation forest, whose values are the lengths of paths to their nodes."""
+    trees = [member.tree_ for member in forest.estimators_]
+    packed = pack_trees(trees)
+    steps = np.concatenate([tree.compute_node_depths() - 1 for tree in trees])
+    lengths = steps + _average_path_length(packed["n_node_samples"])
+    packed["values"] = np.stack([lengths, np.zeros(len(lengths))], axis=1)[:, None, :]
+    return unpack_trees(packed, n_features)
+
+
+def _average_path_length(n: np.ndarray) -> np.ndarray:
+    """Mean length of a path to one of n rows, in a tree that isolates each by random splits."""
+    rows = np.maximum(n, 3).astype(float)
+    of_many = 2 * (np.log(rows - 1) + np.euler_gamma) - 2 * (rows - 1) / rows
+    return np.where(n > 2, of_many, np.where(n == 2, 1.0, 0.0))
 
 
 class NeighbourDistances(_Map):

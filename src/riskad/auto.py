@@ -66,17 +66,18 @@ _BLOCK = 5_000  # rows that are scored at a time
 _ROWS_PER_SECOND = 1_000
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
 _MAX_LABELLED = 10_000
-_PILE_ROWS = 2_000  # whose scores set the scale of a member's scores in a fold
+_PILE_ROWS = 1_000  # whose scores set the scale of a member's scores in a fold
 _SPLITS = 5
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
 _REDUCED = 100
 _A, _PRIOR, _LAMBDA = 0.02, 0.8, 0.003
 _KERNEL_LOSS = "squared"
 _KERNEL_CHOICES = [
-    Candidate(a, prior, lam)
-    for a in (_A, 0.1)
-    for prior in (_PRIOR, 0.95)
-    for lam in (_LAMBDA, 0.001, 0.01)
+    Candidate(_A, _PRIOR, _LAMBDA),
+    *(Candidate(_A, _PRIOR, lam) for lam in (0.001, 0.01, 0.03)),
+    Candidate(_A, 0.95, _LAMBDA),
+    Candidate(0.1, _PRIOR, _LAMBDA),
+    Candidate(0.1, 0.95, _LAMBDA),
 ]
 _FREE_INTERCEPT = 10.0
 _VIEWS = {
@@ -100,6 +101,8 @@ class _Recipe:
     """From the labels and a seed."""
     base: float = 1.0
     """Weight beside others that do as well on held-out rows."""
+    most: int = _MAX_ROWS
+    """Rows of the pile that it learns from."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ _RECIPES = {
     "smooth forest": _Recipe("smooth", _TABLE, _forest),
     "forest": _Recipe("plain", (*_TABLE, "shapes", "distances"), _forest),
     "linear": _Recipe("smooth", ("columns",), _linear, base=0.5),  # a poor man's kernel
-    "boosted": _Recipe("smooth", _TABLE, _boosted),
+    "boosted": _Recipe("smooth", _TABLE, _boosted, most=3_000),
     "deep": _Recipe("smooth", _TABLE, _deep),
 }
 
@@ -363,7 +366,8 @@ class AutoRAD(FrameDetector):
             F = self._features(name, views)
             if name == "kernel" and labels.risk == "rad":
                 detector.set_params(**_chosen(F, codes, self._seed)._asdict())
-            self.members_[name] = detector.fit(F, codes)
+            rows = _with_labelled(codes, _RECIPES[name].most)
+            self.members_[name] = detector.fit(F[rows], codes[rows])
             seconds[name] = time.perf_counter() - start
         return seconds
 
@@ -378,8 +382,7 @@ class AutoRAD(FrameDetector):
     def _pile(self, codes: np.ndarray) -> np.ndarray:
         """Places of rows of the pile, or of any kind where there is none, not too many."""
         places = np.flatnonzero(codes == UNLABELLED)
-        places = places if len(places) else np.arange(len(codes))
-        return places[:: -(-len(places) // _PILE_ROWS)]
+        return _thinned(places if len(places) else np.arange(len(codes)), _PILE_ROWS)
 
     # --- held-out labels ------------------------------------------------------------------
 
@@ -391,8 +394,7 @@ class AutoRAD(FrameDetector):
         n_splits = min(_SPLITS, n, m)
         if n_splits < 2:
             return None
-        rows = np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), self._pile(codes)]))
-        rows = np.unique(rows)
+        rows = _with_labelled(codes, _PILE_ROWS)
         views = {name: features[rows] for name, features in views.items()}
         trials = _Trials(rows, codes[rows], {name: [] for name in self.members_}, [])
         slowest = 0.0
@@ -483,12 +485,22 @@ class AutoRAD(FrameDetector):
         return np.concatenate(parts)
 
 
+def _thinned(places: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the places, evenly spaced."""
+    return places[:: max(1, -(-len(places) // most))]
+
+
+def _with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
+    """Places of the labelled rows and of at most so many of the pile, in order."""
+    pile = _thinned(np.flatnonzero(codes == UNLABELLED), most)
+    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), pile]))
+
+
 def _chosen(F: np.ndarray, codes: np.ndarray, seed: int) -> Candidate:
     """a, prior and lambda of the kernel member, by `riskad.selection`."""
     if min((codes == kind).sum() for kind in (NORMAL, ANOMALY)) < FEWEST_FOR_AUC:
         return _KERNEL_CHOICES[0]
-    labelled, pile = np.flatnonzero(codes), np.flatnonzero(codes == UNLABELLED)
-    rows = np.concatenate([labelled[:_PILE_ROWS], pile[:: -(-len(pile) // _PILE_ROWS)]])
+    rows = _with_labelled(codes, _PILE_ROWS)
     Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
     selection = choose(Z, codes[rows], None, get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
     return _KERNEL_CHOICES[selection.chosen]

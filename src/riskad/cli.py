@@ -312,6 +312,8 @@ def prior(
 def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force: bool) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
+    Rows are read, scored and written some at a time: DATA (CSV or Parquet) need not fit in memory.
+
     \b
     Example:
       riskad score cards.riskad new.csv -o scored.csv
@@ -319,19 +321,19 @@ def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force:
     from riskad._files import check_output_file
     from riskad.io import load, read_header
     from riskad.report import print_score, to_json
-    from riskad.tables import check_table_name, read_table, write_table
-    from riskad.workflow import score_table
+    from riskad.tables import check_table_name, open_writer, read_batches
+    from riskad.workflow import score_batches
 
     check_output_file(output, force)
     check_table_name(output)
     with _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         id_ = read_header(model).notes.get("fit", {}).get("id")
-        scored, report = score_table(
-            load(model), read_table(data), id=id_, top=top, source=data.name, progress=progress
-        )
-        progress(f"Writing {output.name}")
-        write_table(scored, output, force)
+        detector, batches = load(model), read_batches(data)
+        with open_writer(output, force) as write:
+            report = score_batches(
+                detector, batches, write, id=id_, top=top, source=data.name, progress=progress
+            )
     if as_json:
         click.echo(to_json(report, command="score", written={"scored": str(output)}))
     else:

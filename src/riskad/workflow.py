@@ -6,7 +6,7 @@ The command line is a thin face on these functions; everything it prints is in t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
@@ -30,7 +30,7 @@ from riskad.labels import (
     parse_labels,
 )
 from riskad.metrics import Auc, auc_with_interval, out_of_fold_scores
-from riskad.prepare import TablePreparer
+from riskad.prepare import NotAsInTraining, TablePreparer
 from riskad.priors import LabelCheck, PriorEstimate, check_labels, estimate_prior
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
@@ -50,6 +50,7 @@ __all__ = [
     "describe_model",
     "estimate_table_prior",
     "fit_table",
+    "score_batches",
     "score_table",
 ]
 
@@ -480,26 +481,67 @@ def score_table(
 
     Rows and columns stay as they are; columns the model does not know are ignored.
     """
-    _check_rows(frame)
-    _check_not_scored(frame)
+    scored: list[pl.DataFrame] = []
+    report = score_batches(
+        model, [frame], scored.append, id=id, top=top, source=source, progress=progress
+    )
+    return scored[0], report
+
+
+def score_batches(
+    model: Pipeline,
+    batches: Iterable[pl.DataFrame],
+    write: Callable[[pl.DataFrame], object],
+    *,
+    id: str | None = None,
+    top: int = 10,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> ScoreReport:
+    """Score a table that comes in batches of rows, and report on all of it.
+
+    Each batch is handed to `write` with its scores as soon as it has them, so that the table need
+    not fit in memory; only the most suspicious rows are kept for the report.
+    """
     preparer, detector = _steps(model)
-    with _collect_warnings() as notes:
-        progress("Preparing the columns")
-        matrix = preparer.transform(frame)
-        progress("Scoring")
-        scored = frame.hstack(_score_frame(detector, matrix))
-    ranked = _rank(scored.with_row_index(_free_name(frame.columns), 1))
-    id = id if id in frame.columns else None
-    report = ScoreReport(
+    n_rows = flagged = 0
+    suspects: list[pl.DataFrame] = []
+    news: list[Warning] = []
+    for batch in batches:
+        if not n_rows:
+            _check_not_scored(batch)
+            id = id if id in batch.columns else None
+        if not batch.height:
+            continue
+        with _collect_warnings() as notes:
+            matrix = preparer.transform(batch, first_row=n_rows + 1)
+            scores = _score_frame(detector, matrix)
+        write(batch.hstack(scores))
+        suspects = [_rank(pl.concat([*suspects, _suspicion(batch, scores, id, n_rows)])).head(top)]
+        news = _merge_warnings([*news, *notes])
+        n_rows += batch.height
+        flagged += int(scores["is_anomaly"].sum())
+        progress(f"Scoring: {n_rows:,} rows done")
+    if not n_rows:
+        raise InputError("The table has a header but no rows.")
+    return ScoreReport(
         source=source,
-        rows=frame.height,
+        rows=n_rows,
         id=id,
         threshold=_threshold(detector),
-        flagged=int(scored["is_anomaly"].sum()),
-        top=_suspects(ranked.head(top), id),
-        warnings=[str(note) for note in notes],
+        flagged=flagged,
+        top=_suspects(suspects[0], id),
+        warnings=[str(note) for note in news],
     )
-    return scored, report
+
+
+def _suspicion(
+    batch: pl.DataFrame, scores: pl.DataFrame, id: str | None, rows_before: int
+) -> pl.DataFrame:
+    """Return what the report needs to know of the rows of a batch."""
+    names = batch.select([id] if id is not None else [])
+    row = _free_name(names.columns)
+    return scores.hstack(names).with_row_index(row, rows_before + 1)
 
 
 def _check_not_scored(frame: pl.DataFrame) -> None:
@@ -619,3 +661,10 @@ def _collect_warnings() -> Iterator[list[Warning]]:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+
+
+def _merge_warnings(notes: Sequence[Warning]) -> list[Warning]:
+    """Say once what several batches of rows have in common."""
+    news = [note for note in notes if isinstance(note, NotAsInTraining)]
+    others = {str(note): note for note in notes if not isinstance(note, NotAsInTraining)}
+    return [*([NotAsInTraining.of_all(news)] if news else []), *others.values()]

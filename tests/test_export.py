@@ -70,7 +70,7 @@ def make_table(n=400, seed=0):
             "flag": pl.Series(np.where(rng.random(n) < 0.5, "1", ""), dtype=pl.String),
             "country": np.where(odd, rng.choice(["XX", "FR", "é"], n), "FR"),
             "city": pl.Series(
-                [None if u < 0.1 else f"c{int(20 * u**3)}" for u in rng.random(n)], dtype=pl.String
+                ["once", *(None if u < 0.1 else f"c{int(8 * u)}" for u in rng.random(n - 1))]
             ),
             "constant": "same",
         }
@@ -150,7 +150,7 @@ def test_networks_over_tables(kind, settings):
 
 
 @pytest.mark.parametrize("kind", ["DeepRAD", "DeepSAD"])
-@pytest.mark.parametrize("module", ["lenet-mnist", "lenet-fmnist", "lenet-cifar10"])
+@pytest.mark.parametrize("module", ["lenet-mnist", "lenet-fmnist"])
 def test_networks_over_images(module, kind):
     pytest.importorskip("torch")
     rng = np.random.default_rng(0)

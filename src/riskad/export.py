@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 import riskad
 from riskad._checks import DataWarning, InputError
 from riskad._files import atomic_path, check_output_file
+from riskad.linear import sparse_to_dense
 from riskad.prepare import BLANK, OTHER, TablePreparer
 
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
@@ -307,7 +308,7 @@ def _mapped(g: _Graph, Z: str, feature_map: Any) -> str:
 
 def _nystroem(g: _Graph, Z: str, feature_map: Any) -> str:
     """exp(-gamma ||z - c||^2) N' for the landmarks c."""
-    C = np.asarray(feature_map.components_, dtype=float)
+    C = sparse_to_dense(feature_map.components_)
     gamma = feature_map.gamma if feature_map.gamma is not None else 1 / C.shape[1]
     own = g.node("ReduceSumSquare", Z, np.array([1]), keepdims=1)
     squares = g.node("Add", own, (C**2).sum(axis=1))
@@ -320,7 +321,8 @@ def _random_features(g: _Graph, Z: str, feature_map: Any) -> str:
     """sqrt(2 / q) cos(z W + t)."""
     W, t = feature_map.random_weights_, feature_map.random_offset_
     waves = g.node("Cos", g.node("Add", g.node("MatMul", Z, W), t))
-    return g.node("Mul", waves, np.array((2 / len(t)) ** 0.5))
+    # A vector, since onnxruntime would fuse a scalar into the next product in single precision.
+    return g.node("Mul", waves, np.full(len(t), (2 / len(t)) ** 0.5))
 
 
 def _polynomial(g: _Graph, Z: str, feature_map: Any) -> str:

@@ -458,8 +458,8 @@ def test_exit_codes_and_streams(folder):
 SLOW_WRITE = """
 import time, riskad.tables
 from riskad.cli import main
-def slow(frame, part, name, separator):
-    part.write_text("half")
+def slow(frame, part, name, separator, header):
+    part.write(b"half")
     print("half", flush=True)
     time.sleep(60)
 riskad.tables._write_csv = slow

@@ -19,7 +19,8 @@ ort = pytest.importorskip("onnxruntime")
 
 def run(proto, given):
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    return dict(zip((out.name for out in session.get_outputs()), session.run(None, given)))
+    names = [out.name for out in session.get_outputs()]
+    return dict(zip(names, session.run(names, given), strict=True))
 
 
 def assert_parity(model, proto, rows, given=None, tolerance=TOLERANCE):
@@ -157,7 +158,8 @@ def test_networks_over_images(module, kind):
     X = rng.normal(size=(80, 3, 9, 11)).astype(np.float32)  # odd sides: the last row is not pooled
     y = np.repeat([1, 0, -1], [30, 30, 20])
     X[y == -1] += 1
-    model = getattr(riskad, kind)(module, n_steps=10, device="cpu").fit(X, y)
+    brief = {"pretrain_steps": 5} if kind == "DeepSAD" else {}
+    model = getattr(riskad, kind)(module, n_steps=10, device="cpu", **brief).fit(X, y)
     got = run(to_onnx(model), {"X": X})["anomaly_score"]
     np.testing.assert_allclose(got, -model.score_samples(X), atol=TOLERANCE, rtol=TOLERANCE)
 
@@ -219,7 +221,7 @@ def test_trees_of_lightgbm(settings):
     new, _ = tree_rows(seed=1)
     new[:50, 4] = 40  # a category that was never seen
     new[50:100] = np.nan
-    new[100:150, 0] = [node for node in _thresholds(dump) if node[0] == 0][0][1]  # on the edge
+    new[100:150, 0] = next(split for place, split in _thresholds(dump) if place == 0)  # on the edge
     got = run(tree_graph(dump, 5), {"X": new})["anomaly_score"]
     np.testing.assert_allclose(got, booster.predict(new), atol=1e-12)
 
@@ -256,6 +258,17 @@ def test_trees_that_cannot_be_added_up_are_refused():
     dump |= {"num_tree_per_iteration": 1, "tree_info": [{"tree_structure": zero}]}
     with pytest.raises(InputError, match="zero_as_missing"):
         tree_graph(dump, 2)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_boosted_trees_over_texts_and_gaps(prepared):
+    pytest.importorskip("lightgbm")
+    boosted = pytest.importorskip("riskad.boosted")
+    table, y = make_table()
+    table = as_inputs(table).drop("constant")
+    model = boosted.BoostedRAD(n_rounds=30)
+    model = make_pipeline(TablePreparer(), model) if prepared else model
+    assert_parity(model.fit(table, y), to_onnx(model), table, tolerance=1e-9)
 
 
 # --- the file ----------------------------------------------------------------------------
@@ -319,7 +332,9 @@ def test_what_cannot_be_exported_says_what_can(pile):
         cosine.fit(X, y),
         make_pipeline(StandardScaler(), riskad.ShallowRAD()).fit(X, y),
     ):
-        with pytest.raises(InputError, match=r"cannot be exported.*ShallowRAD without a feature map"):
+        with pytest.raises(
+            InputError, match=r"cannot be exported.*ShallowRAD without a feature map"
+        ):
             to_onnx(model)
     with pytest.raises(InputError, match="not fitted"):
         to_onnx(riskad.ShallowRAD())

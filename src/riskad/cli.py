@@ -340,6 +340,38 @@ def score(model: Path, data: Path, output: Path, top: int, as_json: bool, force:
         print_score(_console(), report, str(output))
 
 
+@cli.command("export", short_help="Write a model as ONNX, to be run without Python.")
+@click.argument("model", type=_path)
+@click.argument("output", type=_path)
+@_json
+@_force
+def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
+    """Write MODEL to OUTPUT as an ONNX graph, which onnxruntime runs in many languages.
+
+    The graph takes the columns of the table as they are, one input each, prepares them and gives
+    anomaly_score and is_anomaly. It is compared with the model before it is written.
+
+    \b
+    Example:
+      riskad export cards.riskad cards.onnx
+    """  # noqa: D301
+    from riskad._files import check_output_file
+    from riskad.export import export
+    from riskad.io import load
+    from riskad.report import print_export, to_json
+
+    check_output_file(output, force)
+    with _progress() as progress:
+        progress(f"Reading {model.name}")
+        fitted = load(model)
+        progress(f"Writing {output.name} and comparing it with the model")
+        report = export(fitted, output, force=force)
+    if as_json:
+        click.echo(to_json(report, command="export", written={"graph": str(output)}))
+    else:
+        print_export(_console(), report, str(output))
+
+
 @cli.command(short_help="Say what a model is and what it was trained on.")
 @click.argument("model", type=_path)
 @_json

@@ -413,11 +413,8 @@ def _numbered(weights: dict[str, np.ndarray], group: str) -> list[str]:
 
 
 def _boosted(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
-    """The sum of the trees that LightGBM wrote down in `model_`."""
-    import lightgbm
-
-    booster = lightgbm.Booster(model_str=detector.model_, params={"verbosity": -1})
-    return _trees(g, X, booster.dump_model())
+    """The sum of the trees that LightGBM grew."""
+    return _trees(g, X, detector._booster.dump_model())
 
 
 def _trees(g: _Graph, X: str, dump: dict[str, Any]) -> str:

@@ -363,9 +363,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         new = texts.filter(codes == -1)
         if len(new):
             values = set(new.unique().sort().head(_NEW_VALUES))
-            news.append(
-                NotAsInTraining(rows={column.name: len(new)}, values={column.name: values})
-            )
+            news.append(NotAsInTraining(rows={column.name: len(new)}, values={column.name: values}))
         return _one_hot(codes.to_numpy(), len(levels))
 
     # --- the account ---------------------------------------------------------------------

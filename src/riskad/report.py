@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from riskad.bounds import EstimationError, FittedBounds
 from riskad.demo import DemoReport, Quality
+from riskad.export import ExportReport
 from riskad.labels import LabelCounts
 from riskad.metrics import Auc
 from riskad.risks import KIND_NAMES
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "print_bounds",
     "print_demo",
+    "print_export",
     "print_fit",
     "print_model",
     "print_prior",
@@ -51,6 +53,7 @@ _LAMBDA_SOURCES = {
 _INDENT = 10
 _WIDEST = 100  # longer lines are hard to read, however wide the terminal
 _LONGEST_CELL = 40
+_MOST_INPUTS = 20
 
 
 # --- JSON --------------------------------------------------------------------------------
@@ -133,6 +136,29 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
     )
     _suspects(console, report.top, report.id)
     _facts(console, {"Written": [f"{path} (all columns, and anomaly_score and is_anomaly)"]})
+
+
+def print_export(console: Console, report: ExportReport, path: str) -> None:
+    """Print what a graph takes and gives, and how it compares with the model."""
+    _title(console, f"{path}: a {report.model} as an ONNX graph")
+    listed = list(report.inputs.items())
+    takes = [f"{name}: {what}" for name, what in listed[:_MOST_INPUTS]]
+    takes += [f"and {len(listed) - _MOST_INPUTS} more"] * (len(listed) > _MOST_INPUTS)
+    checked = "not compared with the model: onnxruntime is not installed"
+    if report.largest_difference is not None:
+        checked = (
+            f"scores of {report.checked_rows:,} random rows differ from the model's by at most "
+            f"{report.largest_difference:.1g}"
+        )
+    _facts(
+        console,
+        {
+            "Takes": takes,
+            "Gives": [", ".join(report.outputs)],
+            "Checked": [checked],
+            "Written": [f"{path} ({report.bytes:,} bytes)"],
+        },
+    )
 
 
 def print_prior(console: Console, report: PriorReport) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import polars as pl
@@ -415,7 +415,7 @@ def _open_bytes(path: Path, ending: str) -> AbstractContextManager[IO[bytes]]:
 @contextmanager
 def _unpacked(path: Path) -> Iterator[IO[bytes]]:
     with _gzip_errors(path), gzip.open(path, "rb") as file:
-        yield file
+        yield cast(IO[bytes], file)
 
 
 @contextmanager

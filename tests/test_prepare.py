@@ -271,7 +271,9 @@ def test_a_value_that_is_no_number_is_named(fitted):
     bad = table.with_columns(
         income=pl.when(pl.int_range(pl.len()) == 41).then(pl.lit("lots")).otherwise("income")
     )
-    with pytest.raises(InputError, match=r"'income' .* 'lots' in row 42 is not a number \(at least 1 "):
+    with pytest.raises(
+        InputError, match=r"'income' .* 'lots' in row 42 is not a number \(at least 1 "
+    ):
         preparer.transform(bad)
 
 

@@ -94,9 +94,11 @@ country: 3 rows with a new value ('NA', 'XX').
             for name, n in self.blanks.items()
         ]
         for name, n in self.rows.items():
-            shown = enumerate_names(sorted(self.values[name]), 3)
-            more = " or more" * (len(self.values[name]) >= _NEW_VALUES)
-            notes.append(f"{name}: {_count(n, 'row')} with a new value ({shown}{more})")
+            values = sorted(self.values[name])
+            shown = enumerate_names(values, 3)
+            if len(values) >= _NEW_VALUES:
+                shown = f"{enumerate_names(values[:3])} and at least {len(values) - 3} more"
+            notes.append(f"{name}: {_count(n, 'row')} with a new value ({shown})")
         return "Not as in training: " + "; ".join(notes) + "."
 
 

@@ -338,6 +338,8 @@ class _ParquetThread:
 
         try:
             register_io_source(self._received, schema=schema).sink_parquet(self._path)
+        except pl.exceptions.PolarsError as error:  # a full disk, for one
+            self._error = OSError(f"The table could not be written: {_first_line(error)}")
         except BaseException as error:
             self._error = error
 

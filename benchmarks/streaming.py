@@ -3,10 +3,10 @@
     python benchmarks/streaming.py                    # 1,000,000 and 10,000,000 rows, some minutes
     python benchmarks/streaming.py --rows 100000 --output results/decisions/streaming.json
 
-Files of n and of ten times n rows, 20 columns of numbers and one of text, go through `riskad score`,
-from Parquet to Parquet and from CSV to CSV, each in a fresh process whose peak resident size is
-noted. "Whole" reads, scores and writes the table at once, as riskad did before it streamed, and is
-done for the smaller file alone. Bounded memory means that ten times the rows take as much.
+Files of n and of ten times n rows, 20 columns of numbers and one of text, go through `riskad
+score`, from Parquet to Parquet and from CSV to CSV, each in a fresh process whose peak resident
+size is noted. "Whole" reads, scores and writes the table at once, as riskad did before it streamed,
+and is done for the smaller file alone. Bounded memory means that ten times the rows take as much.
 """
 
 from __future__ import annotations
@@ -108,9 +108,8 @@ def main() -> None:
         ]
     for kind in ("parquet", "csv"):
         few, many = (r for r in records if r["file"] == kind and r["way"] == "streamed")
-        print(
-            f"{kind}: ten times the rows take {many['peak_mb'] / few['peak_mb']:.2f} x the memory"
-        )
+        ratio = many["peak_mb"] / few["peak_mb"]
+        print(f"{kind}: ten times the rows take {ratio:.2f} times the memory")
     if arguments.output:
         facts = {
             "command": f"python benchmarks/streaming.py --rows {arguments.rows}",

@@ -31,21 +31,23 @@ from riskad.workflow import Labels, fit_table
 N_COLUMNS = 20
 BLOCK = 100_000
 
-STREAMED = """
-import resource, sys
+# Not ru_maxrss: a process inherits that of the one which started it.
+PEAK = """open("/proc/self/status").read().split("VmHWM:")[1].split()[0]"""
+STREAMED = f"""
+import sys
 from riskad.cli import cli
 model, source, target = sys.argv[1:]
 cli.main(["score", model, source, "-o", target, "--json"], standalone_mode=False)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print({PEAK})
 """
-WHOLE = """
-import resource, sys
+WHOLE = f"""
+import sys
 from riskad.io import load
 from riskad.tables import read_table, write_table
 from riskad.workflow import score_table
 model, source, target = sys.argv[1:]
 write_table(score_table(load(model), read_table(source))[0], target)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print({PEAK})
 """
 
 

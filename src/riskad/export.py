@@ -576,20 +576,20 @@ def _trial_rows(model: Any) -> Any:
     """Rows around those of training, with blanks and new values."""
     rng = np.random.default_rng(0)
     preparer, detector = _steps(model)
-    levels = getattr(preparer or detector, "levels_", getattr(detector, "categories_", {}))
-    if preparer is None and not levels:
-        return _trial_matrix(detector, rng)
-    if preparer is None:
-        names = list(detector.feature_names_in_)
-        levels = {names[i]: texts for i, texts in levels.items()}
-    else:
+    if preparer is not None:
         names = [name for name, kind in preparer.kinds_.items() if kind != "dropped"]
-    spread = _spreads(preparer, detector)
+        levels = preparer.levels_
+    elif getattr(detector, "categories_", {}):
+        names = list(detector.feature_names_in_)
+        levels = {names[i]: list(texts) for i, texts in detector.categories_.items()}
+    else:
+        return _trial_matrix(detector, rng)
+    spreads = _spreads(preparer, detector)
     return pl.DataFrame(
         {
-            name: _trial_texts(list(levels[name]), rng)
+            name: _trial_texts(levels[name], rng)
             if name in levels
-            else _trial_numbers(*spread.get(name, (0.0, 1.0)), rng)
+            else _trial_numbers(*spreads.get(name, (0.0, 1.0)), rng)
             for name in names
         }
     )

@@ -50,7 +50,7 @@ _SEPARATORS = ",;\t|"
 _QUOTED = re.compile(r'"[^"]*"')
 
 # Batches: large enough that the cost of each does not show, small enough to forget.
-_BATCH_CELLS = 1 << 20
+_BATCH_CELLS = 1 << 19
 _BATCH_BYTES = 1 << 23
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 # Products of a matrix come out to the last bit as over the whole table if batches are multiples

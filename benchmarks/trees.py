@@ -35,7 +35,7 @@ ROOTS = (101, 102)
 # LightGBM's own least 20 rows a leaf would leave most of these sets without a split.
 LABELLED_ALONE: dict[str, Any] = {
     "LightGBM, labelled rows": LGBMClassifier(
-        min_child_samples=1, min_child_weight=0, verbosity=-1, n_jobs=1, random_state=0
+        min_child_samples=1, verbosity=-1, n_jobs=1, random_state=0
     ),
     "extra trees, labelled rows": ExtraTreesClassifier(300, random_state=0),
 }
@@ -43,7 +43,6 @@ DETECTORS: dict[str, Any] = {
     "ShallowRAD, lam='cv'": ShallowRAD(lam="cv"),
     "BoostedRAD": BoostedRAD(),
     "BoostedRAD, a=0": BoostedRAD(a=0),
-    "BoostedRAD, a=0.02": BoostedRAD(a=0.02),
     "BoostedRAD, nnrad": BoostedRAD(risk="nnrad"),
     "BoostedRAD, early stopping": BoostedRAD(early_stopping=True),
     "ForestRAD": ForestRAD(),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from riskad._checks import DataWarning, InputError
+    from riskad.auto import AutoRAD
     from riskad.boosted import BoostedRAD
     from riskad.calibration import calibrate
     from riskad.datasets import load_adbench, mask_labels
@@ -33,6 +34,7 @@ __all__ = [
     "LOSSES",
     "NNPU",
     "RISKS",
+    "AutoRAD",
     "BoostedRAD",
     "DataWarning",
     "DeepRAD",
@@ -59,6 +61,7 @@ __all__ = [
 ]
 
 _ROOM_OF = {
+    "AutoRAD": "auto",
     "BoostedRAD": "boosted",
     "DataWarning": "_checks",
     "DeepRAD": "deep.detectors",
@@ -87,6 +90,7 @@ _ROOM_OF = {
     "theorem_lambda": "regularization",
 }
 _ROOMS = (
+    "auto",
     "baselines",
     "boosted",
     "bounds",
@@ -95,6 +99,7 @@ _ROOMS = (
     "datasets",
     "deep",
     "explain",
+    "features",
     "forest",
     "io",
     "labels",

@@ -1,4 +1,4 @@
-r"""AutoRAD: several kinds of detector over features that all rows teach, combined by held-out labels.
+r"""AutoRAD: several kinds of detector over learned features, combined by held-out labels.
 
 Labels are few and the pile is large. So the pile teaches the representation
 (`riskad.features.LearnedFeatures`), in two views of the columns, and labelled rows decide on it:
@@ -19,7 +19,8 @@ standard error of A,
     w_k  ~  exp(-(A - A_k) / SE):
 
 what is clearly worse counts little, and since SE is large where anomalies are few, weights are then
-nearly equal. With fewer than two labelled rows of a kind nothing can be held out, and they are.
+nearly equal. With fewer than two labelled rows of a kind nothing can be held out, and they are. The
+linear member counts half, since the kernel can do what it does.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ __all__ = ["AutoRAD"]
 
 _QUANTILE = 1.96  # half an interval in standard errors
 _HASTE = 1.2  # a step is begun if so many times what it may take is left
-_FOLD_TREES = 100
+_TREES = 200
+_ANY_LEAF = 0.001
+_FOLD_TREES, _FOLD_ROUNDS = 50, 100
 _BLOCK = 5_000  # rows that are scored at a time
 _ROWS_PER_SECOND = 1_000
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
@@ -92,6 +95,8 @@ class _Recipe:
     parts: tuple[str, ...]
     build: Callable[[_Labels, int], Any]
     """From the labels and a seed."""
+    base: float = 1.0
+    """Weight beside others that do as well on held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,8 @@ class _Labels:
         labels = cls(*(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)))
         if (labels.normal > 0) + (labels.anomaly > 0) + (labels.unlabelled > 0) < 2:
             raise InputError(
-                f"AutoRAD tells kinds of row apart, and y has one only: {count_labels(codes)}. Label "
-                "some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
+                f"AutoRAD tells kinds of row apart, and y has one only: {count_labels(codes)}. "
+                "Label some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
             )
         return labels
 
@@ -128,7 +133,11 @@ class _Labels:
 
 
 def _forest(labels: _Labels, seed: int) -> ForestRAD:
-    return ForestRAD(risk=labels.labelled_risk, prior=_PRIOR, random_state=seed)
+    # Without the pile no leaf is too small: each labelled row was looked at by somebody.
+    own = {"min_leaf": _ANY_LEAF} if labels.labelled_risk == "pn" else {}
+    return ForestRAD(
+        risk=labels.labelled_risk, prior=_PRIOR, n_estimators=_TREES, random_state=seed, **own
+    )
 
 
 def _kernel(labels: _Labels, seed: int) -> ShallowRAD:
@@ -168,7 +177,7 @@ _RECIPES = {
     "kernel": _Recipe("smooth", ("kernels", "outliers"), _kernel),
     "smooth forest": _Recipe("smooth", _TABLE, _forest),
     "forest": _Recipe("plain", (*_TABLE, "shapes", "distances"), _forest),
-    "linear": _Recipe("smooth", ("columns",), _linear),
+    "linear": _Recipe("smooth", ("columns",), _linear, base=0.5),  # a poor man's kernel
     "boosted": _Recipe("smooth", _TABLE, _boosted),
     "deep": _Recipe("smooth", _TABLE, _deep),
 }
@@ -492,7 +501,7 @@ def _lighter(detector: Any) -> Any:
         a, prior, lam = detector.a_, detector.prior_, detector.lambda_
         return copy.set_params(a=a, prior=prior, lam=lam, select=None)
     if hasattr(detector, "n_rounds_"):
-        return copy.set_params(n_rounds=max(detector.n_rounds_, 1), early_stopping=False)
+        return copy.set_params(n_rounds=_FOLD_ROUNDS)
     return copy
 
 
@@ -503,14 +512,12 @@ def _mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
 def _weights(aucs: Mapping[str, Auc | None]) -> dict[str, float]:
     """w_k ~ exp(-(A - A_k) / SE), adding up to 1."""
     known = [auc for auc in aucs.values() if auc is not None]
-    if not known:
-        return {name: 1 / len(aucs) for name in aucs}
-    best = max(known, key=lambda auc: auc.value)
-    error = (best.high - best.low) / 2 / _QUANTILE
-    raw = {
-        name: float(np.exp(-(best.value - auc.value) / error)) if auc is not None else 0.0
-        for name, auc in aucs.items()
-    }
+    raw = {name: _RECIPES[name].base for name in aucs}
+    if known:
+        best = max(known, key=lambda auc: auc.value)
+        error = (best.high - best.low) / 2 / _QUANTILE
+        for name, auc in aucs.items():
+            raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
     return {name: weight / sum(raw.values()) for name, weight in raw.items()}
 
 

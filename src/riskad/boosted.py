@@ -41,7 +41,6 @@ from riskad.losses import Loss, Pointwise
 from riskad.objective import Objective, RowSum
 from riskad.risks import Risk, get_risk
 from riskad.selection import PNUStratifiedKFold
-from riskad.thresholds import zero_one_threshold
 from riskad.trees import FrameDetector, check_booster_text
 
 __all__ = ["BoostedRAD"]
@@ -58,6 +57,7 @@ _CV_SPLITS = 5
 _FEW_LABELS_ROUNDS = 100
 # A guarded risk at its kink can be lowered by few trees that ignore the guard: none does wholly.
 _LEAST_TAU = 0.5
+_LEAST_LEAF = 1e-3
 # A draw of random splits may hold none that gains: so many are made before trees are called done.
 _DRAWS = 10
 _END_OF_TREES = "end of trees\n"
@@ -89,17 +89,18 @@ class BoostedRAD(FrameDetector):
     risk : str, default="rad"
         Risk estimator: a name of `riskad.risks.RISKS`.
     n_rounds : int, default=300
-        Trees, at most.
-    early_stopping : bool, default=True
+        Trees; with `early_stopping`, at most.
+    early_stopping : bool, default=False
         Whether the number of rounds is the one with the lowest mean risk on held-out rows, in five
         folds that each hold their share of every kind (fewer folds where a kind has fewer rows).
-        With a single row of a kind there is nothing to hold out, and 100 rounds are taken. False
-        takes `n_rounds`.
+        With a single row of a kind there is nothing to hold out, and 100 rounds are taken. With few
+        labels the held-out risk is mostly chance, and a fixed number ranks rows better
+        (`results/trees.json`).
     learning_rate : float in (0, 1], default=0.1
         Share of each leaf's best value that is added to the score.
     max_leaves : int, default=8
         Most leaves of a tree.
-    min_leaf : float, default=1.0
+    min_leaf : float >= 0.001, default=1.0
         Least weight of a leaf, where a labelled row weighs 1 on average. Unlabelled rows together
         weigh as much as the risk gives them, with a = 0.1 about a tenth of all.
     random_state : int, default=None
@@ -118,8 +119,8 @@ class BoostedRAD(FrameDetector):
     risk_parts_ : dict
         What each term of the risk contributes on the training rows; "total" is the risk.
     offset_ : float
-        Threshold on `score_samples`: where the risk, with the zero-one loss for its own, is lowest
-        (`riskad.thresholds`).
+        Threshold on `score_samples`: 0, where both decisions cost the same. The training rows,
+        which trees part too well, would put it next to the labelled anomalies.
     feature_importances_ : ndarray
         Share of each column in what all splits gained.
     categories_ : dict
@@ -138,7 +139,7 @@ class BoostedRAD(FrameDetector):
     >>> y = np.zeros(1000, dtype=int)          # nobody checked these
     >>> y[:40], y[-10:] = 1, -1                # 40 known normal rows, 10 known anomalies
     >>> model = BoostedRAD().fit(X, y)
-    >>> model.predict([[0.0, 0.0], [np.nan, 4.0]])
+    >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
     array([ 1, -1])
     >>> bool((np.diff(model.train_risk_) <= 0).all())
     True
@@ -206,7 +207,8 @@ class BoostedRAD(FrameDetector):
                 raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
         if check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True) == 0:
             raise InputError("learning_rate must be greater than 0: trees of weight 0 do nothing.")
-        check_in_interval("min_leaf", self.min_leaf, 0, np.inf, closed=True)
+        # Below, rounding in LightGBM's sums can pass for a leaf.
+        check_in_interval("min_leaf", self.min_leaf, _LEAST_LEAF, np.inf, closed=True)
         check_in_interval(
             "prior", self.prior, 0, 1, "It is the share of normal rows, 1 minus the anomaly rate."
         )
@@ -290,7 +292,7 @@ class BoostedRAD(FrameDetector):
         gain = run.booster.feature_importance("gain")
         self.feature_importances_ = gain / max(gain.sum(), np.finfo(float).tiny)
         scores = self._scores(rows.X)
-        self.offset_ = zero_one_threshold(risk, scores, rows.y, rows.sample_weight)
+        self.offset_ = 0.0  # trees part the rows that they were grown on too well to find another
         parts = risk.parts(scores, rows.y, rows.sample_weight)
         total = risk.value(scores, rows.y, rows.sample_weight)
         self.risk_parts_ = {name: float(part) for name, part in parts.items()}

@@ -26,7 +26,6 @@ from riskad.base import check_kinds_present
 from riskad.blocks import RowBlocks
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.risks import Risk, get_risk
-from riskad.thresholds import zero_one_threshold
 from riskad.trees import TreeDetector, pack_trees, unpack_trees
 
 __all__ = ["ForestRAD", "class_weights"]
@@ -70,7 +69,7 @@ class ForestRAD(TreeDetector):
         What each term of the risk contributes on the training rows under the zero-one loss, for
         the decisions of `predict`; "total" is the risk.
     offset_ : float
-        Threshold on `score_samples`: where that risk is lowest (`riskad.thresholds`).
+        Threshold on `score_samples`: 0, where both classes weigh the same.
     feature_importances_ : ndarray
         Share of each column in what all splits gained.
     n_features_in_, feature_names_in_ :
@@ -156,7 +155,7 @@ class ForestRAD(TreeDetector):
 
     def _store(self, rows: RowBlocks, risk: Risk) -> None:
         scores = self._scores(rows.X)
-        self.offset_ = zero_one_threshold(risk, scores, rows.y, rows.sample_weight)
+        self.offset_ = 0.0  # trees part the rows that they were grown on too well to find another
         # Scores far from zero turn any symmetric loss into the zero-one loss.
         decisions = np.where(scores >= self.offset_, 1e3, -1e3)
         parts = risk.parts(decisions, rows.y, rows.sample_weight)

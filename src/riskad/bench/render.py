@@ -169,7 +169,7 @@ def _version_lines(summary: Summary, experiment: str) -> list[str]:
 
 def _closing(summary: Summary, experiment: str) -> list[str]:
     """What was not run, what failed and what warned; said also when there is nothing to say."""
-    absent = {row.dataset: row.reason for row in summary.not_run if row.experiment == experiment}
+    absent = {row.name: row.reason for row in summary.not_run if row.experiment == experiment}
     lines = [f"- {name}: {markdown_safe(shorten(reason))}" for name, reason in absent.items()]
     known = {*summary.datasets(experiment), *absent}
     missing = [name for name in _paper_sets(experiment) if name not in known]

@@ -21,6 +21,11 @@ as is each share of labelled rows. In place of test_share and labelled there are
     anomaly_rates = [0.01, 0.1]     # pi_n
     labelled = [0.05, 0.1]          # gamma_l
 
+A description may rest on another in the same folder: what it does not say is as there, and of the
+methods only those with a name of its own [[methods]] are replaced.
+
+    like = "field.toml"
+
 Settings that depend on the dataset are written once for all methods; a method's own go before:
 
     [by_dataset.MNIST]
@@ -247,7 +252,7 @@ def load_experiment(path: Path) -> Experiment:
     """Read and check a TOML description; the file's name is the experiment's."""
     path = check_input_file(path)
     try:
-        description = tomllib.loads(path.read_text(encoding="utf-8"))
+        description = _read(path)
         methods = tuple(Method(**method) for method in description.pop("methods", []))
         protocol = _protocol(description)
         experiment = Experiment(
@@ -255,13 +260,24 @@ def load_experiment(path: Path) -> Experiment:
         )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
-            f"{path.name} is not a description of an experiment: {error}. It may hold title, "
+            f"{path.name} is not a description of an experiment: {error}. It may hold like, title, "
             "trials, seed, datasets, by_dataset, methods, and test_share and labelled for tables "
             "or anomaly_rates and labelled for images; each of [[methods]] holds name, estimator, "
             "settings, grid."
         ) from None
     _check(experiment)
     return experiment
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a description, completed by the one that it is like."""
+    own = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "like" not in own:
+        return own
+    base = _read(check_input_file(path.parent / str(own.pop("like"))))
+    replaced = {method.get("name") for method in own.get("methods", [])}
+    kept = [method for method in base.get("methods", []) if method.get("name") not in replaced]
+    return base | own | {"methods": [*own.get("methods", []), *kept]}
 
 
 def _protocol(description: dict[str, Any]) -> Tables | Images:

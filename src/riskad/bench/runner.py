@@ -134,8 +134,9 @@ def _absences(experiment: Experiment) -> dict[str, str]:
     for method in experiment.methods:
         kind = find_estimator(method.estimator)
         if isinstance(kind, type) and issubclass(kind, Peer):
-            reasons = (kind(**settings).missing() for settings in method.combinations())
-            absent |= {method.name: reason for reason in reasons if reason}
+            for settings in method.combinations():
+                if reason := kind(**settings).missing():
+                    absent[method.name] = reason
     return absent
 
 

@@ -314,8 +314,8 @@ class Summary:
     @property
     def experiments(self) -> tuple[str, ...]:
         """Names of the experiments, those of the paper first."""
-        rows = (*self.cells, *self.not_run, *self.absent)
-        names = {row.experiment for row in rows}
+        missing = (*self.not_run, *self.absent)
+        names = {*(c.experiment for c in self.cells), *(row.experiment for row in missing)}
         return tuple(sorted(names, key=lambda name: _order(name, _TABLE_KEYS)))
 
     @cached_property
@@ -515,9 +515,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _not_run(
-    records: Iterable[Record], trials: Iterable[Record], what: str
-) -> tuple[NotRun, ...]:
+def _not_run(records: Iterable[Record], trials: Iterable[Record], what: str) -> tuple[NotRun, ...]:
     """Datasets or methods that could not be had and of which there is still no trial."""
     run = {(row["experiment"], row[what]) for row in trials}
     missing = {}

@@ -38,7 +38,7 @@ __all__ = [
     "groups",
     "lead",
     "say_budget",
-    "say_range",
+    "say_trials",
     "targets",
     "without_result",
 ]
@@ -337,15 +337,10 @@ def _time_target(summary: Summary) -> Target:
 
 def _scope(comparison: Comparison) -> str:
     methods, sets = len(comparison.methods), len(comparison.sets)
-    trials = say_range(comparison.n_trials)
-    return f"{counted(methods, 'method')}, {counted(sets, 'set')}, {trials} trials"
+    return f"{counted(methods, 'method')}, {counted(sets, 'set')}, {say_trials(comparison)}"
 
 
-def say_range(numbers: Sequence[int]) -> str:
-    """Equal numbers as one, others from the least to the largest.
-
-    >>> say_range([5, 5]), say_range([4, 5])
-    ('5', '4 to 5')
-    """
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
+def say_trials(comparison: Comparison) -> str:
+    """How many trials its sets have."""
+    low, high = min(comparison.n_trials), max(comparison.n_trials)
+    return counted(low, "trial") if low == high else f"{low} to {high} trials"

@@ -12,7 +12,7 @@ from riskad.bench.field import (
     groups,
     lead,
     say_budget,
-    say_range,
+    say_trials,
     targets,
     without_result,
 )
@@ -62,20 +62,16 @@ def _lead_table(summary: Summary) -> Table:
                 text for one in leads if one for text in (one.peer, say_difference(one.over_sets))
             ]
             if said:
-                rows.append([say_budget(budget), *_extent(comparison), *said])
+                rows.append([say_budget(budget), *said])
     heads = [text for metric in METRICS for text in (f"best peer in {metric}", "lead")]
     return Table(
         "AutoRAD less the best peer, by budget of labels",
-        ("labelled", "sets", "trials", *heads),
+        ("labelled", *heads),
         rows,
         note="The best peer is the one with the largest mean over sets. In parentheses stands the "
         "SE x 100 of the lead over sets. All methods are compared, on the trials that all have.",
-        left=(0, 3, 5),
+        left=(0, 1, 3),
     )
-
-
-def _extent(comparison: Comparison) -> list[str]:
-    return [str(len(comparison.sets)), say_range(comparison.n_trials)]
 
 
 # --- standings ---------------------------------------------------------------------------
@@ -108,10 +104,9 @@ def _standing(comparison: Comparison, method: str) -> list[str]:
 
 
 def _title(comparison: Comparison) -> str:
-    trials = say_range(comparison.n_trials)
     return (
         f"{say_budget(comparison.budget)} labelled: {counted(len(comparison.methods), 'method')}, "
-        f"{counted(len(comparison.sets), 'set')}, {trials} trial{'' if trials == '1' else 's'} each"
+        f"{counted(len(comparison.sets), 'set')}, {say_trials(comparison)} each"
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,11 @@ class Peer(BaseEstimator, ABC):
     def version(self) -> str:
         """The peer's package and its version."""
         package = self.peer.partition(".")[0]
-        return f"{package} {getattr(import_module(package), '__version__', 'of unknown version')}"
+        try:
+            number = metadata.version(package)
+        except metadata.PackageNotFoundError:  # installed under another name, as scikit-learn is
+            number = getattr(import_module(package), "__version__", "of unknown version")
+        return f"{package} {number}"
 
     def fit(self, X: Any, y: Any) -> Peer:
         """Fit the peer to rows and their codes."""

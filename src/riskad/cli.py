@@ -488,9 +488,9 @@ def deep(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
 def field(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     """Compare AutoRAD with what others use, on the paper's datasets and splits.
 
-    PARTS are field (5 % of the rows labelled), field-budgets (1 % and 10 %), field-five (5 anomalies
-    and no other label), and field-slow and field-budgets-slow (methods that take long, in fewer
-    trials); all of them unless you name some. One report covers them all.
+    PARTS are field (5 % of the rows labelled), field-budgets (1 % and 10 %), field-five (5
+    anomalies and no other label), field-slow and field-budgets-slow (methods that take long, in
+    fewer trials); all of them unless you name some. One report covers them all.
 
     The others come with pip install 'riskad[peers]', and DeepOD with pip install --no-deps
     deepod==0.4.1; what is not installed is left out, and the report says so.

@@ -260,21 +260,23 @@ def load_experiment(path: Path) -> Experiment:
         )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
-            f"{path.name} is not a description of an experiment: {error}. It may hold like, title, "
-            "trials, seed, datasets, by_dataset, methods, and test_share and labelled for tables "
-            "or anomaly_rates and labelled for images; each of [[methods]] holds name, estimator, "
-            "settings, grid."
+            f"{path.name} is not a description of an experiment: {error}. It may hold title, "
+            "trials, seed, datasets, like, by_dataset, methods, and test_share and labelled for "
+            "tables or anomaly_rates and labelled for images; each of [[methods]] holds name, "
+            "estimator, settings, grid."
         ) from None
     _check(experiment)
     return experiment
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read a description, completed by the one that it is like."""
+def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a description, completed by the one that it is like; `readers` rest on this one."""
+    if path in readers:
+        raise InputError(f"{path.name} is like itself in the end. Remove one entry like = ...")
     own = tomllib.loads(path.read_text(encoding="utf-8"))
     if "like" not in own:
         return own
-    base = _read(check_input_file(path.parent / str(own.pop("like"))))
+    base = _read(check_input_file(path.parent / str(own.pop("like"))), (*readers, path))
     replaced = {method.get("name") for method in own.get("methods", [])}
     kept = [method for method in base.get("methods", []) if method.get("name") not in replaced]
     return base | own | {"methods": [*own.get("methods", []), *kept]}

@@ -118,12 +118,11 @@ def _lead_figure(summary: Summary) -> Any | None:
         errors = [found.over_sets.se or 0.0 for _, found in points]
         ax.axhline(0, color=GREY, linewidth=0.7)
         ax.errorbar(range(len(points)), means, errors, color=BLUE, marker="o", elinewidth=0.8)
-        ax.set_xticks(
-            range(len(points)),
-            [f"{say_budget(b)}\n{found.peer}" for b, found in points],
-            fontsize=6,
-        )
-        ax.set_xlabel("labelled, and the best peer")
-        ax.margins(x=0.12)
+        for place, (_, found) in enumerate(points):
+            at = (place, found.over_sets.mean)
+            ax.annotate(found.peer, at, (3, 4), textcoords="offset points", fontsize=6)
+        ax.set_xticks(range(len(points)), [say_budget(budget) for budget, _ in points])
+        ax.set_xlabel("labelled; beside the dots the best peer")
+        ax.margins(x=0.2)
     drawn[0][0].set_ylabel("AutoRAD less the best peer")
     return figure

@@ -146,7 +146,7 @@ def test_what_a_description_does_not_say_is_as_in_the_one_it_is_like():
     assert shallow.settings == {"risk": "nu", "lam": "cv"}
     slow = {m.name for m in known["field-budgets-slow"].methods}
     assert not slow & {m.name for m in main.methods}
-    assert {"CatBoost+U", "XGBOD", "DeepSAD", "PReNet", "RoSAS", "DevNet"} == slow
+    assert {"CatBoost+U", "SelfTraining", "XGBOD", "DeepSAD", "PReNet", "RoSAS", "DevNet"} == slow
 
 
 def test_a_circle_of_descriptions_is_refused(tmp_path):

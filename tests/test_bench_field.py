@@ -138,7 +138,7 @@ def test_what_a_description_does_not_say_is_as_in_the_one_it_is_like():
     known = {name: load_experiment(path) for name, path in built_in("field").items()}
     main, five, fewer = known["field"], known["field-five"], known["field-budgets"]
     assert (main.trials, main.protocol.labelled) == (30, (0.05,))
-    assert (fewer.trials, fewer.protocol.labelled) == (10, (0.01, 0.1))
+    assert (fewer.trials, fewer.protocol.labelled) == (5, (0.01, 0.1))
     assert fewer.datasets == main.datasets
     assert fewer.methods == main.methods
     assert {m.name for m in five.methods} == {m.name for m in main.methods}

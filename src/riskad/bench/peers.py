@@ -15,6 +15,7 @@ adapter       a peer that
 from __future__ import annotations
 
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module, metadata
@@ -96,9 +97,13 @@ class Peer(BaseEstimator, ABC):
         return getattr(import_module(module), name)
 
     def _new_peer(self) -> Any:
-        """The unfitted peer with its options, and with the seed if it takes one."""
+        """The unfitted peer with its options, and a device and the seed if it takes them."""
         kind, options = self._peer_class(), dict(self.options or {})
         parameters = inspect.signature(kind).parameters.values()
+        if any(p.name == "device" for p in parameters):
+            torch = sys.modules.get("torch")
+            graphics = torch is not None and torch.cuda.is_available()
+            options.setdefault("device", "cuda" if graphics else "cpu")
         if any(p.name == "random_state" or p.kind is p.VAR_KEYWORD for p in parameters):
             options.setdefault("random_state", self.random_state)
         return kind(**options)
@@ -176,6 +181,8 @@ class Scorer(Peer):
         Dotted path of its class, which has `fit` and `decision_function`, high for anomalies.
     standardise
         Whether columns are brought to mean 0 and variance 1 first.
+    most_rows
+        Rows to fit on; of more, those that are not known anomalies are sampled. None is all.
     options
         What the class is called with.
     random_state
@@ -186,16 +193,22 @@ class Scorer(Peer):
         self,
         peer: str,
         standardise: bool = False,
+        most_rows: int | None = None,
         options: Mapping[str, Any] | None = None,
         random_state: int | None = None,
     ):
         self.peer = peer
         self.standardise = standardise
+        self.most_rows = most_rows
         self.options = options
         self.random_state = random_state
 
     def _fitted(self, X: np.ndarray, codes: np.ndarray) -> Any:
         target = (codes == ANOMALY).astype(np.int64)
+        if self.most_rows is not None and len(X) > self.most_rows:
+            order = np.random.default_rng(self.random_state).permutation(len(X))
+            kept = order[np.argsort(-target[order], kind="stable")][: self.most_rows]
+            X, target = X[kept], target[kept]
         if target.sum() == 1:  # some draw pairs of anomalies: they meet the only one twice
             X, target = np.vstack([X, X[target == 1]]), np.append(target, 1)
         model = self._new_peer()

@@ -32,6 +32,7 @@ FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
 PRIOR_METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
 LAMBDAS = ("cv", "tight", "theorem")
 SHALLOW_PARTS = ("main", "prior", "a", "published")
+FIELD_PARTS = ("field", "field-slow", "field-budgets", "field-five", "field-budgets-slow")
 DEEP_PARTS = ("images", "images-prior", "images-a")
 
 
@@ -665,6 +666,22 @@ def deep(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     Datasets are downloaded, or read from the folder that RISKAD_DATA names.
     """
     _run_suite("deep", parts or DEEP_PARTS, out, **choices)
+
+
+@bench.command(short_help="AutoRAD beside other packages' methods, by budget of labels.")
+@click.argument("parts", nargs=-1, metavar=f"[{'|'.join(FIELD_PARTS)}]...")
+@_run_options(_jobs)
+def field(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
+    """Compare AutoRAD with what others use, on the paper's datasets and splits.
+
+    PARTS are field (5 % of the rows labelled), field-budgets (1 % and 10 %), field-five (5
+    anomalies and no other label), field-slow and field-budgets-slow (methods that take long, in
+    fewer trials); all of them unless you name some. One report covers them all.
+
+    The others come with pip install 'riskad[peers]', and DeepOD with pip install --no-deps
+    deepod==0.4.1; what is not installed is left out, and the report says so.
+    """
+    _run_suite("field", parts or FIELD_PARTS, out, **choices)
 
 
 @bench.command(short_help="An experiment of your own, described in TOML.")

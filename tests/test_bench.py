@@ -114,7 +114,7 @@ def test_the_built_in_descriptions_cover_the_papers_tables():
     known = {name: load_experiment(path) for name, path in built_in("shallow").items()}
     assert set(known) == {"main", "prior", "a", "published"}
     for described in known.values():
-        assert (described.trials, described.protocol) == (30, Tables(0.3, 0.05))
+        assert (described.trials, described.protocol) == (30, Tables(0.3, (0.05,)))
         assert described.seed == known["main"].seed  # the same splits throughout
         assert sorted(described.datasets) == sorted(PAPER_SETS)
         for method in described.methods:

@@ -218,6 +218,47 @@ def test_inspect(fitted):
     assert max(map(len, output.splitlines())) <= 80
 
 
+def test_export(fitted):
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    output = succeed("export", "model.riskad", "model.onnx")
+    for words in (
+        r"model\.onnx: a ShallowRAD as an ONNX graph",
+        r"Takes +amount: number, NaN if blank\n +country: text, \"\" if blank",
+        "Gives +anomaly_score, is_anomaly",
+        r"Checked +scores of 1,000 random rows differ from the model's by at most \de-",
+        r"Written +model\.onnx \([\d,]+ bytes\)",
+    ):
+        assert re.search(words, output), (words, output)
+    succeed("score", "model.riskad", "new.csv", "-o", "scored.parquet")
+    scored = pl.read_parquet("scored.parquet")
+    session = runtime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+    rows = {
+        "amount": scored["amount"].cast(pl.Float64).to_numpy()[:, None],
+        "country": scored["country"].to_numpy().astype(object)[:, None],
+    }
+    scores, flags = session.run(["anomaly_score", "is_anomaly"], rows)
+    np.testing.assert_allclose(scores, scored["anomaly_score"], atol=1e-9)
+    np.testing.assert_array_equal(flags, scored["is_anomaly"])
+    assert onnx.load("model.onnx").producer_version == riskad.__version__
+
+
+def test_export_writes_whole_files_where_it_may(fitted, monkeypatch):
+    pytest.importorskip("onnx")
+    (fitted / "model.onnx").write_text("precious")
+    before = files(fitted)
+    assert "--force" in fail("export", "model.riskad", "model.onnx")
+    assert "is not a riskad model" in fail("export", "cards.csv", "other.onnx")
+    assert (fitted / "model.onnx").read_text() == "precious"
+    assert files(fitted) == before
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    output = succeed("export", "model.riskad", "model.onnx", "--force")
+    assert "not compared with the model: onnxruntime is not installed" in output
+    found = json.loads(succeed("export", "model.riskad", "other.onnx", "--json"))
+    assert found["inputs"] == {"amount": "number, NaN if blank", "country": 'text, "" if blank'}
+    assert found["largest_difference"] is None
+
+
 def test_inspect_of_a_model_from_python(folder):
     rng = np.random.default_rng(0)
     model = ShallowRAD(lam=0.5).fit(rng.normal(size=(60, 2)), rng.choice([1, -1, 0], size=60))
@@ -594,8 +635,8 @@ def test_exit_codes_and_streams(folder):
 SLOW_WRITE = """
 import time, riskad.tables
 from riskad.cli import main
-def slow(frame, part, name, separator):
-    part.write_text("half")
+def slow(frame, part, name, separator, header):
+    part.write(b"half")
     print("half", flush=True)
     time.sleep(60)
 riskad.tables._write_csv = slow

@@ -12,7 +12,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad import DataWarning, InputError, RADSearchCV, ShallowRAD
+from riskad import BoostedRAD, DataWarning, InputError, RADSearchCV, ShallowRAD
 from riskad.base import Detector
 from riskad.baselines import OneClassSVM
 from riskad.explain import Reason, explain_rows
@@ -410,3 +410,90 @@ def test_hostile_names_and_values_are_only_text(table):
     row = int(np.argmax((frame[name] == value).to_numpy()))
     found = next(reason for reason in reasons.of(row) if reason.column == name)
     assert (found.value, found.usual) == (value, "FR")
+
+
+# --- trees -------------------------------------------------------------------------------
+
+
+def boosted(**settings):
+    pytest.importorskip("lightgbm")
+    return BoostedRAD(**{"n_rounds": 30, **settings})
+
+
+def mean_of_tree(node, x, known):
+    """What a tree gives a row of which some columns are known: elsewhere both ways, by counts."""
+    if "leaf_value" in node:
+        return node["leaf_value"], node["leaf_count"]
+    (left, n_left), (right, n_right) = (
+        mean_of_tree(node[side], x, known) for side in ("left_child", "right_child")
+    )
+    n = n_left + n_right
+    if node["split_feature"] not in known:
+        return (n_left * left + n_right * right) / n, n
+    return (left if x[node["split_feature"]] <= node["threshold"] else right), n
+
+
+def test_boosted_trees_know_their_shapley_values():
+    X, y, _ = make_pile(n_features=3)
+    model = boosted().fit(X, y)
+    trees = [tree["tree_structure"] for tree in model._booster.dump_model()["tree_info"]]
+
+    def v(x, known):
+        return sum(mean_of_tree(tree, x, known)[0] for tree in trees)
+
+    found, base = model._contributions(X[:5])
+    assert_allclose(base, v(X[0], ()), atol=1e-9)
+    for x, phi in zip(X[:5], found, strict=True):
+        for j in range(3):
+            orders = itertools.permutations(range(3))
+            before = [order[: order.index(j)] for order in orders]
+            assert_allclose(phi[j], np.mean([v(x, (*s, j)) - v(x, s) for s in before]), atol=1e-9)
+
+
+@pytest.mark.parametrize("risk", ["rad", "nnrad"])
+def test_the_sum_is_the_score_for_boosted_trees(risk, table):
+    X, y, _ = make_pile(n_features=14)
+    X[::5, 3] = np.nan
+    model = boosted(risk=risk).fit(X, y)
+    reasons = explain_rows(model, X[:50], background=X)
+    total = reasons.base + reasons.contributions.sum(axis=1)
+    assert_allclose(total, model.anomaly_score(X[:50]), atol=1e-9)
+    assert np.all(reasons.errors == 0)
+    model = fit_table(table, boosted(risk=risk))
+    reasons = explain_rows(model, table[0].head(30))
+    assert reasons.columns == ("amount", "age", "country", "note")
+    total = reasons.base + reasons.contributions.sum(axis=1)
+    assert_allclose(total, -model.score_samples(table[0].head(30)), atol=1e-9)
+    assert next(iter(reasons.importance())) == "amount"
+
+
+def test_boosted_trees_over_sparse_rows():
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((300, 20), density=0.2, rng=rng, format="csr")
+    model = boosted().fit(X, rng.choice([1, -1, 0], size=300))
+    reasons = explain_rows(model, X[:5], background=X)
+    total = reasons.base + reasons.contributions.sum(axis=1)
+    assert_allclose(total, model.anomaly_score(X[:5]), atol=1e-9)
+
+
+def test_boosted_trees_over_a_frame_with_text(table):
+    frame, y = table
+    frame = frame.with_columns(note=pl.col("note").replace("", None))
+    model = boosted().fit(frame, y)
+    reasons = explain_rows(model, frame.head(60), background=frame)
+    total = reasons.base + reasons.contributions.sum(axis=1)
+    assert_allclose(total, model.anomaly_score(frame.head(60)), atol=1e-9)
+    assert reasons.usual[2] == "FR"
+    assert set(reasons.values[:, 2]) == {"FR", "DE", "KP"}
+    assert set(reasons.values[:, 3]) == {"gift", "rent", None}
+    worst = int(np.argmax(reasons.anomaly_score))
+    assert reasons.top(worst, 1)[0].column in ("amount", "country")
+
+
+def test_trees_that_split_nothing_give_no_reason():
+    X, y, _ = make_pile()
+    with pytest.warns(DataWarning, match="no split lowers the risk"):
+        model = boosted(min_leaf=1e9).fit(X, y)
+    reasons = explain_rows(model, X[:3], background=X)
+    assert np.all(reasons.contributions == 0)
+    assert reasons.top(0) == []

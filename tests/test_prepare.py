@@ -271,8 +271,34 @@ def test_a_value_that_is_no_number_is_named(fitted):
     bad = table.with_columns(
         income=pl.when(pl.int_range(pl.len()) == 41).then(pl.lit("lots")).otherwise("income")
     )
-    with pytest.raises(InputError, match=r"'income' .* 'lots' in row 42 is not a number \(1 such"):
+    with pytest.raises(
+        InputError, match=r"'income' .* 'lots' in row 42 is not a number \(at least 1 "
+    ):
         preparer.transform(bad)
+
+
+def test_a_row_depends_on_no_other_row():
+    """A table in parts is prepared as a whole one is; whole floats as text are whole numbers."""
+    codes = pl.Series([5411.0, 5812.0, 12.5, 1e300, None, float("nan")])
+    numbers = pl.Series(["1", " 2 ", "true", "n/a", "3.5", None])
+    table = pl.DataFrame(
+        {
+            "code": codes.sample(400, with_replacement=True, seed=0),
+            "number": numbers.sample(400, with_replacement=True, seed=1),
+        }
+    )
+    preparer = TablePreparer(text=["code"]).fit(table)
+    assert set(preparer.levels_["code"]) == {"5411", "5812", "12.5", "1e+300", "(blank)"}
+    whole = preparer.transform(table)
+    parts = [preparer.transform(table[i : i + 7]) for i in range(0, 400, 7)]
+    np.testing.assert_array_equal(np.vstack(parts), whole)
+
+
+def test_rows_of_a_part_are_counted_from_the_top_of_the_table(fitted):
+    preparer, table = fitted
+    bad = table.with_columns(income=pl.lit("lots"))
+    with pytest.raises(InputError, match="'lots' in row 1,001 is not a number"):
+        preparer.transform(bad, first_row=1001)
 
 
 @pytest.mark.parametrize("infinity", ["inf", "-Infinity", float("inf")])

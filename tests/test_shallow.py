@@ -259,6 +259,15 @@ def test_sparse_and_dense_rows_give_the_same_model(loss):
         )
 
 
+def test_products_of_sparse_columns_are_those_of_dense_ones():
+    X = sparse.random_array((300, 6), density=0.5, format="csr", rng=np.random.default_rng(0))
+    y = np.where(X.sum(axis=1) > 2, -1, 1) * (np.arange(300) % 3 == 0)
+    model = ShallowRAD(feature_map="poly", scale=False)
+    dense, found = clone(model).fit(X.toarray(), y), clone(model).fit(X, y)
+    np.testing.assert_allclose(found.coef_, dense.coef_, atol=1e-8)
+    np.testing.assert_allclose(found.score_samples(X), dense.score_samples(X.toarray()), atol=1e-8)
+
+
 @pytest.mark.parametrize("settings", [{"loss": "squared"}, {}, {"penalty": "l1", "lam": 0.02}])
 def test_intercept_scaling_works_on_sparse_rows(settings):
     X, y, _ = make_pile(300, 5)

@@ -123,7 +123,7 @@ def test_parquet_names_are_not_patterns(tmp_path):
         (b"a,b\n1,2\n1\n1,2\n", "line 3: 1 field where the header has 2"),
         (b"a,b\n1,2\n1,2,3\n", "line 3: 3 fields where the header has 2"),
         (b'a,b\n"two\nlines",2\n3,\n4\n', "line 5: 1 field where"),
-        (b"a,b\n1\n2\n3\n", r"\(2 more lines like it\)"),
+        (b"a,b\n1\n2\n3\n", r"\(at least 2 more lines like it\)"),
         (b'a,b\n1,5" pipe\n2,6" pipe\n', "line 2: a double quote stands inside"),
         (b'a,b\n1,"2\n3,4\n', "never closes"),
     ],

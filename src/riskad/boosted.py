@@ -301,6 +301,14 @@ class BoostedRAD(FrameDetector):
     def _scores(self, X: Any) -> np.ndarray:
         return np.asarray(self._booster.predict(X, num_threads=int(self.n_jobs)))
 
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
+        """Shapley values of the trees (Lundberg et al., 2020) and their mean, by LightGBM.
+
+        A column that a set lacks takes both ways of a split, in the shares of the training rows.
+        """
+        found = self._booster.predict(X, pred_contrib=True, num_threads=int(self.n_jobs))
+        return found[:, :-1], float(found[0, -1])
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_booster", None)  # the text says it all

@@ -32,6 +32,7 @@ FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
 PRIOR_METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
 LAMBDAS = ("cv", "tight", "theorem")
 SHALLOW_PARTS = ("main", "prior", "a", "published")
+FIELD_PARTS = ("field", "field-slow", "field-budgets", "field-five", "field-budgets-slow")
 DEEP_PARTS = ("images", "images-prior", "images-a")
 
 
@@ -350,7 +351,8 @@ def score(
 ) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
-    A model of both kinds of label adds anomaly_probability.
+    A model of both kinds of label adds anomaly_probability. Rows are read, scored and written some
+    at a time: DATA (CSV or Parquet) need not fit in memory.
 
     \b
     Examples:
@@ -361,27 +363,28 @@ def score(
     from riskad._files import check_output_file
     from riskad.io import load, read_header
     from riskad.report import print_score, to_json
-    from riskad.tables import check_table_name, read_table, write_table
-    from riskad.workflow import score_table
+    from riskad.tables import check_table_name, open_writer, read_batches
+    from riskad.workflow import score_batches
 
     check_output_file(output, force)
     check_table_name(output)
     with _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         id_ = read_header(model).notes.get("fit", {}).get("id")
-        scored, report = score_table(
-            load(model),
-            read_table(data),
-            id=id_,
-            threshold=threshold,
-            fdr=fdr,
-            reasons=reasons,
-            top=top,
-            source=data.name,
-            progress=progress,
-        )
-        progress(f"Writing {output.name}")
-        write_table(scored, output, force)
+        detector, batches = load(model), read_batches(data)
+        with open_writer(output, force) as write:
+            report = score_batches(
+                detector,
+                batches,
+                write,
+                id=id_,
+                threshold=threshold,
+                fdr=fdr,
+                reasons=reasons,
+                top=top,
+                source=data.name,
+                progress=progress,
+            )
     if as_json:
         click.echo(to_json(report, command="score", written={"scored": str(output)}))
     else:
@@ -488,6 +491,38 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
         click.echo(to_json(report, command="threshold", written={"model": str(output)}))
     else:
         print_threshold(_console(), report, str(output))
+
+
+@cli.command("export", short_help="Write a model as ONNX, to be run without Python.")
+@click.argument("model", type=_path)
+@click.argument("output", type=_path)
+@_json
+@_force
+def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
+    """Write MODEL to OUTPUT as an ONNX graph, which onnxruntime runs in many languages.
+
+    The graph takes the columns of the table as they are, one input each, prepares them and gives
+    anomaly_score and is_anomaly. It is compared with the model before it is written.
+
+    \b
+    Example:
+      riskad export cards.riskad cards.onnx
+    """  # noqa: D301
+    from riskad._files import check_output_file
+    from riskad.export import export
+    from riskad.io import load
+    from riskad.report import print_export, to_json
+
+    check_output_file(output, force)
+    with _progress() as progress:
+        progress(f"Reading {model.name}")
+        fitted = load(model)
+        progress(f"Writing {output.name} and comparing it with the model")
+        report = export(fitted, output, force=force)
+    if as_json:
+        click.echo(to_json(report, command="export", written={"graph": str(output)}))
+    else:
+        print_export(_console(), report, str(output))
 
 
 @cli.command(short_help="Say what a model is and what it was trained on.")
@@ -631,6 +666,22 @@ def deep(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     Datasets are downloaded, or read from the folder that RISKAD_DATA names.
     """
     _run_suite("deep", parts or DEEP_PARTS, out, **choices)
+
+
+@bench.command(short_help="AutoRAD beside other packages' methods, by budget of labels.")
+@click.argument("parts", nargs=-1, metavar=f"[{'|'.join(FIELD_PARTS)}]...")
+@_run_options(_jobs)
+def field(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
+    """Compare AutoRAD with what others use, on the paper's datasets and splits.
+
+    PARTS are field (5 % of the rows labelled), field-budgets (1 % and 10 %), field-five (5
+    anomalies and no other label), field-slow and field-budgets-slow (methods that take long, in
+    fewer trials); all of them unless you name some. One report covers them all.
+
+    The others come with pip install 'riskad[peers]', and DeepOD with pip install --no-deps
+    deepod==0.4.1; what is not installed is left out, and the report says so.
+    """
+    _run_suite("field", parts or FIELD_PARTS, out, **choices)
 
 
 @bench.command(short_help="An experiment of your own, described in TOML.")

@@ -8,8 +8,8 @@ the place of those of r, S being those that came before j:
     anomaly_score(x) = anomaly_score(r) + sum_j phi_j,    phi_j = 0 where x_j = r_j
 
 - *Linear scores*: phi_j = -w_j (x_j - r_j), exact, for a million rows in seconds.
-- *Detectors that know their own contributions* (trees): phi_j(x) - phi_j(r) of these, which add up
-  as well but need not be 0 where x_j = r_j.
+- *Detectors that know their own contributions* (boosted trees): phi_j(x) - phi_j(r) of these, which
+  add up as well but need not be 0 where x_j = r_j.
 - *All others* (feature maps, networks, any score): over all 2^k sets where a row differs from r in
   k <= 10 columns, exact; else over pairs of a random order and its reverse, 8 to 64 of them, until
   no standard error exceeds 2 % of the largest phi_j. In every order the gains add up to v(all) -
@@ -277,8 +277,8 @@ def _view_matrix(model: Any, X: Any, background: Any) -> _View:
     return _View(
         model=model,
         columns=tuple(columns),
-        values=matrix.toarray() if sparse.issparse(matrix) else matrix,
-        usual=tuple(_plain(value) for value in reference),
+        values=_cells(model, matrix),
+        usual=tuple(_plain(value) for value in _cells(model, reference[None, :])[0]),
         matrix=matrix,
         reference=reference,
         owners=np.arange(matrix.shape[1]),
@@ -301,6 +301,16 @@ def _numbers(model: Any, X: Any) -> Matrix:
         ) from error
 
 
+def _cells(model: Any, matrix: Matrix) -> NDArray[Any]:
+    """What a matrix says to people: the texts that a detector of frames sees as codes."""
+    numbers = matrix.toarray() if sparse.issparse(matrix) else matrix
+    levels = getattr(model, "categories_", {})
+    cells = numbers.astype(object) if levels else numbers
+    for j, texts in levels.items():
+        cells[:, j] = [None if np.isnan(code) else texts[int(code)] for code in numbers[:, j]]
+    return cells
+
+
 def _wrap_like(X: Any) -> Callable[[Matrix], Any]:
     """How to make a matrix what X was: pandas and polars build frames in one way."""
     if not hasattr(X, "columns"):
@@ -313,7 +323,11 @@ def _usual_row(model: Any, background: Any) -> Floats:
         rows = _numbers(model, background)
         if sparse.issparse(rows):
             return csc_median_axis_0(rows.tocsc())
-        return np.nanmedian(rows, axis=0).astype(np.float64)
+        usual = np.nanmedian(rows, axis=0).astype(np.float64)
+        for j in getattr(model, "categories_", {}):  # codes of texts have no middle
+            codes, counts = np.unique(rows[:, j], return_counts=True)
+            usual[j] = codes[counts.argmax()]
+        return usual
     if not getattr(model, "scale", False) or not hasattr(model, "_mean"):
         raise _nothing_usual(model)
     return np.asarray(model._mean, dtype=np.float64)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -26,7 +28,7 @@ from riskad._checks import (
 )
 from riskad.tables import check_columns
 
-__all__ = ["BLANK", "OTHER", "TablePreparer", "usual_value"]
+__all__ = ["BLANK", "OTHER", "NotAsInTraining", "TablePreparer", "usual_value"]
 
 BLANK = "(blank)"
 OTHER = "(other)"
@@ -46,6 +48,59 @@ _IDENTIFIER_NAME = re.compile(
     r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$", re.ASCII
 )
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
+_NEW_VALUES = 1000  # new values of a column that are told apart; more of them only take memory
+
+
+class NotAsInTraining(DataWarning):
+    """What rows to be scored have and training rows had not, by column.
+
+    >>> a = NotAsInTraining(rows={"country": 2}, values={"country": {"NA"}})
+    >>> b = NotAsInTraining(blanks={"age": 1}, rows={"country": 1}, values={"country": {"XX"}})
+    >>> print(NotAsInTraining.of_all([a, b]))
+    Not as in training: age: 1 blank filled with the median, where it had none; \
+country: 3 rows with a new value ('NA', 'XX').
+    """
+
+    def __init__(
+        self,
+        *,
+        blanks: Mapping[str, int] | None = None,
+        rows: Mapping[str, int] | None = None,
+        values: Mapping[str, set[str]] | None = None,
+    ):
+        self.blanks = Counter(blanks or {})
+        self.rows = Counter(rows or {})
+        self.values = dict(values or {})
+        super().__init__(self._sentence())
+
+    @classmethod
+    def of_all(cls, news: Iterable[NotAsInTraining]) -> NotAsInTraining:
+        """Return the news of several batches of rows as one."""
+        return reduce(cls._with, news)
+
+    def _with(self, other: NotAsInTraining) -> NotAsInTraining:
+        values = {
+            name: set(sorted(self.values.get(name, set()) | more)[:_NEW_VALUES])
+            for name, more in other.values.items()
+        }
+        return NotAsInTraining(
+            blanks=self.blanks + other.blanks,
+            rows=self.rows + other.rows,
+            values=self.values | values,
+        )
+
+    def _sentence(self) -> str:
+        notes = [
+            f"{name}: {_count(n, 'blank')} filled with the median, where it had none"
+            for name, n in self.blanks.items()
+        ]
+        for name, n in self.rows.items():
+            values = sorted(self.values[name])
+            shown = enumerate_names(values, 3)
+            if len(values) >= _NEW_VALUES:
+                shown = f"{enumerate_names(values[:3])} and at least {len(values) - 3} more"
+            notes.append(f"{name}: {_count(n, 'row')} with a new value ({shown})")
+        return "Not as in training: " + "; ".join(notes) + "."
 
 
 class TablePreparer(TransformerMixin, BaseEstimator):
@@ -134,18 +189,22 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self._name_features()
         return self
 
-    def transform(self, X: Any) -> Matrix:
-        """Return the numeric matrix of a frame that has the columns `fit` used."""
-        frame = self.parse(X)
-        notes: list[str] = []
-        blocks = (self._transform_column(column, notes) for column in frame)
+    def transform(self, X: Any, *, first_row: int = 1) -> Matrix:
+        """Return the numeric matrix of a frame that has the columns `fit` used.
+
+        A row of it depends on no other row, so that a table may come in parts; `first_row` is the
+        number that messages give to the first row of a part.
+        """
+        frame = self.parse(X, first_row=first_row)
+        news: list[NotAsInTraining] = []
+        blocks = (self._transform_column(column, news) for column in frame)
         shape = (frame.height, len(self._feature_names))
         matrix = _join_sparse(blocks) if self.sparse_ else _join_dense(blocks, shape)
-        if notes:
-            warnings.warn("Not as in training: " + "; ".join(notes) + ".", DataWarning, 2)
+        if news:
+            warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
         return matrix
 
-    def parse(self, X: Any) -> pl.DataFrame:
+    def parse(self, X: Any, *, first_row: int = 1) -> pl.DataFrame:
         """Return the columns that are used, read as what they are: numbers or text, null if blank.
 
         Reading is most of the work; a frame that was parsed once is transformed fast.
@@ -153,7 +212,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "kinds_")
         frame = self._pick_used(_as_polars(X))
         return pl.DataFrame(
-            {c.name: _as_text(c) if c.name in self.levels_ else _as_numbers(c) for c in frame}
+            {
+                c.name: _as_text(c) if c.name in self.levels_ else _as_numbers(c, first_row)
+                for c in frame
+            }
         )
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
@@ -283,12 +345,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             + describe_column_difference(used, got)
         )
 
-    def _transform_column(self, column: pl.Series, notes: list[str]) -> Matrix:
+    def _transform_column(self, column: pl.Series, news: list[NotAsInTraining]) -> Matrix:
         if column.name in self.levels_:
-            return self._text_block(column, notes)
+            return self._text_block(column, news)
         if column.null_count() and not self.blanks_[column.name]:
-            blanks = _count(column.null_count(), "blank")
-            notes.append(f"{column.name}: {blanks} filled with the median, where it had none")
+            news.append(NotAsInTraining(blanks={column.name: column.null_count()}))
         return self._number_block(column)
 
     def _number_block(self, values: pl.Series) -> NDArray[np.float64]:
@@ -299,7 +360,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             block.append(values.is_null().cast(pl.Float64).to_numpy())
         return np.column_stack(block)
 
-    def _text_block(self, column: pl.Series, notes: list[str]) -> sparse.csr_matrix:
+    def _text_block(self, column: pl.Series, news: list[NotAsInTraining]) -> sparse.csr_matrix:
         """Return yes/no columns; a row whose level was never seen has no yes, and is noted."""
         levels = self.levels_[column.name]
         texts = column.fill_null(BLANK)
@@ -309,8 +370,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         )
         new = texts.filter(codes == -1)
         if len(new):
-            shown = enumerate_names(new.unique().sort().to_list(), 3)
-            notes.append(f"{column.name}: {_count(len(new), 'row')} with a new value ({shown})")
+            values = set(new.unique().sort().head(_NEW_VALUES))
+            news.append(NotAsInTraining(rows={column.name: len(new)}, values={column.name: values}))
         return _one_hot(codes.to_numpy(), len(levels))
 
     # --- the account ---------------------------------------------------------------------
@@ -402,11 +463,21 @@ def _strip(texts: pl.Series) -> pl.Series:
 
 
 def _as_text(column: pl.Series) -> pl.Series:
-    if column.dtype.is_float():
-        column = column.fill_nan(None)
-        if (column % 1 == 0).all():
-            column = column.cast(pl.Int64)  # the code 5411 is not "5411.0"
-    return _strip(column.cast(pl.String))
+    _check_flat(column)
+    if not column.dtype.is_float():
+        return _strip(column.cast(pl.String))
+    column = column.fill_nan(None)
+    texts = column.cast(pl.String)
+    whole = column.set(column % 1 != 0, None).cast(pl.Int64, strict=False)
+    return whole.cast(pl.String).zip_with(whole.is_not_null(), texts)  # 5411 is not "5411.0"
+
+
+def _check_flat(column: pl.Series) -> None:
+    if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
+        raise InputError(
+            f"Column {column.name!r} holds values of type {column.dtype}, where the model was "
+            "fitted on numbers or text. Give it the type it had then."
+        )
 
 
 def _parse_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -440,15 +511,17 @@ def _is_numeric(column: pl.Series) -> bool:
     return column.dtype != pl.String or not column.str.contains(_LEADING_ZERO).any()
 
 
-def _as_numbers(column: pl.Series) -> pl.Series:
+def _as_numbers(column: pl.Series, first_row: int = 1) -> pl.Series:
     """Return the numbers of a column, or say which row does not hold one."""
+    _check_flat(column)
     values, bad = _parse_numbers(column)
     for wrong, what in ((bad, "is not a number"), (values.is_infinite(), "is infinite")):
         if wrong.any():
             row = int(cast(int, wrong.fill_null(False).arg_max()))
             raise InputError(
-                f"Column {column.name!r} holds numbers, but {column[row]!r} in row {row + 1:,} "
-                f"{what} ({_count(int(wrong.sum()), 'such row')}). Correct it or leave it blank."
+                f"Column {column.name!r} holds numbers, but {column[row]!r} in row "
+                f"{first_row + row:,} {what} (at least {_count(int(wrong.sum()), 'such row')}). "
+                "Correct it or leave it blank."
             )
     return values
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from riskad.bounds import EstimationError, FittedBounds
 from riskad.demo import DemoReport, Quality
+from riskad.export import ExportReport
 from riskad.labels import LabelCounts
 from riskad.metrics import Auc
 from riskad.risks import KIND_NAMES
@@ -40,6 +41,7 @@ __all__ = [
     "print_bounds",
     "print_demo",
     "print_explain",
+    "print_export",
     "print_fit",
     "print_model",
     "print_prior",
@@ -56,6 +58,7 @@ _LAMBDA_SOURCES = {
 _INDENT = 10
 _WIDEST = 100  # longer lines are hard to read, however wide the terminal
 _LONGEST_CELL = 40
+_MOST_INPUTS = 20
 
 
 # --- JSON --------------------------------------------------------------------------------
@@ -203,6 +206,29 @@ def print_threshold(console: Console, report: ThresholdReport, path: str) -> Non
                 _say_threshold(report.threshold, report.rule),
             ],
             "Written": [path],
+        },
+    )
+
+
+def print_export(console: Console, report: ExportReport, path: str) -> None:
+    """Print what a graph takes and gives, and how it compares with the model."""
+    _title(console, f"{path}: a {report.model} as an ONNX graph")
+    listed = list(report.inputs.items())
+    takes = [f"{name}: {what}" for name, what in listed[:_MOST_INPUTS]]
+    takes += [f"and {len(listed) - _MOST_INPUTS} more"] * (len(listed) > _MOST_INPUTS)
+    checked = "not compared with the model: onnxruntime is not installed"
+    if report.largest_difference is not None:
+        checked = (
+            f"scores of {report.checked_rows:,} random rows differ from the model's by at most "
+            f"{report.largest_difference:.1g}"
+        )
+    _facts(
+        console,
+        {
+            "Takes": takes,
+            "Gives": [", ".join(report.outputs)],
+            "Checked": [checked],
+            "Written": [f"{path} ({report.bytes:,} bytes)"],
         },
     )
 

@@ -391,7 +391,9 @@ class ShallowRAD(Detector):
     def _standardised(self, X: Any) -> Any:
         """A copy of these rows as a feature map sees them."""
         if sparse.issparse(X):
-            return (X @ sparse.diags_array(1 / self._scale)).tocsr()
+            scaled = (X @ sparse.diags_array(1 / self._scale)).tocsr()
+            scaled.sort_indices()  # "poly" takes them to be sorted
+            return scaled
         return (X - self._mean) / self._scale
 
     def _mapped(self, rows: RowBlocks) -> Any:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,7 +35,7 @@ from riskad.labels import (
     parse_labels,
 )
 from riskad.metrics import Auc, auc_with_interval
-from riskad.prepare import TablePreparer
+from riskad.prepare import NotAsInTraining, TablePreparer
 from riskad.priors import LabelCheck, PriorEstimate, check_labels, estimate_prior
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
@@ -61,6 +62,7 @@ __all__ = [
     "estimate_table_prior",
     "explain_table",
     "fit_table",
+    "score_batches",
     "score_table",
 ]
 
@@ -307,7 +309,7 @@ def fit_table(
     auc, why_no_auc = (None, why_not) if why_not else _cross_validated_auc(calibration, codes)
     detector.calibration_ = calibration
     detector.set_threshold(rule)
-    scored = _score_frame(detector, fitted_scores, _threshold(detector))
+    scored = _score_frame(detector, fitted_scores, _own_decision(detector))
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
     report = FitReport(
@@ -552,80 +554,192 @@ def estimate_table_prior(
 
 
 def score_table(
+    model: Pipeline, frame: pl.DataFrame, **options: Any
+) -> tuple[pl.DataFrame, ScoreReport]:
+    """Return the table with `anomaly_score` and `is_anomaly` added, and a report.
+
+    Rows and columns stay as they are; columns the model does not know are ignored. The options are
+    those of `score_batches`, which does this for a table that comes in parts.
+    """
+    scored: list[pl.DataFrame] = []
+    report = score_batches(model, [frame], scored.append, **options)
+    return scored[0], report
+
+
+def score_batches(
     model: Pipeline,
-    frame: pl.DataFrame,
+    batches: Iterable[pl.DataFrame],
+    write: Callable[[pl.DataFrame], object],
     *,
     id: str | None = None,
     threshold: Threshold | str | None = None,
     fdr: float | None = None,
-    top: int = 10,
     reasons: int = 0,
+    top: int = 10,
     source: str = "table",
     progress: Progress = lambda _: None,
-) -> tuple[pl.DataFrame, ScoreReport]:
-    """Return the table with `anomaly_score` and `is_anomaly` added, and a report.
+) -> ScoreReport:
+    """Score a table that comes in batches of rows, and report on all of it.
 
-    A model that `fit_table` made from both kinds of label adds `anomaly_probability`. Rows and
-    columns stay as they are; columns the model does not know are ignored.
+    Each batch is handed to `write` with its scores as soon as it has them, so that the table need
+    not fit in memory; only the most suspicious rows are kept for the report.
 
-    `threshold` decides by another rule than the model's own; the k of "top:k" then counts rows of
-    this table. With `fdr` rows are selected at a false discovery rate instead, and `p_value` is
-    added. With `reasons`, so many columns `reason_1`, `reason_2`, ... say in words why flagged rows
-    are flagged.
+    Parameters
+    ----------
+    model
+        As `fit_table` makes it. One made from both kinds of label adds `anomaly_probability`.
+    batches, write
+        Parts of a table, one after the other, and what is called with each of them when it has its
+        scores.
+    id
+        Column that names the rows; not an error if there is none.
+    threshold
+        Rule to decide by, in place of the model's own. The k of "top:k" counts rows of this table.
+    fdr
+        False discovery rate at which rows are selected instead; adds `p_value`.
+    reasons
+        How many columns `reason_1`, `reason_2`, ... say in words why flagged rows are flagged.
+    top
+        How many of the most suspicious rows to report.
+    source, progress
+        What to call the table in the report; a function that is told what is being done.
+
+    Which rows are the top k, and which can be selected at a false discovery rate, depends on all of
+    them. For these the batches are gone through twice, and the scores, 8 bytes a row, are kept.
     """
     if threshold is not None and fdr is not None:
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
-    _check_rows(frame)
     preparer, detector = _steps(model)
-    _check_not_scored(frame, _added(detector, fdr, reasons))
-    with _collect_warnings() as notes:
-        progress("Preparing the columns")
-        matrix = preparer.transform(frame)
-        progress("Scoring")
-        scores = detector.anomaly_score(matrix)
-        rule, t = _decide(detector, threshold, scores)
-        added, selection = _score_frame(detector, scores, t), ""
-        if fdr is not None:
-            added, selection = _select_rows(detector, added, fdr)
-    if reasons:
-        progress("Finding reasons")
-        added = added.hstack(_reason_columns(model, frame, added["is_anomaly"], reasons))
-    scored = frame.hstack(added)
-    ranked = _rank(scored.with_row_index(_free_name(frame.columns), 1))
-    id = id if id in frame.columns else None
-    report = ScoreReport(
+    rule = None if threshold is None else _rule(threshold)
+    added = _added(detector, fdr, reasons)
+    news: list[Warning] = []
+    scored = _scored(preparer, detector, batches, added, news, progress)
+    kept: list[NDArray[np.float64]] = []
+
+    def all_scores() -> NDArray[np.float64]:
+        kept.extend(scores for _, scores in scored)
+        return np.concatenate(kept)
+
+    decision = _decide(detector, rule, fdr, all_scores)
+    scored = _again(batches, kept, progress) if kept else scored
+    n_rows = flagged = 0
+    suspects: list[pl.DataFrame] = []
+    for batch, scores in scored:
+        id = id if id in batch.columns else None
+        results = _score_frame(detector, scores, decision)
+        if reasons:
+            found = _reason_columns(model, batch, results["is_anomaly"], reasons)
+            results = results.hstack(found)
+        write(batch.hstack(results))
+        seen = _suspicion(batch, results, id, n_rows)
+        suspects = [_rank(pl.concat([*suspects, seen])).head(top)]
+        n_rows += batch.height
+        flagged += int(results["is_anomaly"].sum())
+    return ScoreReport(
         source=source,
-        rows=frame.height,
+        rows=n_rows,
         id=id,
-        threshold=t if fdr is None else None,
-        flagged=int(scored["is_anomaly"].sum()),
-        top=_suspects(ranked.head(top), id),
-        warnings=[str(note) for note in notes],
-        rule=rule if fdr is None else f"fdr:{fdr:g}",
-        selection=selection,
-        added=added.columns,
+        threshold=decision.threshold,
+        flagged=flagged,
+        top=_suspects(suspects[0], id),
+        warnings=[str(note) for note in news],
+        rule=decision.rule,
+        selection=decision.selection,
+        added=added,
     )
-    return scored, report
+
+
+Scored: TypeAlias = Iterator[tuple[pl.DataFrame, NDArray[np.float64]]]
+
+
+def _scored(
+    preparer: TablePreparer,
+    detector: Any,
+    batches: Iterable[pl.DataFrame],
+    added: Sequence[str],
+    news: list[Warning],
+    progress: Progress,
+) -> Scored:
+    """Batches that have rows, with their scores; what a person should know goes into `news`."""
+    n_rows = 0
+    for batch in batches:
+        _check_not_scored(batch, added)
+        if not batch.height:
+            continue
+        with _collect_warnings() as notes:
+            matrix = preparer.transform(batch, first_row=n_rows + 1)
+            scores = detector.anomaly_score(matrix)
+        news[:] = _merge_warnings([*news, *notes])
+        n_rows += batch.height
+        progress(f"Scoring: {n_rows:,} rows done")
+        yield batch, scores
+    if not n_rows:
+        raise InputError("The table has a header but no rows.")
+
+
+def _again(
+    batches: Iterable[pl.DataFrame], kept: Sequence[NDArray[np.float64]], progress: Progress
+) -> Scored:
+    """Go through batches once more, with the scores they had."""
+    n_rows = 0
+    with_rows = (batch for batch in batches if batch.height)
+    for batch, scores in zip_longest(with_rows, kept):
+        if batch is None or scores is None or batch.height != len(scores):
+            raise InputError(
+                "The table was another when it was read a second time, which this way of deciding "
+                "takes. Score a copy that nothing writes to; in Python give a list of frames, or "
+                "riskad.tables.read_batches(path)."
+            )
+        n_rows += batch.height
+        progress(f"Writing: {n_rows:,} rows done")
+        yield batch, scores
+
+
+def _suspicion(
+    batch: pl.DataFrame, results: pl.DataFrame, id: str | None, rows_before: int
+) -> pl.DataFrame:
+    """Return what the report needs to know of the rows of a batch."""
+    names = batch.select([id] if id is not None else [])
+    row = _free_name(names.columns)
+    return results.select(SCORE_COLUMNS).hstack(names).with_row_index(row, rows_before + 1)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """Which rows are flagged: those above a threshold, or those with p-values up to a largest."""
+
+    rule: str
+    threshold: float | None
+    largest_p: float = 0.0
+    selection: str = ""
+
+
+def _own_decision(detector: Any) -> _Decision:
+    return _Decision(str(getattr(detector, "threshold_", "risk")), _threshold(detector))
 
 
 def _decide(
-    detector: Any, threshold: Threshold | str | None, scores: NDArray[np.float64]
-) -> tuple[str, float]:
-    """Return the spelling of the rule to decide by, and its threshold; the model stays as it is."""
-    if threshold is None:
-        return str(getattr(detector, "threshold_", "risk")), _threshold(detector)
-    rule = _rule(threshold)
-    calibration: Calibration = detector._calibrated("other thresholds than the model's")
-    return str(rule), rule.of(calibration.over(scores) if isinstance(rule, TopK) else calibration)
+    detector: Any,
+    rule: Threshold | None,
+    fdr: float | None,
+    all_scores: Callable[[], NDArray[np.float64]],
+) -> _Decision:
+    """Decide by a rule or at a false discovery rate; the model stays as it is.
 
-
-def _select_rows(detector: Any, scored: pl.DataFrame, fdr: float) -> tuple[pl.DataFrame, str]:
-    """Decide by p-values at a false discovery rate, and say what that can tell."""
-    calibration: Calibration = detector._calibrated("p-values")
-    p_values = calibration.p_values(scored["anomaly_score"].to_numpy())
-    selection = select_at_fdr(p_values, fdr, len(calibration.normals))
-    decided = scored.with_columns(is_anomaly=selection.selected)
-    return decided.with_columns(p_value=p_values), str(selection)
+    `all_scores` gives those of the table, and is called where the decision depends on them.
+    """
+    if fdr is not None:
+        calibration: Calibration = detector._calibrated("p-values")
+        p_values = calibration.p_values(all_scores())
+        chosen = select_at_fdr(p_values, fdr, len(calibration.normals))
+        largest = float(p_values[chosen.selected].max(initial=0.0))
+        return _Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
+    if rule is None:
+        return _own_decision(detector)
+    calibration = detector._calibrated("other thresholds than the model's")
+    if isinstance(rule, TopK):
+        calibration = calibration.over(all_scores())
+    return _Decision(str(rule), rule.of(calibration))
 
 
 def _added(detector: Any, fdr: float | None, reasons: int) -> list[str]:
@@ -674,12 +788,17 @@ def _threshold(detector: Any) -> float:
     return -float(detector.offset_) + 0.0  # and no negative zero
 
 
-def _score_frame(detector: Any, scores: NDArray[np.float64], threshold: float) -> pl.DataFrame:
-    frame = pl.DataFrame({"anomaly_score": scores, "is_anomaly": scores > threshold})
-    if not _knows_probabilities(detector):
-        return frame
-    probability = detector.calibration_.anomaly_probability(scores)
-    return frame.with_columns(anomaly_probability=probability)
+def _score_frame(detector: Any, scores: NDArray[np.float64], decision: _Decision) -> pl.DataFrame:
+    """The columns that scoring adds, but for reasons."""
+    columns: dict[str, Any] = {"anomaly_score": scores}
+    if decision.threshold is not None:
+        columns["is_anomaly"] = scores > decision.threshold
+    else:
+        columns["p_value"] = p_values = detector.calibration_.p_values(scores)
+        columns["is_anomaly"] = p_values <= decision.largest_p
+    if _knows_probabilities(detector):
+        columns["anomaly_probability"] = detector.calibration_.anomaly_probability(scores)
+    return pl.DataFrame({name: columns[name] for name in RESULT_COLUMNS if name in columns})
 
 
 def _rank(scored: pl.DataFrame) -> pl.DataFrame:
@@ -728,8 +847,8 @@ def explain_table(
         progress("Scoring")
         parsed = preparer.parse(frame)
         scores = detector.anomaly_score(preparer.transform(parsed))
-        rule, t = _decide(detector, None, scores)
-        scored = frame.hstack(_score_frame(detector, scores, t))
+        decision = _own_decision(detector)
+        scored = frame.hstack(_score_frame(detector, scores, decision))
     id = id if id in frame.columns else None
     suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
     progress("Finding reasons")
@@ -739,8 +858,8 @@ def explain_table(
         source=source,
         rows=frame.height,
         id=id,
-        rule=rule,
-        threshold=t,
+        rule=decision.rule,
+        threshold=_threshold(detector),
         usual_score=found.base,
         importance=_explain_quietly(model, sampled).importance(),
         importance_rows=sampled.height,
@@ -904,3 +1023,10 @@ def _collect_warnings() -> Iterator[list[Warning]]:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+
+
+def _merge_warnings(notes: Sequence[Warning]) -> list[Warning]:
+    """Say once what several batches of rows have in common."""
+    news = [note for note in notes if isinstance(note, NotAsInTraining)]
+    others = {str(note): note for note in notes if not isinstance(note, NotAsInTraining)}
+    return [*([NotAsInTraining.of_all(news)] if news else []), *others.values()]

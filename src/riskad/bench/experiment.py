@@ -5,7 +5,8 @@
     seed = 0                    # root of the seed tree
     datasets = ["pendigits"]    # names of riskad.datasets.load_adbench
     test_share = 0.3            # rows held back for testing
-    labelled = 0.05             # share of the training rows whose label is kept
+    labelled = 0.05             # share of the training rows whose label is kept, or a list:
+                                # [0.01, 0.05, "5 anomalies"], the last with no other label
 
     [[methods]]
     name = "rad"                                 # how records and tables call it
@@ -19,6 +20,11 @@ as is each share of labelled rows. In place of test_share and labelled there are
 
     anomaly_rates = [0.01, 0.1]     # pi_n
     labelled = [0.05, 0.1]          # gamma_l
+
+A description may rest on another in the same folder: what it does not say is as there, and of the
+methods only those with a name of its own [[methods]] are replaced.
+
+    like = "field.toml"
 
 Settings that depend on the dataset are written once for all methods; a method's own go before:
 
@@ -35,6 +41,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -52,6 +59,7 @@ __all__ = [
     "Images",
     "Method",
     "Tables",
+    "anomaly_budget",
     "built_in",
     "load_experiment",
     "seed_of",
@@ -90,19 +98,37 @@ class Method:
 
 @dataclass(frozen=True)
 class Tables:
-    """Random splits of tables: the share of rows to test with, and of training rows to label."""
+    """Random splits of tables: the share of rows to test with, and each budget of labels.
+
+    A budget is the share of training rows to label, or a number of anomalies: "5 anomalies".
+    """
 
     test_share: float = 0.3
-    labelled: float = 0.05
+    labelled: tuple[float | str, ...] = (0.05,)
 
     def conditions(self) -> list[dict[str, Any]]:
         """What distinguishes cells beside dataset, method and trial."""
-        return [{"test_share": self.test_share, "labelled": self.labelled}]
+        return [{"test_share": self.test_share, "labelled": budget} for budget in self.labelled]
 
     def check(self) -> None:
-        """Refuse shares that are none."""
+        """Refuse shares that are none, and words that are no number of anomalies."""
         check_in_interval("test_share", self.test_share, 0, 1)
-        check_in_interval("labelled", self.labelled, 0, 1)
+        if not self.labelled:
+            raise InputError("labelled must be a budget of labels or a list of some.")
+        for budget in self.labelled:
+            if anomaly_budget(budget) is None:
+                remedy = 'Or give a number of anomalies, as "5 anomalies".'
+                check_in_interval("labelled", budget, 0, 1, remedy)
+
+
+def anomaly_budget(labelled: float | str) -> int | None:
+    """How many anomalies alone a budget labels; None for a share of all rows.
+
+    >>> anomaly_budget("5 anomalies"), anomaly_budget(0.05)
+    (5, None)
+    """
+    found = re.fullmatch(r"([1-9]\d*) anomal(?:y|ies)", str(labelled))
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
@@ -143,7 +169,7 @@ class Cell:
     trial: int
     root: int
     test_share: float | None
-    labelled: float
+    labelled: float | str
     anomaly_rate: float | None = None
 
     @cached_property
@@ -226,7 +252,7 @@ def load_experiment(path: Path) -> Experiment:
     """Read and check a TOML description; the file's name is the experiment's."""
     path = check_input_file(path)
     try:
-        description = tomllib.loads(path.read_text(encoding="utf-8"))
+        description = _read(path)
         methods = tuple(Method(**method) for method in description.pop("methods", []))
         protocol = _protocol(description)
         experiment = Experiment(
@@ -235,24 +261,40 @@ def load_experiment(path: Path) -> Experiment:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
             f"{path.name} is not a description of an experiment: {error}. It may hold title, "
-            "trials, seed, datasets, by_dataset, methods, and test_share and labelled for tables "
-            "or anomaly_rates and labelled for images; each of [[methods]] holds name, estimator, "
-            "settings, grid."
+            "trials, seed, datasets, like, by_dataset, methods, and test_share and labelled for "
+            "tables or anomaly_rates and labelled for images; each of [[methods]] holds name, "
+            "estimator, settings, grid."
         ) from None
     _check(experiment)
     return experiment
 
 
+def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a description, completed by the one that it is like; `readers` rest on this one."""
+    if path in readers:
+        raise InputError(f"{path.name} is like itself in the end. Remove one entry like = ...")
+    own = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "like" not in own:
+        return own
+    base = _read(check_input_file(path.parent / str(own.pop("like"))), (*readers, path))
+    replaced = {method.get("name") for method in own.get("methods", [])}
+    kept = [method for method in base.get("methods", []) if method.get("name") not in replaced]
+    return base | own | {"methods": [*own.get("methods", []), *kept]}
+
+
 def _protocol(description: dict[str, Any]) -> Tables | Images:
     """Take the protocol's entries out of a description; anomaly_rates are for images alone."""
     if "anomaly_rates" not in description:
-        return Tables(**_taken(description, Tables))
-    return Images(**{key: _listed(value) for key, value in _taken(description, Images).items()})
+        return Tables(**_taken(description, "test_share"), **_lists(description, "labelled"))
+    return Images(**_lists(description, "anomaly_rates", "labelled"))
 
 
-def _taken(description: dict[str, Any], protocol: type) -> dict[str, Any]:
-    names = [entry.name for entry in fields(protocol)]
+def _taken(description: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: description.pop(name) for name in names if name in description}
+
+
+def _lists(description: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: _listed(value) for name, value in _taken(description, *names).items()}
 
 
 def _listed(value: Any) -> tuple[Any, ...]:

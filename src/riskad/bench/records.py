@@ -15,9 +15,11 @@ from typing import IO, Any
 
 from riskad._checks import InputError
 
-__all__ = ["FAILED", "NOT_RUN", "OK", "Records", "read_records"]
+__all__ = ["FAILED", "NOT_RUN", "OK", "SKIPPED", "Records", "read_records"]
 
-OK, FAILED, NOT_RUN = "ok", "failed", "not run"
+# A skipped cell is one that its method cannot run; what is not run is a dataset or a method that
+# cannot be had.
+OK, FAILED, SKIPPED, NOT_RUN = "ok", "failed", "skipped", "not run"
 
 
 class Records:

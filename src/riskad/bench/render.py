@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from riskad._checks import InputError
 from riskad._files import atomic_path
+from riskad.bench.field_tables import field_paper_tables, field_tables
 from riskad.bench.formats import Table, latex_table, markdown_safe, markdown_table, shorten
 from riskad.bench.images_tables import images_paper_tables, images_tables
 from riskad.bench.paper import IMAGE_EXPERIMENTS, IMAGE_SETS, PAPER_SETS, paper_set
 from riskad.bench.records import read_records
-from riskad.bench.summary import Cell, Remark, Summary, counted, setting_name, summarise
+from riskad.bench.summary import (
+    FIELD,
+    Cell,
+    NotRun,
+    Remark,
+    Summary,
+    counted,
+    setting_name,
+    summarise,
+)
 from riskad.bench.tables import paper_tables, remark_table, tables_of
 
 __all__ = ["csv_text", "latex_text", "markdown_text", "write_report"]
@@ -31,7 +42,10 @@ _TITLES = {
     "images": "Deep rAD beside Deep SAD and nnPU on images",
     "images-prior": "The paper's table of deep rAD: other assumed shares of normal rows",
     "images-a": "Deep rAD with other weights of the pile",
+    FIELD: "riskad beside the field: classifiers, self-training, XGBOD and deep detectors",
 }
+_Maker: TypeAlias = Callable[[Summary, str], list[Table]]
+
 _FEW = "[n] says that n trials succeeded where fewer did than elsewhere."
 _ROUNDED = (
     "The paper prints most means with two digits: rounding alone can be several of the smallest SE."
@@ -57,6 +71,9 @@ _LEGENDS = {
     "images": _FIGURES_LEGEND,
     "images-prior": f"{_LEGEND} The paper prints SE with two digits, too.",
     "images-a": _FIGURES_LEGEND,
+    FIELD: "All methods see the same splits and labels. A classifier learns from labelled rows "
+    "alone; with +U it takes unlabelled rows as normal. A dash: not applicable under this budget, "
+    "or not run; see below.",
 }
 
 
@@ -77,11 +94,13 @@ def write_report(folder: Path, figures: bool = True) -> list[Path]:
     summary = summarise(records)
     written = _write_tables(summary, folder / "tables")
     if figures:
+        from riskad.bench.field_figures import write_field_figures
         from riskad.bench.figures import write_figures
         from riskad.bench.images_figures import write_images_figures
 
         written += write_figures(summary, folder / "figures")
         written += write_images_figures(summary, folder / "figures")
+        written += write_field_figures(summary, folder / "figures")
     return written
 
 
@@ -99,13 +118,18 @@ def _write_tables(summary: Summary, folder: Path) -> list[Path]:
 
 
 def _tables_of(summary: Summary, experiment: str) -> list[Table]:
-    make = images_tables if experiment in IMAGE_EXPERIMENTS else tables_of
-    return make(summary, experiment)
+    return _maker(experiment, tables_of, images_tables, field_tables)(summary, experiment)
 
 
 def _paper_tables(summary: Summary, experiment: str) -> list[Table]:
-    make = images_paper_tables if experiment in IMAGE_EXPERIMENTS else paper_tables
+    make = _maker(experiment, paper_tables, images_paper_tables, field_paper_tables)
     return make(summary, experiment)
+
+
+def _maker(experiment: str, shallow: _Maker, images: _Maker, field: _Maker) -> _Maker:
+    if experiment == FIELD:
+        return field
+    return images if experiment in IMAGE_EXPERIMENTS else shallow
 
 
 def _paper_sets(experiment: str) -> tuple[str, ...]:
@@ -155,6 +179,8 @@ def _in_paper(experiment: str) -> bool:
 def _version_lines(summary: Summary, experiment: str) -> list[str]:
     versions = summary.versions.get(experiment, ())
     lines = [f"Versions: {'; or '.join(versions) or 'not recorded'}."]
+    if peers := summary.peers.get(experiment):
+        lines.append(f"Compared with: {', '.join(peers)}.")
     if len(versions) > 1:
         lines.append("**Careful: these records were made with more than one set of versions.**")
     hidden = summary.hidden(experiment)
@@ -169,9 +195,8 @@ def _version_lines(summary: Summary, experiment: str) -> list[str]:
 
 def _closing(summary: Summary, experiment: str) -> list[str]:
     """What was not run, what failed and what warned; said also when there is nothing to say."""
-    absent = {row.dataset: row.reason for row in summary.not_run if row.experiment == experiment}
-    lines = [f"- {name}: {markdown_safe(shorten(reason))}" for name, reason in absent.items()]
-    known = {*summary.datasets(experiment), *absent}
+    lines = _not_run_lines(summary.not_run, experiment)
+    known = {*summary.datasets(experiment), *(row.name for row in summary.not_run)}
     missing = [name for name in _paper_sets(experiment) if name not in known]
     if missing and _in_paper(experiment):
         lines.append(f"- no record at all: {', '.join(missing)}")
@@ -180,12 +205,24 @@ def _closing(summary: Summary, experiment: str) -> list[str]:
         table = remark_table(title, (row for row in remarks if row.experiment == experiment))
         return [f"## {title}", markdown_table(table) if table.rows else otherwise]
 
+    methods = _not_run_lines(summary.absent, experiment)
+    skipped = [row for row in summary.skipped if row.experiment == experiment]
     return [
         "## Not run",
         "\n".join(lines)
         or f"Every dataset{' of the paper' if _in_paper(experiment) else ''} was run.",
+        *(["## Methods not installed", "\n".join(methods)] if methods else []),
+        *(said("Not applicable", skipped, "") if skipped else []),
         *said("Failed trials", summary.failures, "No trial failed."),
         *said("Warnings", summary.warnings, "No trial gave a warning."),
+    ]
+
+
+def _not_run_lines(rows: Iterable[NotRun], experiment: str) -> list[str]:
+    return [
+        f"- {row.name}: {markdown_safe(shorten(row.reason))}"
+        for row in rows
+        if row.experiment == experiment
     ]
 
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 from riskad._checks import InputError
 from riskad.bench.experiment import Cell, Experiment, Images, identity_key
 from riskad.bench.image_trial import find_device, image_set, run_images
-from riskad.bench.records import FAILED, NOT_RUN, OK, Records, open_records
+from riskad.bench.peers import Peer
+from riskad.bench.records import FAILED, NOT_RUN, OK, SKIPPED, Records, open_records
 from riskad.bench.trial import find_estimator, run_cell, versions
 from riskad.datasets import DatasetMissing, load_adbench
 
@@ -29,13 +30,17 @@ __all__ = ["Outcome", "run_experiment"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did: cells done before, done now, failed now, and datasets that are missing."""
+    """What a run did: cells done before, done now, failed now, and what is missing for others.
+
+    `missing` are names of datasets, `absent` names of methods whose package is not installed.
+    """
 
     before: int
     done: int
     failed: int
     missing: tuple[str, ...]
     seconds: float
+    absent: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{self.done:,} cells run in {self.seconds:,.0f} s"]
@@ -45,6 +50,8 @@ class Outcome:
             parts.append(f"{self.failed:,} failed; their records say why")
         if self.missing:
             parts.append(f"not run, since not to be had: {', '.join(self.missing)}")
+        if self.absent:
+            parts.append(f"not run, since not installed: {', '.join(self.absent)}")
         return "; ".join(parts) + "."
 
 
@@ -62,18 +69,23 @@ def run_experiment(
 
     Each cell's record is written as soon as it is known, so a run that is killed loses the cells
     in flight and nothing else; the next call goes on from there and ends with the same records.
-    A dataset that cannot be had is recorded once as not run, and the others are run.
+    A dataset that cannot be had is recorded once as not run, and the others are run; so is a
+    method of another package that is not installed.
 
     Tables are worked on by `jobs` processes; images by one, which trains up to `together` networks
     at once on `device`. The cells in flight are those of the workers, or of one such training.
     """
     start = time.perf_counter()
-    for method in experiment.methods:
-        find_estimator(method.estimator)  # a misspelt one is an error now, not a row per cell
+    absent = _absences(experiment)
     place = find_device(device) if isinstance(experiment.protocol, Images) else None
     with open_records(folder / f"{experiment.name}.jsonl") as records:
         missing = _note_missing(experiment, records)
-        cells = [cell for cell in experiment.cells() if cell.dataset not in missing]
+        _note_absent(experiment, records, absent)
+        cells = [
+            cell
+            for cell in experiment.cells()
+            if cell.dataset not in missing and cell.method not in absent
+        ]
         settled = _settled(records, retry_failed)
         left = [cell for cell in cells if cell.key not in settled]
         before, failed = len(cells) - len(left), 0
@@ -83,17 +95,18 @@ def run_experiment(
             records.append(record)
             failed += record["status"] == FAILED
             progress(before + done, len(cells))
-    return Outcome(before, len(left), failed, missing, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Outcome(before, len(left), failed, missing, seconds, tuple(absent))
 
 
 def _settled(records: Records, retry_failed: bool) -> set[str]:
-    states = (OK,) if retry_failed else (OK, FAILED)
+    states = (OK, SKIPPED) if retry_failed else (OK, SKIPPED, FAILED)
     return {identity_key(row) for row in records.rows if row["status"] in states}
 
 
 def _note_missing(experiment: Experiment, records: Records) -> tuple[str, ...]:
     """Names of datasets that cannot be had, recorded once each with the reason."""
-    noted = {row["dataset"] for row in records.rows if row["status"] == NOT_RUN}
+    noted = {row.get("dataset") for row in records.rows if row["status"] == NOT_RUN}
     load: Callable[[str], object]
     load = image_set if isinstance(experiment.protocol, Images) else load_adbench
     missing: list[str] = []
@@ -110,6 +123,30 @@ def _note_missing(experiment: Experiment, records: Records) -> tuple[str, ...]:
     if len(missing) == len(experiment.datasets):
         raise InputError(f"none of the datasets of {experiment.name!r} can be had. {said}")
     return tuple(missing)
+
+
+def _absences(experiment: Experiment) -> dict[str, str]:
+    """Methods whose package is not installed, and how to get it.
+
+    Any other class that cannot be imported is an error now, not a row per cell.
+    """
+    absent = {}
+    for method in experiment.methods:
+        kind = find_estimator(method.estimator)
+        if isinstance(kind, type) and issubclass(kind, Peer):
+            for settings in method.combinations():
+                if reason := kind(**settings).missing():
+                    absent[method.name] = reason
+    return absent
+
+
+def _note_absent(experiment: Experiment, records: Records, absent: Mapping[str, str]) -> None:
+    """Record each absent method once, with the reason."""
+    noted = {row.get("method") for row in records.rows if row["status"] == NOT_RUN}
+    for name, reason in absent.items():
+        if name not in noted:
+            row = {"experiment": experiment.name, "method": name, "status": NOT_RUN}
+            records.append(row | {"reason": reason})
 
 
 def _run_all(cells: Sequence[Cell], jobs: int) -> Iterator[dict[str, Any]]:

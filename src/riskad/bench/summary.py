@@ -35,10 +35,11 @@ from riskad.bench.paper import (
     paper_set,
     published,
 )
-from riskad.bench.records import FAILED, NOT_RUN, OK
+from riskad.bench.records import FAILED, NOT_RUN, OK, SKIPPED
 
 __all__ = [
     "DEFAULTS",
+    "FIELD",
     "LIKE_PUBLISHED",
     "LOSSES",
     "RULES",
@@ -62,6 +63,7 @@ __all__ = [
     "method_name",
     "overall",
     "reach_by_loss",
+    "report_name",
     "set_gaps",
     "setting_name",
     "summarise",
@@ -93,6 +95,8 @@ _KNOWN_SETS = (*PAPER_SETS, *IMAGE_SETS)
 RULES = ("theorem", "tight", "cv", "published")
 _HEADLINE = "cv"
 
+FIELD = "field"  # the report on all experiments of that suite
+
 TARGET_SHARE = 0.9  # of rAD's cells are to reach what was published
 
 SMALL_PI_N = 0.2  # up to here, the paper says, rAD is far better than PU
@@ -111,6 +115,7 @@ _TABLE_KEYS = {
     "images": ("loss", "anomaly_rate", "labelled"),
     "images-prior": ("loss", "prior", "anomaly_rate"),
     "images-a": ("loss", "a", "anomaly_rate"),
+    FIELD: ("labelled",),
 }
 _PROTOCOL = {"test_share": 0.3, "labelled": 0.05}  # the tables' values
 
@@ -182,9 +187,10 @@ class Estimate:
 class Cell:
     """All trials of one method with one setting on one dataset, beside the published number.
 
-    `protocol` is what was the same for all methods, and the estimator's name. `aucs` has the AUC
-    of each trial by (root, trial), to compare cells trial by trial; `roc` the mean true positive
-    rates, where they were recorded.
+    `protocol` is what was the same for all methods, and the estimator's name. `aucs`, `precisions`
+    and `seconds` have the AUC, the average precision and the time to fit of each trial by (root,
+    trial), to compare cells trial by trial; `roc` has the mean true positive rates, where they were
+    recorded; `n_rows` are those of the set.
     """
 
     experiment: str
@@ -199,7 +205,10 @@ class Cell:
     fit_seconds: float | None
     published: Published | None
     aucs: Mapping[tuple[int, int], float]
+    precisions: Mapping[tuple[int, int], float]
+    seconds: Mapping[tuple[int, int], float]
     roc: tuple[float, ...] | None
+    n_rows: int | None
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
@@ -258,10 +267,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class NotRun:
-    """A dataset that could not be had, and why."""
+    """A dataset that could not be had, or a method that was not installed, and why."""
 
     experiment: str
-    dataset: str
+    name: str
     reason: str
 
 
@@ -286,19 +295,27 @@ class Remark:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything the tables and figures are made of."""
+    """Everything the tables and figures are made of.
+
+    `not_run` are datasets, `absent` methods that were not installed. `skipped` counts the trials
+    that methods could not run, as for want of labelled normal rows.
+    """
 
     cells: tuple[Cell, ...]
     not_run: tuple[NotRun, ...]
+    absent: tuple[NotRun, ...]
+    skipped: tuple[Remark, ...]
     failures: tuple[Remark, ...]
     warnings: tuple[Remark, ...]
     versions: Mapping[str, tuple[str, ...]]
+    peers: Mapping[str, tuple[str, ...]]
     roots: Mapping[str, tuple[int, ...]]
 
     @property
     def experiments(self) -> tuple[str, ...]:
         """Names of the experiments, those of the paper first."""
-        names = {*(c.experiment for c in self.cells), *(row.experiment for row in self.not_run)}
+        missing = (*self.not_run, *self.absent)
+        names = {*(c.experiment for c in self.cells), *(row.experiment for row in missing)}
         return tuple(sorted(names, key=lambda name: _order(name, _TABLE_KEYS)))
 
     @cached_property
@@ -382,19 +399,32 @@ def summarise(records: Iterable[Record]) -> Summary:
 
     A cell recorded twice counts once, as it was recorded last.
     """
-    records = list(records)
-    trials = _unique(row for row in records if row["status"] != NOT_RUN)
+    records = [{**row, "experiment": report_name(row["experiment"])} for row in records]
+    tried = _unique(row for row in records if row["status"] != NOT_RUN)
+    trials = [row for row in tried if row["status"] != SKIPPED]
     groups = defaultdict(list)
     for row in trials:
         groups[_cell_key(row)].append(row)
     return Summary(
         cells=tuple(sorted(map(_make_cell, groups.values()), key=_cell_order)),
-        not_run=_not_run(records, trials),
+        not_run=_not_run(records, trials, "dataset"),
+        absent=_not_run(records, tried, "method"),
+        skipped=_remarks((row, row["reason"]) for row in tried if row["status"] == SKIPPED),
         failures=_remarks((row, row["reason"]) for row in trials if row["status"] == FAILED),
         warnings=_remarks((row, text) for row in trials for text in row.get("warnings", [])),
         versions=_seen(trials, "versions"),
+        peers=_seen(trials, "peer"),
         roots=_seen(trials, "root"),
     )
+
+
+def report_name(experiment: str) -> str:
+    """The report that an experiment is part of: its own, or for "field-..." that of "field".
+
+    >>> report_name("field-budgets"), report_name("images-prior")
+    ('field', 'images-prior')
+    """
+    return FIELD if experiment.startswith(f"{FIELD}-") else experiment
 
 
 def _cell_key(row: Record) -> tuple[str, float | None]:
@@ -428,9 +458,16 @@ def _make_cell(rows: Sequence[Record]) -> Cell:
         average_precision=Estimate.of([row["average_precision"] for row in good]),
         fit_seconds=seconds.mean if seconds else None,
         published=published(*place, first.get("anomaly_rate")) if as_in_paper else None,
-        aucs={(row["root"], row["trial"]): row["auc"] for row in good},
+        aucs=_by_trial(good, "auc"),
+        precisions=_by_trial(good, "average_precision"),
+        seconds=_by_trial(good, "fit_seconds"),
         roc=_mean_curve([row["roc"] for row in good if "roc" in row]),
+        n_rows=first["n_train"] + first["n_test"] if "n_train" in first else None,
     )
+
+
+def _by_trial(rows: Sequence[Record], key: str) -> dict[tuple[int, int], float]:
+    return {(row["root"], row["trial"]): row[key] for row in rows}
 
 
 def _mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...] | None:
@@ -478,13 +515,13 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _not_run(records: Iterable[Record], trials: Iterable[Record]) -> tuple[NotRun, ...]:
-    """Sets that could not be had and of which there is still no trial."""
-    run = {(row["experiment"], row["dataset"]) for row in trials}
+def _not_run(records: Iterable[Record], trials: Iterable[Record], what: str) -> tuple[NotRun, ...]:
+    """Datasets or methods that could not be had and of which there is still no trial."""
+    run = {(row["experiment"], row[what]) for row in trials}
     missing = {}
     for row in records:
-        place = row["experiment"], row["dataset"]
-        if row["status"] == NOT_RUN and place not in run:
+        place = row["experiment"], row.get(what, "")
+        if row["status"] == NOT_RUN and what in row and place not in run:
             missing[place] = NotRun(*place, row.get("reason", ""))
     order = sorted(missing, key=lambda place: (place[0], *_order(place[1], _KNOWN_SETS)))
     return tuple(missing[place] for place in order)

@@ -17,9 +17,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from riskad import __version__
 from riskad._checks import InputError
-from riskad.bench.experiment import Cell, seed_of
-from riskad.bench.records import FAILED, OK
-from riskad.datasets import load_adbench, mask_labels
+from riskad.bench.experiment import Cell, anomaly_budget, seed_of
+from riskad.bench.peers import NotApplicable, Peer
+from riskad.bench.records import FAILED, OK, SKIPPED
+from riskad.datasets import label_anomalies, load_adbench, mask_labels
 from riskad.labels import ANOMALY, NORMAL
 
 __all__ = ["Split", "build_estimator", "find_estimator", "make_split", "run_cell", "versions"]
@@ -46,15 +47,28 @@ def _dataset(name: str) -> Any:
     return load_adbench(name)
 
 
-@functools.lru_cache(maxsize=2)
-def make_split(dataset: str, trial: int, root: int, test_share: float, labelled: float) -> Split:
-    """The split of a trial; all methods and all experiments with the same root share it."""
+@functools.lru_cache(maxsize=4)
+def make_split(
+    dataset: str, trial: int, root: int, test_share: float, labelled: float | str
+) -> Split:
+    """The split of a trial; all methods and all experiments with the same root share it.
+
+    Test rows are the same for every budget of labels.
+    """
     data = _dataset(dataset)
     n = len(data.y)
     order = np.random.default_rng(seed_of(root, dataset, trial, "split")).permutation(n)
     test, train = np.split(order, [round(test_share * n)])
-    y = mask_labels(data.y[train], labelled, random_state=seed_of(root, dataset, trial, "labels"))
+    y = _keep_labels(data.y[train], labelled, seed_of(root, dataset, trial, "labels"))
     return Split(data.X[train], y, data.X[test], data.y[test], data.anomaly_rate)
+
+
+def _keep_labels(truth: np.ndarray, labelled: float | str, seed: int) -> np.ndarray:
+    """The labels that a budget keeps."""
+    count = anomaly_budget(labelled)
+    if count is None:
+        return mask_labels(truth, float(labelled), random_state=seed)
+    return label_anomalies(truth, count, random_state=seed)
 
 
 def _split_of(cell: Cell) -> Split:
@@ -64,7 +78,10 @@ def _split_of(cell: Cell) -> Split:
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
-    """Run one cell; whatever goes wrong in it becomes a record with the reason."""
+    """Run one cell; whatever goes wrong in it becomes a record with the reason.
+
+    A method that cannot learn from the kinds of label there are is skipped, which is no failure.
+    """
     seed = seed_of(cell.root, cell.dataset, cell.trial, "method")
     record = cell.identity | {"settings": dict(cell.settings), "seed": seed}
     try:
@@ -75,8 +92,11 @@ def run_cell(cell: Cell) -> dict[str, Any]:
             published = {"published": _PUBLISHED_LAMBDA_PER_ROW * len(split.y_train)}
             priors = prior_words(split.anomaly_rate)
             estimator = build_estimator(cell, seed, prior=priors, lam=published)
+            record |= {"peer": estimator.version()} if isinstance(estimator, Peer) else {}
             outcome = _fit_and_score(estimator, split)
         outcome |= kept_warnings(caught) | {"status": OK}
+    except NotApplicable as error:
+        outcome = {"status": SKIPPED, "reason": str(error)}
     except Exception as error:
         outcome = failure(error)
     return record | outcome | {"versions": versions()}

@@ -18,7 +18,12 @@ of the user. Where the SHA-256 sum of a file is known, it is checked each time t
 from riskad.datasets.adbench import Dataset, adbench_names, load_adbench
 from riskad.datasets.fetch import DatasetMissing
 from riskad.datasets.images import IMAGE_SETS, ImageDataset, load_images
-from riskad.datasets.protocols import OneClassSplit, mask_labels, one_class_split
+from riskad.datasets.protocols import (
+    OneClassSplit,
+    label_anomalies,
+    mask_labels,
+    one_class_split,
+)
 
 __all__ = [
     "IMAGE_SETS",
@@ -27,6 +32,7 @@ __all__ = [
     "ImageDataset",
     "OneClassSplit",
     "adbench_names",
+    "label_anomalies",
     "load_adbench",
     "load_images",
     "mask_labels",

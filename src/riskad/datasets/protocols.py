@@ -12,7 +12,7 @@ from scipy.special import gammaln
 from riskad._checks import InputError, check_in_interval
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, check_codes, count_labels
 
-__all__ = ["OneClassSplit", "mask_labels", "one_class_split"]
+__all__ = ["OneClassSplit", "label_anomalies", "mask_labels", "one_class_split"]
 
 
 # --- tables: hide labels -----------------------------------------------------------------
@@ -78,6 +78,44 @@ of each kind. Give at least fraction=0.67.
     masked = np.full(len(codes), UNLABELLED, dtype=np.int8)
     masked[rng.choice(anomalous, a, replace=False)] = ANOMALY
     masked[rng.choice(normal, k - a, replace=False)] = NORMAL
+    return masked
+
+
+def label_anomalies(
+    truth: Any,
+    count: int = 5,
+    *,
+    random_state: int | np.random.Generator | None = None,
+) -> Codes:
+    """Keep the labels of `count` random anomalies and hide all others: no row is known as normal.
+
+    Where there are fewer anomalies than `count`, all of them are labelled.
+
+    Parameters
+    ----------
+    truth
+        +1 normal or -1 anomaly for each training row, both present. Test rows are no part of it.
+    count
+        How many anomalies to label, a whole number from 1 on.
+    random_state
+        A seed or a generator; the same seed gives the same labels. None draws new ones each time.
+
+    Returns
+    -------
+    int8 array: -1 for the chosen anomalies, 0 (unlabelled) for all other rows.
+
+    Examples
+    --------
+    >>> count_labels(label_anomalies([1] * 90 + [-1] * 10, 5, random_state=0))
+    LabelCounts(normal=0, anomaly=5, unlabelled=95)
+    """
+    codes = _check_truth(truth)
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
+        raise InputError(f"count must be a whole number of anomalies from 1 on, got {count!r}.")
+    anomalous = np.flatnonzero(codes == ANOMALY)
+    kept = _generator(random_state).permutation(anomalous)[:count]
+    masked = np.full(len(codes), UNLABELLED, dtype=np.int8)
+    masked[kept] = ANOMALY
     return masked
 
 

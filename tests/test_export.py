@@ -1,0 +1,376 @@
+"""ONNX graphs beside the models they were made of, run in onnxruntime."""
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import make_pile
+from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+import riskad
+from riskad._checks import InputError
+from riskad.export import TOLERANCE, _Graph, _trees, export, feeds, to_onnx
+from riskad.prepare import TablePreparer
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+
+
+def run(proto, given):
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [out.name for out in session.get_outputs()]
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def assert_parity(model, proto, rows, given=None, tolerance=TOLERANCE):
+    """Scores within the tolerance, flags equal, of a model and its graph."""
+    got = run(proto, feeds(proto, rows) if given is None else given)
+    ours = -model.score_samples(rows)
+    assert got["anomaly_score"].dtype == np.float64
+    assert got["anomaly_score"].shape == got["is_anomaly"].shape == (len(ours),)
+    np.testing.assert_allclose(got["anomaly_score"], ours, atol=tolerance, rtol=tolerance)
+    assert np.ptp(ours) > 100 * tolerance  # a constant would agree with anything
+    flags = model.predict(rows) == -1
+    assert 0 < flags.sum() < len(flags)
+    np.testing.assert_array_equal(got["is_anomaly"], flags)
+
+
+# --- linear and maps ---------------------------------------------------------------------
+
+MAPS = {
+    "linear": None,
+    "rbf": "rbf",
+    "nystroem": "nystroem",
+    "poly": "poly",
+    "own nystroem": Nystroem(n_components=30, random_state=0),
+    "own rbf": RBFSampler(gamma=0.3, n_components=50, random_state=0),
+    "cubes": PolynomialFeatures(degree=3),
+    "interactions": PolynomialFeatures(degree=(2, 3), interaction_only=True, include_bias=False),
+}
+
+
+@pytest.mark.parametrize("feature_map", MAPS.values(), ids=MAPS.keys())
+@pytest.mark.parametrize("scale", [True, False])
+def test_shallow(feature_map, scale):
+    X, y, _ = make_pile()
+    model = riskad.ShallowRAD(feature_map=feature_map, scale=scale, lam="tight").fit(X, y)
+    assert_parity(model, to_onnx(model), X, tolerance=1e-9)
+
+
+def make_table(n=400, seed=0):
+    """Numbers with and without blanks, a column that is only at times there, texts of two kinds."""
+    rng = np.random.default_rng(seed)
+    odd = rng.random(n) < 0.15
+    amount = np.where(odd, rng.normal(90, 10, n), rng.normal(30, 10, n))
+    age = rng.normal(40, 10, n)
+    table = pl.DataFrame(
+        {
+            "amount": amount,
+            "the age": pl.Series(age).set(pl.Series(rng.random(n) < 0.2), None),
+            "flag": pl.Series(np.where(rng.random(n) < 0.5, "1", ""), dtype=pl.String),
+            "country": np.where(odd, rng.choice(["XX", "FR", "é"], n), "FR"),
+            "city": pl.Series(
+                ["once", *(None if u < 0.1 else f"c{int(8 * u)}" for u in rng.random(n - 1))]
+            ),
+            "constant": "same",
+        }
+    )
+    y = np.where(rng.random(n) < 0.4, np.where(odd, -1, 1), 0)
+    return table, y
+
+
+def as_inputs(table):
+    """The table as a graph takes it: numbers as numbers."""
+    return table.with_columns(pl.col("flag").replace("", None).cast(pl.Float64))
+
+
+@pytest.mark.parametrize("feature_map", [None, "rbf", "nystroem", "poly"])
+def test_a_table_of_numbers_texts_and_blanks(feature_map):
+    table, y = make_table()
+    detector = riskad.ShallowRAD(feature_map=feature_map, lam="tight")
+    model = Pipeline([("prepare", TablePreparer()), ("detect", detector)]).fit(table, y)
+    proto = to_onnx(model)
+    names = [entry.name for entry in proto.graph.input]
+    assert names == ["amount", "the age", "flag", "country", "city"]  # nothing that was dropped
+    assert_parity(model, proto, as_inputs(table), tolerance=1e-9)
+
+
+def test_new_values_and_blanks_that_training_had_not():
+    table, y = make_table()
+    model = make_pipeline(TablePreparer(), riskad.ShallowRAD()).fit(table, y)
+    assert {"(other)", "(blank)"} <= set(model[0].levels_["city"])
+    assert "(other)" not in model[0].levels_["country"]
+    new = as_inputs(make_table(seed=1)[0]).with_columns(
+        amount=pl.when(pl.int_range(pl.len()) % 7 == 0).then(None).otherwise("amount"),
+        country=pl.when(pl.int_range(pl.len()) % 5 == 0).then(pl.lit("ZZ")).otherwise("country"),
+        city=pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("new")).otherwise("city"),
+    )
+    with pytest.warns(riskad.prepare.NotAsInTraining):
+        assert_parity(model, to_onnx(model), new, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("feature_map", [None, "rbf", "poly"])
+def test_sparse_tables_are_scaled_but_not_centred_before_a_map(feature_map):
+    rng = np.random.default_rng(0)
+    n = 500
+    odd = rng.random(n) < 0.2
+    level = np.where(odd, rng.integers(0, 6, n), rng.integers(4, 24, n))
+    table = pl.DataFrame({"code": [f"k{i}" for i in level], "x": rng.normal(0, 1, n) + 2 * odd})
+    y = np.where(rng.random(n) < 0.4, np.where(odd, -1, 1), 0)
+    model = make_pipeline(
+        TablePreparer(), riskad.ShallowRAD(feature_map=feature_map, lam="tight")
+    ).fit(table, y)
+    assert model[0].sparse_
+    assert_parity(model, to_onnx(model), table, tolerance=1e-9)
+
+
+# --- networks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("DeepRAD", {}),
+        ("DeepRAD", {"loss": "sigmoid", "hidden": (8, 8, 4), "scale": False}),
+        ("NNPU", {"prior": 0.7}),
+        ("DeepSAD", {"eta": 10.0, "pretrain_steps": 20}),
+    ],
+)
+def test_networks_over_tables(kind, settings):
+    pytest.importorskip("torch")
+    X, y, _ = make_pile(400)
+    model = getattr(riskad, kind)(n_steps=40, device="cpu", **settings).fit(X, y)
+    proto = to_onnx(model)
+    ours = -model.score_samples(X)
+    got = run(proto, {"X": X})
+    scale = max(1.0, np.abs(ours).max()) if kind == "DeepSAD" else 1.0
+    np.testing.assert_allclose(got["anomaly_score"], ours, atol=TOLERANCE * scale)
+    clear = np.abs(ours + model.offset_) > TOLERANCE * scale
+    np.testing.assert_array_equal(got["is_anomaly"][clear], (model.predict(X) == -1)[clear])
+
+
+@pytest.mark.parametrize("kind", ["DeepRAD", "DeepSAD"])
+@pytest.mark.parametrize("module", ["lenet-mnist", "lenet-fmnist"])
+def test_networks_over_images(module, kind):
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3, 9, 11)).astype(np.float32)  # odd sides: the last row is not pooled
+    y = np.repeat([1, 0, -1], [30, 30, 20])
+    X[y == -1] += 1
+    brief = {"pretrain_steps": 5} if kind == "DeepSAD" else {}
+    model = getattr(riskad, kind)(module, n_steps=10, device="cpu", **brief).fit(X, y)
+    got = run(to_onnx(model), {"X": X})["anomaly_score"]
+    np.testing.assert_allclose(got, -model.score_samples(X), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_a_network_over_a_table_with_texts():
+    pytest.importorskip("torch")
+    table, y = make_table()
+    model = make_pipeline(TablePreparer(), riskad.DeepRAD(n_steps=30, device="cpu")).fit(table, y)
+    proto = to_onnx(model)
+    rows = as_inputs(table)
+    got = run(proto, feeds(proto, rows))["anomaly_score"]
+    np.testing.assert_allclose(got, -model.score_samples(rows), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_a_module_of_ones_own_is_not_known():
+    torch = pytest.importorskip("torch")
+    X, y, _ = make_pile(200)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
+    model = riskad.DeepRAD(net, n_steps=2, device="cpu").fit(X, y)
+    with pytest.raises(InputError, match=r"module of your own.*torch\.onnx"):
+        to_onnx(model)
+
+
+# --- trees -------------------------------------------------------------------------------
+
+
+def tree_rows(n=1500, seed=0):
+    """Numbers with gaps, a column without any, one of zeros and ones, and categories."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    X[:, 2] = rng.integers(0, 2, n)
+    X[:, 4] = rng.integers(0, 12, n)
+    gaps = rng.random((n, 5)) < 0.1
+    gaps[:, 1] = False
+    X[gaps] = np.nan
+    target = np.nan_to_num(X[:, 0], nan=2) + X[:, 1] ** 2 + np.isin(X[:, 4], [1, 5, 6]) * X[:, 1]
+    return X, target
+
+
+def tree_graph(dump, n_features):
+    graph = _Graph(onnx)
+    X = graph.input("X", onnx.TensorProto.DOUBLE, (n_features,), "")
+    graph.output("anomaly_score", _trees(graph, X, dump), onnx.TensorProto.DOUBLE)
+    return graph.model("trees")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"use_missing": False}, {"extra_trees": True, "num_leaves": 3}, {"max_cat_to_onehot": 1}],
+)
+def test_trees_of_lightgbm(settings):
+    lightgbm = pytest.importorskip("lightgbm")
+    X, target = tree_rows()
+    settings = {"verbosity": -1, "num_threads": 1, "min_data_per_group": 5, **settings}
+    data = lightgbm.Dataset(X, target, categorical_feature=[4], params=settings)
+    booster = lightgbm.train(settings, data, 60)
+    dump = booster.dump_model()
+    assert '"=="' in str(dump).replace("'", '"')  # categories were split on
+    new, _ = tree_rows(seed=1)
+    new[:50, 4] = 40  # a category that was never seen
+    new[50:100] = np.nan
+    new[100:150, 0] = next(split for place, split in _thresholds(dump) if place == 0)  # on the edge
+    got = run(tree_graph(dump, 5), {"X": new})["anomaly_score"]
+    np.testing.assert_allclose(got, booster.predict(new), atol=1e-12)
+
+
+def _thresholds(dump):
+    found, open_ = [], [tree["tree_structure"] for tree in dump["tree_info"]]
+    while open_:
+        node = open_.pop()
+        if "split_feature" in node:
+            if node["decision_type"] == "<=":
+                found.append((node["split_feature"], node["threshold"]))
+            open_ += [node["left_child"], node["right_child"]]
+    return found
+
+
+def test_a_tree_without_a_split():
+    dump = {
+        "num_tree_per_iteration": 1,
+        "average_output": False,
+        "tree_info": [{"tree_structure": {"leaf_value": 1.5}}],
+    }
+    rows = np.array([[0.0, 1.0], [np.nan, 3.0]])
+    np.testing.assert_array_equal(run(tree_graph(dump, 2), {"X": rows})["anomaly_score"], [1.5] * 2)
+    dump["tree_info"] = []
+    np.testing.assert_array_equal(run(tree_graph(dump, 2), {"X": rows})["anomaly_score"], [0, 0])
+
+
+def test_trees_that_cannot_be_added_up_are_refused():
+    dump = {"num_tree_per_iteration": 3, "average_output": False, "tree_info": []}
+    with pytest.raises(InputError, match="added up to one score"):
+        tree_graph(dump, 2)
+    zero = {"split_feature": 0, "threshold": 1.0, "decision_type": "<=", "missing_type": "Zero"}
+    zero |= {"left_child": {"leaf_value": 1.0}, "right_child": {"leaf_value": 2.0}}
+    dump |= {"num_tree_per_iteration": 1, "tree_info": [{"tree_structure": zero}]}
+    with pytest.raises(InputError, match="zero_as_missing"):
+        tree_graph(dump, 2)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_boosted_trees_over_texts_and_gaps(prepared):
+    pytest.importorskip("lightgbm")
+    table, y = make_table()
+    table = as_inputs(table).drop("constant")
+    model = riskad.BoostedRAD(n_rounds=30)
+    model = make_pipeline(TablePreparer(), model) if prepared else model
+    assert_parity(model.fit(table, y), to_onnx(model), table, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("risk", ["rad", "nnrad"])
+def test_boosted_trees_over_numbers(risk, tmp_path):
+    pytest.importorskip("lightgbm")
+    X, y, _ = make_pile()
+    X[::7, 1] = np.nan
+    model = riskad.BoostedRAD(risk=risk, n_rounds=40).fit(X, y)
+    assert_parity(model, to_onnx(model), X, tolerance=1e-9)
+    assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_forest(gaps, tmp_path):
+    X, y, _ = make_pile()
+    X[::7, 1] = np.nan if gaps else 0.0
+    model = riskad.ForestRAD(n_estimators=30).fit(X, y)
+    new = make_pile(seed=1)[0]
+    new[:100] = X[:100]
+    tree = model.trees_[0]
+    new[100:120, tree.feature[0]] = tree.threshold[0]  # on the edge, in double precision
+    new[120:140, :2] = np.nan
+    assert_parity(model, to_onnx(model), new, tolerance=1e-9)
+    assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
+
+
+def test_a_forest_over_a_table_with_texts():
+    table, y = make_table()
+    model = make_pipeline(TablePreparer(), riskad.ForestRAD(n_estimators=20)).fit(table, y)
+    assert_parity(model, to_onnx(model), as_inputs(table), tolerance=1e-9)
+
+
+def test_a_forest_that_splits_nothing():
+    X, y, _ = make_pile(200)
+    model = riskad.ForestRAD(n_estimators=5, min_leaf=1e9).fit(X, y)
+    got = run(to_onnx(model), {"X": X})["anomaly_score"]
+    np.testing.assert_allclose(got, -model.score_samples(X), atol=1e-12)
+
+
+# --- the file ----------------------------------------------------------------------------
+
+
+def test_export_checks_and_writes(tmp_path):
+    table, y = make_table()
+    model = make_pipeline(TablePreparer(), riskad.ShallowRAD()).fit(table, y)
+    report = export(model, tmp_path / "model.onnx")
+    assert report.model == "ShallowRAD"
+    assert report.inputs["amount"] == "number, NaN if blank"
+    assert report.inputs["city"] == 'text, "" if blank'
+    assert report.outputs == ("anomaly_score", "is_anomaly")
+    assert report.checked_rows == 1000
+    assert report.largest_difference < 1e-9
+    assert report.bytes == (tmp_path / "model.onnx").stat().st_size
+    assert_parity(model, onnx.load(tmp_path / "model.onnx"), as_inputs(table), tolerance=1e-9)
+
+
+def test_nothing_is_replaced_without_force(tmp_path, pile):
+    X, y, _ = pile
+    (tmp_path / "model.onnx").write_text("precious")
+    with pytest.raises(InputError, match="exists already"):
+        export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").read_text() == "precious"
+
+
+def test_a_graph_that_differs_is_not_written(tmp_path, pile, monkeypatch):
+    X, y, _ = pile
+    model = riskad.ShallowRAD().fit(X, y)
+    proto = to_onnx(model)
+    monkeypatch.setattr("riskad.export.to_onnx", lambda model: proto)
+    model.coef_ = model.coef_ + 1e-3
+    with pytest.raises(InputError, match="other scores than the model"):
+        export(model, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_onnxruntime_nothing_is_checked(tmp_path, pile, monkeypatch):
+    X, y, _ = pile
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    report = export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
+    assert report.checked_rows == 0
+    assert report.largest_difference is None
+
+
+def test_without_onnx_the_remedy_is_said(tmp_path, pile, monkeypatch):
+    X, y, _ = pile
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(InputError, match=r"pip install 'riskad\[onnx\]'"):
+        export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
+
+
+def test_what_cannot_be_exported_says_what_can(pile):
+    X, y, _ = pile
+    own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
+    cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
+    for model in (
+        riskad.baselines.OneClassSVM().fit(X, y),
+        own_map.fit(X, y),
+        cosine.fit(X, y),
+        make_pipeline(StandardScaler(), riskad.ShallowRAD()).fit(X, y),
+    ):
+        with pytest.raises(
+            InputError, match=r"cannot be exported.*ShallowRAD without a feature map"
+        ):
+            to_onnx(model)
+    with pytest.raises(InputError, match="not fitted"):
+        to_onnx(riskad.ShallowRAD())

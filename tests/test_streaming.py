@@ -1,0 +1,525 @@
+"""Scoring of files that are read, scored and written some rows at a time."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from riskad import tables
+from riskad.cli import cli
+from riskad.io import load, save
+from riskad.tables import check_memory, open_writer, read_batches, read_table
+from riskad.workflow import Labels, fit_table, score_batches, score_table
+
+COUNTRIES = np.array(["FR", "DE", "XX"])
+
+
+def make_cards(n, seed=0):
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.1
+    return pl.DataFrame(
+        {
+            "card": rng.permutation(n),
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(3),
+            "age": pl.Series(rng.normal(40, 9, n)).set(pl.Series(rng.random(n) < 0.1), None),
+            "country": COUNTRIES[np.where(fraud, rng.integers(0, 3, n), rng.integers(0, 2, n))],
+            "label": np.where(rng.random(n) < 0.3, np.where(fraud, "fraud", "ok"), ""),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of cards, on disk."""
+    path = tmp_path_factory.mktemp("model") / "model.riskad"
+    fit = fit_table(make_cards(600), Labels("label", ["ok"], ["fraud"]), id="card")
+    save(fit.model, path, notes=fit.report.notes())
+    return path
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Batches of 64 rows, and of some 2,000 bytes of CSV."""
+    monkeypatch.setattr(tables, "_BATCH_CELLS", 64)
+    monkeypatch.setattr(tables, "_BATCH_BYTES", 2000)
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def fail(*arguments):
+    """A command must fail with one sentence, without a traceback or output."""
+    result = run("score", *arguments)
+    assert result.exit_code == 1, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    return result.stderr
+
+
+# --- batches of a file -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cards.csv", "cards.tsv", "cards.csv.gz", "cards.parquet"])
+def test_batches_are_the_table(tmp_path, small_batches, name):
+    cards, path = make_cards(1000), tmp_path / name
+    if name.endswith("gz"):
+        path.write_bytes(gzip.compress(cards.write_csv().encode()))
+    elif name.endswith("parquet"):
+        cards.write_parquet(path, row_group_size=100)
+    else:
+        cards.write_csv(path, separator="\t" if "tsv" in name else ",")
+    batches = list(read_batches(path))
+    assert len(batches) > 5
+    assert {batch.height % 64 for batch in batches[:-1]} == {0}
+    assert pl.concat(batches).equals(read_table(path))
+    assert read_table(path).height == 1000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "a,b\n" + '"two\nlines, ""quoted""",1\n' * 300,
+        "\n\na;b\n" + "1,5;x\n\n;\n" * 300,  # blank lines and blank rows
+        "\ufeffa;b\n" + "1,5;x\n" * 900,
+        "a,b\r\n" + "1,\r\n" * 900,
+        "a,b\r" + "1,2\r" * 900,  # line ends of the oldest spreadsheets
+        "a\n" + "1\n\n" * 900,
+        '"the, header\nof two lines",b\n' + "1,2\n" * 900,
+        "a,b\n" + "1,2\n" * 900 + "3,4",  # no line end at the end
+    ],
+)
+def test_cutting_a_csv_changes_nothing(tmp_path, monkeypatch, data):
+    path = tmp_path / "cards.csv"
+    path.write_text(data, newline="")
+    whole = read_table(path)
+    assert whole.height >= 300
+    for size in (200, 333, 2001):
+        monkeypatch.setattr(tables, "_BATCH_BYTES", size)
+        batches = list(read_batches(path))
+        assert len(batches) > 2
+        assert pl.concat(batches).equals(whole)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"1\n", "line 802: 1 field where the header has 2"),
+        (b"1,\xe9\n", "line 802: byte 0xe9 is not UTF-8"),
+        (b'1,5" pipe\n', "line 802: a double quote stands inside"),
+        (b'1,"5\n', "never closes"),
+    ],
+)
+def test_lines_are_counted_from_the_top_of_the_file(tmp_path, small_batches, line, message):
+    (tmp_path / "cards.csv").write_bytes(b"a,b\n" + b"1,2\n" * 800 + line + b"3,4\n" * 800)
+    with pytest.raises(tables.InputError, match=message):
+        list(read_batches(tmp_path / "cards.csv"))
+
+
+def test_a_quote_that_never_closes_does_not_fill_the_memory(tmp_path, small_batches, monkeypatch):
+    monkeypatch.setattr(tables, "_LONGEST_RECORD", 10_000)
+    (tmp_path / "cards.csv").write_bytes(b'a,b\n1,"2\n' + b"3,4\n" * 10_000)
+    with pytest.raises(tables.InputError, match="never closes"):
+        list(read_batches(tmp_path / "cards.csv"))
+
+
+# --- writing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet"])
+def test_what_is_written_in_parts_is_what_is_written_whole(tmp_path, name):
+    cards = make_cards(500).with_columns(
+        day=pl.date(2026, 1, 1) + pl.duration(days=pl.int_range(500)),
+        kind=pl.col("country").cast(pl.Categorical),
+        nothing=pl.lit(None, dtype=pl.Float32),
+    )
+    tables.write_table(cards, tmp_path / f"whole-{name}")
+    with open_writer(tmp_path / name) as write:
+        for start in range(0, 500, 90):
+            write(cards[start : start + 90])
+    if name.endswith("parquet"):
+        assert pl.read_parquet(tmp_path / name).equals(cards)
+        assert pl.read_parquet_schema(tmp_path / name) == cards.schema
+    else:
+        assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+@pytest.mark.parametrize("written", [0, 1, 20])
+def test_a_failure_leaves_the_file_as_it_was(tmp_path, name, written):
+    (tmp_path / name).write_text("precious")
+
+    def fail_at_last():
+        with open_writer(tmp_path / name, force=True) as write:
+            for _ in range(written):
+                write(make_cards(100))
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        fail_at_last()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "precious"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_is_an_error_of_the_system():
+    thread = tables._ParquetThread(tables.Path("/dev/full"))
+
+    def write_much():
+        for _ in range(100):
+            thread.write(make_cards(10_000))
+        thread.close()
+
+    with pytest.raises(OSError, match="No space left"):
+        write_much()
+
+
+# --- scoring -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_streaming_gives_what_scoring_the_whole_table_gives(tmp_path, small_batches, model, kind):
+    cards = (
+        make_cards(3000, seed=1)
+        .drop("label")
+        .with_columns(
+            amount=pl.when(pl.int_range(pl.len()) % 500 == 3).then(None).otherwise("amount"),
+            country=pl.when(pl.int_range(pl.len()) % 700 == 5)
+            .then(pl.concat_str(pl.lit("new"), pl.int_range(pl.len()) % 4))
+            .otherwise("country"),
+        )
+    )
+    source = tmp_path / f"cards.{kind}"
+    cards.write_csv(source) if kind == "csv" else cards.write_parquet(source, row_group_size=300)
+    whole, expected = score_table(load(model), read_table(source), id="card", source=source.name)
+    said = []
+    batches = []
+    report = score_batches(
+        load(model),
+        read_batches(source),
+        batches.append,
+        id="card",
+        source=source.name,
+        progress=said.append,
+    )
+    assert len(batches) > 10
+    assert pl.concat(batches).equals(whole)  # to the last bit
+    assert report == expected  # the suspects and the notes, too
+    assert len(report.warnings) == 1
+    assert "amount: 6 blanks filled" in report.warnings[0]
+    assert re.search(r"country: 5 rows with a new value \('new\d'", report.warnings[0])
+    assert said[-1] == "Scoring: 3,000 rows done"
+
+
+OPTIONS = {
+    "top": {"threshold": "top:17"},
+    "a rule": {"threshold": "f1"},
+    "a rate": {"threshold": "rate:0.05"},
+    "fdr": {"fdr": 0.2},
+    "reasons": {"reasons": 2},
+    "top and reasons": {"threshold": "top:17", "reasons": 3},
+    "fdr and reasons": {"fdr": 0.2, "reasons": 1},
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_every_option_gives_what_it_gives_for_the_whole_table(
+    tmp_path, small_batches, model, options, kind
+):
+    source = tmp_path / f"cards.{kind}"
+    cards = make_cards(1000, seed=1).drop("label")
+    cards.write_csv(source) if kind == "csv" else cards.write_parquet(source)
+    whole, expected = score_table(load(model), read_table(source), id="card", **options)
+    batches = []
+    report = score_batches(load(model), read_batches(source), batches.append, id="card", **options)
+    assert len(batches) > 10
+    assert pl.concat(batches).equals(whole)
+    assert report == expected
+    assert report.added == whole.columns[cards.width :]
+    assert 0 < report.flagged < 1000
+
+
+def test_decisions_over_batches_are_those_of_the_detector(model):
+    pipeline, cards = load(model), make_cards(1000, seed=1)
+    preparer, detector = pipeline
+    batches = [cards[start : start + 64] for start in range(0, 1000, 64)]
+
+    def flags(**options):
+        scored = []
+        score_batches(pipeline, batches, scored.append, **options)
+        return pl.concat(scored)["is_anomaly"].to_numpy()
+
+    matrix = preparer.transform(cards)
+    scores = detector.anomaly_score(matrix)
+    chosen = detector.select_anomalies(matrix, fdr=0.2)
+    assert 0 < chosen.n_selected < 1000
+    np.testing.assert_array_equal(flags(fdr=0.2), chosen.selected)
+    np.testing.assert_array_equal(flags(threshold="top:17"), scores > np.sort(scores)[-18])
+    np.testing.assert_array_equal(flags(fdr=1e-6), np.zeros(1000, bool))
+    np.testing.assert_array_equal(flags(), detector.predict(matrix) == -1)
+    detector.set_threshold("f2")
+    np.testing.assert_array_equal(flags(), detector.predict(matrix) == -1)
+
+
+def test_what_depends_on_all_rows_needs_them_twice(model):
+    cards = make_cards(300)
+    batches = [cards[:64], cards[64:]]
+    assert score_batches(load(model), iter(batches), id).rows == 300  # once is enough
+    for options in ({"threshold": "top:5"}, {"fdr": 0.1}):
+        with pytest.raises(tables.InputError, match=r"second time.*read_batches"):
+            score_batches(load(model), iter(batches), id, **options)
+
+
+def test_a_table_that_grows_while_it_is_scored(model):
+    cards = make_cards(300)
+
+    class Growing:
+        rows = 100
+
+        def __iter__(self):
+            self.rows += 64
+            return iter([cards[:64], cards[64 : self.rows]])
+
+    with pytest.raises(tables.InputError, match="another when it was read a second time"):
+        score_batches(load(model), Growing(), id, threshold="top:5")
+
+
+def test_a_rule_that_labels_cannot_support_is_refused_before_a_row_is_read(model):
+    with pytest.raises(tables.InputError, match="a false alarm rate of 1e-05 cannot be told"):
+        score_batches(load(model), None, id, threshold="false-alarms:1e-5")
+
+
+def test_equal_scores_are_listed_in_the_order_of_the_rows(model, small_batches, tmp_path):
+    pl.concat([make_cards(1)] * 300).write_parquet(tmp_path / "same.parquet")
+    report = score_batches(load(model), read_batches(tmp_path / "same.parquet"), id, top=5)
+    assert [suspect.row for suspect in report.top] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet"])
+@pytest.mark.parametrize("target", ["csv", "parquet"])
+def test_every_kind_of_file_to_every_kind(tmp_path, small_batches, model, source, target):
+    cards = make_cards(500, seed=1)
+    given, scored = tmp_path / f"cards.{source}", tmp_path / f"scored.{target}"
+    cards.write_csv(given) if source == "csv" else cards.write_parquet(given)
+    result = run("score", model, given, "-o", scored, "--json")
+    assert result.exit_code == 0, result.output
+    expected, report = score_table(load(model), read_table(given), id="card")
+    assert json.loads(result.stdout)["flagged"] == report.flagged
+    tables.write_table(expected, tmp_path / f"expected.{target}")
+    assert read_table(scored).equals(read_table(tmp_path / f"expected.{target}"))
+
+
+def test_a_file_may_take_its_own_place(tmp_path, small_batches, model):
+    path = tmp_path / "cards.parquet"
+    make_cards(1000).write_parquet(path)
+    assert run("score", model, path, "-o", path, "--force").exit_code == 0
+    assert pl.read_parquet(path).shape == (1000, 8)
+
+
+def test_many_new_values_are_not_all_kept(model):
+    n = 5000
+    cards = make_cards(n).with_columns(country=pl.concat_str(pl.lit("v"), pl.int_range(n)))
+    batches = [cards[start : start + 1000] for start in range(0, n, 1000)]
+    report = score_batches(load(model), batches, id)
+    assert (
+        "country: 5,000 rows with a new value ('v0', 'v1', 'v10' and at least 997 more)"
+        in (report.warnings[0])
+    )
+
+
+# --- bad input ---------------------------------------------------------------------------
+
+
+def break_file(path, kind):
+    """Write a table with something wrong far from its beginning."""
+    cards = make_cards(2000, seed=1)
+    if kind == "other columns":
+        cards = cards.rename({"amount": "Amount"})
+    elif kind == "text for numbers":
+        amounts = cards["amount"].cast(pl.String).to_list()
+        amounts[1500] = "lots"
+        cards = cards.with_columns(amount=pl.Series(amounts))
+    elif kind == "lists for numbers":
+        cards = cards.with_columns(amount=pl.concat_list("amount"))
+    elif kind == "lists for text":
+        cards = cards.with_columns(country=pl.concat_list("country"))
+    elif kind == "bytes for numbers":
+        cards = cards.with_columns(amount=pl.col("country").cast(pl.Binary))
+    elif kind == "dates for numbers":
+        cards = cards.with_columns(amount=pl.date(2026, 1, 1))
+    elif kind == "an infinity":
+        cards = cards.with_columns(
+            amount=pl.when(pl.int_range(2000) == 1700).then(float("inf")).otherwise("amount")
+        )
+    elif kind == "no rows":
+        cards = cards.head(0)
+    elif kind == "scored before":
+        cards = cards.with_columns(is_anomaly=True)
+    if path.suffix == ".csv":
+        cards.write_csv(path)
+    else:
+        cards.write_parquet(path, row_group_size=200)
+    data = path.read_bytes()
+    if kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "cut short":
+        path.write_bytes(data[: len(data) // 2])
+    elif kind == "damaged in the middle":
+        middle = len(data) // 2
+        path.write_bytes(data[:middle] + bytes(3000) + data[middle + 3000 :])
+    elif kind == "another kind of file":
+        path.write_bytes(b"PK\x03\x04" + bytes(100))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("a.parquet", "other columns", r"lacks columns.*\n- missing: 'amount' \(did you mean 'Amo"),
+        ("a.parquet", "text for numbers", "'amount' holds numbers, but 'lots' in row 1,501 is not"),
+        ("a.csv", "text for numbers", "'amount' holds numbers, but 'lots' in row 1,501 is not"),
+        ("a.parquet", "lists for numbers", r"'amount' holds values of type List\(Float64\)"),
+        ("a.parquet", "lists for text", r"'country' holds values of type List\(String\)"),
+        ("a.parquet", "bytes for numbers", "'amount' holds values of type Binary"),
+        ("a.parquet", "dates for numbers", "'amount' holds numbers, but .* in row 1 is not"),
+        ("a.parquet", "an infinity", "inf in row 1,701 is infinite"),
+        ("a.parquet", "no rows", "a header but no rows"),
+        ("a.csv", "no rows", "a header but no rows"),
+        ("a.parquet", "scored before", "already has a column 'is_anomaly'"),
+        ("a.parquet", "empty", "'a.parquet' is empty"),
+        ("a.csv", "empty", "'a.csv' is empty"),
+        ("a.parquet", "cut short", "could not be read as Parquet .* may be cut short"),
+        ("a.csv", "cut short", "line .* where the header has 5"),
+        ("a.parquet", "damaged in the middle", "could not be read as Parquet"),
+        ("a.csv", "damaged in the middle", "line .* where the header has 5|is not a number"),
+        ("a.parquet", "another kind of file", "could not be read as Parquet"),
+    ],
+)
+@pytest.mark.parametrize("target", ["out.csv", "out.parquet"])
+def test_bad_input_is_a_sentence_and_nothing_is_written(
+    tmp_path, small_batches, model, name, kind, message, target
+):
+    break_file(tmp_path / name, kind)
+    (tmp_path / target).write_text("precious")
+    assert re.search(message, fail(model, tmp_path / name, "-o", tmp_path / target, "--force"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, target])
+    assert (tmp_path / target).read_text() == "precious"
+
+
+def test_other_types_with_the_same_meaning_are_accepted(tmp_path, model):
+    cards = make_cards(300, seed=1)
+    expected = score_table(load(model), cards)[0]["anomaly_score"]
+    others = {
+        "text": cards.with_columns(pl.col("amount", "age").cast(pl.String)),
+        "categories": cards.with_columns(pl.col("country").cast(pl.Categorical)),
+        "decimals": cards.with_columns(pl.col("amount").cast(pl.Decimal(10, 3))),
+    }
+    for kind, table in others.items():
+        table.write_parquet(tmp_path / f"{kind}.parquet")
+        out = tmp_path / f"{kind}-scored.parquet"
+        assert run("score", model, tmp_path / f"{kind}.parquet", "-o", out).exit_code == 0
+        np.testing.assert_array_equal(pl.read_parquet(out)["anomaly_score"], expected)
+
+
+SLOW = """
+import time, riskad.tables, riskad.workflow
+from riskad.cli import main
+riskad.tables._BATCH_CELLS = 64
+plain = riskad.workflow._suspicion
+def slow(batch, scores, id, rows_before):
+    if rows_before > 300:
+        print("half", flush=True)
+        time.sleep(60)
+    return plain(batch, scores, id, rows_before)
+riskad.workflow._suspicion = slow
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "kill"]
+)
+def test_an_interrupted_parquet_is_not_there(tmp_path, model, number, code):
+    make_cards(1000).write_parquet(tmp_path / "cards.parquet")
+    (tmp_path / "out.parquet").write_text("precious")
+    arguments = ["score", str(model), "cards.parquet", "-o", "out.parquet", "--force"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline() == "half\n"
+        process.send_signal(number)
+        assert process.wait(timeout=30) == code
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cards.parquet", "out.parquet"]
+    assert (tmp_path / "out.parquet").read_text() == "precious"
+
+
+# --- memory ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cards.csv", "cards.csv.gz", "cards.parquet"])
+def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch, name):
+    cards, path = make_cards(20_000), tmp_path / name
+    if name.endswith("parquet"):
+        cards.write_parquet(path)
+    else:
+        text = cards.write_csv().encode()
+        path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    check_memory(path, available=10**9)
+    with pytest.raises(tables.InputError, match=r"takes about \d+ MB, and 1 MB are free.*sample"):
+        check_memory(path, available=10**6)
+    monkeypatch.setattr(tables, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(tables, "_parse_csv", None)  # it is not even begun
+    monkeypatch.setattr(pl, "read_parquet", None)
+    result = run("fit", path, "--label", "label", "-o", tmp_path / "model.riskad")
+    assert result.exit_code == 1
+    assert "does not fit in memory" in result.stderr
+    assert not (tmp_path / "model.riskad").exists()
+
+
+def test_where_the_system_does_not_say_nothing_is_refused(tmp_path, monkeypatch):
+    make_cards(100).write_csv(tmp_path / "cards.csv")
+    monkeypatch.setattr(tables, "available_memory", lambda: None)
+    assert read_table(tmp_path / "cards.csv").height == 100
+
+
+def test_free_memory_is_asked_for():
+    free = tables.available_memory()
+    assert free is None or 10**7 < free < 10**14
+
+
+# Not ru_maxrss: a process inherits that of the one which started it.
+MEASURED = """
+import sys
+from riskad.cli import cli
+cli.main(["score", *sys.argv[1:]], standalone_mode=False)
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+"""
+
+
+def peak_memory(model, source, target):
+    """Peak resident size, in kilobytes, of a process that scores a file."""
+    command = [sys.executable, "-c", MEASURED, str(model), str(source), "-o", str(target), "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_million_rows_take_little_more_memory_than_some(tmp_path, model):
+    peaks = {}
+    for n in (200_000, 1_000_000):
+        source, target = tmp_path / f"{n}.parquet", tmp_path / f"{n}-scored.parquet"
+        make_cards(n).write_parquet(source, row_group_size=100_000)
+        peaks[n] = peak_memory(model, source, target)
+        assert pl.scan_parquet(target).select(pl.len()).collect().item() == n
+    assert peaks[1_000_000] < 1.3 * peaks[200_000], peaks

@@ -605,7 +605,7 @@ def score_batches(
         What to call the table in the report; a function that is told what is being done.
 
     Which rows are the top k, and which can be selected at a false discovery rate, depends on all of
-    them. For these the batches are gone through twice, and the scores, 8 bytes a row, are kept.
+    them. For these the batches are gone through twice, and the scores of all rows are kept.
     """
     if threshold is not None and fdr is not None:
         raise InputError("threshold and fdr are two ways to decide; give one of them.")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import pairwise_distances_chunked
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -58,6 +59,30 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     @property
     def _n_features_out(self) -> int:
         return self.n_features_out_
+
+
+class _TreeMap(_Map):
+    """A map that keeps trees, on disk as plain arrays (`riskad.trees`)."""
+
+    trees_: list[Any]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "trees_" in state:
+            state["trees_"] = pack_trees(self.trees_)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "trees_" in state:
+            self.trees_ = unpack_trees(state["trees_"], self.n_features_in_)
+
+
+def _with_values(trees: Sequence[Any], values: np.ndarray, n_features: int) -> list[Any]:
+    """The trees with other values of their nodes: one for each, tree after tree."""
+    packed = pack_trees(trees)
+    packed["values"] = np.stack([values, np.zeros(len(values))], axis=1)[:, None, :]
+    return unpack_trees(packed, n_features)
 
 
 class GaussianKernels(_Map):
@@ -137,7 +162,7 @@ def _median_squared_distance(X: np.ndarray) -> float:
     return float(np.median(squared)) if len(squared) else 1.0
 
 
-class TreeLeaves(_Map):
+class TreeLeaves(_TreeMap):
     """The leaves into which a row falls, in trees that split the rows at random.
 
     Rows in one leaf of many trees are alike, whatever the units of their columns. A row has one
@@ -179,22 +204,30 @@ class TreeLeaves(_Map):
         from sklearn.ensemble import RandomTreesEmbedding
 
         X = self._check(X, reset=True)
-        self.trees_ = RandomTreesEmbedding(
+        embedding = RandomTreesEmbedding(
             n_estimators=self.n_estimators,
             max_depth=self.max_depth,
             random_state=self.random_state or 0,
         ).fit(X[self._places(len(X), self.max_rows)])
-        self.n_features_out_ = len(self.trees_.get_feature_names_out())
+        trees = [member.tree_ for member in embedding.estimators_]
+        leaf = np.concatenate([tree.children_left == -1 for tree in trees])
+        # Leaves are numbered through all trees: a row's leaf is read off as a value of its tree.
+        self.trees_ = _with_values(trees, np.cumsum(leaf) - 1, X.shape[1])
+        self.n_features_out_ = int(leaf.sum())
         return self
 
     def transform(self, X: Any) -> Any:
         """One entry for each tree."""
         check_is_fitted(self)
-        leaves = self.trees_.transform(self._check(X, reset=False))
-        return (leaves * self.n_estimators**-0.5).tocsr()
+        X = self._check(X, reset=False).astype(np.float32)
+        places = np.stack([tree.predict(X)[:, 0] for tree in self.trees_], axis=1).astype(int)
+        n, T = places.shape
+        ones = np.full(n * T, T**-0.5)
+        ends = np.arange(0, n * T + 1, T)
+        return sparse.csr_matrix((ones, places.ravel(), ends), shape=(n, self.n_features_out_))
 
 
-class OutlierScores(_Map):
+class OutlierScores(_TreeMap):
     """Two unsupervised outlier scores: of an isolation forest, and the log distance to neighbours.
 
     The one sees rows that few cuts separate from the rest, the other rows in thin regions. Both
@@ -236,7 +269,8 @@ class OutlierScores(_Map):
         places = self._places(len(X), self.max_rows)
         self.rows_ = X[places]
         forest = IsolationForest(random_state=self.random_state or 0).fit(X)
-        self.trees_ = _with_path_lengths(forest, X.shape[1])
+        trees = [member.tree_ for member in forest.estimators_]
+        self.trees_ = _with_values(trees, _path_lengths(trees), X.shape[1])
         self.path_length_ = float(_average_path_length(np.array([forest.max_samples_]))[0])
         self.floor_ = _FLOOR * _median_squared_distance(X[self._places(len(X), _WIDTH_ROWS)]) ** 0.5
         raw = self._raw(X, leave_out=np.isin(np.arange(len(X)), places))
@@ -259,29 +293,15 @@ class OutlierScores(_Map):
         h = np.mean([tree.predict(X)[:, 0] for tree in self.trees_], axis=0)
         return np.asarray(2 ** (-h / self.path_length_))
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if "trees_" in state:
-            state["trees_"] = pack_trees(self.trees_)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "trees_" in state:
-            self.trees_ = unpack_trees(state["trees_"], self.n_features_in_)
-
     def _standardised(self, raw: np.ndarray) -> np.ndarray:
         return np.clip((raw - self.mean_) / self.scale_, -_CLIP, _CLIP)
 
 
-def _with_path_lengths(forest: Any, n_features: int) -> list[Any]:
-    """The trees of an isolation forest, whose values are the lengths of paths to their nodes."""
-    trees = [member.tree_ for member in forest.estimators_]
-    packed = pack_trees(trees)
+def _path_lengths(trees: Sequence[Any]) -> np.ndarray:
+    """Length of the path to each node, and on to the rows of a leaf."""
     steps = np.concatenate([tree.compute_node_depths() - 1 for tree in trees])
-    lengths = steps + _average_path_length(packed["n_node_samples"])
-    packed["values"] = np.stack([lengths, np.zeros(len(lengths))], axis=1)[:, None, :]
-    return unpack_trees(packed, n_features)
+    rows = np.concatenate([tree.n_node_samples for tree in trees])
+    return np.asarray(steps + _average_path_length(rows))
 
 
 def _average_path_length(n: np.ndarray) -> np.ndarray:

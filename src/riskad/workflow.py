@@ -359,7 +359,9 @@ def _constant_columns(preparer: TablePreparer) -> list[str]:
     constant = [name for name, why in preparer.dropped_.items() if why.startswith("every row ")]
     if not constant:
         return []
-    return [f"columns without a difference between rows were left out: {enumerate_names(constant)}."]
+    return [
+        f"columns without a difference between rows were left out: {enumerate_names(constant)}."
+    ]
 
 
 def _few_anomalies(codes: Codes) -> list[str]:

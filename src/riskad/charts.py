@@ -92,12 +92,17 @@ def distribution_chart(distribution: Distribution, threshold: float) -> Element:
     words = ", ".join(f"{kind.rows:,} {KIND_WORDS[kind.kind]}" for kind in distribution.kinds)
     label = f"Distribution of anomaly scores: {words}; threshold {threshold:.3g}"
     chart = _fluid(bottom + 24, label)
-    for i, kind in enumerate(distribution.kinds):
-        _panel(chart, kind, distribution.edges, x, _WORDS + _PANEL * (i + 1) - 4)
-    _across(chart, bottom, x(threshold), f"threshold {threshold:.3g}")
+    bases = [_WORDS + _PANEL * (i + 1) - 4 for i in range(len(distribution.kinds))]
+    for kind, base in zip(distribution.kinds, bases, strict=True):
+        _panel(chart, kind, distribution.edges, x, base)
+    _line(chart, "threshold", (f"{x(threshold):.3f}%",) * 2, (16, bottom))
+    _words_at(chart, f"threshold {threshold:.3g}", x(threshold), 12, margin=20, class_="name")
+    for kind, base in zip(distribution.kinds, bases, strict=True):  # words over the line
+        words = f"{kind.rows:,} {KIND_WORDS[kind.kind]}"
+        _words(chart, words, "0%", base - _PANEL + _WORDS, class_="name")
     _line(chart, "axis", ("0%", "100%"), (bottom, bottom))
     for tick in _ticks(low, high, 5):
-        _words(chart, f"{tick:g}", f"{x(tick):.2f}%", bottom + 17, anchor="middle")
+        _words_at(chart, f"{tick:g}", x(tick), bottom + 17)
     return chart
 
 
@@ -106,7 +111,6 @@ def _panel(
 ) -> None:
     """Bars of one kind of row on a line at `base`; few rows are ticks, one for each."""
     room = _PANEL - _WORDS - 8
-    _words(chart, f"{kind.rows:,} {KIND_WORDS[kind.kind]}", "0%", base - room - 8, class_="name")
     _line(chart, "base", ("0%", "100%"), (base, base))
     if kind.scores:
         for score in kind.scores:
@@ -115,7 +119,7 @@ def _panel(
     highest = max(kind.counts)
     for count, left, right in zip(kind.counts, edges, edges[1:], strict=False):
         if count:
-            height = max(room * count / highest, 1.5)
+            height = max(room * (count / highest) ** 0.5, 1.5)
             SubElement(
                 chart,
                 "rect",
@@ -125,32 +129,25 @@ def _panel(
             )
 
 
-def _across(chart: Element, bottom: int, x: float, words: str) -> None:
-    """A line from top to bottom, its words to the side that has room."""
-    _line(chart, "threshold", (f"{x:.3f}%",) * 2, (16, bottom))
-    anchor = "start" if x < 20 else "end" if x > 80 else "middle"
-    _words(chart, words, f"{x:.3f}%", 12, anchor=anchor, class_="name")
-
-
 def rate_chart(rate: Sequence[float], assumed: float | None) -> Element:
     """An anomaly rate with its interval, and the one that a fit assumed."""
     value, low, high = rate
     most = min(1.0, 1.15 * max(high, assumed or 0.0, 0.02))
 
-    def x(share: float) -> str:
-        return f"{2 + 96 * share / most:.3f}%"
+    def x(share: float) -> float:
+        return 2 + 96 * share / most
 
     said = f"Anomaly rate {value:.1%}, 95 % interval {low:.1%} to {high:.1%}"
     chart = _fluid(64, said + ("" if assumed is None else f"; the fit assumed {assumed:.1%}"))
     _line(chart, "axis", ("0%", "100%"), (40, 40))
     for tick in _ticks(0, most, 5):
-        _words(chart, f"{100 * tick:g} %", x(tick), 57, anchor="middle")
-    _line(chart, "interval anomaly", (x(low), x(high)), (26, 26))
-    SubElement(chart, "circle", {"class": "point anomaly", "cx": x(value), "cy": "26", "r": "6"})
+        _words_at(chart, f"{100 * tick:g} %", x(tick), 57)
+    _line(chart, "interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
+    point = {"cx": f"{x(value):.3f}%", "cy": "26", "r": "6"}
+    SubElement(chart, "circle", {"class": "point anomaly", **point})
     if assumed is not None:
-        _line(chart, "threshold", (x(assumed),) * 2, (14, 40))
-        anchor = "end" if assumed > most / 2 else "start"
-        _words(chart, "assumed", x(assumed), 11, anchor=anchor, class_="name")
+        _line(chart, "threshold", (f"{x(assumed):.3f}%",) * 2, (14, 40))
+        _words_at(chart, "assumed", x(assumed), 11, margin=15, class_="name")
     return chart
 
 
@@ -236,6 +233,14 @@ def _words(
     chart: Element, words: str, x: object, y: object, anchor: str = "start", **attributes: object
 ) -> None:
     chart.append(element("text", words, x=x, y=y, text_anchor=anchor, **attributes))
+
+
+def _words_at(
+    chart: Element, words: str, x: float, y: object, margin: float = 5, **attributes: object
+) -> None:
+    """Words around x, a percentage; within `margin` of an end they stand to its inner side."""
+    anchor = "start" if x < margin else "end" if x > 100 - margin else "middle"
+    _words(chart, words, f"{x:.3f}%", y, anchor, **attributes)
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:

@@ -6,6 +6,7 @@ they cannot tell is None, with the reason beside it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from riskad.metrics import (
     reliability,
     roc_with_interval,
 )
+from riskad.thresholds import parse_threshold
 from riskad.workflow import (
     RESULT_COLUMNS,
     SCORE_COLUMNS,
@@ -129,6 +131,7 @@ class Findings:
     quality: Quality
     model: str
     settings: dict[str, Any]
+    defaults: dict[str, Any]
     choices: list[str]
     fitted: dict[str, Any]
     members: list[dict[str, Any]]
@@ -246,7 +249,9 @@ def _findings(
         quality=_quality(calibration, training),
         model=about.steps[-1],
         settings=about.settings,
-        choices=[] if selection is None else [str(selection)],
+        defaults=_defaults(detector),
+        choices=[_say_rule(about.decision["rule"])]
+        + ([] if selection is None else [str(selection)]),
         fitted=about.fitted,
         members=list(getattr(detector, "leaderboard_", [])),
         effects=training.get("effects", []),
@@ -254,6 +259,24 @@ def _findings(
         preparation=about.preparation,
         versions=header.versions,
     )
+
+
+def _defaults(detector: Any) -> dict[str, Any]:
+    """What the settings of a detector are unless given, as JSON can hold them."""
+    parameters = inspect.signature(type(detector)).parameters.values()
+    given = {each.name: each.default for each in parameters if each.default is not each.empty}
+    plain = (str, int, float, bool, type(None))
+    return {name: v if isinstance(v, plain) else repr(v) for name, v in given.items()}
+
+
+def _say_rule(rule: str) -> str:
+    """What a threshold means, in the words of its class.
+
+    >>> _say_rule("rate")
+    'threshold rate: flag as many rows of the pile as there are anomalies in it'
+    """
+    meaning = (parse_threshold(rule).__doc__ or "").splitlines()[0].split(".")[0]
+    return f"threshold {rule}: {meaning[:1].lower()}{meaning[1:]}"
 
 
 # --- rows --------------------------------------------------------------------------------

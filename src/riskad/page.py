@@ -104,13 +104,13 @@ def _sections(findings: Findings) -> Iterable[Element]:
 def _headline(findings: Findings) -> list[Element]:
     what = "unlabelled rows" if findings.subject == "fit" else "rows"
     flagged = f"{findings.flagged:,} of {findings.flagged_of:,} {what}"
-    done = "fitted on" if findings.subject == "fit" else "scored"
+    done = "fitted" if findings.subject == "fit" else "scored"
     day, _, time = findings.created.partition("T")
     return [
         element("h1", "riskad report: ", _data(findings.source)),
         element(
             "p",
-            f"{findings.rows:,} rows {done} with {findings.model}, {day} {time[:5]} UTC, "
+            f"{findings.rows:,} rows, {done} with {findings.model}, {day} {time[:5]} UTC, "
             f"riskad {findings.versions.get('riskad', '?')}",
             class_="small",
         ),
@@ -188,7 +188,7 @@ def _card(row: FoundRow, largest: float) -> Element:
         append(name, ": ")
         append(name, _data(row.id))
     probability = row.anomaly_probability
-    said = "" if probability is None else f", probability {_percent(probability)}"
+    said = "" if probability is None else f", probability {_likely(probability)}"
     flag = element("span", "flagged", class_="flag") if row.is_anomaly else "not flagged"
     score = element("p", f"score {row.anomaly_score:.3g}{said}, ", flag, class_="small")
     return element("li", name, score, *_reasons(row, largest))
@@ -200,8 +200,8 @@ def _reasons(row: FoundRow, largest: float) -> list[Element]:
     rows: list[list[Child]] = [
         [
             _data(reason.column),
-            _data(show_value(reason.value)),
-            _data(show_value(reason.usual)),
+            _value(reason.value),
+            _value(reason.usual),
             _meter(reason.adds, largest),
         ]
         for reason in row.reasons
@@ -211,8 +211,8 @@ def _reasons(row: FoundRow, largest: float) -> list[Element]:
 
 def _meter(adds: float, largest: float) -> Element:
     width = max(0.0, min(1.0, adds / largest)) if largest > 0 else 0.0
-    bar = element("span", class_="meter", style=f"width:{100 * width:.0f}%")
-    return element("span", f"{adds:.3g}", bar)
+    bar = element("span", style=f"width:{100 * width:.0f}%")
+    return element("div", f"{adds:.3g}", bar, class_="meter")
 
 
 # --- charts ------------------------------------------------------------------------------
@@ -224,7 +224,10 @@ def _scores(findings: Findings) -> list[Element]:
     means = [
         "Anomaly scores from left (usual) to right (anomalous).",
         "A tick is a row." if ticks else "",
-        "The highest bar of each kind has the same height." if bars else "",
+        "Bars grow with the square root of the rows, so that few rows are seen, too; the highest "
+        "of each kind has the same height."
+        if bars
+        else "",
         "Labelled rows were scored by fits that had not seen them.",
         "What lies beyond an end is counted in the last bar there.",
     ]
@@ -302,24 +305,36 @@ def _model(findings: Findings) -> Iterable[Element]:
     lines = model_lines(findings.settings, findings.fitted) if "lambda" in findings.fitted else []
     if lines or findings.choices:
         yield _list([*lines, *findings.choices])
-    if findings.members:
-        yield element("h3", "Members, and their AUC on held-out labelled rows")
-        yield _members(findings.members)
-    if findings.effects:
-        yield element("h3", "Columns that move the score most")
-        yield _effects(findings.effects[:_MOST_COLUMNS])
-    parts = findings.fitted.get("risk_parts")
-    if parts:
-        yield element("h3", "Parts of the estimated risk")
-        yield _table(["rows", "risk"], [[name, f"{part:.4g}"] for name, part in parts.items()], {1})
-    rows: list[list[Child]] = [
-        [element("code", name), _data(str(value))] for name, value in findings.settings.items()
+    tables = {
+        "Members, and their AUC on held-out labelled rows": _members(findings.members),
+        "Columns that move the score most": _effects(findings.effects[:_MOST_COLUMNS]),
+        "Parts of the estimated risk": _risk_parts(findings.fitted.get("risk_parts", {})),
+    }
+    blocks = [
+        element("div", element("h3", name), table)
+        for name, table in tables.items()
+        if table is not None
     ]
+    if blocks:
+        yield element("div", *blocks, class_="blocks")
     summary = element("summary", f"All settings of {findings.model}")
-    yield element("details", summary, _table(["setting", "value"], rows))
+    yield element("details", summary, _settings(findings))
 
 
-def _members(members: Sequence[Mapping[str, Any]]) -> Element:
+def _settings(findings: Findings) -> Element:
+    rows: list[list[Child]] = [
+        [element("code", name), _data(str(value)), _data(str(findings.defaults.get(name, "")))]
+        for name, value in findings.settings.items()
+    ]
+    return _table(["setting", "value", "default"], rows)
+
+
+def _risk_parts(parts: Mapping[str, float]) -> Element | None:
+    rows: list[list[Child]] = [[name, f"{part:.4g}"] for name, part in parts.items()]
+    return _table(["rows", "risk"], rows, {1}) if rows else None
+
+
+def _members(members: Sequence[Mapping[str, Any]]) -> Element | None:
     def number(value: float | None, spec: str) -> str:
         return "" if value is None else format(value, spec)
 
@@ -332,16 +347,18 @@ def _members(members: Sequence[Mapping[str, Any]]) -> Element:
         ]
         for member in members
     ]
-    return _table(["member", "weight", "AUC", "seconds"], rows, {1, 2, 3})
+    return _table(["member", "weight", "AUC", "seconds"], rows, {1, 2, 3}) if rows else None
 
 
-def _effects(effects: Sequence[Mapping[str, Any]]) -> Element:
+def _effects(effects: Sequence[Mapping[str, Any]]) -> Element | None:
+    if not effects:
+        return None
     largest = max(effect["effect"] for effect in effects)
     rows: list[list[Child]] = [
         [_data(effect["column"]), _data(effect["suspicious"]), _meter(effect["effect"], largest)]
         for effect in effects
     ]
-    return _table(["column", "suspicious when", "moves the score by"], rows)
+    return _table(["column", "suspicious when", "moves it by"], rows)
 
 
 def _origin(findings: Findings) -> Iterable[Element]:
@@ -361,6 +378,15 @@ def _origin(findings: Findings) -> Iterable[Element]:
 def _data(text: str) -> Element:
     """Text from the data: shortened, and kept from turning the direction of what is around it."""
     return element("bdi", _short(text))
+
+
+def _value(value: float | str | None) -> Element:
+    """A value of a table; numbers are not broken."""
+    return (
+        _data(value)
+        if isinstance(value, str)
+        else element("bdi", show_value(value), class_="number")
+    )
 
 
 def _short(text: str, longest: int = _LONGEST) -> str:
@@ -406,4 +432,11 @@ def _ends(estimate: Estimate) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
+
+
+def _likely(probability: float) -> str:
+    """A probability is never said to be 0 or 1."""
+    if 0.001 <= probability <= 0.999:
+        return _percent(probability)
+    return "below 0.1\u00a0%" if probability < 0.5 else "above 99.9\u00a0%"

@@ -5,6 +5,7 @@ import re
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from importlib import resources
+from pathlib import Path
 from xml.etree.ElementTree import tostring
 
 import jsonschema
@@ -395,3 +396,11 @@ def test_reports_from_the_command_line(tmp_path, monkeypatch, schema):
     result = run("report", "bare.riskad", "cards.csv", "-o", "r.json")
     assert result.exit_code == 1
     assert "was not made by `riskad fit`" in result.stderr
+
+
+def test_the_code_of_the_documentation_runs():
+    text = (Path(__file__).parents[1] / "docs/report.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S):
+        names = {}
+        exec(block, names)
+    assert names["page"].startswith("<!doctype html>")

@@ -125,8 +125,8 @@ def _say_quality(findings: Findings) -> str:
         return f"How good that is cannot be told: {findings.quality.why_no_auc}."
     return (
         "Of a labelled anomaly and a labelled normal row, neither seen in training, the anomaly "
-        f"scores higher in {_percent(auc.value)} of cases (95 % interval {_percent(auc.low)} to "
-        f"{_percent(auc.high)})."
+        f"scores higher in {_percent(auc.value)} of cases (95\u00a0% interval "
+        f"{_percent(auc.low)} to {_percent(auc.high)})."
     )
 
 
@@ -137,7 +137,7 @@ def _tiles(findings: Findings) -> Iterable[Element]:
     if auc is not None:
         yield _tile("AUC on labelled rows", f"{auc.value:.3f}", _say_interval(auc, ".3f"))
     if rate is not None:
-        ends = f"95 % interval {_percent(rate[1])} to {_percent(rate[2])}"
+        ends = f"95\u00a0% interval {_percent(rate[1])} to {_percent(rate[2])}"
         yield _tile("Estimated anomaly rate", _percent(rate[0]), ends)
     if labels is not None:
         known = f"{labels.normal:,} + {labels.anomaly:,}"
@@ -259,8 +259,8 @@ def _curves(quality: Quality, threshold: float) -> Iterable[Element]:
             quality.roc, threshold, "false alarm rate", "anomalies found", [(0, 0), (1, 1)]
         )
         caption = (
-            "ROC with 95 % intervals: the share of labelled anomalies found, over the share of "
-            "labelled normals flagged. The point is the threshold; chance is dotted."
+            "ROC with 95\u00a0% intervals: the share of labelled anomalies found, over the share "
+            "of labelled normals flagged. The point is the threshold; chance is dotted."
         )
         yield _figure(chart, caption)
     if quality.precision_recall is not None and rate is not None:
@@ -270,7 +270,7 @@ def _curves(quality: Quality, threshold: float) -> Iterable[Element]:
         said = "" if precision is None else f" Average {precision.value:.3f} ({_ends(precision)})."
         caption = (
             f"Precision if {_percent(rate)} of all rows are anomalies, over the share of anomalies "
-            f"found, with cautious 95 % intervals.{said}"
+            f"found, with cautious 95\u00a0% intervals.{said}"
         )
         yield _figure(chart, caption)
     if quality.reliability is not None:
@@ -288,8 +288,8 @@ def _rate(findings: Findings) -> list[Element]:
         return [element("p", f"Not known: {needs}.")]
     said = [
         f"An estimated {_percent(rate[0])} of the unlabelled rows of the fit are anomalies "
-        f"(95 % interval {_percent(rate[1])} to {_percent(rate[2])}), if labelled rows are like "
-        "those of their kind among them."
+        f"(95\u00a0% interval {_percent(rate[1])} to {_percent(rate[2])}), if labelled rows are "
+        "like those of their kind among them."
     ]
     if assumed is not None:
         inside = rate[1] <= assumed <= rate[2]
@@ -424,7 +424,7 @@ def _figure(chart: Element, caption: str | None) -> Element:
 
 
 def _say_interval(estimate: Estimate, spec: str) -> str:
-    return f"95 % interval {estimate.low:{spec}} to {estimate.high:{spec}}"
+    return f"95\u00a0% interval {estimate.low:{spec}} to {estimate.high:{spec}}"
 
 
 def _ends(estimate: Estimate) -> str:

@@ -74,6 +74,7 @@ Progress: TypeAlias = Callable[[str], object]
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
 _FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
 _SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the pile
+_FEWEST_COMPARED = 20  # labelled normals; of fewer the test of that says too often that they differ
 _EFFECT_ROWS = 1_000  # enough to see which columns move the score
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
 _RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason_\d+")))
@@ -390,6 +391,8 @@ def _unlike_the_pile(
     preparer: TablePreparer, matrix: Any, codes: Codes, seed: int | None
 ) -> list[str]:
     """Say so if labelled rows are clearly not like those of their kind in the pile."""
+    if count_labels(codes).normal < _FEWEST_COMPARED:
+        return []
     names = preparer.get_feature_names_out()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)

@@ -68,6 +68,32 @@ def test_the_report_counts_rightly(fit, cards):
     assert report.warnings == []
 
 
+def test_the_report_warns_of_what_speaks_against_it(cards):
+    table = cards[0].with_columns(currency=pl.lit("EUR"))
+    fraud = (table["label"] == "fraud").cum_sum()
+    label = pl.when((pl.col("label") == "fraud") & (fraud > 2)).then(pl.lit("")).otherwise("label")
+    few = table.with_columns(label=label)
+    report = fit_table(few, LABELS, id="card", settings={"lam": 1e-4}).report
+    warned = "\n".join(report.warnings)
+    assert report.fitted["risk_parts"]["total"] < 0
+    assert "columns without a difference between rows were left out: 'currency'" in warned
+    assert "2 labelled anomalies are few" in warned
+    assert "the estimated risk is negative" in warned
+    assert "unlike" not in warned
+    assert "may be off" not in warned
+
+
+def test_labelled_rows_that_are_unlike_the_pile_are_noticed():
+    table, fraud = make_cards(1500, labelled=0)
+    amount = table["amount"].cast(pl.Float64).to_numpy()
+    known = np.where(fraud, np.arange(1500) % 3 == 0, amount < 20)  # only small payments are normal
+    label = np.where(known, np.where(fraud, "fraud", "ok"), "")
+    report = fit_table(table.with_columns(label=pl.Series(label)), LABELS, id="card").report
+    (warning,) = report.warnings
+    assert warning.startswith("The anomaly rate may be off: labelled normal rows differ")
+    assert "'amount'" in warning
+
+
 def test_the_ranking_finds_the_fraud(fit, cards):
     table, fraud = cards
     hidden = fraud & (table["label"] == "").to_numpy()

@@ -7,6 +7,7 @@ NumPy, polars and scikit-learn are imported by the commands that need them, so t
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +38,14 @@ DEEP_PARTS = ("images", "images-prior", "images-a")
 
 
 class _Group(click.Group):
-    """A group whose commands report a user's mistake in a sentence, without a traceback."""
+    """A group whose commands report a user's mistake in a sentence, without a traceback.
+
+    Its context holds the command as it was typed.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = shlex.join(["riskad", *args])
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -128,6 +136,12 @@ def cli() -> None:
 @click.option("-o", "--output", type=_path, required=True, help="Where to write the model.")
 @click.option("--ranked", type=_path, help="Where to write the unlabelled rows, worst first.")
 @click.option(
+    "--report",
+    "page",
+    type=_path,
+    help="Where to write a report: a page (.html) that opens offline, or .json.",
+)
+@click.option(
     "--risk",
     type=click.Choice(RISKS),
     default="rad",
@@ -185,7 +199,10 @@ def cli() -> None:
 @_top
 @_json
 @_force
+@click.pass_obj
 def fit(
+    command: str,
+    /,
     data: Path,
     label: str,
     normal: Sequence[str],
@@ -194,6 +211,7 @@ def fit(
     others_unlabelled: bool,
     output: Path,
     ranked: Path | None,
+    page: Path | None,
     id_: str | None,
     drop: Sequence[str],
     as_text: Sequence[str],
@@ -213,7 +231,8 @@ def fit(
 
     \b
     Example:
-      riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad
+      riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
+        --report cards.html
     """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import save
@@ -225,6 +244,8 @@ def fit(
     if ranked is not None:
         check_output_file(ranked, force)
         check_table_name(ranked)
+    if page is not None:
+        _check_report(page, force)
     settings |= {"feature_map": None if feature_map == "none" else feature_map}
     others = "unlabelled" if others_unlabelled else "raise"
     with _progress() as progress:
@@ -246,7 +267,14 @@ def fit(
         save(result.model, output, notes=result.report.notes(), force=force)
         if ranked is not None:
             write_table(result.ranked, ranked, force)
-    written = {"model": str(output)} | ({"ranked": str(ranked)} if ranked else {})
+        if page is not None:
+            from riskad.findings import fit_findings
+            from riskad.page import write_report
+
+            progress(f"Writing {page.name}")
+            write_report(fit_findings(result, command=command), page, force)
+    paths = {"model": output, "ranked": ranked, "report": page}
+    written = {what: str(path) for what, path in paths.items() if path is not None}
     if as_json:
         click.echo(to_json(result.report, command="fit", written=written))
     else:
@@ -452,6 +480,56 @@ def explain(
         click.echo(to_json(report, command="explain", written=written))
     else:
         print_explain(_console(), report, None if output is None else str(output))
+
+
+@cli.command("report", short_help="Write a page about a model and a table it scores.")
+@click.argument("model", type=_path)
+@click.argument("data", type=_path)
+@click.option("-o", "--output", type=_path, required=True, help="Page (.html) or .json to write.")
+@_top
+@_force
+@click.pass_obj
+def report_table(
+    command: str, model: Path, data: Path, output: Path, top: int, force: bool
+) -> None:
+    """Write what MODEL says of DATA to one page that opens offline, or as JSON.
+
+    The page has the most suspicious rows with reasons, the scores beside those of the fit, how good
+    the model is on labelled rows it had not seen, its settings and warnings. Labels in DATA are not
+    read: `riskad fit --report` lists the unlabelled rows of the training table alone.
+
+    \b
+    Example:
+      riskad report cards.riskad new.csv -o new.html
+    """  # noqa: D301
+    from riskad.findings import table_findings
+    from riskad.io import load, read_header
+    from riskad.page import write_report
+    from riskad.tables import read_table
+
+    _check_report(output, force)
+    with _progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        findings = table_findings(
+            load(model),
+            read_header(model),
+            read_table(data),
+            top=top,
+            source=data.name,
+            command=command,
+            progress=progress,
+        )
+        write_report(findings, output, force)
+    click.echo(f"{findings.flagged:,} of {findings.flagged_of:,} rows look anomalous.")
+    click.echo(f"Wrote {output}.")
+
+
+def _check_report(path: Path, force: bool) -> None:
+    from riskad._files import check_output_file
+    from riskad.page import check_report_name
+
+    check_report_name(path)
+    check_output_file(path, force)
 
 
 @cli.command(short_help="Let a model decide by another threshold.")

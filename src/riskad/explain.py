@@ -38,7 +38,7 @@ from riskad._checks import InputError
 from riskad.base import Detector
 from riskad.prepare import BLANK, Matrix, TablePreparer, Value, usual_value
 
-__all__ = ["Reason", "Reasons", "explain_rows"]
+__all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Masks: TypeAlias = NDArray[np.bool_]
@@ -69,7 +69,7 @@ class Reason:
 
     def __str__(self) -> str:
         effect = f"adds {self.adds:.3g}" if self.adds >= 0 else f"takes off {-self.adds:.3g}"
-        return f"{self.column} {_show(self.value)} (usual {_show(self.usual)}) {effect}"
+        return f"{self.column} {show_value(self.value)} (usual {show_value(self.usual)}) {effect}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,7 +462,8 @@ def _plain(value: Any) -> Value:
     return None if math.isnan(value) else float(value)
 
 
-def _show(value: Value) -> str:
+def show_value(value: Value) -> str:
+    """Return a value of a table in a few letters."""
     if value is None:
         return BLANK
     if isinstance(value, str):

@@ -43,7 +43,7 @@ from riskad.metrics import Estimate
 from riskad.selection import Selection
 from riskad.thresholds import Threshold
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "read_header", "save"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
 
 FORMAT = "riskad-model"
 FORMAT_VERSION = 1
@@ -191,15 +191,19 @@ def _check_fitted(model: BaseEstimator) -> None:
         raise InputError(f"This {type(model).__name__} is not fitted; call fit first.") from error
 
 
-def _header_bytes(model: BaseEstimator, notes: Mapping[str, Any]) -> bytes:
-    header = ModelHeader(
+def make_header(model: BaseEstimator, notes: Mapping[str, Any]) -> ModelHeader:
+    """Return what a file of this model, saved now, would say about itself."""
+    return ModelHeader(
         model=f"{type(model).__module__}.{type(model).__qualname__}",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=_versions(_NETWORK_LIBRARIES if _is_network(model) else ("skops",)),
         notes=dict(notes),
     )
+
+
+def _header_bytes(model: BaseEstimator, notes: Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(asdict(header), indent=1, allow_nan=False).encode()
+        return json.dumps(asdict(make_header(model, notes)), indent=1, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise InputError(f"The notes cannot be written as JSON: {error}.") from error
 

@@ -474,7 +474,7 @@ def _verdict(normal: float, anomaly: float | None, column: str | int, significan
             "type of them seems to be absent from it."
         )
     if parts:
-        return " ".join(["The estimate may be off:", *parts])
+        return " ".join(["The anomaly rate may be off:", *parts])
     seen = "too few of them in the pile to tell" if anomaly is None else f"p = {anomaly:.2g}"
     return (
         "nothing speaks against labelled rows being like their kind in the pile "

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "model_lines",
     "print_bounds",
     "print_demo",
     "print_explain",
@@ -47,6 +48,7 @@ __all__ = [
     "print_prior",
     "print_score",
     "print_threshold",
+    "quality_lines",
     "to_json",
 ]
 
@@ -92,6 +94,8 @@ def to_json(report: Any, **more: Any) -> str:
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return _finite(value.tolist())
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -108,8 +112,8 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
         {
             "Labels": [f"{report.labels} (column {report.label!r})"],
             "Columns": report.preparation,
-            "Model": _model_lines(report.settings, report.fitted),
-            "Quality": _quality_lines(report.auc, report.why_no_auc),
+            "Model": model_lines(report.settings, report.fitted),
+            "Quality": quality_lines(report.auc, report.why_no_auc),
             "Weights": _effect_line(report.effects[:5]),
             "Notes": report.warnings,
             "Flagged": [
@@ -263,7 +267,7 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
         facts["Trained"] = _training_lines(training)
     facts["Columns"] = report.preparation
     if report.fitted:
-        facts["Model"] = _model_lines(report.settings, report.fitted)
+        facts["Model"] = model_lines(report.settings, report.fitted)
         facts["Risk"] = _risk_lines(report.fitted)
     else:
         facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
@@ -327,8 +331,8 @@ def print_demo(console: Console, report: DemoReport) -> None:
             ],
             "Did": map(_Command, report.commands),
             "Columns": fit.preparation,
-            "Model": _model_lines(fit.settings, fit.fitted),
-            "Quality": _quality_lines(fit.auc, fit.why_no_auc),
+            "Model": model_lines(fit.settings, fit.fitted),
+            "Quality": quality_lines(fit.auc, fit.why_no_auc),
             "Weights": _effect_line(fit.effects[:5]),
             "Notes": [*fit.warnings, *report.score.warnings],
         },
@@ -358,7 +362,8 @@ def _quality_cells(quality: Quality) -> list[str]:
 # --- lines -------------------------------------------------------------------------------
 
 
-def _model_lines(settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
+def model_lines(settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
+    """Say what was fitted, how its settings were chosen, and whether it converged."""
     shape = "linear" if settings["feature_map"] is None else f"{settings['feature_map']} features"
     source = _LAMBDA_SOURCES.get(str(settings["lam"]), "as given")
     steps = "1 step" if fitted["iterations"] == 1 else f"{fitted['iterations']} steps"
@@ -396,7 +401,8 @@ def _risk_lines(fitted: Mapping[str, Any]) -> list[str]:
     return [f"objective: {fitted['objective']:.4g}", *parts]
 
 
-def _quality_lines(auc: Auc | None, why_not: str) -> list[str]:
+def quality_lines(auc: Auc | None, why_not: str) -> list[str]:
+    """Say how well labelled rows are ranked, or why that is not known."""
     if auc is None:
         return [f"no AUC on labelled rows: {why_not}"]
     return [
@@ -460,7 +466,7 @@ def _training_lines(training: Mapping[str, Any]) -> list[str]:
     return [
         f"on {training['source']}: {training['rows']:,} rows, {labels} "
         f"(column {training['label']!r})",
-        *_quality_lines(auc, training["why_no_auc"]),
+        *quality_lines(auc, training["why_no_auc"]),
     ]
 
 

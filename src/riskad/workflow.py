@@ -74,6 +74,9 @@ RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value")
 Progress: TypeAlias = Callable[[str], object]
 
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
+_FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
+_SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the pile
+_FEWEST_COMPARED = 20  # labelled normals; of fewer the test of that says too often that they differ
 _EFFECT_ROWS = 1_000  # enough to see which columns move the score
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
 _RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason_\d+")))
@@ -329,7 +332,14 @@ def fit_table(
         why_no_auc=why_no_auc,
         unlabelled_flagged=int(ranked["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
-        warnings=_unused_labels(detector.risk, codes) + [str(note) for note in notes],
+        warnings=[
+            *_unused_labels(detector.risk, codes),
+            *(str(note) for note in notes),
+            *_constant_columns(preparer),
+            *_few_anomalies(codes),
+            *_negative_risk(detector),
+            *_unlike_the_pile(preparer, matrix, codes, detector.random_state),
+        ],
         rule=str(rule),
         rate=calibration.rate,
     )
@@ -346,6 +356,52 @@ def _unused_labels(risk: str, codes: Codes) -> list[str]:
         for count, name in unused
         if count
     ]
+
+
+def _constant_columns(preparer: TablePreparer) -> list[str]:
+    constant = [name for name, why in preparer.dropped_.items() if why.startswith("every row ")]
+    if not constant:
+        return []
+    return [
+        f"columns without a difference between rows were left out: {enumerate_names(constant)}."
+    ]
+
+
+def _few_anomalies(codes: Codes) -> list[str]:
+    count = count_labels(codes).anomaly
+    if not 0 < count < _FEW_ANOMALIES:
+        return []
+    known = "labelled anomaly is" if count == 1 else "labelled anomalies are"
+    return [
+        f"{count} {known} few: another one could change the ranking, and what is said of its "
+        "quality and of the anomaly rate is vague. Label more."
+    ]
+
+
+def _negative_risk(detector: Any) -> list[str]:
+    total = getattr(detector, "risk_parts_", {}).get("total", 0.0)
+    if total >= 0:
+        return []
+    return [
+        f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
+        "noise in the labelled rows. Regularise more (--lam tight or --lam theorem), or take the "
+        "risk with a guard (--risk nnrad)."
+    ]
+
+
+def _unlike_the_pile(
+    preparer: TablePreparer, matrix: Any, codes: Codes, seed: int | None
+) -> list[str]:
+    """Say so if labelled rows are clearly not like those of their kind in the pile."""
+    if count_labels(codes).normal < _FEWEST_COMPARED:
+        return []
+    names = preparer.get_feature_names_out()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check = check_labels(matrix, codes, names=names, significance=_SURPRISE, random_state=seed)
+    p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
+    return [check.verdict] if p_values and min(p_values) <= _SURPRISE / 2 else []
 
 
 def _check_rows(frame: pl.DataFrame) -> None:

@@ -1,0 +1,406 @@
+"""The report as a page and as JSON: what it says, and that it is escaped and written whole."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+from xml.etree.ElementTree import tostring
+
+import jsonschema
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_allclose
+from sklearn.pipeline import Pipeline
+
+from riskad._checks import InputError
+from riskad.charts import element
+from riskad.cli import cli
+from riskad.findings import fit_findings, table_findings
+from riskad.io import load, make_header, read_header, save
+from riskad.metrics import auc_with_interval, precision_recall_with_interval, roc_with_interval
+from riskad.page import SCHEMA, render_page, write_report
+from riskad.prepare import TablePreparer
+from riskad.report import to_json
+from riskad.shallow import ShallowRAD
+from riskad.workflow import Labels, explain_table, fit_table
+
+LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(2)'>",
+    "{{7*7}}${7*7}",
+    "</title></style><h1>taken",
+    "\u202eright to left \u05e9\u05dc\u05d5\u05dd",
+    "\U0001f469\u200d\U0001f52c",
+    "nul\x00bell\x07",
+    "x" * 5_000,
+]
+
+
+def make_cards(n=400, seed=0, labelled=0.3):
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.1
+    amount = np.where(fraud, rng.normal(70, 15, n), rng.normal(30, 15, n))
+    known = rng.random(n) < labelled
+    return pl.DataFrame(
+        {
+            "card": [f"C{i}" for i in range(n)],
+            "amount": amount.round(2),
+            "age": rng.normal(50, 10, n).round(),
+            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
+            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
+        }
+    )
+
+
+def make_hostile(n=400):
+    """Cards in which names of columns, values, rows and labels are hostile."""
+    cards = make_cards(n)
+    rng = np.random.default_rng(1)
+    odd = rng.choice(HOSTILE, n)
+    return cards.with_columns(
+        pl.Series(HOSTILE[0], np.where(cards["country"] == "XX", odd, HOSTILE[1])),
+        pl.Series(HOSTILE[1], cards["amount"] * 2),
+        pl.Series(HOSTILE[3], [HOSTILE[2]] * n),
+        pl.Series("card", [f"{name}{i}" for i, name in enumerate(odd)]),
+    ).rename({"amount": HOSTILE[7]})
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return fit_table(make_cards(), LABELS, id="card", source="cards.csv")
+
+
+@pytest.fixture(scope="module")
+def findings(fit):
+    return fit_findings(fit, command="riskad fit cards.csv")
+
+
+@pytest.fixture(scope="module")
+def few():
+    """A fit with too few anomalies for curves, a rate or probabilities."""
+    cards = make_cards()
+    fraud = np.flatnonzero(cards["label"] == "fraud")
+    labels = cards["label"].to_list()
+    for i in fraud[1:]:
+        labels[i] = ""
+    return fit_table(cards.with_columns(pl.Series("label", labels)), LABELS, id="card")
+
+
+class Reader(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.words = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join("".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def schema():
+    text = resources.files("riskad").joinpath("schema/report-1.json").read_text(encoding="utf-8")
+    found = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(found)
+    return jsonschema.Draft202012Validator(found)
+
+
+# --- what is found -----------------------------------------------------------------------
+
+
+def test_findings_are_those_of_the_fit(fit, findings):
+    report = fit.report
+    assert (findings.flagged, findings.flagged_of) == (
+        report.unlabelled_flagged,
+        report.labels.unlabelled,
+    )
+    assert findings.labels == report.labels
+    assert findings.rate == report.rate
+    assert asdict(findings.quality.auc) == asdict(report.auc)
+    assert findings.threshold == report.fitted["threshold"]
+    assert [row.row for row in findings.top] == [suspect.row for suspect in report.top]
+    assert [row.id for row in findings.top] == [suspect.id for suspect in report.top]
+    assert findings.versions["riskad"]
+
+
+def test_reasons_add_up_to_the_scores_of_the_top_rows(findings):
+    for row in findings.top:
+        added = sum(reason.adds for reason in row.reasons) + row.others
+        assert_allclose(findings.usual_score + added, row.anomaly_score, atol=1e-9)
+        assert 0 <= row.anomaly_probability <= 1
+
+
+def test_every_score_is_in_the_distribution(fit, findings):
+    kinds = {kind.kind: kind for kind in findings.distribution.kinds}
+    counts = fit.report.labels
+    assert sum(kinds["unlabelled"].counts) == kinds["unlabelled"].rows == counts.unlabelled
+    assert sum(kinds["anomaly"].counts) == kinds["anomaly"].rows == counts.anomaly
+    assert len(kinds["anomaly"].scores) == counts.anomaly  # few: each is drawn
+    assert kinds["normal"].scores == []
+    assert findings.distribution.edges[0] < findings.threshold < findings.distribution.edges[-1]
+
+
+def test_extreme_scores_do_not_squeeze_all_others(fit):
+    detector = fit.model[-1]
+    before = detector.calibration_
+    pile = before.pile.copy()
+    pile[-1] = 1e9
+    try:
+        detector.calibration_ = replace(before, pile=pile)
+        distribution = fit_findings(fit).distribution
+    finally:
+        detector.calibration_ = before
+    assert distribution.edges[-1] < 100
+    assert sum(distribution.kinds[-1].counts) == len(pile)
+
+
+def test_labels_that_cannot_tell_are_said_not_drawn(few):
+    found = fit_findings(few)
+    assert found.quality.auc is None
+    assert found.quality.roc is None
+    assert found.quality.reliability is None
+    assert found.rate is None
+    page = Reader(render_page(found))
+    assert "How good that is cannot be told: it takes 3 labelled rows of each kind" in page.text
+    assert "Not known: it takes 2 labelled rows of each kind" in page.text
+    assert "1 labelled anomaly is few" in page.text
+    charts = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert len(charts) == 1  # the scores
+
+
+def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):
+    save(fit.model, tmp_path / "m.riskad", notes=fit.report.notes())
+    model, header = load(tmp_path / "m.riskad"), read_header(tmp_path / "m.riskad")
+    new = make_cards(50, seed=3).drop("label")
+    found = table_findings(model, header, new, source="new.csv", top=5)
+    assert found.flagged_of == found.rows == 50
+    assert found.labels == fit.report.labels
+    assert asdict(found.quality.auc) == asdict(fit.report.auc)
+    assert [kind.kind for kind in found.distribution.kinds][-1] == "table"
+    _, explained = explain_table(model, new, rows=5, reasons=4, id="card")
+    assert [row.row for row in found.top] == [row.row for row in explained.explained]
+    assert [row.reasons for row in found.top] == [row.reasons for row in explained.explained]
+    text = Reader(render_page(found)).text
+    assert "These are labelled rows of cards.csv" in text
+    scored = new.with_columns(anomaly_score=0.0, is_anomaly=False, anomaly_probability=0.5)
+    again = table_findings(model, header, scored, source="new.csv", top=5)
+    assert [row.row for row in again.top] == [row.row for row in found.top]
+
+
+def test_a_model_without_calibration_has_a_page(schema):
+    cards = make_cards()
+    codes = cards["label"].replace_strict({"ok": 1, "fraud": -1, "": 0}).to_numpy()
+    model = Pipeline([("prepare", TablePreparer()), ("detect", ShallowRAD())])
+    model.fit(cards.drop("label", "card"), codes)
+    found = table_findings(model, make_header(model, {}), cards)
+    assert found.labels is None
+    assert found.quality.why_no_auc
+    schema.validate(json.loads(to_json(found, schema=SCHEMA)))
+    assert "the model holds no scores of labelled rows" in Reader(render_page(found)).text
+
+
+def test_members_of_a_model_are_listed(findings, schema):
+    members = [
+        {"member": "linear", "weight": 0.75, "auc": 0.91, "seconds": 1.5},
+        {"member": "forest", "weight": 0.25, "auc": None, "seconds": 0.2},
+    ]
+    found = replace(findings, members=members, fitted={})
+    assert "linear0.7500.9101.5forest0.2500.2" in Reader(render_page(found)).text.replace(" ", "")
+    schema.validate(json.loads(to_json(found, schema=SCHEMA)))
+
+
+# --- curves ------------------------------------------------------------------------------
+
+
+def test_the_area_under_the_roc_curve_is_the_auc():
+    rng = np.random.default_rng(0)
+    y = np.repeat([1, -1], [60, 30])
+    scores = rng.normal(size=90) + (y == -1)
+    scores[::7] = 0.5  # ties
+    curve = roc_with_interval(y, scores)
+    assert_allclose(np.trapezoid(curve.y, curve.x), auc_with_interval(y, scores).value)
+    assert (curve.low <= curve.y).all()
+    assert (curve.y <= curve.high).all()
+    assert (np.diff(curve.x) >= 0).all()
+    assert curve.x[-1] == curve.y[-1] == 1
+
+
+def test_intervals_of_the_roc_curve_hold_the_truth():
+    """P(score > t) of anomalies at t = 1 is 0.5; 95 % intervals hold it in at least 93 of 100."""
+    rng = np.random.default_rng(0)
+    y, held = np.repeat([1, -1], [50, 15]), 0
+    for _ in range(300):
+        scores = rng.normal(size=65) + (y == -1)
+        curve = roc_with_interval(y, scores)
+        i = np.flatnonzero(curve.threshold >= 1)[-1]
+        held += curve.low[i] <= 0.5 <= curve.high[i]
+    assert held >= 0.93 * 300
+
+
+def test_precision_is_that_of_counting_at_the_rate_of_the_labels():
+    rng = np.random.default_rng(1)
+    y = np.repeat([1, -1], [40, 20])
+    scores = rng.normal(size=60) + 1.5 * (y == -1)
+    curve = precision_recall_with_interval(y, scores)
+    for t, recall, precision in zip(curve.threshold, curve.x, curve.y, strict=True):
+        flagged = scores >= t
+        assert_allclose(recall, flagged[y == -1].mean())
+        assert_allclose(precision, (y[flagged] == -1).mean())
+    rarer = precision_recall_with_interval(y, scores, pi_n=0.01)
+    assert (rarer.y <= curve.y + 1e-12).all()
+    assert ((curve.low <= curve.y) & (curve.y <= curve.high)).all()
+
+
+def test_curves_of_many_rows_have_few_points():
+    rng = np.random.default_rng(2)
+    y = np.where(np.arange(20_000) % 10, 1, -1)
+    curve = roc_with_interval(y, rng.normal(size=20_000) + (y == -1))
+    assert 150 < len(curve.x) <= 201
+
+
+# --- page --------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_matters(findings):
+    text = Reader(render_page(findings)).text
+    auc, counts = findings.quality.auc, findings.labels
+    for words in (
+        "riskad report: cards.csv",
+        f"{findings.flagged} of {findings.flagged_of} unlabelled rows look anomalous",
+        f"{auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})",
+        f"{counts.normal} + {counts.anomaly}",
+        f"Row {findings.top[0].row}: {findings.top[0].id}",
+        "cross-validated on the labelled rows",
+        "threshold risk: where the risk of the fit",
+        "ROC with 95 % intervals",
+        "riskad fit cards.csv",
+        "scikit-learn",
+    ):
+        assert words in text, words
+
+
+def test_the_page_needs_nothing_else(findings):
+    page = render_page(findings)
+    assert not re.search(r"https?:|//|@import|url\(", page)
+    reader = Reader(page)
+    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in reader.tags}
+    assert not [name for _, attrs in reader.tags for name in attrs if name in ("src", "href")]
+    policy = [attrs for tag, attrs in reader.tags if "http-equiv" in attrs]
+    assert policy[0]["content"].startswith("default-src 'none'")
+    assert len(page) < 100_000
+
+
+def test_charts_have_names_for_those_who_cannot_see_them(findings):
+    charts = [attrs for tag, attrs in Reader(render_page(findings)).tags if tag == "svg"]
+    assert len(charts) == 5
+    assert all(chart["role"] == "img" and len(chart["aria-label"]) > 20 for chart in charts)
+
+
+def test_everything_from_the_data_is_escaped():
+    fit = fit_table(make_hostile(), LABELS, id="card", source=HOSTILE[0], text=[HOSTILE[0]], top=20)
+    warned = replace(fit_findings(fit_table(make_cards(), LABELS, id="card")), command="riskad")
+    usual = Reader(render_page(replace(warned, warnings=["mind"])))
+    page = render_page(fit_findings(fit, command=f"riskad fit {HOSTILE[1]}"))
+    reader = Reader(page)
+    assert {tag for tag, _ in reader.tags} == {tag for tag, _ in usual.tags}
+    names = {name for _, attrs in reader.tags for name in attrs}
+    assert names == {name for _, attrs in usual.tags for name in attrs}
+    assert HOSTILE[0] in reader.text
+    assert "onerror" in reader.text
+    assert "{{7*7}}" in reader.text
+    assert "\x00" not in page
+    assert "x" * 600 not in page
+    assert "nul\\x00bell" in reader.text
+
+
+def test_text_and_attributes_are_escaped_wherever_they_stand():
+    made = element("p", "<b>", element("i", "&"), "</p>", title='"><script>')
+    html = tostring(made, encoding="unicode", method="html")
+    assert Reader(html).tags == [("p", {"title": '"><script>'}), ("i", {})]
+    assert "".join(Reader(html).words) == "<b>&</p>"
+
+
+# --- JSON --------------------------------------------------------------------------------
+
+
+def test_json_is_as_the_schema_says(findings, few, schema):
+    for found in (findings, fit_findings(few)):
+        written = json.loads(to_json(found, schema=SCHEMA))
+        schema.validate(written)
+        assert written["schema"] == SCHEMA
+    broken = json.loads(to_json(findings, schema=SCHEMA)) | {"threshold": "high"}
+    assert not schema.is_valid(broken)
+
+
+# --- files -------------------------------------------------------------------------------
+
+
+def test_a_report_is_written_whole_and_never_over_another(findings, tmp_path):
+    path = tmp_path / "r.html"
+    write_report(findings, path)
+    first = path.read_text(encoding="utf-8")
+    assert first.startswith("<!doctype html>\n<html lang")
+    with pytest.raises(InputError, match="exists already"):
+        write_report(findings, path)
+    write_report(findings, path, force=True)
+    with pytest.raises(InputError, match=r"must end in \.html"):
+        write_report(findings, tmp_path / "r.pdf")
+    with pytest.raises(InputError, match="there is no folder"):
+        write_report(findings, tmp_path / "none" / "r.html")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["r.html"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def test_reports_from_the_command_line(tmp_path, monkeypatch, schema):
+    monkeypatch.chdir(tmp_path)
+    make_cards().write_csv("cards.csv")
+    fit = ["fit", "cards.csv", "--label", "label", "--normal", "ok", "--anomaly", "fraud"]
+    fit += ["--id", "card", "-o", "m.riskad"]
+    for name, words in (("r.pdf", "must end in .html"), ("none/r.html", "there is no folder")):
+        result = run(*fit, "--report", name)
+        assert result.exit_code == 1
+        assert words in result.stderr
+        assert not (tmp_path / "m.riskad").exists()
+    result = run(*fit, "--report", "r.html")
+    assert result.exit_code == 0, result.output
+    assert "r.html (report)" in result.stdout
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    command = f"riskad {' '.join(fit)} --report r.html"
+    assert command in Reader(page).text
+    assert run("report", "m.riskad", "cards.csv", "-o", "r.html").exit_code == 1
+    result = run("report", "m.riskad", "cards.csv", "-o", "r.json", "--top", "3")
+    assert result.exit_code == 0, result.output
+    assert "Wrote r.json." in result.stdout
+    written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    schema.validate(written)
+    assert written["subject"] == "table"
+    assert len(written["top"]) == 3
+    (tmp_path / "r.json").unlink()
+    save(ShallowRAD().fit(np.eye(3), [1, -1, 0]), "bare.riskad")
+    result = run("report", "bare.riskad", "cards.csv", "-o", "r.json")
+    assert result.exit_code == 1
+    assert "was not made by `riskad fit`" in result.stderr
+
+
+def test_the_code_of_the_documentation_runs():
+    text = (Path(__file__).parents[1] / "docs/report.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S):
+        names = {}
+        exec(block, names)
+    assert names["page"].startswith("<!doctype html>")

@@ -1,0 +1,174 @@
+"""The page in a real browser: drawn, readable, quiet, and deaf to what stands in the data.
+
+Needs Debian's `chromium` and playwright. With RISKAD_BROWSER=required the tests fail without them.
+"""
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+from test_page import HOSTILE, LABELS, make_cards, make_hostile
+
+from riskad.findings import fit_findings
+from riskad.page import write_report
+from riskad.workflow import fit_table
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+if os.environ.get("RISKAD_BROWSER") == "required":
+    import playwright.sync_api as playwright
+
+    assert CHROMIUM, "RISKAD_BROWSER=required, and chromium is not installed"
+else:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if CHROMIUM is None:
+        pytest.skip("needs the browser chromium", allow_module_level=True)
+
+SCREENS = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+
+# Of every element that shows words of its own: size, colour and what is behind it.
+WORDS = """
+() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => {
+    const f = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b);
+  };
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = rgb(getComputedStyle(node).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const shown = [];
+  for (const node of document.body.querySelectorAll("*")) {
+    const words = [...node.childNodes].filter((n) => n.nodeType === 3 && n.data.trim());
+    const box = node.getBoundingClientRect();
+    if (!words.length || !box.width) continue;
+    const style = getComputedStyle(node);
+    const scale = node.ownerSVGElement ? node.getScreenCTM().a || node.getScreenCTM().b : 1;
+    const pair = [rgb(node.ownerSVGElement ? style.fill : style.color), behind(node)].map(light);
+    shown.push({
+      words: words[0].data.trim().slice(0, 40),
+      size: parseFloat(style.fontSize) * Math.abs(scale),
+      contrast: (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05),
+      left: box.left, right: box.right, svg: !!node.ownerSVGElement,
+    });
+  }
+  return shown;
+}
+"""
+CHARTS = """
+() => [...document.querySelectorAll("svg")].map((svg) => {
+  const box = svg.getBoundingClientRect();
+  const kinds = "path, rect, circle, line:not(.axis):not(.grid):not(.base)";
+  const marks = [...svg.querySelectorAll(kinds)]
+    .map((mark) => mark.getBoundingClientRect())
+    .filter((mark) => mark.width + mark.height > 1);
+  const outside = marks.filter((mark) =>
+    mark.left < box.left - 8 || mark.right > box.right + 8 ||
+    mark.top < box.top - 8 || mark.bottom > box.bottom + 8);
+  return {width: box.width, height: box.height, marks: marks.length, outside: outside.length};
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def page_path(tmp_path_factory):
+    found = fit_findings(fit_table(make_cards(), LABELS, id="card", source="cards.csv"))
+    members = [{"member": "linear", "weight": 1.0, "auc": 0.9, "seconds": 1.0}]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(replace(found, warnings=["something to mind"], members=members), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def hostile_path(tmp_path_factory):
+    fit = fit_table(make_hostile(), LABELS, id="card", source=HOSTILE[0], text=[HOSTILE[0]], top=20)
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    write_report(fit_findings(fit, command=HOSTILE[1]), path)
+    return path
+
+
+def look_at(browser, path, width, scheme):
+    """Open a page as a file, offline; return it, and all that it complained of or asked for."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+    )
+    page, noise = context.new_page(), []
+    page.on("console", lambda message: noise.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: noise.append(f"error: {error}"))
+    page.on("request", lambda request: noise.append(f"request: {request.url}"))
+    page.on("requestfailed", lambda request: noise.append(f"failed: {request.url}"))
+    page.on("dialog", lambda dialog: (noise.append("dialog"), dialog.dismiss()))
+    page.goto(path.as_uri())
+    page.wait_for_timeout(100)
+    return page, [line for line in noise if line != f"request: {path.as_uri()}"]
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+@pytest.mark.parametrize("which", ["page_path", "hostile_path"])
+def test_the_page_is_readable(browser, which, width, scheme, request):
+    page, noise = look_at(browser, request.getfixturevalue(which), width, scheme)
+    assert noise == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    words = page.evaluate(WORDS)
+    assert len(words) > 100
+    assert [each for each in words if each["contrast"] < 4.5] == []
+    assert [each for each in words if each["size"] < 11] == []
+    cut = [each for each in words if each["svg"] and not 0 <= each["left"] < each["right"] <= width]
+    assert cut == []
+    page.context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_charts_are_drawn(browser, page_path, width, scheme):
+    page, _ = look_at(browser, page_path, width, scheme)
+    charts = page.evaluate(CHARTS)
+    assert len(charts) == 5
+    for chart in charts:
+        assert chart["width"] > 250
+        assert chart["height"] > 50
+        assert chart["marks"] > 2
+        assert chart["outside"] == 0
+    page.context.close()
+
+
+def test_light_and_dark_differ(browser, page_path):
+    colours = []
+    for scheme in ("light", "dark"):
+        page, _ = look_at(browser, page_path, 1280, scheme)
+        colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.context.close()
+    assert colours[0] == "rgb(255, 255, 255)"
+    assert colours[1] != colours[0]
+
+
+def test_names_and_values_of_the_data_become_no_elements(browser, hostile_path):
+    page, noise = look_at(browser, hostile_path, 1280, "light")
+    assert noise == []
+    assert page.evaluate("document.querySelectorAll('script, img, iframe, a').length") == 0
+    assert page.evaluate("document.querySelectorAll('h1').length") == 1
+    text = page.evaluate("document.body.innerText")
+    assert HOSTILE[0] in text
+    assert "onerror" in text
+    assert "{{7*7}}" in text
+    assert "49" not in text.split("{{7*7}}")[1][:10]
+    page.context.close()
+
+
+def test_the_page_prints(browser, page_path):
+    page, _ = look_at(browser, page_path, 1280, "light")
+    assert page.pdf().startswith(b"%PDF")
+    page.context.close()

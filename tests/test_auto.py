@@ -1,0 +1,209 @@
+"""AutoRAD: without settings, from any two kinds of row."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from test_sklearn_contract import as_codes
+
+import riskad
+from riskad import AutoRAD, InputError, auto, explain_rows
+from riskad.metrics import Auc
+
+
+def ring(n_rows=600, n_normal=40, n_anomaly=10, seed=0):
+    """Anomalies lie around the normals: no line tells them apart. Rows, codes and the truth."""
+    rng = np.random.default_rng(seed)
+    truth = np.where(rng.random(n_rows) < 0.1, -1, 1)
+    angle = rng.uniform(0, 2 * np.pi, n_rows)
+    far = np.stack([np.cos(angle), np.sin(angle)], axis=1) * rng.normal(5, 0.5, (n_rows, 1))
+    X = np.where(truth[:, None] == 1, rng.normal(0, 1, (n_rows, 2)), far)
+    y = np.zeros(n_rows, dtype=int)
+    y[np.flatnonzero(truth == 1)[:n_normal]] = 1
+    y[np.flatnonzero(truth == -1)[:n_anomaly]] = -1
+    return X, y, truth
+
+
+def auc(model, X, truth):
+    return roc_auc_score(truth == -1, model.anomaly_score(X))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, _ = ring()
+    return AutoRAD(budget=600).fit(X, y)
+
+
+# --- what it finds --------------------------------------------------------------------------
+
+
+def test_it_finds_what_no_line_can(fitted):
+    X, _, truth = ring(seed=1)
+    assert auc(fitted, X, truth) > 0.97
+    linear = riskad.ShallowRAD(lam="cv").fit(*ring()[:2])
+    assert auc(linear, X, truth) < 0.8
+
+
+def test_members_that_do_worse_on_held_out_labels_weigh_less(fitted):
+    assert set(fitted.weights_) == set(fitted.members_) >= {"kernel", "forest", "linear"}
+    assert sum(fitted.weights_.values()) == pytest.approx(1)
+    board = {row["member"]: row for row in fitted.leaderboard_}
+    assert board["linear"]["auc"] < board["forest"]["auc"]
+    assert board["linear"]["weight"] < 0.2 * board["forest"]["weight"]
+    weights = [row["weight"] for row in fitted.leaderboard_]
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_the_held_out_auc_and_the_rate_are_near_the_truth(fitted):
+    X, _, truth = ring(4000, seed=2)
+    assert fitted.auc_.low <= auc(fitted, X, truth) <= fitted.auc_.high
+    assert fitted.prior_ == pytest.approx(0.9, abs=0.05)
+    assert (fitted.predict(X) == truth).mean() > 0.95
+
+
+def test_weights_are_nearly_equal_where_anomalies_are_few():
+    few = {"forest": Auc(0.9, 0.1, 1.0, 30, 3), "kernel": Auc(0.8, 0.1, 1.0, 30, 3)}
+    many = {"forest": Auc(0.9, 0.89, 0.91, 900, 300), "kernel": Auc(0.8, 0.78, 0.82, 900, 300)}
+    assert auto._weights(few)["kernel"] == pytest.approx(0.4, abs=0.02)
+    assert auto._weights(many)["kernel"] < 1e-4
+    assert auto._weights({"forest": None, "kernel": None}) == {"forest": 0.5, "kernel": 0.5}
+
+
+# --- which labels there are -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_normal", "n_anomaly", "least"), [(40, 1, 0.9), (0, 8, 0.9), (40, 0, 0.8), (1, 1, 0.6)]
+)
+def test_any_two_kinds_of_row_are_enough(n_normal, n_anomaly, least):
+    X, y, _ = ring(300, n_normal, n_anomaly)
+    model = AutoRAD(budget=600).fit(X, y)
+    new, _, truth = ring(seed=1)
+    assert auc(model, new, truth) > least
+    assert model.auc_ is None
+    assert 0 < (model.predict(new) == -1).mean() < 0.5
+    assert {row["auc"] for row in model.leaderboard_} == {None}
+
+
+def test_without_a_pile():
+    X, _, truth = ring(300)
+    model = AutoRAD(budget=600).fit(X, truth)
+    assert auc(model, *ring(seed=1)[::2]) > 0.97
+
+
+def test_one_kind_of_row_is_refused():
+    X, y, _ = ring(50)
+    for codes in (0 * y, 0 * y + 1):
+        with pytest.raises(InputError, match=r"has one only.*Label some"):
+            AutoRAD().fit(X, codes)
+
+
+# --- what rows may be -----------------------------------------------------------------------
+
+
+def test_frames_with_text_and_gaps(tmp_path):
+    X, y, truth = ring(300)
+    rng = np.random.default_rng(0)
+    town = np.where(truth == -1, "Ulm", rng.choice(["Bonn", "Kiel", "Ulm"], 300))
+    gaps = [None if i % 9 == 0 else value for i, value in enumerate(X[:, 1])]
+    frame = pl.DataFrame({"a": X[:, 0], "b": gaps, "town": town})
+    model = AutoRAD(budget=600).fit(frame, y)
+    assert auc(model, frame, truth) > 0.95
+    assert [*model.feature_names_in_] == ["a", "b", "town"]
+    unseen = frame.with_columns(town=pl.lit("Rom"))
+    assert np.isfinite(model.score_samples(unseen)).all()
+    riskad.save(model, tmp_path / "auto.riskad")
+    loaded = riskad.load(tmp_path / "auto.riskad")
+    assert np.array_equal(loaded.score_samples(frame), model.score_samples(frame))
+    assert loaded.leaderboard_ == model.leaderboard_
+    assert np.array_equal(loaded.p_values(frame), model.p_values(frame))
+    assert str(loaded.auc_) == str(model.auc_)
+
+
+def test_wide_sparse_rows_are_reduced():
+    rng = np.random.default_rng(0)
+    X = sparse.random(200, 1500, 0.02, "lil", rng=rng)
+    X[:20, :40] = 1.0
+    X = X.tocsr()
+    y = np.zeros(200, dtype=int)
+    y[10:20], y[20:50] = -1, 1
+    scores = AutoRAD(budget=600).fit(X, y).anomaly_score(X)
+    assert scores[:10].min() > np.quantile(scores, 0.9)
+
+
+def test_many_rows_are_sampled_with_every_label():
+    codes = np.zeros(100_000, dtype=int)
+    codes[:30], codes[30:35] = 1, -1
+    rows = AutoRAD()._sampled(codes, 20_000)
+    assert len(rows) == 20_000
+    assert set(range(35)) <= set(rows.tolist())
+
+
+# --- a plain estimator ----------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_model(fitted):
+    X, y, _ = ring()
+    again = clone(fitted).fit(X, y)
+    assert np.array_equal(again.score_samples(X), fitted.score_samples(X))
+    assert again.weights_ == fitted.weights_
+
+
+def test_thresholds_probabilities_and_reasons_work(fitted):
+    X, _, truth = ring(seed=1)
+    probability = fitted.anomaly_probability(X)
+    assert probability[truth == -1].mean() > 0.5 > 0.2 > probability[truth == 1].mean()
+    assert (fitted.p_values(X[truth == -1]) < 0.1).mean() > 0.8
+    model = clone(fitted)
+    model.__dict__.update(fitted.__dict__)
+    assert (model.set_threshold("false-alarms:0.05").predict(X[truth == 1]) == -1).mean() < 0.15
+    reasons = explain_rows(fitted, X[:3], background=X)
+    total = reasons.base + reasons.contributions.sum(axis=1)
+    assert np.allclose(total, fitted.anomaly_score(X[:3]))
+
+
+def test_a_budget_that_runs_short_leaves_members_and_folds_out(monkeypatch, capsys):
+    X, y, _ = ring(300)
+    monkeypatch.setattr(auto._Clock, "left", lambda clock: 0.0)
+    model = AutoRAD(verbose=True).fit(X, y)
+    assert set(model.members_) == {"kernel"}
+    assert "No time left for smooth forest" in capsys.readouterr().out
+    assert model.weights_ == {"kernel": 1.0}
+    assert auc(model, *ring(seed=1)[::2]) > 0.9
+
+
+def test_a_short_budget_takes_fewer_rows():
+    assert auto._Clock(1.0).affordable(10) < auto._Clock(10.0).affordable(10) <= 20_000
+    assert auto._Clock(1.0).affordable(1000) < auto._Clock(1.0).affordable(10)
+
+
+def test_a_budget_that_is_none_is_refused():
+    X, y, _ = ring(50)
+    with pytest.raises(InputError, match="budget"):
+        AutoRAD(budget=0).fit(X, y)
+
+
+class Small(AutoRAD):
+    """Two members only, on labels of scikit-learn's checks."""
+
+    def fit(self, X, y=None):
+        return super().fit(X, as_codes(X, y))
+
+    def _names(self):
+        return ["kernel", "smooth forest"]
+
+
+@pytest.fixture
+def few_trees(monkeypatch):
+    monkeypatch.setattr(auto, "_TREES", 5)
+    monkeypatch.setattr(auto, "_FOLD_TREES", 3)
+
+
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API.*")
+@parametrize_with_checks([Small()])
+def test_common_checks_with_translated_labels(estimator, check):
+    check(estimator)

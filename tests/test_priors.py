@@ -342,6 +342,13 @@ def test_the_check_says_when_it_cannot_be_made():
     assert check.verdict.startswith("not checked: this takes 2 labelled rows of each kind")
 
 
+def test_a_handful_of_normals_is_not_compared():
+    X, y = make_mixture(0.1, n_p=19, n_n=20, n_u=500)
+    check = check_labels(X, y)
+    assert (check.normal_p_value, check.column) == (None, None)
+    assert "fewer than 20 labelled, not compared" in check.verdict
+
+
 # --- the command line --------------------------------------------------------------------
 
 

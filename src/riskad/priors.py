@@ -36,6 +36,7 @@ _SPLITS = 5
 _FEW = 3  # labelled rows of a kind; the scores of so few may lie anywhere
 _CANNOT_TELL = 0.5  # width of an interval that says next to nothing
 _CUTS = np.arange(3, 11) / 10
+FEWEST_COMPARED = 20  # labelled normals
 _CHECK_ROWS = 5_000  # of the pile; so many show a difference that matters
 
 
@@ -300,7 +301,8 @@ def check_labels(
     Anomalies of a type that the pile lacks have each other for neighbours, and hardly any rows of
     the pile. Normals that were not picked at random have other column means than the normal rows of
     the pile. Both tests keep their level whatever the anomalies that nobody labelled look like, as
-    long as the labelled ones are like them; either verdict is at half the significance.
+    long as the labelled ones are like them; either verdict is at half the significance. Fewer than
+    20 labelled normals are not compared: their spread is then too uncertain to keep a level.
 
     Parameters
     ----------
@@ -327,10 +329,12 @@ def check_labels(
     rows = _sample(codes, rng)
     features = _standardised(_safe_indexing(X, rows))
     sample = _Sample(features, codes[rows], scores[rows], estimate)
-    normal, column = _normals_differ(sample, rng)
+    normal, column = None, None
+    if labels.normal >= FEWEST_COMPARED:
+        normal, column = _normals_differ(sample, rng)
     anomaly = _anomalies_apart(sample, rng)
     names = getattr(X, "columns", None) if names is None else names
-    name = column if names is None else str(names[column])
+    name = column if names is None or column is None else str(names[column])
     return LabelCheck(normal, anomaly, name, _verdict(normal, anomaly, name, significance / 2))
 
 
@@ -461,9 +465,11 @@ def _p_value(observed: Any, drawn: NDArray[Any]) -> float:
     return float((1 + (drawn >= observed).sum()) / (1 + len(drawn)))
 
 
-def _verdict(normal: float, anomaly: float | None, column: str | int, significance: float) -> str:
+def _verdict(
+    normal: float | None, anomaly: float | None, column: str | int | None, significance: float
+) -> str:
     parts = []
-    if normal <= significance:
+    if normal is not None and normal <= significance:
         parts.append(
             f"labelled normal rows differ from those of the pile (p = {normal:.2g}), most in "
             f"column {column!r}: were they picked at random?"
@@ -475,8 +481,11 @@ def _verdict(normal: float, anomaly: float | None, column: str | int, significan
         )
     if parts:
         return " ".join(["The anomaly rate may be off:", *parts])
+    normals = f"fewer than {FEWEST_COMPARED} labelled, not compared"
+    if normal is not None:
+        normals = f"p = {normal:.2g}"
     seen = "too few of them in the pile to tell" if anomaly is None else f"p = {anomaly:.2g}"
     return (
         "nothing speaks against labelled rows being like their kind in the pile "
-        f"(normal rows: p = {normal:.2g}; anomalies: {seen})."
+        f"(normal rows: {normals}; anomalies: {seen})."
     )

@@ -561,10 +561,10 @@ def _converter(detector: Any) -> Converter:
         if kind.__module__.startswith("riskad.") and kind.__name__ in _CONVERTERS:
             return _CONVERTERS[kind.__name__]
     name = type(detector).__name__
-    remedy = " Fit one with `riskad fit --model shallow` or `--model boosted`." * (
-        name == "AutoRAD"
+    other = " Fit another with `riskad fit --model shallow` or `--model boosted`."
+    raise InputError(
+        f"A {name} cannot be exported.{other * (name == 'AutoRAD')} What can be: {EXPORTABLE}."
     )
-    raise InputError(f"A {name} cannot be exported.{remedy} What can be: {EXPORTABLE}.")
 
 
 # --- parity ------------------------------------------------------------------------------

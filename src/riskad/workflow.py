@@ -702,7 +702,8 @@ def _column_effects(
     take long, and it is what columns add to the score of the most suspicious rows.
     """
     preparer, detector = _steps(model)
-    if detector._contributions(preparer.transform(parsed[:1])) is not None:
+    one_row = detector._check_rows(preparer.transform(parsed[:1]), reset=False)
+    if detector._contributions(one_row) is not None:
         sampled = parsed.sample(min(parsed.height, _EFFECT_ROWS), seed=detector.random_state or 0)
         found = _explain_quietly(model, sampled)
         sizes, rows = found.importance(), f"{sampled.height:,} rows at random"
@@ -1086,7 +1087,7 @@ def explain_table(
     suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
     progress("Finding reasons")
     found = _explain_quietly(model, parsed[[suspect.row - 1 for suspect in suspects]])
-    most = _SUSPICIOUS_ROWS if detector._slow_scores else _IMPORTANCE_ROWS
+    most = _SUSPICIOUS_ROWS if getattr(detector, "_slow_scores", False) else _IMPORTANCE_ROWS
     sampled = parsed.sample(min(parsed.height, most), seed=0)
     report = ExplainReport(
         source=source,

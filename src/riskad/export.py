@@ -563,7 +563,7 @@ def _converter(detector: Any) -> Converter:
     name = type(detector).__name__
     other = " Fit another with `riskad fit --model shallow` or `--model boosted`."
     raise InputError(
-        f"A {name} cannot be exported.{other * (name == 'AutoRAD')} What can be: {EXPORTABLE}."
+        f"A model of class {name} cannot be exported.{other * (name == 'AutoRAD')} What can be: {EXPORTABLE}."
     )
 
 

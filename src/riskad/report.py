@@ -15,6 +15,7 @@ from dataclasses import asdict
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from riskad._checks import with_article
 from riskad.bounds import EstimationError, FittedBounds
 from riskad.demo import DemoReport, Quality
 from riskad.export import ExportReport
@@ -222,7 +223,7 @@ def print_threshold(console: Console, report: ThresholdReport, path: str) -> Non
 
 def print_export(console: Console, report: ExportReport, path: str) -> None:
     """Print what a graph takes and gives, and how it compares with the model."""
-    _title(console, f"{path}: a {report.model} as an ONNX graph")
+    _title(console, f"{path}: {with_article(report.model)} as an ONNX graph")
     listed = list(report.inputs.items())
     takes = [f"{name}: {what}" for name, what in listed[:_MOST_INPUTS]]
     takes += [f"and {len(listed) - _MOST_INPUTS} more"] * (len(listed) > _MOST_INPUTS)
@@ -254,7 +255,9 @@ def print_prior(console: Console, report: PriorReport) -> None:
             "Rate": [str(report.estimate)],
             "Check": [report.check.verdict],
             "Notes": report.warnings,
-            "Next": [f"riskad fit with --prior {_prior_to_pass(report.estimate.pi_p)}"],
+            "Next": [
+                f"riskad fit with --model shallow --prior {_prior_to_pass(report.estimate.pi_p)}"
+            ],
         },
     )
 
@@ -267,7 +270,7 @@ def _prior_to_pass(pi_p: float) -> str:
 def print_model(console: Console, report: ModelReport, name: str) -> None:
     """Print what a model file holds."""
     header, training = report.header, report.training
-    _title(console, f"{name}: a {' and a '.join(report.steps)}")
+    _title(console, f"{name}: {' and '.join(with_article(step) for step in report.steps)}")
     facts: dict[str, Iterable[str]] = {"Made": [_say_made(header.created, header.versions)]}
     if training:
         facts["Trained"] = _training_lines(training)
@@ -589,12 +592,11 @@ def _members(console: Console, fitted: Mapping[str, Any]) -> None:
             each["member"],
             f"{each['weight']:.2f}",
             "" if each["auc"] is None else f"{each['auc']:.3f}",
-            f"{each['seconds']:.1f}",
         ]
         for each in fitted.get("leaderboard", [])
     ]
     if rows:
-        _table(console, "", ["member", "weight", "held-out AUC", "seconds"], rows, left={0})
+        _table(console, "", ["member", "weight", "held-out AUC"], rows, left={0})
 
 
 def _shorten(cell: str) -> str:

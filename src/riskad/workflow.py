@@ -706,7 +706,9 @@ def _column_effects(
     if detector._contributions(one_row) is not None:
         sampled = parsed.sample(min(parsed.height, _EFFECT_ROWS), seed=detector.random_state or 0)
         found = _explain_quietly(model, sampled)
-        sizes, rows = found.importance(), f"{sampled.height:,} rows at random"
+        whole = sampled.height == parsed.height
+        sizes = found.importance()
+        rows = "all rows" if whole else f"{sampled.height:,} rows at random"
     else:
         worst = np.argsort(-scores, kind="stable")[:_SUSPICIOUS_ROWS]
         found = _explain_quietly(model, parsed[np.sort(worst)])

@@ -365,7 +365,7 @@ def test_settings_are_those_of_the_models():
         assert settings & set(kind.build({}).get_params()) == kind.settings
     with pytest.raises(InputError, match="model='best' is not known"):
         workflow._make_detector("best", {})
-    with pytest.raises(InputError, match="do not fit the model auto: .*'colour'"):
+    with pytest.raises(InputError, match=r"do not fit the model auto: .*'colour'"):
         workflow._make_detector("auto", {"colour": 1})
 
 

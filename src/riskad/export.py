@@ -561,9 +561,10 @@ def _converter(detector: Any) -> Converter:
         if kind.__module__.startswith("riskad.") and kind.__name__ in _CONVERTERS:
             return _CONVERTERS[kind.__name__]
     name = type(detector).__name__
-    other = " Fit another with `riskad fit --model shallow` or `--model boosted`."
+    averaged = name == "AutoRAD"
+    other = " Fit another with `riskad fit --model shallow` or `--model boosted`." * averaged
     raise InputError(
-        f"A model of class {name} cannot be exported.{other * (name == 'AutoRAD')} What can be: {EXPORTABLE}."
+        f"A model of class {name} cannot be exported.{other} What can be: {EXPORTABLE}."
     )
 
 

@@ -322,7 +322,8 @@ def prior(
     """Estimate which share of the unlabelled rows of DATA (CSV or Parquet) are anomalies.
 
     Prints the rate with its 95 % interval, whether labelled rows look like those in the pile, on
-    which the estimate rests, and what to pass to `riskad fit` as --prior, the share of normal rows.
+    which the estimate rests, and what to pass to `riskad fit` as --prior, the share of normal rows;
+    the model auto estimates that itself.
 
     \b
     Example:

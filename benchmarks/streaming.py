@@ -101,7 +101,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with TemporaryDirectory() as name:
         folder, model = Path(name), Path(name, "model.riskad")
-        fit = fit_table(make_rows(20_000, seed=1), Labels("label"))
+        fit = fit_table(make_rows(20_000, seed=1), Labels("label"), model="shallow")
         save(fit.model, model)
         records = [
             record

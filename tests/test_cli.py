@@ -13,13 +13,16 @@ from click.testing import CliRunner
 
 import riskad
 from riskad import cli as cli_module
+from riskad import workflow
 from riskad.cli import cli
 from riskad.losses import LOSSES
 from riskad.regularization import PENALTIES
 from riskad.risks import RISKS
 from riskad.shallow import FEATURE_MAPS, LAMBDA_RULES, ShallowRAD
+from riskad.workflow import MODELS
 
-FIT = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
+LABELLED = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
+FIT = [*LABELLED, "--model", "shallow"]  # fast; the default and all others have their own tests
 QUICK = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "80"}
 
 
@@ -269,6 +272,59 @@ def test_inspect_of_a_model_from_python(folder):
     assert "not made by `riskad fit`" in fail("score", "bare.riskad", "new.csv", "-o", "out.csv")
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_the_way_through_with_every_model(folder, model):
+    if MODELS[model].library is not None:
+        pytest.importorskip(MODELS[model].library)
+    options = [] if model == "auto" else ["--model", model]
+    output = succeed(
+        "fit",
+        "cards.csv",
+        *LABELLED,
+        *options,
+        "--id",
+        "card",
+        "-o",
+        "m.riskad",
+        "--report",
+        "r.html",
+    )
+    said = {
+        "auto": r"Model +average of \d kinds of detector, weighted by held-out labels\n"
+        r" +learned from 300 rows\n +member +weight +held-out AUC\n"
+        r"( +\w[\w ]+0\.\d\d +[01]\.\d{3}\n){4,5}Quality +AUC",
+        "shallow": "linear, rad risk, modified_huber loss",
+        "boosted": r"boosted trees, rad risk, logistic loss.*\n +300 rounds",
+        "deep": r"neural network, nnrad risk, logistic loss.*\n +100 steps",
+    }[model]
+    assert re.search(said, output), output
+    assert "with what is suspicious: amount (high), country (XX)" in " ".join(output.split())
+    assert re.search(said.split("Quality")[0], succeed("inspect", "m.riskad"))
+    succeed("score", "m.riskad", "new.csv", "-o", "scored.csv", "--reasons", 1)
+    scored = pl.read_csv("scored.csv", schema_overrides={"card": pl.String})
+    fraud = set(make_cards(40, seed=1).filter(pl.col("amount") > 60)["card"])
+    assert set(scored.filter("is_anomaly")["card"]) == fraud
+    report = json.loads(succeed("explain", "m.riskad", "new.csv", "--rows", 2, "--json"))
+    assert {row["id"] for row in report["explained"]} <= fraud
+    assert "Flagged   5 of" in succeed("threshold", "m.riskad", "top:5", "-o", "five.riskad") or (
+        model == "boosted"  # rows in one leaf have one score
+    )
+    succeed("report", "m.riskad", "new.csv", "-o", "new.html")
+    if model != "shallow":
+        message = fail("bounds", "m.riskad")
+        assert "riskad fit --model shallow" in message
+    if model == "auto":
+        pytest.importorskip("onnx")
+        assert "riskad fit --model shallow" in fail("export", "m.riskad", "m.onnx")
+
+
+@pytest.mark.parametrize(("model", "library"), [("boosted", "lightgbm"), ("deep", "torch")])
+def test_a_model_whose_library_is_missing(folder, monkeypatch, model, library):
+    monkeypatch.setattr(workflow, "find_spec", lambda name: None if name == library else name)
+    message = fail("fit", "cards.csv", *LABELLED, "--model", model, "-o", "model.riskad")
+    assert f"needs {library}, which is not installed: pip install 'riskad[" in message
+
+
 def test_demo():
     output = succeed("demo")
     for words in ("breast cancer", "isolation forest", r"AUC +0\.9", "riskad fit data.csv --label"):
@@ -403,6 +459,7 @@ def test_with_one_anomaly_lambda_is_the_tight_one(folder):
 
 
 def test_choices_are_those_of_the_library():
+    assert set(cli_module.MODELS) == set(MODELS)
     assert set(cli_module.LOSSES) == set(LOSSES)
     assert set(cli_module.RISKS) == set(RISKS)
     assert set(cli_module.PENALTIES) == set(PENALTIES)
@@ -442,6 +499,11 @@ def test_columns_can_be_told_what_they_are(folder):
         (["cards.csv", *FIT, "--prior", "2"], "prior must be a number strictly between 0 and 1"),
         (["cards.csv", *FIT, "--a", "0"], "a must be a number strictly between 0 and 1"),
         (["cards.csv", *FIT, "--lam", "-1"], "lam must be a number >= 0"),
+        (["cards.csv", *FIT, "--budget", "9"], "no setting 'budget'; auto has one: add --model"),
+        (["cards.csv", *LABELLED, "--loss", "hinge"], "have one: add --model shallow"),
+        (["cards.csv", *LABELLED, "--max-iter", "9"], "shallow has one: add --model shallow"),
+        (["cards.csv", *LABELLED, "--budget", "-1"], "budget must be a number strictly between 0"),
+        (["cards.csv", *LABELLED, "--model", "boosted", "--lam", "1"], "has no setting 'lam'"),
         (["cards.csv", *FIT, "--ranked", "ranked.xlsx"], "must end in one of"),
         (["cards.csv", *FIT, "--ranked", "no/ranked.csv"], "there is no folder"),
     ],
@@ -459,6 +521,7 @@ def test_mistakes_in_fit(folder, arguments, message):
         ["fit", "cards.csv", "-o", "model.riskad"],
         ["fit", *FIT, "-o", "model.riskad"],
         ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--loss", "huge"],
+        ["fit", "cards.csv", *LABELLED, "-o", "model.riskad", "--model", "best"],
         ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--lam", "small"],
         ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--top", "-1"],
         ["score", "model.riskad"],

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, replace
+from functools import partial
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
 
+from riskad import workflow
 from riskad._checks import InputError
 from riskad.charts import element
 from riskad.cli import cli
@@ -26,8 +28,9 @@ from riskad.page import SCHEMA, render_page, write_report
 from riskad.prepare import TablePreparer
 from riskad.report import to_json
 from riskad.shallow import ShallowRAD
-from riskad.workflow import Labels, explain_table, fit_table
+from riskad.workflow import Labels, explain_table
 
+fit_table = partial(workflow.fit_table, model="shallow")
 LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -371,7 +374,7 @@ def test_reports_from_the_command_line(tmp_path, monkeypatch, schema):
     monkeypatch.chdir(tmp_path)
     make_cards().write_csv("cards.csv")
     fit = ["fit", "cards.csv", "--label", "label", "--normal", "ok", "--anomaly", "fraud"]
-    fit += ["--id", "card", "-o", "m.riskad"]
+    fit += ["--id", "card", "-o", "m.riskad", "--model", "shallow"]
     for name, words in (("r.pdf", "must end in .html"), ("none/r.html", "there is no folder")):
         result = run(*fit, "--report", name)
         assert result.exit_code == 1

@@ -8,11 +8,10 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_page import HOSTILE, LABELS, make_cards, make_hostile
+from test_page import HOSTILE, LABELS, fit_table, make_cards, make_hostile
 
 from riskad.findings import fit_findings
 from riskad.page import write_report
-from riskad.workflow import fit_table
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if os.environ.get("RISKAD_BROWSER") == "required":

@@ -40,7 +40,8 @@ def make_cards(n, seed=0):
 def model(tmp_path_factory):
     """A model of cards, on disk."""
     path = tmp_path_factory.mktemp("model") / "model.riskad"
-    fit = fit_table(make_cards(600), Labels("label", ["ok"], ["fraud"]), id="card")
+    labels = Labels("label", ["ok"], ["fraud"])
+    fit = fit_table(make_cards(600), labels, id="card", model="shallow")
     save(fit.model, path, notes=fit.report.notes())
     return path
 

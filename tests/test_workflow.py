@@ -1,5 +1,6 @@
 import json
 import warnings
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -8,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from riskad import workflow
 from riskad._checks import InputError
 from riskad.demo import make_tables, run_demo
 from riskad.io import load, read_header, save
@@ -20,10 +22,11 @@ from riskad.workflow import (
     Labels,
     describe_model,
     explain_table,
-    fit_table,
     score_table,
 )
 
+# Linear and fast; the other models have their own tests.
+fit_table = partial(workflow.fit_table, model="shallow")
 LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
 
 
@@ -149,7 +152,7 @@ def test_the_same_seed_gives_the_same_answer(cards):
     first, second = (fit_table(cards[0], LABELS, id="card", settings=settings) for _ in range(2))
     assert first.ranked.equals(second.ranked)
     assert first.report == second.report
-    assert first.report.effects == []
+    assert first.report.effects_of == "the 20 most suspicious rows"
 
 
 def test_the_auc_is_out_of_fold():
@@ -290,6 +293,89 @@ def test_no_rows(cards, fit):
         fit_table(cards[0].head(0), LABELS)
     with pytest.raises(InputError, match="no rows"):
         score_table(fit.model, cards[0].head(0))
+
+
+# --- AutoRAD, the default ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def auto_fit(cards):
+    said = []
+    return workflow.fit_table(cards[0], LABELS, id="card", progress=said.append), said
+
+
+def test_auto_decides_by_what_it_held_out_itself(cards, auto_fit, monkeypatch):
+    fit, said = auto_fit
+    report, detector = fit.report, fit.model[-1]
+    assert report.model == "AutoRAD"
+    assert report.auc == detector.auc_
+    assert report.rate == detector.calibration_.rate
+    assert report.fitted["leaderboard"] == detector.leaderboard_
+    assert report.fitted["rows"] == 400
+    assert not {"lambda", "weight_norm", "converged"} & set(report.fitted)
+    assert "Fitting kernel" in said
+    assert detector.callback is None
+    assert report.settings["callback"] is None
+    assert detector.calibration_.n_pile == report.labels.unlabelled
+    assert [effect.column for effect in report.effects] == ["amount", "country"]
+    assert [effect.suspicious for effect in report.effects] == ["high", "XX"]
+    assert report.effects_of == "the 20 most suspicious rows"
+    hidden = cards[1] & (cards[0]["label"] == "").to_numpy()
+    first = fit.ranked.head(int(hidden.sum()))["card"].to_list()
+    assert np.mean([cards[1][int(card[1:])] for card in first]) > 0.9
+
+
+def test_auto_is_saved_without_its_callback(auto_fit, cards, tmp_path):
+    model = auto_fit[0].model
+    model[-1].set_params(callback=lambda sentence: None)
+    save(model, tmp_path / "model.riskad", notes=auto_fit[0].report.notes())
+    again = load(tmp_path / "model.riskad")
+    assert again[-1].callback is None
+    np.testing.assert_array_equal(again.score_samples(cards[0]), model.score_samples(cards[0]))
+
+
+@pytest.mark.parametrize("kind", ["ok", "fraud", "both"])
+def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
+    table = cards[0].head(150)
+    if kind == "both":  # and nothing else
+        table = cards[0].filter(pl.col("label") != "")
+        labels = LABELS
+    else:
+        labels = Labels("label", **{"normal" if kind == "ok" else "anomaly": [kind]})
+        table = table.with_columns(
+            label=pl.when(pl.col("label") == kind).then("label").otherwise(pl.lit(""))
+        )
+    report = workflow.fit_table(table, labels, id="card", settings={"budget": 5.0}).report
+    assert (report.auc is None) == (kind != "both")
+    assert kind == "both" or "takes 3 labelled rows of each kind" in report.why_no_auc
+    assert report.settings["budget"] == 5.0
+
+
+def test_auto_refuses_rows_of_one_kind(cards):
+    table = cards[0].with_columns(label=pl.lit("ok"))
+    with pytest.raises(InputError, match="All rows are of one kind"):
+        workflow.fit_table(table, Labels("label", normal=["ok"]), id="card")
+
+
+def test_settings_are_those_of_the_models():
+    settings = set().union(*(kind.settings for kind in workflow.MODELS.values()))
+    for kind in workflow.MODELS.values():
+        if kind.library is not None:
+            pytest.importorskip(kind.library)
+        assert settings & set(kind.build({}).get_params()) == kind.settings
+    with pytest.raises(InputError, match="model='best' is not known"):
+        workflow._make_detector("best", {})
+    with pytest.raises(InputError, match=r"do not fit the model auto: .*'colour'"):
+        workflow._make_detector("auto", {"colour": 1})
+
+
+def test_networks_take_no_sparse_tables():
+    pytest.importorskip("torch")
+    shop = [f"S{i}" for i in np.random.default_rng(0).integers(40, size=2000)]
+    label = ["ok"] * 50 + ["fraud"] * 50 + [""] * 1900
+    table = pl.DataFrame({"shop": shop, "label": label})
+    with pytest.raises(InputError, match="mostly zeros, which networks do not take"):
+        workflow.fit_table(table, LABELS, model="deep")
 
 
 # --- score -------------------------------------------------------------------------------
@@ -501,6 +587,9 @@ def test_the_demo_is_good_and_repeats(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     first, second = run_demo(tmp_path / "a"), run_demo(tmp_path / "b")
+    for report in (first, second):
+        for member in report.fit.fitted["leaderboard"]:
+            assert member.pop("seconds") > 0
     assert first == second
     assert first.riskad.auc.value > 0.95
     assert first.riskad.auc.value > first.isolation_forest.auc.value

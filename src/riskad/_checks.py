@@ -15,6 +15,7 @@ __all__ = [
     "describe_column_difference",
     "enumerate_names",
     "lookup",
+    "with_article",
 ]
 
 T = TypeVar("T")
@@ -40,6 +41,15 @@ def enumerate_names(names: Iterable[object], limit: int = 8) -> str:
     listed = list(names)
     shown = ", ".join(repr(name) for name in listed[:limit])
     return shown if len(listed) <= limit else f"{shown} and {len(listed) - limit} more"
+
+
+def with_article(name: str) -> str:
+    """Put a or an before the name of a class.
+
+    >>> with_article("AutoRAD"), with_article("ShallowRAD")
+    ('an AutoRAD', 'a ShallowRAD')
+    """
+    return f"{'an' if name[:1] in 'AEIO' else 'a'} {name}"
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> str:

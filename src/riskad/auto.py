@@ -209,6 +209,8 @@ class AutoRAD(FrameDetector):
         Whether a network (`DeepRAD`; needs torch) is a member, too.
     verbose : bool, default=False
         Whether to print what is being done.
+    callback : callable, optional
+        Called with a sentence at each step of a fit; not saved with the model.
     n_jobs : int, default=1
         Trees grown at a time.
     random_state : int, optional
@@ -225,6 +227,8 @@ class AutoRAD(FrameDetector):
         held out) and the seconds it took, the best first.
     auc_ : Auc or None
         AUC of the weighted average on held-out labelled rows, with its interval.
+    n_rows_ : int
+        Rows that members learned from.
     prior_ : float
         Share of normal rows in the pile, estimated from held-out scores. Where labels are too few
         for that, their share among labelled rows, and with labels of one kind alone 0.8.
@@ -249,18 +253,22 @@ class AutoRAD(FrameDetector):
     array([ 1, -1, -1])
     """
 
+    _slow_scores = True
+
     def __init__(
         self,
         *,
         budget: float = 60.0,
         deep: bool = False,
         verbose: bool = False,
+        callback: Callable[[str], object] | None = None,
         n_jobs: int = 1,
         random_state: int | None = None,
     ):
         self.budget = budget
         self.deep = deep
         self.verbose = verbose
+        self.callback = callback
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -283,7 +291,7 @@ class AutoRAD(FrameDetector):
         codes, _ = self._check_labels(matrix, y, None)
         labels = _Labels.of(codes)
         rows = self._sampled(codes, clock.affordable(matrix.shape[1]))
-        codes = codes[rows]
+        codes, self.n_rows_ = codes[rows], len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         views = self._fit_views(self._fit_table(matrix[rows]), codes)
         seconds = self._fit_members(views, codes, labels, clock)
@@ -300,6 +308,12 @@ class AutoRAD(FrameDetector):
     def _say(self, what: str) -> None:
         if self.verbose:
             print(what, flush=True)
+        if self.callback is not None:
+            self.callback(what)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the callback, which is code."""
+        return {**super().__getstate__(), "callback": None}
 
     # --- rows and features ----------------------------------------------------------------
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["cli", "main"]
 
 # Spelled out here because importing the registries would import NumPy; a test compares them.
+MODELS = ("auto", "shallow", "boosted", "deep")
 LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sigmoid", "ramp")
 RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
@@ -62,8 +63,10 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
-def _parse_lambda(ctx: click.Context, param: click.Parameter, value: str) -> float | str:
-    if value in LAMBDAS:
+def _parse_lambda(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> float | str | None:
+    if value is None or value in LAMBDAS:
         return value
     try:
         return float(value)
@@ -142,51 +145,48 @@ def cli() -> None:
     help="Where to write a report: a page (.html) that opens offline, or .json.",
 )
 @click.option(
+    "--model",
+    type=click.Choice(MODELS),
+    default="auto",
+    show_default=True,
+    help="auto needs no settings; the others have those below, and their own defaults.",
+)
+@click.option(
+    "--budget", type=float, metavar="SECONDS", help="auto: what a fit may take.  [default: 60]"
+)
+@click.option(
     "--risk",
     type=click.Choice(RISKS),
-    default="rad",
-    show_default=True,
-    help="Which labels are used and how; without anomalies pu, without normal rows nu.",
+    help="Not auto: which labels are used and how; without anomalies pu, without normal rows nu.",
 )
 @click.option(
-    "--loss",
-    type=click.Choice(LOSSES),
-    default="modified_huber",
-    show_default=True,
-    help="What a score on the wrong side costs.",
+    "--loss", type=click.Choice(LOSSES), help="Not auto: what a score on the wrong side costs."
 )
 @click.option(
-    "--prior", type=float, default=0.8, show_default=True, help="Share of rows that are normal."
+    "--prior", type=float, help="Not auto: share of rows that are normal.  [default: 0.8]"
 )
-@click.option("--a", type=float, default=0.1, show_default=True, help="Weight of unlabelled rows.")
+@click.option("--a", type=float, help="Not auto: weight of unlabelled rows.  [default: 0.1]")
 @click.option(
     "--lam",
     callback=_parse_lambda,
     metavar="|".join(("NUMBER", *LAMBDAS)),
-    default="cv",
-    show_default=True,
-    help="Regularisation: cross-validated, the smallest that is proved safe, or Theorem 1's.",
+    help="shallow: regularisation, cross-validated, the smallest that is proved safe, or Theorem "
+    "1's.  [default: cv]",
 )
 @click.option(
     "--penalty",
     type=click.Choice(PENALTIES),
-    default="l2",
-    show_default=True,
-    help="What is regularised; l1 leaves columns out.",
+    help="shallow: what is regularised; l1 leaves columns out.  [default: l2]",
 )
 @click.option(
     "--feature-map",
     type=click.Choice(FEATURE_MAPS),
-    default="none",
-    show_default=True,
-    help="Features in which the score is linear.",
+    help="shallow: features in which the score is linear.  [default: none]",
 )
 @click.option(
     "--max-iter",
     type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="Most steps of the solver.",
+    help="shallow: most steps of the solver.  [default: 100]",
 )
 @click.option(
     "--threshold",
@@ -216,7 +216,7 @@ def fit(
     drop: Sequence[str],
     as_text: Sequence[str],
     as_number: Sequence[str],
-    feature_map: str,
+    model: str,
     threshold: str,
     seed: int,
     top: int,
@@ -230,9 +230,18 @@ def fit(
     the output says what was done to which column.
 
     \b
-    Example:
+    Models:
+      auto      average of several kinds of detector, weighted by held-out labels
+      shallow   linear, or with a feature map; has bounds, is fast and easy to read
+      boosted   boosted trees; needs pip install 'riskad[boost]'
+      deep      a neural network; needs pip install 'riskad[deep]'
+
+    \b
+    Examples:
       riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
         --report cards.html
+      riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
+        --model shallow --loss logistic
     """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import save
@@ -246,7 +255,9 @@ def fit(
         check_table_name(ranked)
     if page is not None:
         _check_report(page, force)
-    settings |= {"feature_map": None if feature_map == "none" else feature_map}
+    given = {name: value for name, value in settings.items() if value is not None}
+    if given.get("feature_map") == "none":
+        given["feature_map"] = None
     others = "unlabelled" if others_unlabelled else "raise"
     with _progress() as progress:
         progress(f"Reading {data.name}")
@@ -257,7 +268,8 @@ def fit(
             drop=drop,
             text=as_text,
             number=as_number,
-            settings=settings | {"random_state": seed},
+            model=model,
+            settings=given | {"random_state": seed},
             threshold=threshold,
             top=top,
             source=data.name,
@@ -310,7 +322,8 @@ def prior(
     """Estimate which share of the unlabelled rows of DATA (CSV or Parquet) are anomalies.
 
     Prints the rate with its 95 % interval, whether labelled rows look like those in the pile, on
-    which the estimate rests, and what to pass to `riskad fit` as --prior, the share of normal rows.
+    which the estimate rests, and what to pass to `riskad fit` as --prior, the share of normal rows;
+    the model auto estimates that itself.
 
     \b
     Example:

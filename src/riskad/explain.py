@@ -14,7 +14,8 @@ the place of those of r, S being those that came before j:
   k <= 10 columns, exact; else over pairs of a random order and its reverse, 8 to 64 of them, until
   no standard error exceeds 2 % of the largest phi_j. In every order the gains add up to v(all) -
   v(none), so the sum stays exact. A pair alone is exact where columns act together by twos at most
-  ("poly"). A row costs at most 128 (k - 1) scores.
+  ("poly"). A row costs at most 128 (k - 1) scores; with `AutoRAD`, whose scores take long, 8 pairs
+  are all, and 16 (k - 1) scores.
 
 All features that come from one column of the table, its yes/no columns and "is blank" among them,
 move together: reasons are about columns as the user knows them.
@@ -433,7 +434,8 @@ class _Game:
     def sample(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Means over pairs of orders, until the error is small or the pairs are many."""
         pairs = np.empty((0, self.k))
-        while len(pairs) < _MOST_PAIRS:
+        slow = isinstance(self.view.model, Detector) and self.view.model._slow_scores
+        while len(pairs) < (_PAIRS if slow else _MOST_PAIRS):
             pairs = np.concatenate([pairs, self.gains_of_pairs(rng)])
             phi, error = pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
             if error.max() <= _ENOUGH * np.abs(phi).max():

@@ -560,7 +560,12 @@ def _converter(detector: Any) -> Converter:
     for kind in type(detector).__mro__:
         if kind.__module__.startswith("riskad.") and kind.__name__ in _CONVERTERS:
             return _CONVERTERS[kind.__name__]
-    raise InputError(f"A {type(detector).__name__} cannot be exported. What can be: {EXPORTABLE}.")
+    name = type(detector).__name__
+    averaged = name == "AutoRAD"
+    other = " Fit another with `riskad fit --model shallow` or `--model boosted`." * averaged
+    raise InputError(
+        f"A model of class {name} cannot be exported.{other} What can be: {EXPORTABLE}."
+    )
 
 
 # --- parity ------------------------------------------------------------------------------

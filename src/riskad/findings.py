@@ -136,6 +136,7 @@ class Findings:
     fitted: dict[str, Any]
     members: list[dict[str, Any]]
     effects: list[dict[str, Any]]
+    effects_of: str
     columns: dict[str, str]
     preparation: list[str]
     versions: dict[str, str] = field(default_factory=dict)
@@ -151,7 +152,8 @@ def fit_findings(fit: Fit, *, command: str = "") -> Findings:
     >>> rng = np.random.default_rng(0)
     >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
     >>> table = pl.DataFrame({"amount": amount, "label": ["ok"] * 30 + [""] * 160 + ["fraud"] * 10})
-    >>> found = fit_findings(fit_table(table, Labels("label", normal=["ok"], anomaly=["fraud"])))
+    >>> labels = Labels("label", normal=["ok"], anomaly=["fraud"])
+    >>> found = fit_findings(fit_table(table, labels, model="shallow"))
     >>> print(found.labels, "->", found.flagged, "of", found.flagged_of)
     30 normal, 10 anomalies, 160 unlabelled -> 10 of 160
     >>> found.top[0].reasons[0].column
@@ -255,6 +257,7 @@ def _findings(
         fitted=about.fitted,
         members=list(getattr(detector, "leaderboard_", [])),
         effects=training.get("effects", []),
+        effects_of=training.get("effects_of", ""),
         columns=model[0].kinds_,
         preparation=about.preparation,
         versions=header.versions,

@@ -302,12 +302,11 @@ def _rate(findings: Findings) -> list[Element]:
 
 
 def _model(findings: Findings) -> Iterable[Element]:
-    lines = model_lines(findings.settings, findings.fitted) if "lambda" in findings.fitted else []
-    if lines or findings.choices:
-        yield _list([*lines, *findings.choices])
+    lines = model_lines(findings.model, findings.settings, findings.fitted)
+    yield _list([*lines, *findings.choices])
     tables = {
         "Members, and their AUC on held-out labelled rows": _members(findings.members),
-        "Columns that move the score most": _effects(findings.effects[:_MOST_COLUMNS]),
+        _say_effects(findings.effects_of): _effects(findings.effects[:_MOST_COLUMNS]),
         "Parts of the estimated risk": _risk_parts(findings.fitted.get("risk_parts", {})),
     }
     blocks = [
@@ -319,6 +318,10 @@ def _model(findings: Findings) -> Iterable[Element]:
         yield element("div", *blocks, class_="blocks")
     summary = element("summary", f"All settings of {findings.model}")
     yield element("details", summary, _settings(findings))
+
+
+def _say_effects(rows: str) -> str:
+    return f"Columns that move the score most{f', in {rows}' if rows else ''}"
 
 
 def _settings(findings: Findings) -> Element:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from riskad._checks import with_article
 from riskad.bounds import EstimationError, FittedBounds
 from riskad.demo import DemoReport, Quality
 from riskad.export import ExportReport
@@ -112,9 +113,15 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
         {
             "Labels": [f"{report.labels} (column {report.label!r})"],
             "Columns": report.preparation,
-            "Model": model_lines(report.settings, report.fitted),
+            "Model": model_lines(report.model, report.settings, report.fitted),
+        },
+    )
+    _members(console, report.fitted)
+    _facts(
+        console,
+        {
             "Quality": quality_lines(report.auc, report.why_no_auc),
-            "Weights": _effect_line(report.effects[:5]),
+            "Weights": _effect_line(report),
             "Notes": report.warnings,
             "Flagged": [
                 _say_flagged(
@@ -216,7 +223,7 @@ def print_threshold(console: Console, report: ThresholdReport, path: str) -> Non
 
 def print_export(console: Console, report: ExportReport, path: str) -> None:
     """Print what a graph takes and gives, and how it compares with the model."""
-    _title(console, f"{path}: a {report.model} as an ONNX graph")
+    _title(console, f"{path}: {with_article(report.model)} as an ONNX graph")
     listed = list(report.inputs.items())
     takes = [f"{name}: {what}" for name, what in listed[:_MOST_INPUTS]]
     takes += [f"and {len(listed) - _MOST_INPUTS} more"] * (len(listed) > _MOST_INPUTS)
@@ -248,7 +255,9 @@ def print_prior(console: Console, report: PriorReport) -> None:
             "Rate": [str(report.estimate)],
             "Check": [report.check.verdict],
             "Notes": report.warnings,
-            "Next": [f"riskad fit with --prior {_prior_to_pass(report.estimate.pi_p)}"],
+            "Next": [
+                f"riskad fit with --model shallow --prior {_prior_to_pass(report.estimate.pi_p)}"
+            ],
         },
     )
 
@@ -261,19 +270,21 @@ def _prior_to_pass(pi_p: float) -> str:
 def print_model(console: Console, report: ModelReport, name: str) -> None:
     """Print what a model file holds."""
     header, training = report.header, report.training
-    _title(console, f"{name}: a {' and a '.join(report.steps)}")
+    _title(console, f"{name}: {' and '.join(with_article(step) for step in report.steps)}")
     facts: dict[str, Iterable[str]] = {"Made": [_say_made(header.created, header.versions)]}
     if training:
         facts["Trained"] = _training_lines(training)
     facts["Columns"] = report.preparation
     if report.fitted:
-        facts["Model"] = model_lines(report.settings, report.fitted)
-        facts["Risk"] = _risk_lines(report.fitted)
+        facts["Model"] = model_lines(report.steps[-1], report.settings, report.fitted)
+        _facts(console, facts)
+        _members(console, report.fitted)
+        facts = {"Risk": _risk_lines(report.fitted)}
     else:
         facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
     facts["Decides"] = _decision_lines(report.decision)
     effects = [ColumnEffect(**effect) for effect in training.get("effects", [])]
-    facts["Weights"] = _effect_lines(effects[:10])
+    facts["Weights"] = _effect_lines(effects[:10], training.get("effects_of", ""))
     facts["Versions"] = [", ".join(f"{key} {value}" for key, value in header.versions.items())]
     _facts(console, facts)
 
@@ -331,9 +342,15 @@ def print_demo(console: Console, report: DemoReport) -> None:
             ],
             "Did": map(_Command, report.commands),
             "Columns": fit.preparation,
-            "Model": model_lines(fit.settings, fit.fitted),
+            "Model": model_lines(fit.model, fit.settings, fit.fitted),
+        },
+    )
+    _members(console, fit.fitted)
+    _facts(
+        console,
+        {
             "Quality": quality_lines(fit.auc, fit.why_no_auc),
-            "Weights": _effect_line(fit.effects[:5]),
+            "Weights": _effect_line(fit),
             "Notes": [*fit.warnings, *report.score.warnings],
         },
     )
@@ -362,15 +379,45 @@ def _quality_cells(quality: Quality) -> list[str]:
 # --- lines -------------------------------------------------------------------------------
 
 
-def model_lines(settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
-    """Say what was fitted, how its settings were chosen, and whether it converged."""
+def model_lines(model: str, settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
+    """Say what was fitted, by the name of its class, and how it came about."""
+    if "leaderboard" in fitted:
+        return _average_lines(fitted)
+    if "lambda" in fitted:
+        return _linear_lines(settings, fitted)
+    shapes = {"rounds": "boosted trees", "steps": "neural network"}
+    for unit, shape in shapes.items():
+        if unit in fitted:
+            return [_say_risk(shape, settings), f"{fitted[unit]:,} {unit}"]
+    return [model]
+
+
+def _average_lines(fitted: Mapping[str, Any]) -> list[str]:
+    members = fitted["leaderboard"]
+    if len(members) == 1:
+        return [f"one kind of detector ({members[0]['member']}), for which the time sufficed"]
+    known = any(member["auc"] is not None for member in members)
+    weighted = "weighted by held-out labels" if known else "of which no label could be held out"
+    return [
+        f"average of {len(members)} kinds of detector, {weighted}",
+        f"learned from {fitted['rows']:,} rows",
+    ]
+
+
+def _say_risk(shape: str, settings: Mapping[str, Any]) -> str:
+    return (
+        f"{shape}, {settings['risk']} risk, {settings['loss']} loss, a = {settings['a']:g}, "
+        f"prior = {settings['prior']:g} normal"
+    )
+
+
+def _linear_lines(settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
     shape = "linear" if settings["feature_map"] is None else f"{settings['feature_map']} features"
     source = _LAMBDA_SOURCES.get(str(settings["lam"]), "as given")
     steps = "1 step" if fitted["iterations"] == 1 else f"{fitted['iterations']} steps"
     ending = {True: "converged", False: "not converged"}.get(fitted["converged"], "stopped")
     return [
-        f"{shape}, {settings['risk']} risk, {settings['loss']} loss, a = {settings['a']:g}, "
-        f"prior = {settings['prior']:g} normal",
+        _say_risk(shape, settings),
         f"lambda = {fitted['lambda']:.4g} ({settings['penalty']}), {source}",
         f"{ending} after {steps} of {fitted['solver']} (optimality {fitted['optimality']:.1e})",
     ]
@@ -397,8 +444,9 @@ def _term_rows(error: EstimationError) -> tuple[list[str], list[list[str]]]:
 
 
 def _risk_lines(fitted: Mapping[str, Any]) -> list[str]:
-    parts = [f"{name}: {value:.4g}" for name, value in fitted["risk_parts"].items()]
-    return [f"objective: {fitted['objective']:.4g}", *parts]
+    parts = [f"{name}: {value:.4g}" for name, value in fitted.get("risk_parts", {}).items()]
+    objective = [f"objective: {fitted['objective']:.4g}"] if "objective" in fitted else []
+    return [*objective, *parts]
 
 
 def quality_lines(auc: Auc | None, why_not: str) -> list[str]:
@@ -415,15 +463,17 @@ def _say_auc(auc: Auc) -> str:
     return f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
 
 
-def _effect_line(effects: Sequence[ColumnEffect]) -> list[str]:
+def _effect_line(report: FitReport) -> list[str]:
     """Say which columns move the score farthest."""
-    listed = ", ".join(f"{effect.column} ({effect.suspicious})" for effect in effects)
-    return [f"largest, with what is suspicious: {listed}"] if effects else []
+    listed = ", ".join(f"{each.column} ({each.suspicious})" for each in report.effects[:5])
+    where = f" in {report.effects_of}" if "suspicious" in report.effects_of else ""
+    return [f"largest{where}, with what is suspicious: {listed}"] if listed else []
 
 
-def _effect_lines(effects: Sequence[ColumnEffect]) -> list[str]:
+def _effect_lines(effects: Sequence[ColumnEffect], rows: str) -> list[str]:
     """Say how far columns move the score, the farthest first."""
-    return [f"{e.column}: {e.effect:.3f}, suspicious when {e.suspicious}" for e in effects]
+    lines = [f"{e.column}: {e.effect:.3f}, suspicious when {e.suspicious}" for e in effects]
+    return [*lines, f"(means over {rows})"] if lines and rows else lines
 
 
 def _say_flagged(flagged: int, n_rows: int, what: str) -> str:
@@ -533,6 +583,20 @@ def _table(
         ]
         beside = f"{'' if i else name:<{_INDENT}}"
         _print(console, (beside + "  ".join(padded).rstrip(), "" if i else "cyan"))
+
+
+def _members(console: Console, fitted: Mapping[str, Any]) -> None:
+    """Print the members of an average, with their weights."""
+    rows = [
+        [
+            each["member"],
+            f"{each['weight']:.2f}",
+            "" if each["auc"] is None else f"{each['auc']:.3f}",
+        ]
+        for each in fitted.get("leaderboard", [])
+    ]
+    if rows:
+        _table(console, "", ["member", "weight", "held-out AUC"], rows, left={0})
 
 
 def _shorten(cell: str) -> str:

@@ -10,16 +10,20 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from riskad._checks import DataWarning, InputError, enumerate_names
+import riskad
+from riskad._checks import DataWarning, InputError, enumerate_names, lookup
+from riskad.auto import AutoRAD
 from riskad.bounds import FittedBounds, fitted_bounds
 from riskad.calibration import Calibration, cross_calibrate
 from riskad.conformal import select_at_fdr
@@ -35,7 +39,7 @@ from riskad.labels import (
     parse_labels,
 )
 from riskad.metrics import Auc, auc_with_interval
-from riskad.prepare import NotAsInTraining, TablePreparer
+from riskad.prepare import BLANK, NotAsInTraining, TablePreparer
 from riskad.priors import LabelCheck, PriorEstimate, check_labels, estimate_prior
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
@@ -43,6 +47,7 @@ from riskad.tables import check_columns
 from riskad.thresholds import Threshold, TopK, parse_threshold
 
 __all__ = [
+    "MODELS",
     "RESULT_COLUMNS",
     "SCORE_COLUMNS",
     "ColumnEffect",
@@ -78,8 +83,67 @@ _FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the
 _SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the pile
 _FEWEST_COMPARED = 20  # labelled normals; of fewer the test of that says too often that they differ
 _EFFECT_ROWS = 1_000  # enough to see which columns move the score
+_SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
+_CLEARLY = 0.75  # share of what a column changes that goes with high, or with low, values
 _RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason_\d+")))
+
+
+# --- models ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of detector that a table can be fitted with."""
+
+    name: str
+    """In `riskad`."""
+    settings: frozenset[str]
+    """Parameters that the command line sets, beside the seed that all have."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Where they are not the class's own."""
+    library: str | None = None
+    """Needed besides; comes with the extra."""
+    extra: str = ""
+
+    def build(self, settings: Mapping[str, Any]) -> Any:
+        """The detector, unfitted."""
+        return getattr(riskad, self.name)(**{**self.defaults, **settings})
+
+
+_OF_RISKS = frozenset({"risk", "loss", "prior", "a"})
+MODELS = {
+    "auto": ModelKind("AutoRAD", frozenset({"budget"})),
+    "shallow": ModelKind(
+        "ShallowRAD",
+        _OF_RISKS | {"lam", "penalty", "feature_map", "max_iter"},
+        defaults={"lam": "cv"},
+    ),
+    "boosted": ModelKind("BoostedRAD", _OF_RISKS, library="lightgbm", extra="boost"),
+    "deep": ModelKind("DeepRAD", _OF_RISKS, library="torch", extra="deep"),
+}
+"""By the names of `riskad fit --model`."""
+
+
+def _make_detector(model: str, settings: Mapping[str, Any]) -> Any:
+    """The detector to fit; what it cannot do is said before any work."""
+    kind = lookup("model", model, MODELS)
+    if kind.library is not None and find_spec(kind.library) is None:
+        raise InputError(
+            f"The model {model} needs {kind.library}, which is not installed: "
+            f"pip install 'riskad[{kind.extra}]'. Or take another: --model auto."
+        )
+    for name in settings:
+        others = [other for other in MODELS if name in MODELS[other].settings]
+        if others and model not in others:
+            raise InputError(
+                f"The model {model} has no setting {name!r}; {' and '.join(others)} "
+                f"{'have' if len(others) > 1 else 'has'} one: add --model {others[0]}."
+            )
+    try:
+        return kind.build(settings)
+    except TypeError as error:
+        raise InputError(f"The settings do not fit the model {model}: {error}.") from error
 
 
 # --- what is given and what is reported --------------------------------------------------
@@ -108,7 +172,11 @@ class Suspect:
 
 @dataclass(frozen=True)
 class ColumnEffect:
-    """How far a column moves the score from that of a usual row, and what is suspicious in it."""
+    """How far a column moves the score from that of a usual row, and what is suspicious in it.
+
+    It is the mean size over rows drawn at random or, where reasons are not known exactly, what the
+    column adds on average to the score of the most suspicious rows.
+    """
 
     column: str
     effect: float
@@ -136,6 +204,8 @@ class FitReport:
     warnings: list[str] = field(default_factory=list)
     rule: str = "risk"
     rate: tuple[float, float, float] | None = None
+    model: str = "ShallowRAD"
+    effects_of: str = ""
 
     def notes(self) -> dict[str, Any]:
         """Return what is kept in the model file: all but the rows themselves."""
@@ -249,6 +319,7 @@ def fit_table(
     drop: Sequence[str] = (),
     text: Sequence[str] = (),
     number: Sequence[str] = (),
+    model: str = "auto",
     settings: Mapping[str, Any] | None = None,
     threshold: Threshold | str = "risk",
     top: int = 10,
@@ -267,8 +338,11 @@ def fit_table(
         Columns not to learn from: the one that names the rows, and others.
     text, number
         Columns to be read as text or as numbers, whatever they look like.
+    model
+        A name of `MODELS`: "auto" (`AutoRAD`), "shallow" (`ShallowRAD`), "boosted" (`BoostedRAD`)
+        or "deep" (`DeepRAD`).
     settings
-        Parameters of `ShallowRAD`. Here the default of `lam` is "cv".
+        Parameters of that detector. For `ShallowRAD` the default of `lam` is "cv" here.
     threshold
         Rule of `riskad.thresholds`, or its spelling.
     top
@@ -283,7 +357,8 @@ def fit_table(
     >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
     >>> label = ["ok"] * 30 + [""] * 160 + ["fraud"] * 10
     >>> table = pl.DataFrame({"amount": amount, "label": label})
-    >>> fit = fit_table(table, Labels("label", normal=["ok"], anomaly=["fraud"]))
+    >>> labels = Labels("label", normal=["ok"], anomaly=["fraud"])
+    >>> fit = fit_table(table, labels, model="shallow")
     >>> print(fit.report.labels)
     30 normal, 10 anomalies, 160 unlabelled
     >>> fit.report.auc.value
@@ -293,28 +368,31 @@ def fit_table(
     """
     _check_rows(frame)
     rule = _rule(threshold)
+    detector = _make_detector(model, settings or {})
     codes = _read_labels(frame, labels)
-    _check_kinds(codes, (settings or {}).get("risk", "rad"))
+    _check_kinds(codes, detector)
     frame, earlier = _without_scores(frame)
     features = _pick_features(frame, labels.column, id, [d for d in drop if d not in earlier])
     preparer = TablePreparer(text=text, number=number)
-    detector = ShallowRAD(**{"lam": "cv", **(settings or {})})
     with _collect_warnings() as notes:
         progress("Preparing the columns")
         parsed = preparer.fit(features).parse(features)
         matrix = preparer.transform(parsed)
+        _check_dense(detector, matrix)
         progress("Fitting the model")
-        detector.fit(matrix, codes)
-    model = Pipeline([("prepare", preparer), ("detect", detector)])
-    progress("Checking it on labelled rows it has not seen")
+        _fit_detector(detector, matrix, codes, progress)
+    pipeline = Pipeline([("prepare", preparer), ("detect", detector)])
+    progress("Scoring the rows")
     fitted_scores = detector.anomaly_score(matrix)
-    calibration, why_not = _calibrate(preparer, detector, parsed, codes, fitted_scores)
-    auc, why_no_auc = (None, why_not) if why_not else _cross_validated_auc(calibration, codes)
+    progress("Checking it on labelled rows it has not seen")
+    calibration, auc, why_no_auc = _check_quality(preparer, detector, parsed, codes, fitted_scores)
     detector.calibration_ = calibration
     detector.set_threshold(rule)
     scored = _score_frame(detector, fitted_scores, _own_decision(detector))
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
+    progress("Finding out which columns matter")
+    effects, effects_of = _column_effects(pipeline, parsed, fitted_scores)
     report = FitReport(
         source=source,
         rows=frame.height,
@@ -324,16 +402,14 @@ def fit_table(
         columns=preparer.kinds_,
         preparation=preparer.describe() + _describe_left_out(earlier),
         settings=_plain_parameters(detector),
-        fitted=_fitted_facts(detector)
-        | {"converged": not _unconverged(notes)}
-        | {"weight_norm": detector.weight_norm_, "row_norm": detector.largest_norm(matrix)},
-        effects=_column_effects(model, parsed),
+        fitted=_facts_of(detector) | _linear_facts(detector, matrix, notes),
+        effects=effects,
         auc=auc,
         why_no_auc=why_no_auc,
         unlabelled_flagged=int(ranked["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
         warnings=[
-            *_unused_labels(detector.risk, codes),
+            *_unused_labels(detector, codes),
             *(str(note) for note in notes),
             *_constant_columns(preparer),
             *_few_anomalies(codes),
@@ -342,13 +418,34 @@ def fit_table(
         ],
         rule=str(rule),
         rate=calibration.rate,
+        model=type(detector).__name__,
+        effects_of=effects_of,
     )
-    return Fit(model, report, ranked.select(row, *scored.columns, *frame.columns))
+    return Fit(pipeline, report, ranked.select(row, *scored.columns, *frame.columns))
 
 
-def _unused_labels(risk: str, codes: Codes) -> list[str]:
+def _check_dense(detector: Any, matrix: Any) -> None:
+    """Networks take no sparse matrices, which tables with many different texts become."""
+    if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
+        raise InputError(
+            f"The text columns of this table have so many values that they become "
+            f"{matrix.shape[1]:,} columns, mostly zeros, which networks do not take. Leave the "
+            "longest out (--drop COLUMN), or take another model: --model auto."
+        )
+
+
+def _fit_detector(detector: Any, matrix: Any, codes: Codes, progress: Progress) -> None:
+    if isinstance(detector, AutoRAD) and detector.callback is None:
+        detector.set_params(callback=progress).fit(matrix, codes).set_params(callback=None)
+    else:
+        detector.fit(matrix, codes)
+
+
+def _unused_labels(detector: Any, codes: Codes) -> list[str]:
     """Say which labels a risk leaves lying; labels are too dear for that to go unnoticed."""
-    counts = count_labels(codes)
+    if isinstance(detector, AutoRAD):
+        return []
+    risk, counts = detector.risk, count_labels(codes)
     found = {NORMAL: (counts.normal, "normal rows"), ANOMALY: (counts.anomaly, "anomalies")}
     unused = [found[kind] for kind in found if kind not in get_risk(risk).kinds()]
     return [
@@ -382,10 +479,11 @@ def _negative_risk(detector: Any) -> list[str]:
     total = getattr(detector, "risk_parts_", {}).get("total", 0.0)
     if total >= 0:
         return []
+    linear = isinstance(detector, ShallowRAD)
+    remedy = "Regularise more (--lam tight or --lam theorem), or take" if linear else "Take"
     return [
         f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
-        "noise in the labelled rows. Regularise more (--lam tight or --lam theorem), or take the "
-        "risk with a guard (--risk nnrad)."
+        f"noise in the labelled rows. {remedy} the risk with a guard (--risk nnrad)."
     ]
 
 
@@ -442,19 +540,27 @@ def _read_labels(frame: pl.DataFrame, labels: Labels) -> Codes:
 
 _ABSENT = {
     ANOMALY: "No row is labelled as an anomaly ({counts}), and the {risk} risk needs some. Label "
-    "some, or do without: risk='pu' and lam='cv' (--risk pu --lam cv).",
+    "some, or do without: --model auto, or risk='pu' (--risk pu).",
     NORMAL: "No row is labelled as normal ({counts}), and the {risk} risk needs some. Label some, "
-    "or do without: risk='nu' and lam='cv' (--risk nu --lam cv).",
+    "or do without: --model auto, or risk='nu' (--risk nu).",
     UNLABELLED: "Every row is labelled ({counts}), and the {risk} risk needs rows that are not. "
-    "Leave blank what nobody checked, or do without: risk='pn' (--risk pn).",
+    "Leave blank what nobody checked, or do without: --model auto, or risk='pn' (--risk pn).",
 }
 
 
-def _check_kinds(codes: Codes, risk: str) -> None:
-    """Say, before any work, which labels the risk needs and how to do without them."""
+def _check_kinds(codes: Codes, detector: Any) -> None:
+    """Say, before any work, which labels the detector needs and how to do without them."""
+    if isinstance(detector, AutoRAD):
+        if len(np.unique(codes)) < 2:
+            raise InputError(
+                f"All rows are of one kind ({count_labels(codes)}), and there is nothing to tell "
+                "apart. Label rows that you know to be normal or anomalies, and leave blank what "
+                "nobody checked."
+            )
+        return
     for kind in (ANOMALY, NORMAL, UNLABELLED):
-        if kind in get_risk(risk).kinds() and not (codes == kind).any():
-            raise InputError(_ABSENT[kind].format(counts=count_labels(codes), risk=risk))
+        if kind in get_risk(detector.risk).kinds() and not (codes == kind).any():
+            raise InputError(_ABSENT[kind].format(counts=count_labels(codes), risk=detector.risk))
 
 
 def _own_words(column: pl.Series, labels: Labels) -> Labels:
@@ -493,9 +599,38 @@ def _rule(threshold: Threshold | str) -> Threshold:
     return parse_threshold(threshold) if isinstance(threshold, str) else threshold
 
 
+def _check_quality(
+    preparer: TablePreparer,
+    detector: Any,
+    parsed: pl.DataFrame,
+    codes: Codes,
+    fitted_scores: NDArray[np.float64],
+) -> tuple[Calibration, Auc | None, str]:
+    """Return what decisions rest on, and the AUC on labelled rows or why there is none."""
+    if isinstance(detector, AutoRAD):  # it has held rows out itself, and may have sampled the pile
+        calibration = detector.calibration_.over(fitted_scores[codes == UNLABELLED])
+        why_no_auc = _too_few(codes)
+        if not why_no_auc and detector.auc_ is None:
+            why_no_auc = "the budget left no time to hold labelled rows out (--budget)"
+        return calibration, None if why_no_auc else detector.auc_, why_no_auc
+    calibration, why_no_auc = _calibrate(preparer, detector, parsed, codes, fitted_scores)
+    why_no_auc = why_no_auc or _too_few(codes)
+    if why_no_auc:
+        return calibration, None, why_no_auc
+    return calibration, auc_with_interval(calibration.codes, calibration.scores), ""
+
+
+def _too_few(codes: Codes) -> str:
+    """Why the labels tell no AUC, if they do not."""
+    counts = count_labels(codes)
+    if min(counts.normal, counts.anomaly) >= _FEWEST_FOR_AUC:
+        return ""
+    return f"it takes {_FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
+
+
 def _calibrate(
     preparer: TablePreparer,
-    detector: ShallowRAD,
+    detector: Any,
     parsed: pl.DataFrame,
     codes: Codes,
     fitted_scores: NDArray[np.float64],
@@ -515,50 +650,95 @@ def _calibrate(
         return Calibration.of(unseen, codes, fitted_scores, zero), why_not
 
 
-def _cross_validated_auc(calibration: Calibration, codes: Codes) -> tuple[Auc | None, str]:
-    """Return the AUC of labelled rows, each scored by a fit that had not seen its label."""
-    counts = count_labels(codes)
-    if min(counts.normal, counts.anomaly) < _FEWEST_FOR_AUC:
-        return None, f"it takes {_FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
-    return auc_with_interval(calibration.codes, calibration.scores), ""
+def _facts_of(detector: object) -> dict[str, Any]:
+    """What a fit found, as far as the detector remembers it."""
+    if isinstance(detector, ShallowRAD):
+        return {
+            "lambda": float(detector.lambda_),
+            "threshold": _threshold(detector),
+            "solver": detector.solver_,
+            "iterations": int(detector.n_iter_),
+            "optimality": float(detector.optimality_),
+            "converged": None,  # only the fit itself knows
+            "objective": float(detector.objective_),
+            "risk_parts": _risk_parts(detector),
+        }
+    if isinstance(detector, AutoRAD):
+        return {
+            "threshold": _threshold(detector),
+            "leaderboard": detector.leaderboard_,
+            "prior": detector.prior_,
+            "rows": detector.n_rows_,
+        }
+    if hasattr(detector, "n_rounds_"):
+        rounds = {"rounds": int(detector.n_rounds_)}
+        return {"threshold": _threshold(detector), **rounds, "risk_parts": _risk_parts(detector)}
+    if hasattr(detector, "best_step_"):
+        return {"threshold": _threshold(detector), "steps": int(detector.best_step_)}
+    return {}
 
 
-def _unconverged(notes: Sequence[Warning]) -> bool:
-    return any(isinstance(note, ConvergenceWarning) for note in notes)
+def _risk_parts(detector: Any) -> dict[str, float]:
+    return {name: float(part) for name, part in detector.risk_parts_.items()}
 
 
-def _fitted_facts(detector: ShallowRAD) -> dict[str, Any]:
+def _linear_facts(detector: Any, matrix: Any, notes: Sequence[Warning]) -> dict[str, Any]:
+    """What bounds rest on, and whether the solver has found the minimum."""
+    if not isinstance(detector, ShallowRAD):
+        return {}
     return {
-        "lambda": float(detector.lambda_),
-        "threshold": _threshold(detector),
-        "solver": detector.solver_,
-        "iterations": int(detector.n_iter_),
-        "optimality": float(detector.optimality_),
-        "converged": None,  # only the fit itself knows
-        "objective": float(detector.objective_),
-        "risk_parts": {name: float(part) for name, part in detector.risk_parts_.items()},
+        "converged": not any(isinstance(note, ConvergenceWarning) for note in notes),
+        "weight_norm": detector.weight_norm_,
+        "row_norm": detector.largest_norm(matrix),
     }
 
 
-def _column_effects(model: Pipeline, parsed: pl.DataFrame) -> list[ColumnEffect]:
-    """Return the columns by how far they move the score; none where a feature map mixes them."""
+def _column_effects(
+    model: Pipeline, parsed: pl.DataFrame, scores: NDArray[np.float64]
+) -> tuple[list[ColumnEffect], str]:
+    """Return the columns by how far they move the score, and of which rows.
+
+    Where a detector knows its own contributions these are many rows drawn at random; else reasons
+    take long, and it is what columns add to the score of the most suspicious rows.
+    """
     preparer, detector = _steps(model)
-    if detector.feature_map is not None:
-        return []
-    sampled = parsed.sample(min(parsed.height, _EFFECT_ROWS), seed=detector.random_state or 0)
-    return [
-        ColumnEffect(column, effect, _most_suspicious(preparer, detector.coef_, column))
-        for column, effect in _explain_quietly(model, sampled).importance().items()
-        if effect > 0
+    one_row = detector._check_rows(preparer.transform(parsed[:1]), reset=False)
+    if detector._contributions(one_row) is not None:
+        sampled = parsed.sample(min(parsed.height, _EFFECT_ROWS), seed=detector.random_state or 0)
+        found = _explain_quietly(model, sampled)
+        whole = sampled.height == parsed.height
+        sizes = found.importance()
+        rows = "all rows" if whole else f"{sampled.height:,} rows at random"
+    else:
+        worst = np.argsort(-scores, kind="stable")[:_SUSPICIOUS_ROWS]
+        found = _explain_quietly(model, parsed[np.sort(worst)])
+        means = found.contributions.mean(axis=0)
+        order = np.argsort(-means, kind="stable")
+        sizes = {found.columns[j]: float(means[j]) for j in order}
+        rows = f"the {len(worst)} most suspicious rows"
+    effects = [
+        ColumnEffect(column, size, _suspicious_value(found, found.columns.index(column)))
+        for column, size in sizes.items()
+        if size > 0
     ]
+    return effects, rows
 
 
-def _most_suspicious(preparer: TablePreparer, w: NDArray[np.float64], column: str) -> str:
-    own = np.flatnonzero(np.array(preparer.source_columns_) == column)
-    if column in preparer.medians_:
-        return "low" if w[own[0]] > 0 else "high"
-    names = preparer.get_feature_names_out()
-    return str(names[own[np.argmin(w[own])]]).removeprefix(f"{column}=")
+def _suspicious_value(found: Reasons, j: int) -> str:
+    """The text that adds most on average; of numbers, whether high or low ones add."""
+    values, adds, usual = found.values[:, j], found.contributions[:, j], found.usual[j]
+    known = np.array([value is not None and value == value for value in values])  # NaN is not
+    if isinstance(usual, str) or usual is None:
+        means = {value: adds[values == value].mean() for value in set(values[known])}
+        if (~known).any():
+            means[BLANK] = adds[~known].mean()
+        return str(max(sorted(means), key=lambda value: means[value]))
+    changes = np.where(known, adds, 0.0)
+    high = values.astype(float) > usual
+    together = np.abs(changes[(changes > 0) == high]).sum() / (np.abs(changes).sum() or 1.0)
+    if np.abs(adds[~known]).sum() > np.abs(changes).sum():
+        return BLANK
+    return "high" if together > _CLEARLY else "low" if together < 1 - _CLEARLY else "high or low"
 
 
 # --- prior -------------------------------------------------------------------------------
@@ -909,7 +1089,8 @@ def explain_table(
     suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
     progress("Finding reasons")
     found = _explain_quietly(model, parsed[[suspect.row - 1 for suspect in suspects]])
-    sampled = parsed.sample(min(parsed.height, _IMPORTANCE_ROWS), seed=0)
+    most = _SUSPICIOUS_ROWS if getattr(detector, "_slow_scores", False) else _IMPORTANCE_ROWS
+    sampled = parsed.sample(min(parsed.height, most), seed=0)
     report = ExplainReport(
         source=source,
         rows=frame.height,
@@ -1032,10 +1213,6 @@ def change_threshold(
     return notes, ThresholdReport(rule, t, before, calibration.n_pile, flagged)
 
 
-def _facts_of(detector: object) -> dict[str, Any]:
-    return _fitted_facts(detector) if isinstance(detector, ShallowRAD) else {}
-
-
 def _plain_parameters(detector: Any) -> dict[str, Any]:
     """Return the parameters of an estimator as JSON can hold them."""
     parameters = detector.get_params(deep=False)
@@ -1049,6 +1226,11 @@ def _plain_parameters(detector: Any) -> dict[str, Any]:
 def bound_model(header: ModelHeader, delta: float = 0.05) -> FittedBounds:
     """Return the bounds of a model from what `fit_table` noted in its file."""
     training = header.notes.get("fit", {})
+    if training.get("model", "ShallowRAD") != "ShallowRAD":
+        raise InputError(
+            f"The bounds are for linear scores, and this model is of the kind {training['model']}: "
+            "fit one with `riskad fit --model shallow`."
+        )
     if "weight_norm" not in training.get("fitted", {}):
         raise InputError(
             "This model was not made by `riskad fit` of this version, so its file does not say how "

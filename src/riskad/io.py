@@ -94,8 +94,8 @@ def save(
     """Write a fitted model to one file, without pickle; an existing file needs `force`.
 
     `notes` is kept with the model and read back by `read_header`: anything that JSON can hold.
-    What was written is read back before the file gets its name. The `callback` of a `DeepRAD`,
-    `NNPU` or `DeepSAD` is left out.
+    What was written is read back before the file gets its name. The `callback` of an `AutoRAD`,
+    `DeepRAD`, `NNPU` or `DeepSAD` is left out.
 
     >>> import tempfile
     >>> from sklearn.preprocessing import StandardScaler

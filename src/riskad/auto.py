@@ -249,8 +249,9 @@ class AutoRAD(FrameDetector):
     >>> y = np.zeros(500, dtype=int)           # nobody checked these
     >>> y[:40], y[-10:] = 1, -1                # 40 known normal rows, 10 known anomalies
     >>> model = AutoRAD().fit(X, y)
-    >>> model.predict([[0.0, 0.0], [9.0, 0.0], [0.0, -9.0]])  # no line tells these apart
-    array([ 1, -1, -1])
+    >>> middle, right, below = model.anomaly_score([[0.0, 0.0], [9.0, 0.0], [0.0, -9.0]])
+    >>> bool(right > middle and below > middle)  # no line tells these apart
+    True
     """
 
     _slow_scores = True

@@ -40,7 +40,13 @@ from riskad.labels import (
 )
 from riskad.metrics import Auc, auc_with_interval
 from riskad.prepare import BLANK, NotAsInTraining, TablePreparer
-from riskad.priors import LabelCheck, PriorEstimate, check_labels, estimate_prior
+from riskad.priors import (
+    FEWEST_COMPARED,
+    LabelCheck,
+    PriorEstimate,
+    check_labels,
+    estimate_prior,
+)
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
 from riskad.tables import check_columns
@@ -81,7 +87,6 @@ Progress: TypeAlias = Callable[[str], object]
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
 _FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
 _SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the pile
-_FEWEST_COMPARED = 20  # labelled normals; of fewer the test of that says too often that they differ
 _EFFECT_ROWS = 1_000  # enough to see which columns move the score
 _SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
@@ -491,7 +496,7 @@ def _unlike_the_pile(
     preparer: TablePreparer, matrix: Any, codes: Codes, seed: int | None
 ) -> list[str]:
     """Say so if labelled rows are clearly not like those of their kind in the pile."""
-    if count_labels(codes).normal < _FEWEST_COMPARED:
+    if count_labels(codes).normal < FEWEST_COMPARED:
         return []
     names = preparer.get_feature_names_out()
     with warnings.catch_warnings():

@@ -15,7 +15,10 @@ next row is
 
 where D are the rows that are labelled or chosen already. The first term draws to where many rows
 that matter are, the second away from what is known: together they keep the mean of k over D close
-to that over q. A copy of a chosen row comes after all rows that are none. Pure top-score choice lacks both, and so labels extremes only.
+to that over q. A copy of a chosen row comes after all rows that are none.
+
+Choosing the highest scores instead labels extremes only, and a fit takes labelled rows as typical
+of their kind; so w is small, and most of the weight is that of the rows as they are.
 
 The first sum is over m rows drawn with the probabilities q, which are also the candidates: a choice
 costs O(m^2 + m n) distances however many rows there are.

@@ -801,8 +801,8 @@ def suggest_table(
     """Return the rows of a table to label next, ready to be labelled, and a report.
 
     The rows have all columns, their `anomaly_score`, the `reason` for which they were chosen and,
-    without `id`, their number. Rows with a label in the column `label` are not suggested; where the table has no
-    such column, the rows get it, blank.
+    without `id`, their number. Rows with a label in the column `label` are not suggested; where the
+    table has no such column, the rows get it, blank.
     """
     _check_rows(frame)
     frame, _ = _without_scores(frame)

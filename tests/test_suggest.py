@@ -57,18 +57,24 @@ def test_more_anomalies_than_by_chance(fitted):
 
 def test_kinds_are_halves_of_the_flagged_rows():
     s = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.5, 0.4, 0.3, 0.2, 0.1])
-    names = [room._NAMES[kind] for kind in room._kinds(s, 0.9, 1)]
+    flagged = room._flagged(s, 0.9, 1)
+    assert_array_equal(flagged, s > 0.9)
+    names = [room._NAMES[kind] for kind in room._kinds(s, 5)]
     assert names == [LIKELY] * 3 + [BORDERLINE] * 4 + [UNLIKE] * 3
-    none_flagged = [room._NAMES[kind] for kind in room._kinds(s, 9.0, 2)]
-    assert none_flagged == [LIKELY] + [BORDERLINE] * 2 + [UNLIKE] * 7
+
+
+def test_the_highest_are_flagged_where_the_model_flags_fewer():
+    s = np.array([0.5, 3.0, 2.0, 1.0])
+    assert room._flagged(s, 9.0, 2).tolist() == [False, True, True, False]
+    assert room._flagged(s, 2.0, 1).tolist() == [False, True, False, False]  # as in predict
+    assert room._flagged(s, 9.0, 7).all()
 
 
 def test_weights_are_those_of_the_formula():
-    kinds = np.array([2, 1, 1, 0, 0], dtype=np.int8)
     w = room._SHARE
-    expected = (1 - 2 * w) / 5 + np.array([w, w / 2, w / 2, 0, 0])
-    assert_allclose(room._weights(kinds), expected)
-    assert_allclose(room._weights(np.full(4, 2, dtype=np.int8)), 1 / 4)
+    q = room._weights(np.array([True, True, False, False, False, False]))
+    assert_allclose(q, [w / 2] * 2 + [(1 - w) / 4] * 4)
+    assert_allclose(room._weights(np.ones(4, dtype=bool)), 1 / 4)
 
 
 def test_herding_is_that_of_the_formula():

@@ -1,12 +1,10 @@
 r"""Which rows to label next: some likely anomalies, some borderline rows, and no two alike.
 
-Labels help a detector most where they are spread as the rows are that matter, so rows are chosen by
-kernel herding (Welling, 2009). Let s be the anomaly scores of the unlabelled rows and t the
-threshold. Three groups of them matter: the *likely anomalies* A, the upper half of the rows with
-s > t; the *borderline* rows B, the lower half of them and as many just below t; and all rows R, for
-what no label has told of yet. A row i weighs
+A fit takes labelled rows as typical of their kind, so they have to be spread as those are: the rows
+with the highest scores alone would mislead it. So rows are chosen by kernel herding (Welling, 2009).
+Let F be the unlabelled rows that the model flags and R all others. A row weighs
 
-    q_i = w [i in A] / |A| + w [i in B] / |B| + (1 - 2 w) / |R|,    w = 1/8
+    q_i = w / |F| for i in F,    (1 - w) / |R| for i in R,    w = 0.3
 
 and with k(x, x') = exp(-|x - x'|^2 / h) on standardised features, h the median of |x - x'|^2, the
 next row is
@@ -17,8 +15,8 @@ where D are the rows that are labelled or chosen already. The first term draws t
 that matter are, the second away from what is known: together they keep the mean of k over D close
 to that over q. A copy of a chosen row comes after all rows that are none.
 
-Choosing the highest scores instead labels extremes only, and a fit takes labelled rows as typical
-of their kind; so w is small, and most of the weight is that of the rows as they are.
+A chosen row is called a *likely anomaly* if it is in the upper half of F, *borderline* in the lower
+half or among as many rows just below the threshold, and else *unlike what was labelled*.
 
 The first sum is over m rows drawn with the probabilities q, which are also the candidates: a choice
 costs O(m^2 + m n) distances however many rows there are.
@@ -48,7 +46,7 @@ Places: TypeAlias = NDArray[np.intp]
 
 LIKELY, BORDERLINE, UNLIKE = "likely anomaly", "borderline", "unlike what was labelled"
 
-_SHARE = 0.125  # w, found on root seeds 101 and 102 of benchmarks/suggesting.py
+_SHARE = 0.3  # w, found on root seeds 101 and 102 of benchmarks/suggesting.py
 _CANDIDATES = 1_000  # m
 _COPY = 1e-9  # of h: squared distances between copies are rounded
 
@@ -106,7 +104,7 @@ def suggest_rows(
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
     >>> y = np.zeros(1000, dtype=int)
     >>> y[:8], y[-2:] = 1, -1
-    >>> chosen = suggest_rows(ShallowRAD().fit(X, y), X, 6, y=y)
+    >>> chosen = suggest_rows(ShallowRAD().fit(X, y), X, 20, y=y)
     >>> sorted(set(chosen.reasons))
     ['borderline', 'likely anomaly', 'unlike what was labelled']
     """
@@ -115,9 +113,9 @@ def suggest_rows(
     model = getattr(model, "best_estimator_", model)
     scores, t = _scores(model, X), _threshold(model)
     known, free = _split(scores, y)
-    kinds = _kinds(scores[free], t, n)
-    q = _weights(kinds)
-    drawn, weights = _draw(q, max(_CANDIDATES, n), random_state)
+    flagged = _flagged(scores[free], t, n)
+    kinds = _kinds(scores[free], int(flagged.sum()))
+    drawn, weights = _draw(_weights(flagged), max(_CANDIDATES, n), random_state)
     Z = _features(model, X, np.concatenate([free[drawn], known]))
     m = len(drawn)
     chosen = drawn[_herd(Z[:m], weights, Z[m:], min(n, m))]
@@ -157,23 +155,26 @@ def _split(scores: Floats, y: Any) -> tuple[Places, Places]:
     return np.flatnonzero(codes != UNLABELLED), free
 
 
-def _kinds(s: Floats, t: float, n: int) -> NDArray[np.int8]:
-    """Of each row, its place in `_NAMES`; the n highest count as flagged where fewer are."""
+def _flagged(s: Floats, t: float, n: int) -> NDArray[np.bool_]:
+    """The rows above the threshold; the n highest, where these are fewer."""
+    n = min(n, len(s))
+    return s >= min(np.partition(s, -n)[-n], np.nextafter(t, np.inf))
+
+
+def _weights(flagged: NDArray[np.bool_]) -> Floats:
+    """Return q, which sums to one even if one of the groups is empty."""
+    q = np.where(flagged, _SHARE / max(flagged.sum(), 1), (1 - _SHARE) / max((~flagged).sum(), 1))
+    return np.asarray(q / q.sum())
+
+
+def _kinds(s: Floats, n_flagged: int) -> NDArray[np.int8]:
+    """Of each row, its place in `_NAMES`."""
     order = np.argsort(-s, kind="stable")
-    flagged = max(int((s > t).sum()), min(n, len(s)))
-    upper = (flagged + 1) // 2
+    upper = (n_flagged + 1) // 2
     kinds = np.zeros(len(s), dtype=np.int8)
-    kinds[order[: 2 * flagged - upper]] = _NAMES.index(BORDERLINE)
+    kinds[order[: 2 * n_flagged - upper]] = _NAMES.index(BORDERLINE)
     kinds[order[:upper]] = _NAMES.index(LIKELY)
     return kinds
-
-
-def _weights(kinds: NDArray[np.int8]) -> Floats:
-    """q, which sums to one; what a group that is empty would weigh goes to all rows."""
-    counts = np.bincount(kinds, minlength=len(_NAMES))
-    shares = np.array([0.0 if name == UNLIKE else _SHARE for name in _NAMES]) * (counts > 0)
-    q = (shares / np.maximum(counts, 1))[kinds] + (1 - shares.sum()) / len(kinds)
-    return np.asarray(q / q.sum())
 
 
 def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:

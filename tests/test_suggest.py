@@ -42,10 +42,11 @@ def test_all_kinds_come_with_their_scores(fitted):
     assert {LIKELY, BORDERLINE} <= set(chosen.reasons[:20])
     assert set(chosen.reasons) == KINDS
     assert_array_equal(chosen.anomaly_score, model.anomaly_score(X)[chosen.rows])
-    by_kind = {kind: chosen.anomaly_score[np.array(chosen.reasons) == kind] for kind in KINDS}
+    above = chosen.anomaly_score + model.offset_
+    by_kind = {kind: above[np.array(chosen.reasons) == kind] for kind in KINDS}
     assert by_kind[LIKELY].min() > by_kind[BORDERLINE].max()
     assert by_kind[BORDERLINE].min() > by_kind[UNLIKE].max()
-    assert by_kind[LIKELY].min() > -model.offset_
+    assert by_kind[LIKELY].min() > 0 > by_kind[UNLIKE].max()
     assert str(chosen).count("\n") == 59
 
 
@@ -55,32 +56,31 @@ def test_more_anomalies_than_by_chance(fitted):
     assert (truth[chosen.rows] == -1).mean() > 1.5 * (truth[y == 0] == -1).mean()
 
 
-def test_kinds_are_halves_of_the_flagged_rows():
-    s = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.5, 0.4, 0.3, 0.2, 0.1])
-    flagged = room._flagged(s, 0.9, 1)
-    assert_array_equal(flagged, s > 0.9)
-    names = [room._NAMES[kind] for kind in room._kinds(s, 5)]
-    assert names == [LIKELY] * 3 + [BORDERLINE] * 4 + [UNLIKE] * 3
-
-
-def test_the_highest_are_flagged_where_the_model_flags_fewer():
-    s = np.array([0.5, 3.0, 2.0, 1.0])
-    assert room._flagged(s, 9.0, 2).tolist() == [False, True, True, False]
-    assert room._flagged(s, 2.0, 1).tolist() == [False, True, False, False]  # as in predict
-    assert room._flagged(s, 9.0, 7).all()
+def test_groups_are_those_of_the_formula():
+    s = np.arange(40.0)
+    borderline, likely = room._groups(s, 20.2, 1)
+    assert_array_equal(np.flatnonzero(borderline), [19, 20, 21, 22])  # a tenth of the rows
+    assert_array_equal(likely, s > 22)
+    borderline, likely = room._groups(s, 37.6, 6)
+    assert_array_equal(borderline, s >= 36)
+    assert_array_equal(likely, s >= 34)  # only borderline rows are flagged: the highest
 
 
 def test_weights_are_those_of_the_formula():
-    w = room._SHARE
-    q = room._weights(np.array([True, True, False, False, False, False]))
-    assert_allclose(q, [w / 2] * 2 + [(1 - w) / 4] * 4)
-    assert_allclose(room._weights(np.ones(4, dtype=bool)), 1 / 4)
+    w, borderline = room._SHARE, np.arange(10) == 7
+    p = (1 - w) / 10 + w * borderline
+    assert_allclose(room._weights(borderline, np.arange(10) >= 7), p)
+    few = np.arange(100) == 99
+    q = room._weights(np.arange(100) >= 90, few)
+    assert_allclose([q.sum(), q[few].sum()], [1, 0.1])
+    assert_allclose(q[95] / q[5], (w / 10 + (1 - w) / 100) / ((1 - w) / 100))
+    assert_allclose(room._weights(np.array([False]), np.array([True])), 1)
 
 
 def test_herding_is_that_of_the_formula():
     rng = np.random.default_rng(0)
     Z, known = rng.normal(size=(12, 3)), rng.normal(size=(2, 3))
-    q = rng.dirichlet(np.ones(12))
+    q, likely = rng.dirichlet(np.ones(12)), np.arange(12) >= 8
     pairs = ((Z[:, None] - Z) ** 2).sum(axis=2)
     h = np.median(pairs[pairs > 0])
 
@@ -93,9 +93,11 @@ def test_herding_is_that_of_the_formula():
             -np.inf if i in chosen else q @ k(z, Z) - k(z, done).sum() / (len(done) + 1)
             for i, z in enumerate(Z)
         ]
+        if not chosen:
+            gain = np.where(likely, gain, -np.inf)
         chosen.append(int(np.argmax(gain)))
         done.append(Z[chosen[-1]])
-    assert room._herd(Z, q, known, 5).tolist() == chosen
+    assert room._herd(Z, q, known, likely, 5).tolist() == chosen
 
 
 def test_copies_of_a_row_are_not_all_chosen(fitted):

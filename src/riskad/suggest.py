@@ -1,13 +1,14 @@
 r"""Which rows to label next: some likely anomalies, some borderline rows, and no two alike.
 
-A fit takes labelled rows as typical of their kind, so they have to be spread as those are: the rows
-with the highest scores alone would mislead it. So rows are chosen by kernel herding (Welling, 2009).
-Let F be the unlabelled rows that the model flags and R all others. A row weighs
+A fit takes labelled rows as typical of their kind, so they have to be spread as those are: rows
+with the highest scores alone would mislead it. So they are chosen by kernel herding (Welling 2009).
+Let R be the unlabelled rows, B the tenth of them whose scores are nearest the threshold, and F the
+others that the model flags. A row weighs
 
-    q_i = w / |F| for i in F,    (1 - w) / |R| for i in R,    w = 0.3
+    q_i = (1 - g) p_i + g [i in F] / |F|,    p_i = (1 - w) / |R| + w [i in B] / |B|,    w = 1/4
 
-and with k(x, x') = exp(-|x - x'|^2 / h) on standardised features, h the median of |x - x'|^2, the
-next row is
+with the least g for which F weighs at least a tenth. With k(x, x') = exp(-|x - x'|^2 / h) on
+standardised features, h the median of |x - x'|^2, the next row is
 
     argmax_i  sum_j q_j k(x_i, x_j)  -  1 / (|D| + 1) sum_{j in D} k(x_i, x_j)
 
@@ -15,11 +16,10 @@ where D are the rows that are labelled or chosen already. The first term draws t
 that matter are, the second away from what is known: together they keep the mean of k over D close
 to that over q. A copy of a chosen row comes after all rows that are none.
 
-A chosen row is called a *likely anomaly* if it is in the upper half of F, *borderline* in the lower
-half or among as many rows just below the threshold, and else *unlike what was labelled*.
-
-The first sum is over m rows drawn with the probabilities q, which are also the candidates: a choice
-costs O(m^2 + m n) distances however many rows there are.
+Rows of F are *likely anomalies*, the first tenth of the choice is among them; those of B are
+*borderline*, and all others are chosen for being *unlike what was labelled*. The first sum is over
+m rows drawn with the probabilities q, which are also the candidates: a choice costs O(m^2 + m n)
+distances however many rows there are.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ Places: TypeAlias = NDArray[np.intp]
 
 LIKELY, BORDERLINE, UNLIKE = "likely anomaly", "borderline", "unlike what was labelled"
 
-_SHARE = 0.3  # w, found on root seeds 101 and 102 of benchmarks/suggesting.py
+# Found on root seeds 101 and 102 of benchmarks/suggesting.py.
+_SHARE = 0.25  # w
+_TENTH = 0.1  # of the rows are borderline; of the weight and the choice, or more, are in F
 _CANDIDATES = 1_000  # m
+_LATER = 2.0  # to subtract from rows whose turn comes later: values differ by less
 _COPY = 1e-9  # of h: squared distances between copies are rounded
 
 
@@ -113,20 +116,16 @@ def suggest_rows(
     model = getattr(model, "best_estimator_", model)
     scores, t = _scores(model, X), _threshold(model)
     known, free = _split(scores, y)
-    flagged = _flagged(scores[free], t, n)
-    kinds = _kinds(scores[free], int(flagged.sum()))
-    drawn, weights = _draw(_weights(flagged), max(_CANDIDATES, n), random_state)
+    borderline, likely = _groups(scores[free], t, n)
+    drawn, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
     Z = _features(model, X, np.concatenate([free[drawn], known]))
     m = len(drawn)
-    chosen = drawn[_herd(Z[:m], weights, Z[m:], min(n, m))]
-    rows = free[chosen]
-    return Suggestion(rows, tuple(_NAMES[kind] for kind in kinds[chosen]), scores[rows])
+    chosen = drawn[_herd(Z[:m], weights, Z[m:], likely[drawn], min(n, m))]
+    reasons = np.select([likely, borderline], [LIKELY, BORDERLINE], UNLIKE)[chosen]
+    return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
 
 
 # --- what matters ------------------------------------------------------------------------
-
-
-_NAMES = (UNLIKE, BORDERLINE, LIKELY)
 
 
 def _scores(model: Any, X: Any) -> Floats:
@@ -155,26 +154,27 @@ def _split(scores: Floats, y: Any) -> tuple[Places, Places]:
     return np.flatnonzero(codes != UNLABELLED), free
 
 
-def _flagged(s: Floats, t: float, n: int) -> NDArray[np.bool_]:
-    """The rows above the threshold; the n highest, where these are fewer."""
-    n = min(n, len(s))
-    return s >= min(np.partition(s, -n)[-n], np.nextafter(t, np.inf))
+def _smallest(values: Floats, n: int) -> NDArray[np.bool_]:
+    """Which of the values are the n smallest."""
+    chosen = np.zeros(len(values), dtype=bool)
+    chosen[np.argsort(values, kind="stable")[:n]] = True
+    return chosen
 
 
-def _weights(flagged: NDArray[np.bool_]) -> Floats:
-    """Return q, which sums to one even if one of the groups is empty."""
-    q = np.where(flagged, _SHARE / max(flagged.sum(), 1), (1 - _SHARE) / max((~flagged).sum(), 1))
-    return np.asarray(q / q.sum())
+def _groups(s: Floats, t: float, n: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows are in B and which in F: the highest, where the model flags none beside B."""
+    borderline = _smallest(np.abs(s - t), round(_TENTH * len(s)))
+    likely = (s > t) & ~borderline
+    return borderline, likely if likely.any() else _smallest(-s, n)
 
 
-def _kinds(s: Floats, n_flagged: int) -> NDArray[np.int8]:
-    """Of each row, its place in `_NAMES`."""
-    order = np.argsort(-s, kind="stable")
-    upper = (n_flagged + 1) // 2
-    kinds = np.zeros(len(s), dtype=np.int8)
-    kinds[order[: 2 * n_flagged - upper]] = _NAMES.index(BORDERLINE)
-    kinds[order[:upper]] = _NAMES.index(LIKELY)
-    return kinds
+def _weights(borderline: NDArray[np.bool_], likely: NDArray[np.bool_]) -> Floats:
+    """Return q, which sums to one."""
+    p = (1 - _SHARE) + _SHARE * borderline / max(borderline.mean(), 1 / len(borderline))
+    p /= p.sum()
+    weight = float(p[likely].sum())
+    g = (_TENTH - weight) / (1 - weight) if weight < _TENTH else 0.0
+    return np.asarray((1 - g) * p + g * likely / likely.sum())
 
 
 def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:
@@ -212,20 +212,21 @@ def _as_numbers(matrix: Any) -> Floats:
     return numbers.reshape(len(numbers), -1)  # images, too
 
 
-def _herd(Z: Any, weights: Floats, known: Any, n: int) -> Places:
+def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int) -> Places:
     """The n rows of Z that herding chooses, in order; `known` are labelled rows."""
     h = _median_distance(Z)
     wanted = _kernel_sums(Z, Z, h, weights)
     seen = _kernel_sums(Z, known, h, np.ones(known.shape[0]))
-    late = np.zeros(Z.shape[0])
-    chosen = []
-    for size in range(known.shape[0], known.shape[0] + n):
-        i = int(np.argmax(wanted - seen / (size + 1) - late))
+    copy = np.zeros(Z.shape[0])
+    chosen: list[int] = []
+    while len(chosen) < n:
+        later = copy if len(chosen) >= _TENTH * n else np.maximum(copy, _LATER * ~likely)
+        i = int(np.argmax(wanted - seen / (known.shape[0] + len(chosen) + 1) - later))
         chosen.append(i)
         distances = euclidean_distances(Z, Z[[i]], squared=True)[:, 0]
         seen += np.exp(-distances / h)
-        late[distances <= _COPY * h] = 2  # no two values of the rest differ by more
-        late[i] = np.inf
+        copy[distances <= _COPY * h] = 2 * _LATER
+        copy[i] = np.inf
     return np.array(chosen, dtype=np.intp)
 
 

@@ -14,7 +14,8 @@ standardised features, h the median of |x - x'|^2, the next row is
 
 where D are the rows that are labelled or chosen already. The first term draws to where many rows
 that matter are, the second away from what is known: together they keep the mean of k over D close
-to that over q. A copy of a chosen row comes after all rows that are none.
+to that over q. Labelled rows count as 10 n rows at most, so that chosen ones keep a say. Rows
+within a tenth of the median distance of a chosen one come after all others.
 
 Rows of F are *likely anomalies*, the first tenth of the choice is among them; those of B are
 *borderline*, and all others are chosen for being *unlike what was labelled*. The first sum is over
@@ -51,7 +52,8 @@ _SHARE = 0.25  # w
 _TENTH = 0.1  # of the rows are borderline; of the weight and the choice, or more, are in F
 _CANDIDATES = 1_000  # m
 _LATER = 2.0  # to subtract from rows whose turn comes later: values differ by less
-_COPY = 1e-9  # of h: squared distances between copies are rounded
+_ALIKE = 0.1  # of the median distance
+_MEMORY = 10  # times n: as how many rows labelled rows count at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,17 +218,18 @@ def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int
     """The n rows of Z that herding chooses, in order; `known` are labelled rows."""
     h = _median_distance(Z)
     wanted = _kernel_sums(Z, Z, h, weights)
-    seen = _kernel_sums(Z, known, h, np.ones(known.shape[0]))
-    copy = np.zeros(Z.shape[0])
+    n_known = min(known.shape[0], _MEMORY * n)
+    share = np.full(known.shape[0], n_known / max(known.shape[0], 1))
+    seen, alike = _kernel_sums(Z, known, h, share), np.zeros(Z.shape[0])
     chosen: list[int] = []
     while len(chosen) < n:
-        later = copy if len(chosen) >= _TENTH * n else np.maximum(copy, _LATER * ~likely)
-        i = int(np.argmax(wanted - seen / (known.shape[0] + len(chosen) + 1) - later))
+        later = alike if len(chosen) >= _TENTH * n else np.maximum(alike, _LATER * ~likely)
+        i = int(np.argmax(wanted - seen / (n_known + len(chosen) + 1) - later))
         chosen.append(i)
         distances = euclidean_distances(Z, Z[[i]], squared=True)[:, 0]
         seen += np.exp(-distances / h)
-        copy[distances <= _COPY * h] = 2 * _LATER
-        copy[i] = np.inf
+        alike[distances <= _ALIKE**2 * h] = 2 * _LATER
+        alike[i] = np.inf
     return np.array(chosen, dtype=np.intp)
 
 

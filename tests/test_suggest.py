@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from conftest import make_pile
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.spatial.distance import pdist
 from sklearn.ensemble import IsolationForest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -108,6 +109,29 @@ def test_copies_of_a_row_are_not_all_chosen(fitted):
     assert len(np.unique(many[top], axis=0)) == 1
     chosen = suggest_rows(model, many, 20).rows
     assert len(np.unique(many[chosen], axis=0)) == 20
+
+
+def test_likely_anomalies_come_however_rare_and_known_they_are():
+    X, y, truth = make_pile(20_000, anomaly_rate=0.002, shift=6, labelled=0.3)
+    model = ShallowRAD().fit(X, y)
+    rare = np.flatnonzero((truth == -1) & (y == 0))
+    chosen = suggest_rows(model, X, 20, y=y)
+    assert set(chosen.reasons[:2]) == {LIKELY}
+    assert set(chosen.rows) & set(rare)
+
+
+def test_chosen_rows_keep_apart_where_many_are_labelled():
+    X, y, _ = make_pile(4000, 2, labelled=0.5)
+    model = ShallowRAD().fit(X, y)
+    Z = X / X.std(axis=0)
+
+    def least_distance(rows):
+        return pdist(Z[rows]).min()
+
+    chosen = suggest_rows(model, X, 20, y=y).rows
+    free = np.flatnonzero(y == 0)
+    top = free[np.argsort(-model.anomaly_score(X[free]))[:20]]
+    assert least_distance(chosen) >= 0.1 > least_distance(top)
 
 
 def test_rows_near_labelled_ones_are_left_for_others():

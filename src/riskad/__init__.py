@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from riskad.search import RADSearchCV, RiskScorer, evaluate_nested, labelled_auc
     from riskad.selection import PNUStratifiedKFold
     from riskad.shallow import ShallowRAD
+    from riskad.suggest import suggest_rows
 
 __version__ = "0.1.0.dev0"
 
@@ -57,6 +58,7 @@ __all__ = [
     "mask_labels",
     "parse_labels",
     "save",
+    "suggest_rows",
     "theorem_lambda",
 ]
 
@@ -87,6 +89,7 @@ _ROOM_OF = {
     "mask_labels": "datasets",
     "parse_labels": "labels",
     "save": "io",
+    "suggest_rows": "suggest",
     "theorem_lambda": "regularization",
 }
 _ROOMS = (
@@ -112,6 +115,7 @@ _ROOMS = (
     "selection",
     "shallow",
     "solvers",
+    "suggest",
     "thresholds",
 )
 

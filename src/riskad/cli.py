@@ -847,6 +847,75 @@ def _write_report(folder: Path) -> None:
     click.echo(f"Wrote {len(paths)} files to {folder / 'tables'} and {folder / 'figures'}.")
 
 
+@cli.command(short_help="Say which rows to label next.")
+@click.argument("model", type=_path)
+@click.argument("data", type=_path)
+@click.option("-n", type=click.IntRange(1), default=20, show_default=True, help="Rows.")
+@click.option(
+    "-l",
+    "--label",
+    metavar="COLUMN",
+    help="Column with the labels; rows that have one are left out, and where DATA has no such "
+    "column the output gets it, blank.  [default: that of the fit, if DATA has it]",
+)
+@click.option(
+    "--id", "id_", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
+)
+@click.option("-o", "--output", type=_path, help="Where to write these rows, to be labelled.")
+@_json
+@_force
+def suggest(
+    model: Path,
+    data: Path,
+    n: int,
+    label: str | None,
+    id_: str | None,
+    output: Path | None,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Say which rows of DATA to label next, so that MODEL, fitted again, gains most.
+
+    Some are likely anomalies, some borderline, some unlike what was labelled, and no two alike. A
+    blank label, or "unlabelled", is none.
+
+    \b
+    Example:
+      riskad suggest cards.riskad cards.csv -n 20 --label status -o to_label.csv
+    """  # noqa: D301
+    from riskad._files import check_output_file
+    from riskad.io import load, read_header
+    from riskad.report import print_suggest, to_json
+    from riskad.tables import check_columns, check_table_name, read_table, write_table
+    from riskad.workflow import suggest_table
+
+    if output is not None:
+        check_output_file(output, force)
+        check_table_name(output)
+    with _progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        table, fitted = read_table(data), read_header(model).notes.get("fit", {})
+        check_columns([] if id_ is None else [id_], table.columns)
+        if label is None and fitted.get("label") in table.columns:
+            label = fitted["label"]
+        found, report = suggest_table(
+            load(model),
+            table,
+            n,
+            label=label,
+            id=id_ or fitted.get("id"),
+            source=data.name,
+            progress=progress,
+        )
+        if output is not None:
+            write_table(found, output, force)
+    if as_json:
+        written = {} if output is None else {"suggested": str(output)}
+        click.echo(to_json(report, command="suggest", written=written))
+    else:
+        print_suggest(_console(), report, None if output is None else str(output))
+
+
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 

@@ -31,6 +31,7 @@ from riskad.workflow import (
     ModelReport,
     PriorReport,
     ScoreReport,
+    SuggestReport,
     Suspect,
     ThresholdReport,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "print_model",
     "print_prior",
     "print_score",
+    "print_suggest",
     "print_threshold",
     "quality_lines",
     "to_json",
@@ -242,6 +244,20 @@ def print_export(console: Console, report: ExportReport, path: str) -> None:
             "Written": [f"{path} ({report.bytes:,} bytes)"],
         },
     )
+
+
+def print_suggest(console: Console, report: SuggestReport, path: str | None) -> None:
+    """Print which rows to label next, and where they went, if anywhere."""
+    _title(console, f"{report.source}: {report.rows:,} rows, {report.labelled:,} labelled")
+    _facts(console, {"Notes": report.warnings})
+    head = ["row", *([report.id] if report.id else []), "anomaly_score", "reason"]
+    rows = [
+        [f"{s.row:,}", *([s.id or ""] if report.id else []), f"{s.anomaly_score:.4f}", s.reason]
+        for s in report.suggested
+    ]
+    _table(console, "Label", head, rows, left={1, 3} if report.id else {2})
+    if path is not None:
+        _facts(console, {"Written": [f"{path} (these rows, all columns, to be labelled)"]})
 
 
 def print_prior(console: Console, report: PriorReport) -> None:

@@ -49,6 +49,7 @@ from riskad.priors import (
 )
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
+from riskad.suggest import Suggestion, suggest_rows
 from riskad.tables import check_columns
 from riskad.thresholds import Threshold, TopK, parse_threshold
 
@@ -65,6 +66,8 @@ __all__ = [
     "ModelReport",
     "PriorReport",
     "ScoreReport",
+    "SuggestReport",
+    "SuggestedRow",
     "Suspect",
     "ThresholdReport",
     "bound_model",
@@ -75,6 +78,7 @@ __all__ = [
     "fit_table",
     "score_batches",
     "score_table",
+    "suggest_table",
 ]
 
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
@@ -91,7 +95,7 @@ _EFFECT_ROWS = 1_000  # enough to see which columns move the score
 _SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
 _CLEARLY = 0.75  # share of what a column changes that goes with high, or with low, values
-_RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason_\d+")))
+_RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason(_\d+)?")))
 
 
 # --- models ------------------------------------------------------------------------------
@@ -1273,3 +1277,103 @@ def _merge_warnings(notes: Sequence[Warning]) -> list[Warning]:
     news = [note for note in notes if isinstance(note, NotAsInTraining)]
     others = {str(note): note for note in notes if not isinstance(note, NotAsInTraining)}
     return [*([NotAsInTraining.of_all(news)] if news else []), *others.values()]
+
+
+# --- suggest -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SuggestedRow:
+    """A row to label, counted from 1, and why it was chosen."""
+
+    row: int
+    id: str | None
+    anomaly_score: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class SuggestReport:
+    """What `suggest_table` found: rows in the order to label them."""
+
+    source: str
+    rows: int
+    labelled: int
+    label: str | None
+    id: str | None
+    suggested: list[SuggestedRow]
+    warnings: list[str] = field(default_factory=list)
+
+
+def suggest_table(
+    model: Pipeline,
+    frame: pl.DataFrame,
+    n: int = 20,
+    *,
+    label: str | None = None,
+    id: str | None = None,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> tuple[pl.DataFrame, SuggestReport]:
+    """Return the rows of a table to label next, ready to be labelled, and a report.
+
+    The rows have all columns, their `anomaly_score`, the `reason` for which they were chosen and,
+    without `id`, their number. Rows with a label in the column `label` are not suggested; where the
+    table has no such column, the rows get it, blank.
+    """
+    _check_rows(frame)
+    frame, _ = _without_scores(frame)
+    _check_free(frame, ("anomaly_score", "reason"))
+    preparer, detector = _steps(model)
+    labelled, said = _labelled_rows(frame, label)
+    with _collect_warnings() as notes:
+        progress("Preparing the columns")
+        matrix = preparer.transform(frame)
+        progress("Choosing rows")
+        found = suggest_rows(detector, matrix, n, y=np.where(labelled, NORMAL, UNLABELLED))
+    if len(found) < n:
+        said.append(f"{n:,} rows were asked for, and only {len(found):,} have no label: all came.")
+    id = id if id in frame.columns else None
+    chosen = frame[found.rows]
+    if id is None:  # else rows are known by their names
+        chosen.insert_column(0, pl.Series(_free_name(frame.columns), found.rows + 1))
+    if label is not None and label not in frame.columns:
+        chosen = chosen.with_columns(pl.lit(None, dtype=pl.String).alias(label))
+    reasons = pl.Series(found.reasons, dtype=pl.String)
+    table = chosen.with_columns(anomaly_score=found.anomaly_score, reason=reasons)
+    report = SuggestReport(
+        source=source,
+        rows=frame.height,
+        labelled=int(labelled.sum()),
+        label=label,
+        id=id,
+        suggested=_suggested(found, chosen, id),
+        warnings=said + [str(note) for note in notes],
+    )
+    return table, report
+
+
+def _check_free(frame: pl.DataFrame, added: Sequence[str]) -> None:
+    taken = [name for name in added if name in frame.columns]
+    if taken:
+        raise InputError(
+            f"The table already has a column {enumerate_names(taken)}, under which results would "
+            "be written. Rename the column or take it out."
+        )
+
+
+def _labelled_rows(frame: pl.DataFrame, label: str | None) -> tuple[NDArray[np.bool_], list[str]]:
+    """Which rows have a label, and what is to be said of the column."""
+    if label is None:
+        return np.zeros(frame.height, dtype=bool), []
+    if label not in frame.columns:
+        said = f"there is no column {label!r} yet: no row counts as labelled"
+        return np.zeros(frame.height, dtype=bool), [said]
+    words = frame[label].cast(pl.String).str.strip_chars()
+    return (~words.fill_null("").is_in(["", "unlabelled"])).to_numpy(), []
+
+
+def _suggested(found: Suggestion, chosen: pl.DataFrame, id: str | None) -> list[SuggestedRow]:
+    ids = chosen[id].cast(pl.String).to_list() if id is not None else [None] * len(found)
+    parts = ((found.rows + 1).tolist(), ids, found.anomaly_score.tolist(), found.reasons)
+    return [SuggestedRow(*line) for line in zip(*parts, strict=True)]

@@ -1,0 +1,352 @@
+import json
+import time
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from conftest import make_pile
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.spatial.distance import pdist
+from sklearn.ensemble import IsolationForest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from riskad import InputError, ShallowRAD, suggest_rows
+from riskad import suggest as room
+from riskad.cli import cli
+from riskad.prepare import TablePreparer
+from riskad.suggest import BORDERLINE, LIKELY, UNLIKE
+from riskad.workflow import Labels, fit_table, suggest_table
+
+KINDS = {LIKELY, BORDERLINE, UNLIKE}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, truth = make_pile(labelled=0.05)
+    return ShallowRAD().fit(X, y), X, y, truth
+
+
+def test_labelled_rows_are_never_suggested_and_none_twice(fitted):
+    model, X, y, _ = fitted
+    chosen = suggest_rows(model, X, 100, y=y)
+    assert len(chosen) == len(set(chosen.rows.tolist())) == 100
+    assert (y[chosen.rows] == 0).all()
+
+
+def test_all_kinds_come_with_their_scores(fitted):
+    model, X, y, _ = fitted
+    chosen = suggest_rows(model, X, 60, y=y)
+    assert {LIKELY, BORDERLINE} <= set(chosen.reasons[:20])
+    assert set(chosen.reasons) == KINDS
+    assert_array_equal(chosen.anomaly_score, model.anomaly_score(X)[chosen.rows])
+    above = chosen.anomaly_score + model.offset_
+    by_kind = {kind: above[np.array(chosen.reasons) == kind] for kind in KINDS}
+    assert by_kind[LIKELY].min() > by_kind[BORDERLINE].max()
+    assert by_kind[BORDERLINE].min() > by_kind[UNLIKE].max()
+    assert by_kind[LIKELY].min() > 0 > by_kind[UNLIKE].max()
+    assert str(chosen).count("\n") == 59
+
+
+def test_more_anomalies_than_by_chance(fitted):
+    model, X, y, truth = fitted
+    chosen = suggest_rows(model, X, 40, y=y)
+    assert (truth[chosen.rows] == -1).mean() > 1.5 * (truth[y == 0] == -1).mean()
+
+
+def test_groups_are_those_of_the_formula():
+    s = np.arange(40.0)
+    borderline, likely = room._groups(s, 20.2, 1)
+    assert_array_equal(np.flatnonzero(borderline), [19, 20, 21, 22])  # a tenth of the rows
+    assert_array_equal(likely, s > 22)
+    borderline, likely = room._groups(s, 37.6, 6)
+    assert_array_equal(borderline, s >= 36)
+    assert_array_equal(likely, s >= 34)  # only borderline rows are flagged: the highest
+
+
+def test_weights_are_those_of_the_formula():
+    w, borderline = room._SHARE, np.arange(10) == 7
+    p = (1 - w) / 10 + w * borderline
+    assert_allclose(room._weights(borderline, np.arange(10) >= 7), p)
+    few = np.arange(100) == 99
+    q = room._weights(np.arange(100) >= 90, few)
+    assert_allclose([q.sum(), q[few].sum()], [1, 0.1])
+    assert_allclose(q[95] / q[5], (w / 10 + (1 - w) / 100) / ((1 - w) / 100))
+    assert_allclose(room._weights(np.array([False]), np.array([True])), 1)
+
+
+def test_herding_is_that_of_the_formula():
+    rng = np.random.default_rng(0)
+    Z, known = rng.normal(size=(12, 3)), rng.normal(size=(2, 3))
+    q, likely = rng.dirichlet(np.ones(12)), np.arange(12) >= 8
+    pairs = ((Z[:, None] - Z) ** 2).sum(axis=2)
+    h = np.median(pairs[pairs > 0])
+
+    def k(x, others):
+        return np.exp(-((np.asarray(others) - x) ** 2).sum(axis=1) / h)
+
+    done, chosen = list(known), []
+    for _ in range(5):
+        gain = [
+            -np.inf if i in chosen else q @ k(z, Z) - k(z, done).sum() / (len(done) + 1)
+            for i, z in enumerate(Z)
+        ]
+        if not chosen:
+            gain = np.where(likely, gain, -np.inf)
+        chosen.append(int(np.argmax(gain)))
+        done.append(Z[chosen[-1]])
+    assert room._herd(Z, q, known, likely, 5).tolist() == chosen
+
+
+def test_copies_of_a_row_are_not_all_chosen(fitted):
+    model, X, _, _ = fitted
+    worst = np.argmax(model.anomaly_score(X))
+    many = np.vstack([X, np.repeat(X[[worst]], 200, axis=0)])
+    top = np.argsort(-model.anomaly_score(many))[:20]
+    assert len(np.unique(many[top], axis=0)) == 1
+    chosen = suggest_rows(model, many, 20).rows
+    assert len(np.unique(many[chosen], axis=0)) == 20
+
+
+def test_likely_anomalies_come_however_rare_and_known_they_are():
+    X, y, truth = make_pile(20_000, anomaly_rate=0.002, shift=6, labelled=0.3)
+    model = ShallowRAD().fit(X, y)
+    rare = np.flatnonzero((truth == -1) & (y == 0))
+    chosen = suggest_rows(model, X, 20, y=y)
+    assert set(chosen.reasons[:2]) == {LIKELY}
+    assert set(chosen.rows) & set(rare)
+
+
+def test_chosen_rows_keep_apart_where_many_are_labelled():
+    X, y, _ = make_pile(4000, 2, labelled=0.5)
+    model = ShallowRAD().fit(X, y)
+    Z = X / X.std(axis=0)
+
+    def least_distance(rows):
+        return pdist(Z[rows]).min()
+
+    chosen = suggest_rows(model, X, 20, y=y).rows
+    free = np.flatnonzero(y == 0)
+    top = free[np.argsort(-model.anomaly_score(X[free]))[:20]]
+    assert least_distance(chosen) >= 0.1 > least_distance(top)
+
+
+def test_rows_near_labelled_ones_are_left_for_others():
+    rng = np.random.default_rng(0)
+    places = np.array([[0, 0], [8, 0], [0, 8], [8, 8]])
+    cluster = np.repeat(np.arange(4), 100)
+    X = places[cluster] + rng.normal(size=(400, 2))
+    y = np.zeros(400, dtype=int)
+    y[:300:10] = 1  # the last cluster has no label
+    y[5] = -1
+    model = ShallowRAD().fit(X, y)
+    model.offset_ = -np.inf  # no row is flagged
+    chosen = suggest_rows(model, X, 8, y=y)
+    new = cluster[chosen.rows] == 3
+    assert new.sum() >= 4
+    assert UNLIKE in np.array(chosen.reasons)[new]
+
+
+def test_the_same_seed_gives_the_same_rows_in_any_units(monkeypatch):
+    monkeypatch.setattr(room, "_CANDIDATES", 150)
+    X, y, _ = make_pile()
+    first, again, other = (
+        suggest_rows(ShallowRAD().fit(X, y), X, 20, y=y, random_state=seed) for seed in (1, 1, 2)
+    )
+    assert_array_equal(first.rows, again.rows)
+    assert set(first.rows) != set(other.rows)
+    scaled = X * [1, 10, 100, 1000]
+    moved = suggest_rows(ShallowRAD().fit(scaled, y), scaled, 20, y=y, random_state=1)
+    assert_array_equal(moved.rows, first.rows)
+
+
+def test_labels_matter():
+    X, y, _ = make_pile()
+    chosen = suggest_rows(ShallowRAD().fit(X, y), X, 20).rows
+    swapped = suggest_rows(ShallowRAD().fit(X, -y), X, 20).rows
+    assert len(set(chosen) & set(swapped)) < 20
+
+
+def test_all_rows_come_where_there_are_fewer(fitted):
+    model, X, _, _ = fitted
+    assert sorted(suggest_rows(model, X[:7], 20).rows) == list(range(7))
+    assert suggest_rows(model, X[:1], 3).rows.tolist() == [0]
+    assert len(suggest_rows(model, np.repeat(X[:1], 5, axis=0), 3)) == 3
+
+
+def test_kinds_of_rows(fitted):
+    model, X, y, _ = fitted
+    rows = suggest_rows(model, X, 15, y=y).rows
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for same in (sparse.csr_matrix(X), frame, pl.from_pandas(frame)):
+        fresh = ShallowRAD().fit(same, y)
+        assert_array_equal(suggest_rows(fresh, same, 15, y=y).rows, rows)
+    piped = make_pipeline(StandardScaler(), ShallowRAD()).fit(X, y)
+    assert_array_equal(suggest_rows(piped, X, 15, y=y).rows, rows)
+
+
+def test_other_detectors():
+    X, y, _ = make_pile(300)
+    assert len(suggest_rows(IsolationForest(n_estimators=20).fit(X), X, 5)) == 5
+    lightgbm = pytest.importorskip("lightgbm")
+    assert lightgbm
+    from riskad import BoostedRAD
+
+    X[::7, 1] = np.nan
+    assert len(suggest_rows(BoostedRAD(n_rounds=20).fit(X, y), X, 5, y=y)) == 5
+
+
+def test_mistakes_are_named(fitted):
+    model, X, _, _ = fitted
+    with pytest.raises(InputError, match="n must be a whole number"):
+        suggest_rows(model, X, 0)
+    with pytest.raises(InputError, match="Every row is labelled"):
+        suggest_rows(model, X, y=np.ones(len(X)))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        suggest_rows(model, X, y=np.zeros(3))
+    with pytest.raises(InputError, match="StandardScaler gives no scores"):
+        suggest_rows(StandardScaler().fit(X), X)
+
+
+def test_many_rows_take_seconds():
+    X, y, _ = make_pile(200_000, 20, labelled=0.001)
+    model = ShallowRAD().fit(X, y)
+    start = time.perf_counter()
+    chosen = suggest_rows(model, X, 50, y=y)
+    assert time.perf_counter() - start < 20  # a second, on an idle machine
+    assert {LIKELY, BORDERLINE} <= set(chosen.reasons)
+
+
+# --- tables ------------------------------------------------------------------------------
+
+
+def make_cards(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    fraud, known = rng.random(n) < 0.1, rng.random(n) < 0.2
+    return pl.DataFrame(
+        {
+            "card": [f"{i:05}" for i in range(n)],
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
+            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
+            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
+        }
+    )
+
+
+LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
+
+
+def test_a_pipeline_with_text_columns():
+    cards = make_cards()
+    y = cards["label"].replace_strict({"ok": 1, "fraud": -1, "": 0}).to_numpy()
+    features = cards.select("amount", "country")
+    model = make_pipeline(TablePreparer(), ShallowRAD()).fit(features, y)
+    chosen = suggest_rows(model, features, 20, y=y)
+    assert {LIKELY, BORDERLINE} <= set(chosen.reasons)
+    bare = suggest_rows(model[-1], model[0].transform(features), 20, y=y)
+    assert_array_equal(chosen.rows, bare.rows)
+
+
+def test_a_table_is_ready_to_be_labelled_and_fitted_again():
+    cards = make_cards()
+    model = fit_table(cards, LABELS, id="card").model
+    table, report = suggest_table(model, cards, 15, label="label", id="card")
+    assert table.columns == [*cards.columns, "anomaly_score", "reason"]
+    assert table["label"].unique().to_list() == [""]
+    assert [s.id for s in report.suggested] == table["card"].to_list()
+    assert [int(s.id) + 1 for s in report.suggested] == [s.row for s in report.suggested]
+    assert report.labelled == (cards["label"] != "").sum()
+    assert report.warnings == []
+    labelled = pl.concat([cards.filter(pl.col("label") != ""), table], how="diagonal")
+    again = fit_table(labelled, LABELS, id="card").report
+    assert again.columns == {"amount": "number", "country": "text"}
+
+
+def test_a_label_column_that_is_missing_is_added():
+    cards = make_cards()
+    model = fit_table(cards, LABELS, id="card").model
+    new = make_cards(30, seed=1).drop("label")
+    table, report = suggest_table(model, new, 40, label="label")
+    assert table["label"].null_count() == table.height == 30
+    assert "no column 'label' yet" in report.warnings[0]
+    assert "only 30 have no label" in report.warnings[1]
+    unnamed = suggest_table(model, new, 5)[0]
+    assert unnamed.columns == ["row", *new.columns, "anomaly_score", "reason"]
+    assert unnamed["card"].to_list() == [f"{row - 1:05}" for row in unnamed["row"]]
+
+
+def test_tables_that_cannot_be_used():
+    cards = make_cards()
+    model = fit_table(cards, LABELS, id="card").model
+    with pytest.raises(InputError, match="no rows"):
+        suggest_table(model, cards.head(0))
+    with pytest.raises(InputError, match="already has a column 'reason'"):
+        suggest_table(model, cards.rename({"card": "reason"}))
+    with pytest.raises(InputError, match="missing: 'amount'"):
+        suggest_table(model, cards.drop("amount"))
+    with pytest.raises(InputError, match="Every row is labelled"):
+        suggest_table(model, cards.filter(pl.col("label") != ""), label="label")
+
+
+# --- command line ------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    make_cards().write_csv("cards.csv")
+    make_cards(40, seed=1).drop("label").write_csv("new.csv")
+    words = ["--label", "label", "--normal", "ok", "--anomaly", "fraud", "--id", "card"]
+    assert run("fit", "cards.csv", *words, "-o", "model.riskad").exit_code == 0
+    return tmp_path
+
+
+def test_the_command_prints_and_writes(folder):
+    result = run("suggest", "model.riskad", "cards.csv", "-n", 12, "-o", "next.csv")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "cards.csv: 300 rows, 57 labelled",
+        "likely anomaly",
+        "borderline",
+        "next.csv (these rows",
+    ):
+        assert words in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    written = pl.read_csv("next.csv", infer_schema=False)
+    assert written.height == 12
+    assert written["label"].unique().to_list() == [""]  # the label column of the fit was looked at
+    assert written["card"].str.len_chars().unique().to_list() == [5]
+
+
+def test_the_command_in_json(folder):
+    arguments = ["suggest", "model.riskad", "new.csv", "-n", 99, "--label", "status", "--json"]
+    result = run(*arguments, "-o", "next.csv")
+    report = json.loads(result.stdout)
+    assert (report["command"], report["label"]) == ("suggest", "status")
+    assert len(report["suggested"]) == 40
+    assert len(report["warnings"]) == 2
+    assert report["written"] == {"suggested": "next.csv"}
+    assert pl.read_csv("next.csv", infer_schema=False)["status"].null_count() == 40
+
+
+def test_the_command_names_mistakes(folder):
+    pl.read_csv("new.csv").drop("amount").write_csv("short.csv")
+    for arguments, words, code in (
+        (["new.csv", "--id", "crad"], "Did you mean 'card'", 1),
+        (["new.csv", "-o", "cards.csv"], "--force", 1),
+        (["new.csv", "-n", "0"], "Invalid value for '-n'", 2),
+        (["short.csv"], "missing: 'amount'", 1),
+        (["nowhere.csv"], "no file", 1),
+    ):
+        result = run("suggest", "model.riskad", *arguments)
+        assert result.exit_code == code, result.output
+        assert words in result.stderr
+        assert isinstance(result.exception, SystemExit)

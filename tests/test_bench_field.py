@@ -4,6 +4,7 @@ import json
 import math
 import random
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,7 +112,7 @@ def test_budgets_share_rows_and_a_share_keeps_its_labels():
 @pytest.mark.needs_data
 def test_the_splits_are_those_of_the_shallow_experiments(data_folder):
     """Labels of a recorded trial of results/shallow, counted there before there were budgets."""
-    path = SLOW.parents[5] / "results" / "shallow" / "records" / "main.jsonl"
+    path = Path(__file__).parents[1] / "results" / "shallow" / "records" / "main.jsonl"
     if not path.exists():
         pytest.skip("results/ is part of the repository, not of the package")
     rows = {row["trial"]: row for row in read_records(path) if row.get("dataset") == "cardio"}

@@ -155,7 +155,7 @@ HEAD = "title = 'x'\ntrials = 1\ndatasets = ['MNIST']\n"
         ("anomaly_rates = [0.1, 2]", "each of anomaly_rates must be a number strictly between"),
         ("anomaly_rates = [0.1]\nlabelled = ['x']", "each of labelled"),
         ("anomaly_rates = [0.1]\ntest_share = 0.3", "(?s)test_share.*or anomaly_rates"),
-        ("labelled = [0.1, 0.2]", "labelled must be a number"),
+        ("labelled = [0.1, 2]", "labelled must be a number"),
         (
             "anomaly_rates = [0.1]\nby_dataset = { MNITS = {} }\n"
             "[[methods]]\nname = 'm'\nestimator = 'a.b'",

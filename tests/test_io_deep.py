@@ -247,7 +247,7 @@ def test_inspect(model_file):
     result = CliRunner().invoke(cli, ["inspect", str(model_file)])
     assert result.exit_code == 0, result.output
     assert "model.riskad: a DeepRAD" in result.stdout
-    assert "risk = 'nnrad'" in result.stdout
+    assert "neural network, nnrad risk" in result.stdout
     result = CliRunner().invoke(cli, ["inspect", str(model_file), "--json"])
     assert "safetensors" in json.loads(result.stdout)["header"]["versions"]
 

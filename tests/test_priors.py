@@ -369,7 +369,7 @@ def test_the_command_prints_rate_check_and_what_to_pass(table):
     assert "t.csv: 1,340 rows Labels 300 normal, 40 anomalies, 1,000 unlabelled" in text
     assert "by em from 300 normal, 40 anomalous and 1,000 unlabelled rows" in text
     assert "Check nothing speaks against" in text
-    prior = float(text.split("Next riskad fit with --prior ")[1])
+    prior = float(text.split("Next riskad fit with --model shallow --prior ")[1])
     assert_allclose(prior, 0.9, atol=0.04)
 
 

@@ -210,6 +210,7 @@ def figure(result: dict[str, Any]) -> Any:
     """The mean curves; bars are twice the error of the difference from ours."""
     shown = {f"lam={lam!r}": found for lam, found in result["by_lambda"].items()}
     drawn, places = panels(shown, height=3.2)
+    drawn.set_figwidth(6.4)  # room for the legend
     for ax, found in places:
         for name, strategy in found["strategies"].items():
             less = found["suggested less"].get(name)

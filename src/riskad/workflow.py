@@ -1323,7 +1323,7 @@ def suggest_table(
     """
     _check_rows(frame)
     frame, _ = _without_scores(frame)
-    _check_free(frame, ("anomaly_score", "reason"))
+    _check_not_scored(frame, ("anomaly_score", "reason"))
     preparer, detector = _steps(model)
     labelled, said = _labelled_rows(frame, label)
     with _collect_warnings() as notes:
@@ -1351,15 +1351,6 @@ def suggest_table(
         warnings=said + [str(note) for note in notes],
     )
     return table, report
-
-
-def _check_free(frame: pl.DataFrame, added: Sequence[str]) -> None:
-    taken = [name for name in added if name in frame.columns]
-    if taken:
-        raise InputError(
-            f"The table already has a column {enumerate_names(taken)}, under which results would "
-            "be written. Rename the column or take it out."
-        )
 
 
 def _labelled_rows(frame: pl.DataFrame, label: str | None) -> tuple[NDArray[np.bool_], list[str]]:

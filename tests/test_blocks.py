@@ -149,9 +149,13 @@ def test_rows_of_a_kind_are_those_that_count(layout, kind):
     rows, X = make_rows(layout=layout)
     rows.sample_weight[::2] = 0
     members = (rows.y == kind) & (rows.sample_weight > 0)
-    assert_array_equal(dense(rows.of_kind(kind).X), X[members])
+    assert_array_equal(stacked(rows.blocks_of(kind)), X[members])
     unweighted, X = make_rows(layout=layout, weighted=False)
-    assert_array_equal(dense(unweighted.of_kind(kind).X), X[unweighted.y == kind])
+    assert_array_equal(stacked(unweighted.blocks_of(kind)), X[unweighted.y == kind])
+
+
+def stacked(blocks):
+    return np.concatenate([dense(block.X) for block in blocks])
 
 
 # --- samples ----------------------------------------------------------------------------------

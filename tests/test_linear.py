@@ -41,7 +41,7 @@ def make_rows(X, y, weight=None, layout="C order", block_rows=13):
 def statistics(X, y=None, weight=None, layout="C order", second_moments=False):
     y = np.zeros(len(X), dtype=np.int8) if y is None else y
     rows = make_rows(X, y, weight, layout)
-    return column_statistics(rows, rows.totals(), second_moments)
+    return column_statistics(rows, second_moments)
 
 
 # --- column statistics --------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_a_column_that_is_constant_where_there_is_weight_is_constant():
     weighted = np.arange(1000) < 500
     X = np.column_stack([X, *(np.where(weighted, value, X[:, 0]) for value in FRACTIONS)])
     rows = RowBlocks(X, y, weighted.astype(float))
-    assert column_statistics(rows, rows.totals()).constant[4:].all()
+    assert column_statistics(rows).constant[4:].all()
 
 
 @pytest.mark.parametrize("value", [1e-8, 1e-3, 1e5])
@@ -183,7 +183,7 @@ class Case:
         self.X, self.y, weight = make_table()
         self.weight = weight if weighted else None
         rows = make_rows(self.X, self.y, self.weight, layout)
-        found = column_statistics(rows, rows.totals())
+        found = column_statistics(rows)
         self.model = LinearModel(rows, found.mean, found.scale, constant)
         Z = (self.X - found.mean) / found.scale
         self.Z = np.column_stack([Z, np.full(len(Z), constant)]) if constant else Z
@@ -297,7 +297,7 @@ def test_a_constant_column_has_no_score_no_gradient_and_no_curvature(layout):
     X, y, _ = make_table()
     X[:, 1] = 1.0
     rows = make_rows(X, y, None, layout)
-    found = column_statistics(rows, rows.totals())
+    found = column_statistics(rows)
     model = LinearModel(rows, found.mean, found.scale)
     sums = Objective(get_risk("rad", "logistic"), rows.totals()).sums
     theta = np.ones(5)
@@ -312,7 +312,7 @@ def test_a_time_stamp_does_not_spoil_gradient_and_hessian():
     X, y, _ = make_table()
     X[:, 0] += 1.7e9
     rows = make_rows(X, y)
-    found = column_statistics(rows, rows.totals())
+    found = column_statistics(rows)
     model = LinearModel(rows, found.mean, found.scale)
     Z = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(len(X))])
     (table,) = Objective(get_risk("rad", "logistic"), rows.totals()).sums
@@ -375,7 +375,7 @@ def test_coordinates_in_the_row_space_keep_all_products():
 def test_a_wide_model_scores_as_a_plain_one(constant):
     X, y = make_wide()
     rows = make_rows(X, y)
-    found = column_statistics(rows, rows.totals())
+    found = column_statistics(rows)
     wide = WideModel(rows, found.mean, found.scale, constant)
     plain = LinearModel(rows, found.mean, found.scale, constant)
     theta = np.random.default_rng(2).normal(size=wide.n_parameters)

@@ -32,7 +32,7 @@ def make_problem(
     rows = RowBlocks(sparse.csr_array(X) if as_sparse else X, y)
     totals = rows.totals()
     dense_squared = loss == "squared" and not as_sparse
-    statistics = column_statistics(rows, totals, second_moments=dense_squared)
+    statistics = column_statistics(rows, second_moments=dense_squared)
     model = LinearModel(rows, statistics.mean, statistics.scale, constant)
     bound = get_risk(risk, loss, a=a, prior=prior)
     collected = statistics.moments if moments else None

@@ -20,11 +20,21 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from riskad._checks import InputError
+from riskad._checks import InputError, enumerate_names
+from riskad.blocks import Rows
 from riskad.calibration import Calibration
 from riskad.conformal import FdrSelection, select_at_fdr
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, ambiguity_hint, check_codes, count_labels
+from riskad.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    LabelCounts,
+    ambiguity_hint,
+    check_codes,
+)
+from riskad.losses import namespace
 from riskad.risks import Risk
+from riskad.sources import as_rows
 from riskad.thresholds import RiskZero, Threshold, parse_threshold
 
 __all__ = ["Detector"]
@@ -49,6 +59,9 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     def score_samples(self, X: Any) -> np.ndarray:
         """Scores g(x): the higher, the more normal."""
         check_is_fitted(self)
+        if (rows := as_rows(X)) is not None:
+            self._check_columns(rows, reset=False)
+            return rows.each(self._scores)
         return self._scores(self._check_rows(X, reset=False))
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -57,7 +70,8 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
 
     def predict(self, X: Any) -> np.ndarray:
         """+1 for rows judged normal, -1 for anomalies."""
-        return np.where(self.decision_function(X) >= 0, NORMAL, ANOMALY)
+        decisions = self.decision_function(X)
+        return namespace(decisions).where(decisions >= 0, NORMAL, ANOMALY)
 
     def anomaly_score(self, X: Any) -> np.ndarray:
         """Scores the other way round: the higher, the more anomalous."""
@@ -141,12 +155,32 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
             reset=reset,
         )
 
+    def _check_columns(self, rows: Rows, reset: bool) -> None:
+        """Remember the columns of a source, or see that they are those of the fit."""
+        names = rows.feature_names
+        if reset:
+            self.n_features_in_ = rows.n_features
+            self.__dict__.pop("feature_names_in_", None)
+            if names is not None:
+                self.feature_names_in_ = np.asarray(names, dtype=object)
+            return
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            raise InputError(
+                f"the rows have columns {enumerate_names(names)}, and the model was fitted to "
+                f"{enumerate_names(known)}. Give the same columns in the same order."
+            )
+        if rows.n_features != self.n_features_in_:
+            raise InputError(
+                f"the rows have {rows.n_features} columns, and the model was fitted to "
+                f"{self.n_features_in_}."
+            )
+
     def _check_labels(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Codes and weights for the rows of X, at the beginning of a fit."""
-        for name in ("calibration_", "threshold_"):  # of the fit before
-            self.__dict__.pop(name, None)
+        self._forget_decisions()
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give "
@@ -158,6 +192,11 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
             return codes, None
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return codes, weight
+
+    def _forget_decisions(self) -> None:
+        """What an earlier fit has led to."""
+        for name in ("calibration_", "threshold_"):
+            self.__dict__.pop(name, None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -188,7 +227,7 @@ _NAMES = {
 
 
 def check_kinds_present(
-    risk: Risk, codes: np.ndarray, totals: np.ndarray, besides: str = " with lam='cv'"
+    risk: Risk, counts: LabelCounts, totals: np.ndarray, besides: str = " with lam='cv'"
 ) -> None:
     """Every kind of label that the risk needs must be there, with some weight.
 
@@ -197,10 +236,10 @@ def check_kinds_present(
     needed = risk.kinds()
     for kind in (ANOMALY, NORMAL, UNLABELLED):
         if kind in needed and not totals[kind] > 0:
-            hint = ambiguity_hint(codes) if kind == ANOMALY else ""
+            hint = ambiguity_hint(counts) if kind == ANOMALY else ""
             raise InputError(
                 f"the {risk.name} risk needs {_NAMES[kind]}, and y has none "
-                f"({count_labels(codes)}). {hint or _REMEDIES[kind].format(besides=besides)}"
+                f"({counts}). {hint or _REMEDIES[kind].format(besides=besides)}"
             )
 
 

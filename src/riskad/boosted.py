@@ -36,7 +36,7 @@ from scipy.optimize import brentq
 from riskad._checks import DataWarning, InputError, check_in_interval
 from riskad.base import check_kinds_present
 from riskad.blocks import RowBlocks
-from riskad.labels import UNLABELLED
+from riskad.labels import UNLABELLED, count_labels
 from riskad.losses import Loss, Pointwise
 from riskad.objective import Objective, RowSum
 from riskad.risks import Risk, get_risk
@@ -190,7 +190,7 @@ class BoostedRAD(FrameDetector):
         codes, weight = self._check_labels(X, y, sample_weight)
         risk = self._check_settings()
         rows = RowBlocks(X, codes, weight)
-        check_kinds_present(risk, codes, rows.totals(), besides="")
+        check_kinds_present(risk, count_labels(codes), rows.totals(), besides="")
         rows = _counting(rows, risk)
         run = self._boosting(rows, risk)
         self.n_rounds_ = run.grow(self._choose_rounds(rows, risk))

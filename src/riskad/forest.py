@@ -24,7 +24,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 from riskad._checks import InputError, check_in_interval
 from riskad.base import check_kinds_present
 from riskad.blocks import RowBlocks
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.risks import Risk, get_risk
 from riskad.trees import TreeDetector, pack_trees, unpack_trees
 
@@ -123,7 +123,7 @@ class ForestRAD(TreeDetector):
         risk = self._check_settings()
         rows = RowBlocks(X, codes, weight)
         totals = rows.totals()
-        check_kinds_present(risk, codes, totals, besides="")
+        check_kinds_present(risk, count_labels(codes), totals, besides="")
         signed = class_weights(risk, totals)[codes] * (1.0 if weight is None else weight)
         counting = np.flatnonzero(signed)
         rows, signed = rows.take(counting), signed[counting]

@@ -54,6 +54,7 @@ __all__ = [
     "from_pulearn",
     "from_pyod",
     "from_sklearn",
+    "parse_distinct",
     "parse_labels",
 ]
 
@@ -298,12 +299,49 @@ def parse_labels(
 seen: 'ok' (1 row), 'fruad' (1 row). Give the value as it is written there, or leave it out if \
 no row is labelled so.
     """
-    lenient = check_choice("others", others, ("raise", "unlabelled")) == "unlabelled"
+    column = _Column.read(_as_column(y, name))
     given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+    codes = column.translate(_read_meanings(column.counts(), given, others, name))
+    codes[codes == _UNKNOWN] = UNLABELLED
+    return codes
+
+
+def parse_distinct(
+    counts: Mapping[Any, int],
+    *,
+    normal: object = None,
+    anomaly: object = None,
+    unlabelled: object = None,
+    others: str = "raise",
+    name: str = "y",
+) -> dict[Any, int]:
+    """The code of each distinct label, from the number of rows that have it.
+
+    As `parse_labels`, for columns that are not in memory. With neither `normal` nor `anomaly`
+    labels must be codes already.
+
+    >>> parse_distinct({"ok": 900, "fraud": 7, None: 10**9}, normal="ok", anomaly="fraud")
+    {'ok': 1, 'fraud': -1, None: 0}
+    """
+    if normal is None and anomaly is None:
+        codes = check_codes([value for value in counts if value is not None])
+        known = dict(zip((v for v in counts if v is not None), codes.tolist(), strict=True))
+        return {value: known.get(value, UNLABELLED) for value in counts}
+    given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+    by_text: Counter[str | None] = Counter()
+    for value, n_rows in counts.items():
+        by_text[_canonical(value)] += n_rows
+    meaning = _read_meanings(dict(by_text.most_common()), given, others, name)
+    return {value: meaning.get(_canonical(value), UNLABELLED) for value in counts}
+
+
+def _read_meanings(
+    counts: Mapping[str | None, int], given: Mapping[str, object], others: str, name: str
+) -> dict[str | None, int]:
+    """What texts mean, if what was given fits what is there."""
+    lenient = check_choice("others", others, ("raise", "unlabelled")) == "unlabelled"
     spelled = {kind: _spellings(kind, value) for kind, value in given.items()}
     meaning = _meanings(spelled)
-    column = _Column.read(_as_column(y, name))
-    counts = column.counts()
     if not spelled["normal"] and not spelled["anomaly"]:
         raise InputError(
             f"Say which value means normal, which means anomaly, or both: normal=..., "
@@ -319,9 +357,7 @@ no row is labelled so.
             "Say what each means with normal=..., anomaly=... or unlabelled=...; or, with "
             'others="unlabelled", that every other value is unlabelled.',
         )
-    codes = column.translate(meaning)
-    codes[codes == _UNKNOWN] = UNLABELLED
-    return codes
+    return meaning
 
 
 # --- from the conventions of other libraries ---------------------------------------------
@@ -485,7 +521,7 @@ def _remedy(texts: set[str | None]) -> str:
     return remedy
 
 
-def ambiguity_hint(codes: Codes) -> str:
+def ambiguity_hint(codes: Codes | LabelCounts) -> str:
     """Return the readings of a `y` that holds only 0 and 1, or "" for any other `y`.
 
     By our codes such a `y` says normal and unlabelled; who comes from another library may
@@ -500,7 +536,7 @@ fit(X, riskad.labels.from_deepod(y))
     >>> ambiguity_hint(np.array([0, 1, -1], dtype=np.int8))
     ''
     """
-    seen = count_labels(codes)
+    seen = codes if isinstance(codes, LabelCounts) else count_labels(codes)
     if seen.anomaly or not seen.normal or not seen.unlabelled:
         return ""
     zeros, ones = _show_counts({"0": seen.unlabelled}), _show_counts({"1": seen.normal})

@@ -7,6 +7,7 @@ w = v / scale and b_0 = B t - mean . w, where theta = (v, t); a gradient X^T r c
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 
-from riskad.blocks import Block, RowBlocks
+from riskad.blocks import Block, RowBlocks, Rows, places_of, to_numpy
 from riskad.labels import ANOMALY, NORMAL
+from riskad.losses import namespace
 from riskad.objective import RowSum
 
 __all__ = [
@@ -26,6 +28,9 @@ __all__ = [
     "WideModel",
     "column_statistics",
 ]
+
+
+_SHIFT_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,7 @@ class ColumnStatistics:
     moments: Moments
 
 
-def column_statistics(
-    rows: RowBlocks, totals: np.ndarray, second_moments: bool = False
-) -> ColumnStatistics:
+def column_statistics(rows: Rows, second_moments: bool = False) -> ColumnStatistics:
     """Mean and standard deviation of each column in one pass, and the moments of each kind.
 
     Columns with a large mean and a small spread (time stamps) would lose digits in sums of
@@ -62,13 +65,14 @@ def column_statistics(
     products of each kind (dense rows only).
     """
     with np.errstate(invalid="ignore", over="ignore"):  # `finite` tells
-        return _column_statistics(rows, float(totals.sum()), second_moments)
+        return _column_statistics(rows, second_moments)
 
 
-def _column_statistics(rows: RowBlocks, total: float, second_moments: bool) -> ColumnStatistics:
-    shift = _shift(next(iter(rows)).X)
+def _column_statistics(rows: Rows, second_moments: bool) -> ColumnStatistics:
+    shift = _shift(rows.first())
     block_sums = _sparse_sums if rows.sparse else _products if second_moments else _squares
-    x, x_p, x_n, *squares = rows.sum(lambda block: block_sums(block, shift))
+    x, x_p, x_n, *squares = rows.sum(functools.partial(block_sums, shift=shift))
+    total = float(rows.totals().sum())
     sums = np.stack([x - x_p - x_n, x_p, x_n])
     if second_moments:
         xx, xx_p, xx_n = squares
@@ -93,6 +97,7 @@ def _shift(first: Any) -> np.ndarray:
         mean = np.asarray(first.mean(axis=0)).ravel()
         spread = np.sqrt(np.maximum(np.asarray(first.power(2).mean(axis=0)).ravel() - mean**2, 0))
     else:
+        first = to_numpy(first[:_SHIFT_ROWS])
         mean, spread = first.mean(axis=0), first.std(axis=0)
     needed = np.abs(mean) > 1e3 * spread
     if not needed.any() or not np.isfinite(mean).all():
@@ -100,32 +105,41 @@ def _shift(first: Any) -> np.ndarray:
     return np.where(needed, mean, 0.0) if sparse.issparse(first) else mean
 
 
-def _shifted(block: Block, shift: np.ndarray) -> np.ndarray:
-    return block.X - shift if shift.any() else block.X
+def _shifted(block: Block, shift: np.ndarray) -> Any:
+    return block.X - _like(shift, block.X) if shift.any() else block.X
 
 
 def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     C = _shifted(block, shift)
-    weight = np.ones(len(C)) if block.weight is None else block.weight
+    weight = _weights(block)
+    operands = (C, C) if block.weight is None else (C, C, weight)
     subscripts = "ij,ij->j" if block.weight is None else "ij,ij,i->j"
-    squares = np.einsum(subscripts, C, C, *(() if block.weight is None else (weight,)))
+    squares = to_numpy(namespace(C).einsum(subscripts, *operands))
     return *_kind_sums(C, block.labelled, block.y, weight), squares
 
 
 def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     C = _shifted(block, shift)
-    weight = np.ones(len(C)) if block.weight is None else block.weight
+    weight = _weights(block)
     sums = _kind_sums(C, block.labelled, block.y, weight)
     if block.weight is not None:
-        C = C * np.sqrt(weight)[:, None]
+        C = C * weight[:, None] ** 0.5
     members = [C[block.y == kind] for kind in (NORMAL, ANOMALY)]
-    return *sums, *(D.T @ D for D in (C, *members))
+    return *sums, *(to_numpy(D.T @ D) for D in (C, *members))
+
+
+def _weights(block: Block) -> Any:
+    """The weights of a block's rows, ones where they have none."""
+    if block.weight is not None:
+        return block.weight
+    if isinstance(block.y, np.ndarray):
+        return np.ones(len(block.y))
+    return namespace(block.X).ones_like(block.X[:, 0])
 
 
 def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     """As `_squares`; entries that are not stored count as (0 - shift), by their weight alone."""
-    X = block.X
-    weight = np.ones(X.shape[0]) if block.weight is None else block.weight
+    X, weight = block.X, _weights(block)
     sums = _kind_sums(X, block.labelled, block.y, weight)
     if not shift.any():
         return *sums, X.multiply(X).T @ weight
@@ -140,9 +154,7 @@ def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     return total, *moved, stored.multiply(stored).T @ weight + absent * shift**2
 
 
-def _kind_sums(
-    X: Any, labelled: np.ndarray, y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, ...]:
+def _kind_sums(X: Any, labelled: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
     """Weighted sums over all rows, the normals and the anomalies."""
     total = _weighted_rows(X, weight)
     X, y, weight = X[labelled], y[labelled], weight[labelled]
@@ -184,7 +196,7 @@ class LinearModel:
 
     Parameters
     ----------
-    rows : RowBlocks
+    rows : Rows
         Where the rows come from.
     mean, scale : arrays of n_features
         Standardisation; zeros and ones for none.
@@ -193,14 +205,14 @@ class LinearModel:
         no such column.
     """
 
-    def __init__(self, rows: RowBlocks, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
+    def __init__(self, rows: Rows, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
         self.rows = rows
         self.mean = mean
         self.scale = scale
         self.constant = constant
         self.n_parameters = rows.n_features + int(constant != 0)
 
-    def over(self, rows: RowBlocks) -> LinearModel:
+    def over(self, rows: Rows) -> LinearModel:
         """The same model over other rows."""
         return LinearModel(rows, self.mean, self.scale, self.constant)
 
@@ -215,9 +227,9 @@ class LinearModel:
         return self.raw(theta)
 
     def scores(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Scores f of the rows of one block."""
+        """Scores f of the rows of one block, on the host."""
         w, b = self.raw(theta)
-        return X @ w + b
+        return to_numpy(_scores(X, w, b))
 
     def values(
         self, theta: np.ndarray, sums: Sequence[RowSum], support: bool = False
@@ -227,11 +239,11 @@ class LinearModel:
 
         def block_values(block: Block) -> tuple[float, ...]:
             block = _needed(block, sums)
-            f = block.X @ w + b
+            f = _scores(block.X, w, b)
             functions = [s.support_value if support else s.value for s in sums]
             return tuple(function(f, *block.marks) for function in functions)
 
-        totals = self.rows.sum(block_values)
+        totals = self._needed_rows(sums).sum(block_values)
         return [v + s.constant for v, s in zip(totals, sums, strict=True)]
 
     def values_and_gradients(
@@ -242,14 +254,14 @@ class LinearModel:
 
         def block_sums(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
-            f = block.X @ w + b
+            f = _scores(block.X, w, b)
             out: list[Any] = []
             for s in sums:
                 r = s.gradient(f, *block.marks)
-                out += [s.value(f, *block.marks), _weighted_rows(block.X, r), r.sum()]
+                out += [s.value(f, *block.marks), _weighted_rows(block.X, r), float(r.sum())]
             return tuple(out)
 
-        totals = self.rows.sum(block_sums)
+        totals = self._needed_rows(sums).sum(block_sums)
         return [
             (totals[3 * i] + s.constant, self._pull_back(totals[3 * i + 1], totals[3 * i + 2]))
             for i, s in enumerate(sums)
@@ -257,15 +269,16 @@ class LinearModel:
 
     def hessian(self, theta: np.ndarray, sums: Sequence[RowSum]) -> np.ndarray:
         """Sum of the (positive semi-definite) Hessians Z^T D Z of convex row sums."""
-        w, b = self.raw(theta)
-        block_products = _sparse_products if self.rows.sparse else self._dense_products
+        (w, b), mean = self.raw(theta), self.mean
 
         def block_hessian(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
-            D = _curvature(sums, block.X @ w + b, block)
-            return block_products(block.X, D)
+            D = _curvature(sums, _scores(block.X, w, b), block)
+            if sparse.issparse(block.X):
+                return _sparse_products(block.X, D)
+            return _dense_products(block.X, D, mean)
 
-        products, column, corner = self.rows.sum(block_hessian)
+        products, column, corner = self._needed_rows(sums).sum(block_hessian)
         if self.rows.sparse:
             products = products - np.outer(self.mean, column) - np.outer(column, self.mean)
             products += corner * np.outer(self.mean, self.mean)
@@ -293,13 +306,17 @@ class LinearModel:
 
             def block_product(block: Block) -> tuple[Any, ...]:
                 block = _needed(block, sums)
-                D = _curvature(sums, block.X @ w + b, block)
-                r = D * (block.X @ w_x + b_x)
-                return _weighted_rows(block.X, r), r.sum()
+                D = _curvature(sums, _scores(block.X, w, b), block)
+                r = D * _scores(block.X, w_x, b_x)
+                return _weighted_rows(block.X, r), float(r.sum())
 
-            return self._pull_back(*self.rows.sum(block_product))
+            return self._pull_back(*self._needed_rows(sums).sum(block_product))
 
         return product
+
+    def _needed_rows(self, sums: Sequence[RowSum]) -> Rows:
+        """The rows, without the pile where none of the sums counts it and that spares a pass."""
+        return self.rows if any(s.uses_unlabelled for s in sums) else self.rows.only_labelled()
 
     def _pull_back(self, raw: np.ndarray, total: float) -> np.ndarray:
         """Z^T r from X^T r and sum(r)."""
@@ -308,16 +325,6 @@ class LinearModel:
     def with_constant(self, v: np.ndarray, total: float) -> np.ndarray:
         """Z^T r from its entries for the features and sum(r)."""
         return np.append(v, self.constant * total) if self.constant else v
-
-    def _dense_products(self, X: np.ndarray, D: np.ndarray) -> tuple[Any, ...]:
-        """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""
-        bent = np.flatnonzero(D)
-        if len(bent) < 0.7 * len(D):
-            X, D = X[bent], D[bent]
-        root = np.sqrt(D)
-        C = X - self.mean
-        C *= root[:, None]
-        return C.T @ C, root @ C, D.sum()
 
 
 class WideModel(LinearModel):
@@ -341,21 +348,41 @@ def _needed(block: Block, sums: Sequence[RowSum]) -> Block:
     """The block without its unlabelled rows, where none of the sums counts them."""
     if any(s.uses_unlabelled for s in sums):
         return block
-    rows = block.labelled
-    weight = None if block.weight is None else block.weight[rows]
-    return Block(block.X[rows], block.y[rows], weight, np.arange(len(rows)))
+    return block.take(block.labelled)
 
 
-def _curvature(sums: Sequence[RowSum], f: np.ndarray, block: Block) -> np.ndarray:
+def _like(w: np.ndarray, X: Any) -> Any:
+    """The vector as an array of the same kind, and on the same device, as the rows."""
+    if isinstance(X, np.ndarray) or sparse.issparse(X):
+        return w
+    return namespace(X).asarray(w, dtype=X.dtype, device=X.device)
+
+
+def _scores(X: Any, w: np.ndarray, b: float) -> Any:
+    return X @ _like(w, X) + b
+
+
+def _curvature(sums: Sequence[RowSum], f: Any, block: Block) -> Any:
     total = sums[0].curvature(f, *block.marks)
     for s in sums[1:]:
         total += s.curvature(f, *block.marks)
     return total
 
 
-def _weighted_rows(X: Any, r: np.ndarray) -> np.ndarray:
-    """sum_i r_i x_i."""
-    return X.T @ r if sparse.issparse(X) else r @ X
+def _weighted_rows(X: Any, r: Any) -> np.ndarray:
+    """sum_i r_i x_i, on the host."""
+    return X.T @ r if sparse.issparse(X) else to_numpy(r @ X)
+
+
+def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
+    """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""
+    bent = places_of(D)
+    if len(bent) < 0.7 * len(D):
+        X, D = X[bent], D[bent]
+    root = D**0.5
+    C = X - _like(mean, X)
+    C *= root[:, None]
+    return to_numpy(C.T @ C), to_numpy(root @ C), float(D.sum())
 
 
 def _sparse_products(X: Any, D: np.ndarray) -> tuple[Any, ...]:
@@ -364,5 +391,5 @@ def _sparse_products(X: Any, D: np.ndarray) -> tuple[Any, ...]:
 
 
 def sparse_to_dense(X: Any) -> np.ndarray:
-    """A dense copy of a few rows."""
-    return X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
+    """A dense copy of a few rows, on the host."""
+    return X.toarray() if sparse.issparse(X) else to_numpy(X)

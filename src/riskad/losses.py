@@ -42,7 +42,7 @@ __all__ = ["LOSSES", "Loss", "get_loss"]
 Array = Any
 
 
-def _namespace(z: Array) -> Any:
+def namespace(z: Array) -> Any:
     """The array's own namespace; NumPy, asked for in every row block, without the look-up."""
     return np if type(z) is np.ndarray else array_namespace(z)
 
@@ -98,7 +98,7 @@ class Hinges(Pointwise):
         return self.gamma > 0
 
     def value(self, z: Array) -> Array:
-        xp = _namespace(z)
+        xp = namespace(z)
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
             t = xp.clip(kink - z, min=0.0)
@@ -116,13 +116,13 @@ class Hinges(Pointwise):
 
     def _multiplier(self, t: Array) -> Array:
         """The s in [0, 1] that attains max(0, t), or its rounded form."""
-        xp = _namespace(t)
+        xp = namespace(t)
         if self.gamma > 0:
             return xp.clip(t / self.gamma, min=0.0, max=1.0)
         return xp.astype(t >= 0, t.dtype)
 
     def curvature(self, z: Array) -> Array:
-        xp = _namespace(z)
+        xp = namespace(z)
         total = xp.zeros_like(z)
         if self.gamma > 0:
             for kink, slope in zip(self.kinks, self.slopes, strict=True):
@@ -223,7 +223,7 @@ class Squared(Loss):
         return z - 1
 
     def curvature(self, z: Array) -> Array:
-        return _namespace(z).ones_like(z)
+        return namespace(z).ones_like(z)
 
     def lipschitz(self, bound: float) -> float:
         return 1.0 + bound
@@ -240,14 +240,14 @@ class ModifiedHuber(Loss):
     def value(self, z: Array) -> Array:
         # u^2 while u = 1 - z lies in [0, 2], and 4 (1 - z) - 4 beyond: one formula, no branch.
         t = 1 - z
-        u = _namespace(z).clip(t, min=0.0, max=2.0)
+        u = namespace(z).clip(t, min=0.0, max=2.0)
         return u * (2 * t - u)
 
     def derivative(self, z: Array) -> Array:
-        return -2 * _namespace(z).clip(1 - z, min=0.0, max=2.0)
+        return -2 * namespace(z).clip(1 - z, min=0.0, max=2.0)
 
     def curvature(self, z: Array) -> Array:
-        xp = _namespace(z)
+        xp = namespace(z)
         return 2 * xp.astype(xp.abs(z) <= 1, z.dtype)
 
     def lipschitz(self, bound: float) -> float:
@@ -265,12 +265,12 @@ class Logistic(Loss):
     def value(self, z: Array) -> Array:
         # Odd part -z/2 plus an even part: autograd at 0 is then -1/2, as it must be, which
         # max(0, -z) + log1p does not give; and several times faster than logaddexp in NumPy.
-        xp = _namespace(z)
+        xp = namespace(z)
         size = xp.abs(z)
         return 0.5 * (size - z) + xp.log1p(xp.exp(-size))
 
     def derivative(self, z: Array) -> Array:
-        return 0.5 * _namespace(z).tanh(0.5 * z) - 0.5
+        return 0.5 * namespace(z).tanh(0.5 * z) - 0.5
 
     def curvature(self, z: Array) -> Array:
         s = _expit(z)
@@ -318,21 +318,21 @@ class _SigmoidTail(Pointwise):
     side: int
 
     def value(self, z: Array) -> Array:
-        xp = _namespace(z)
+        xp = namespace(z)
         tangent = 0.5 - 0.25 * z
         if self.side > 0:
             return xp.where(z >= 0, _SIGMOID.value(z), tangent)
         return xp.where(z >= 0, xp.zeros_like(z), tangent - _SIGMOID.value(z))
 
     def derivative(self, z: Array) -> Array:
-        xp = _namespace(z)
+        xp = namespace(z)
         flat = -0.25 * xp.ones_like(z)
         if self.side > 0:
             return xp.where(z >= 0, _SIGMOID.derivative(z), flat)
         return xp.where(z >= 0, xp.zeros_like(z), flat - _SIGMOID.derivative(z))
 
     def curvature(self, z: Array) -> Array:
-        xp = _namespace(z)
+        xp = namespace(z)
         return xp.clip(self.side * _SIGMOID.curvature(z), min=0.0)
 
 
@@ -347,14 +347,14 @@ class Ramp(Loss):
     theorem_constants = (1.0, 0.5, 1.0)
 
     def value(self, z: Array) -> Array:
-        return _namespace(z).clip((1 - z) / 2, min=0.0, max=1.0)
+        return namespace(z).clip((1 - z) / 2, min=0.0, max=1.0)
 
     def derivative(self, z: Array) -> Array:
-        xp = _namespace(z)
+        xp = namespace(z)
         return -0.5 * xp.astype(xp.abs(z) <= 1, z.dtype)
 
     def curvature(self, z: Array) -> Array:
-        return _namespace(z).zeros_like(z)
+        return namespace(z).zeros_like(z)
 
     def dc_parts(self) -> tuple[Pointwise, Pointwise]:
         return Hinges(kinks=(1.0,), slopes=(0.5,)), Hinges(kinks=(-1.0,), slopes=(0.5,))
@@ -365,7 +365,7 @@ class Ramp(Loss):
 
 def _expit(z: Array) -> Array:
     """1 / (1 + exp(-z)), through tanh: no overflow, no branch, and autograd is right."""
-    return 0.5 + 0.5 * _namespace(z).tanh(0.5 * z)
+    return 0.5 + 0.5 * namespace(z).tanh(0.5 * z)
 
 
 _SIGMOID = Sigmoid()

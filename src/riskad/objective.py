@@ -26,13 +26,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from riskad._checks import InputError
-from riskad.losses import Loss, Pointwise
+from riskad.losses import Loss, Pointwise, namespace
 from riskad.risks import KIND_NAMES, Risk, Term
 
 __all__ = ["Objective", "RowSum", "merge"]
 
-Weights: TypeAlias = np.ndarray | None
-Places: TypeAlias = np.ndarray | None
+# Scores and what goes with them are arrays of NumPy, or tensors of torch on one device.
+Array: TypeAlias = Any
+Weights: TypeAlias = Any
+Places: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -51,27 +53,25 @@ class RowSum:
     # Each takes the scores and label codes of some rows, their weights (None: all 1), and the
     # places of the labelled among them, where those are known already.
 
-    def value(
-        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
-    ) -> float:
+    def value(self, f: Array, y: Array, weight: Weights = None, labelled: Places = None) -> float:
         """The sum over these rows, without the constant."""
         return self._total(self.loss.value, f, y, weight, labelled)
 
     def support_value(
-        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
+        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
     ) -> float:
         """As `value`, for the lines below the loss that its rounded form touches (see `Hinges`)."""
         return self._total(self.loss.support_value, f, y, weight, labelled)
 
     def gradient(
-        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
-    ) -> np.ndarray:
+        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
+    ) -> Array:
         """First derivative d sum / d f_i for each row."""
         return self._by_row(self.loss.derivative, f, y, weight, labelled, odd=-1.0)
 
     def curvature(
-        self, f: np.ndarray, y: np.ndarray, weight: Weights = None, labelled: Places = None
-    ) -> np.ndarray:
+        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
+    ) -> Array:
         """Second derivative d^2 sum / d f_i^2 for each row."""
         return self._by_row(self.loss.curvature, f, y, weight, labelled, odd=1.0)
 
@@ -92,9 +92,7 @@ class RowSum:
     def _labelled(self) -> bool:
         return _any((self.A[1:], self.B[1:], self.L[1:]))
 
-    def _total(
-        self, function: Any, f: np.ndarray, y: np.ndarray, weight: Weights, labelled: Places
-    ) -> float:
+    def _total(self, function: Any, f: Array, y: Array, weight: Weights, labelled: Places) -> float:
         labelled = np.flatnonzero(y) if labelled is None else labelled
         total = 0.0
         if self._bulk:
@@ -103,29 +101,39 @@ class RowSum:
             rows[labelled] = 0  # not subtracted: large scores would leave their rounding behind
             total += float(rows.sum())
         if self._labelled and len(labelled):
-            f, kind = f[labelled], y[labelled]
-            rows = _combine(function, f, self.A[kind], self.B[kind], self.L[kind], 1.0, f)
+            f = f[labelled]
+            rows = _combine(function, f, *self._of(y[labelled], f), 1.0, f)
             total += float(rows.sum() if weight is None else rows @ weight[labelled])
         return total
 
     def _by_row(
         self,
         function: Any,
-        f: np.ndarray,
-        y: np.ndarray,
+        f: Array,
+        y: Array,
         weight: Weights,
         labelled: Places,
         odd: float,
-    ) -> np.ndarray:
+    ) -> Array:
         linear = 1.0 if odd < 0 else 0.0  # L f has a first derivative and no second
-        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros(len(f))
+        if self._bulk:
+            out = _combine(function, f, *self._bulk, odd, linear)
+        else:
+            out = np.zeros(len(f)) if isinstance(f, np.ndarray) else namespace(f).zeros_like(f)
         labelled = np.flatnonzero(y) if labelled is None else labelled
         if len(labelled):
-            f, kind = f[labelled], y[labelled]
-            out[labelled] = _combine(
-                function, f, self.A[kind], self.B[kind], self.L[kind], odd, linear
-            )
+            f = f[labelled]
+            out[labelled] = _combine(function, f, *self._of(y[labelled], f), odd, linear)
         return out if weight is None else out * weight
+
+    def _of(self, kinds: Any, f: Any) -> tuple[Any, Any, Any]:
+        """Coefficients of labelled rows, as arrays of the same kind as their scores."""
+        tables = self.A, self.B, self.L
+        if isinstance(f, np.ndarray):
+            return tables[0][kinds], tables[1][kinds], tables[2][kinds]
+        xp, places = namespace(f), kinds.long()
+        A, B, L = (xp.asarray(t, dtype=f.dtype, device=f.device)[places] for t in tables)
+        return A, B, L
 
     @property
     def convex(self) -> bool:
@@ -285,7 +293,7 @@ def _combine(
 
 
 def _zero(coefficient: Any) -> bool:
-    return not coefficient.any() if isinstance(coefficient, np.ndarray) else coefficient == 0
+    return coefficient == 0 if isinstance(coefficient, float) else not coefficient.any()
 
 
 def _any(arrays: Iterable[np.ndarray]) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, is_torch_array
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -20,7 +23,7 @@ from riskad._checks import (
     enumerate_names,
 )
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
-from riskad.blocks import RowBlocks, one_blas_thread
+from riskad.blocks import RowBlocks, Rows, one_blas_thread, places_of, to_numpy
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.linear import (
     ColumnStatistics,
@@ -37,6 +40,7 @@ from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambd
 from riskad.risks import RISKS, Risk, Term, get_risk
 from riskad.selection import Candidate, Selection, choose
 from riskad.solvers import Problem, Solution, minimize_rounded, solve
+from riskad.sources import as_rows, in_memory, refuse_non_finite_rows
 from riskad.thresholds import zero_one_threshold
 
 __all__ = ["FEATURE_MAPS", "ShallowRAD"]
@@ -231,13 +235,13 @@ class ShallowRAD(Detector):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> ShallowRAD:
-        X = self._check_rows(X, reset=True)
-        codes, weight = self._check_labels(X, y, sample_weight)
+        rows = self._check_source(X, y, sample_weight)
         risk = self._check_settings()
-        rows = RowBlocks(X, codes, weight)
+        if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
+            check_kinds_present(risk, rows.counts(), rows.totals())
+        statistics = self._column_statistics(rows, risk)
         totals = rows.totals()
-        check_kinds_present(risk, codes, totals)
-        statistics = self._column_statistics(rows, totals, risk)
+        check_kinds_present(risk, rows.counts(), totals)
         model = self._linear_model(rows, statistics)
         if self.select is None:
             self.selection_ = None
@@ -320,22 +324,46 @@ class ShallowRAD(Detector):
 
     # --- rows and columns -----------------------------------------------------------------
 
-    def _column_statistics(
-        self, rows: RowBlocks, totals: np.ndarray, risk: Risk
-    ) -> ColumnStatistics:
+    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> Rows:
+        """The rows of a fit, from wherever they come."""
+        rows = as_rows(X, y, sample_weight)
+        if rows is not None:
+            self._forget_decisions()
+            self._check_columns(rows, reset=True)
+            return rows
+        X = self._check_rows(X, reset=True)
+        codes, weight = self._check_labels(X, y, sample_weight)
+        if is_torch_array(X):
+            codes, weight = (None if part is None else _beside(part, X) for part in (codes, weight))
+        return RowBlocks(X, codes, weight)
+
+    def _check_rows(self, X: Any, reset: bool) -> Any:
+        """As for all detectors; a tensor stays one, on its device."""
+        if not is_torch_array(X):
+            return super()._check_rows(X, reset)
+        if X.ndim != 2 or not len(X):
+            raise InputError(
+                f"X must have rows and columns, got a tensor of shape {tuple(X.shape)}."
+            )
+        X = X.detach() if X.dtype.is_floating_point and X.element_size() >= 4 else X.float()
+        self._check_columns(RowBlocks(X, None), reset)
+        return X
+
+    def _column_statistics(self, rows: Rows, risk: Risk) -> ColumnStatistics:
         """Means and spreads; refuses what is not finite and warns of what does not vary."""
         names = getattr(self, "feature_names_in_", None)
         closed_form = risk.loss.name == "squared" and self.penalty == "l2" and not risk.guarded
         statistics = column_statistics(
             rows,
-            totals,
             second_moments=closed_form
             and self.feature_map is None
             and not rows.sparse
             and rows.n_features <= _MAX_MOMENT_COLUMNS,
         )
         if not statistics.finite:
-            refuse_non_finite(rows.X, names)
+            if isinstance(rows, RowBlocks) and not is_torch_array(rows.X):
+                refuse_non_finite(rows.X, names)
+            refuse_non_finite_rows(rows, names)
         if statistics.constant.any():
             columns = np.flatnonzero(statistics.constant)
             warnings.warn(
@@ -347,22 +375,25 @@ class ShallowRAD(Detector):
             )
         return statistics
 
-    def _linear_model(self, rows: RowBlocks, statistics: ColumnStatistics) -> LinearModel:
+    def _linear_model(self, rows: Rows, statistics: ColumnStatistics) -> LinearModel:
         d = rows.n_features
         self._mean = statistics.mean if self.scale else np.zeros(d)
         self._scale = statistics.scale if self.scale else np.ones(d)
-        self.feature_map_ = self._fit_map(rows.X)
+        self.feature_map_ = self._fit_map(rows)
         constant = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.feature_map_ is None:
             wide = rows.n_rows < rows.n_features and not rows.sparse and self.penalty == "l2"
-            return (WideModel if wide else LinearModel)(rows, self._mean, self._scale, constant)
-        mapped = RowBlocks(self._mapped(rows), rows.y, rows.sample_weight)
+            if wide and isinstance(rows, RowBlocks) and isinstance(rows.X, np.ndarray):
+                return WideModel(rows, self._mean, self._scale, constant)
+            return LinearModel(rows, self._mean, self._scale, constant)
+        mapped = self._mapped(rows)
         q = mapped.n_features
         return LinearModel(mapped, np.zeros(q), np.ones(q), constant)
 
-    def _fit_map(self, X: Any) -> Any:
+    def _fit_map(self, rows: Rows) -> Any:
         if self.feature_map is None:
             return None
+        X = self._rows_for_map(rows)
         if not isinstance(self.feature_map, str):
             if not hasattr(self.feature_map, "transform"):
                 raise InputError(
@@ -370,11 +401,24 @@ class ShallowRAD(Detector):
                     f"with fit and transform, got {self.feature_map!r}."
                 )
             return clone(self.feature_map).fit(self._standardised(X))
-        n = X.shape[0]
-        if n > _MAP_ROWS:
-            chosen = np.random.default_rng(self._seed).choice(n, _MAP_ROWS, replace=False)
-            X = X[np.sort(chosen)]
         return self._named_map(X.shape).fit(self._standardised(X))
+
+    def _rows_for_map(self, rows: Rows) -> Any:
+        """The rows that a feature map learns from: a sample where they are many.
+
+        A transformer of the user's gets all rows that are in memory.
+        """
+        if not isinstance(rows, RowBlocks):
+            return rows.sample(_MAP_ROWS, rows.totals(), np.random.default_rng(self._seed)).X
+        if not isinstance(rows.X, np.ndarray) and not rows.sparse:
+            raise InputError(
+                "feature_map takes rows in the computer's own memory, and X is a torch tensor. "
+                "Transform the tensor before fit, or give the rows as a NumPy array."
+            )
+        if isinstance(self.feature_map, str) and rows.n_rows > _MAP_ROWS:
+            rng = np.random.default_rng(self._seed)
+            return rows.X[np.sort(rng.choice(rows.n_rows, _MAP_ROWS, replace=False))]
+        return rows.X
 
     def _named_map(self, shape: tuple[int, int]) -> Any:
         from sklearn.kernel_approximation import Nystroem, RBFSampler
@@ -390,18 +434,22 @@ class ShallowRAD(Detector):
 
     def _standardised(self, X: Any) -> Any:
         """A copy of these rows as a feature map sees them."""
-        if sparse.issparse(X):
-            scaled = (X @ sparse.diags_array(1 / self._scale)).tocsr()
-            scaled.sort_indices()  # "poly" takes them to be sorted
-            return scaled
-        return (X - self._mean) / self._scale
+        return _standardised(X, self._mean, self._scale)
 
-    def _mapped(self, rows: RowBlocks) -> Any:
-        """The features phi(x) of all rows, standardised block by block."""
+    def _mapped(self, rows: Rows) -> Rows:
+        """The features phi(x) of all rows, standardised block by block.
+
+        Those of rows in memory are kept, others are found anew in each pass.
+        """
+        if not isinstance(rows, RowBlocks):
+            phi = _Features(self.feature_map_, self._mean, self._scale)
+            return rows.behind(phi, phi(rows.first()[:1]).shape[1])
         parts = [self.feature_map_.transform(self._standardised(block.X)) for block in rows]
         if sparse.issparse(parts[0]):
-            return sparse.vstack(parts, format="csr")
-        return np.concatenate([np.asarray(part, dtype=float) for part in parts])
+            X = sparse.vstack(parts, format="csr")
+        else:
+            X = np.concatenate([np.asarray(part, dtype=float) for part in parts])
+        return RowBlocks(X, rows.y, rows.sample_weight)
 
     # --- lambda ---------------------------------------------------------------------------
 
@@ -439,9 +487,7 @@ class ShallowRAD(Detector):
             grid = top * 10.0 ** -np.arange(6)
         else:
             grid = np.minimum(top, safe * 10.0 ** np.arange(anchor, -_CV_DECADES - 1, -1))
-        if model.rows.n_rows > _CV_ROWS:
-            rng = np.random.default_rng(self._seed)
-            model = model.over(model.rows.sample(_CV_ROWS, risk.kind_weights(), rng))
+        model = model.over(in_memory(model.rows, _CV_ROWS, risk.kind_weights(), self._seed))
         folds = self._folds(model.rows, risk)
         if not folds and anchor is None:
             raise InputError(
@@ -532,12 +578,11 @@ class ShallowRAD(Detector):
             for prior in (default.prior, *_SELECT_PRIORS)
             for lam in (top, *(tight * 10.0**-decade for decade in range(_SELECT_DECADES + 1)))
         }
-        rows = model.rows
-        if rows.sample_weight is not None:
-            rows = rows.take(np.flatnonzero(rows.sample_weight > 0))
         n_rows = _SELECT_ROWS if model.n_parameters <= _SELECT_WIDE else _SELECT_WIDE
-        if rows.n_rows > n_rows:
-            rows = rows.sample(n_rows, np.ones(3), np.random.default_rng(self._seed))
+        rows = model.rows
+        if isinstance(rows, RowBlocks) and rows.sample_weight is not None:
+            rows = rows.take(places_of(rows.sample_weight > 0))
+        rows = in_memory(rows, n_rows, np.ones(3), self._seed)
         Z = (sparse_to_dense(rows.X) - model.mean) / model.scale
         if model.constant:
             Z = np.column_stack([Z, np.full(len(Z), model.constant)])
@@ -586,13 +631,14 @@ class ShallowRAD(Detector):
 
     def _threshold(self, problem: Problem, theta: np.ndarray) -> float:
         """Where the zero-one risk is lowest; a sample of the rows tells it well enough."""
-        rows = problem.model.rows
-        if rows.n_rows > _THRESHOLD_ROWS:
-            rows = problem.sampled(_THRESHOLD_ROWS, self._seed).model.rows
-        scores = np.concatenate([problem.model.scores(theta, block.X) for block in rows])
-        return zero_one_threshold(problem.objective.risk, scores, rows.y, rows.sample_weight)
+        risk = problem.objective.risk
+        rows = in_memory(problem.model.rows, _THRESHOLD_ROWS, risk.kind_weights(), self._seed)
+        scores = rows.each(lambda X: problem.model.scores(theta, X))
+        return zero_one_threshold(risk, scores, rows.y, rows.sample_weight)
 
-    def _scores(self, X: Any) -> np.ndarray:
+    def _scores(self, X: Any) -> Any:
+        if is_torch_array(X):
+            return self._tensor_scores(X)
         with np.errstate(invalid="ignore", over="ignore"):  # reported by name below
             if self.feature_map_ is not None or X.dtype != np.float64:
                 blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8))
@@ -604,6 +650,16 @@ class ShallowRAD(Detector):
             values = X.data if sparse.issparse(X) else X
             if not np.isfinite(values).all():
                 refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        return scores
+
+    def _tensor_scores(self, X: Any) -> Any:
+        w = array_namespace(X).asarray(self.coef_, dtype=X.dtype, device=X.device)
+        scores = X @ w + self.intercept_
+        if not bool(scores.isfinite().all()):
+            zeros = np.zeros(len(X), dtype=np.int8)
+            refuse_non_finite_rows(
+                RowBlocks(X, _beside(zeros, X)), getattr(self, "feature_names_in_", None)
+            )
         return scores
 
     def _contributions(self, X: Any) -> tuple[Any, float] | None:
@@ -618,11 +674,38 @@ class ShallowRAD(Detector):
         return np.asarray(X @ self.coef_ + self.intercept_, dtype=np.float64)
 
 
+@dataclass(frozen=True)
+class _Features:
+    """phi(x) of a block of rows, as something that can travel to other processes."""
+
+    feature_map: Any
+    mean: np.ndarray
+    scale: np.ndarray
+
+    def __call__(self, X: Any) -> np.ndarray:
+        return sparse_to_dense(self.feature_map.transform(_standardised(X, self.mean, self.scale)))
+
+
+def _standardised(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
+    if sparse.issparse(X):
+        scaled = (X @ sparse.diags_array(1 / scale)).tocsr()
+        scaled.sort_indices()  # "poly" takes them to be sorted
+        return scaled
+    return (X - mean) / scale
+
+
+def _beside(values: np.ndarray, X: Any) -> Any:
+    """Labels or weights as a tensor on the device of the rows."""
+    dtype = None if values.dtype == np.int8 else X.dtype
+    return array_namespace(X).asarray(values, dtype=dtype, device=X.device)
+
+
 def _reach(model: LinearModel, kind: int) -> Reach:
     """Reach of the labelled rows of a kind, standardised a block at a time."""
-    rows = model.rows.of_kind(kind).dense_sized()
-    features = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in rows)
-    return measure_reach(features, model.constant, (block.weight for block in rows))
+    blocks, again = itertools.tee(model.rows.blocks_of(kind))
+    features = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in blocks)
+    weights = (None if block.weight is None else to_numpy(block.weight) for block in again)
+    return measure_reach(features, model.constant, weights)
 
 
 def _squared_norms(Z: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ class _RiskDetector(DeepDetector):
         if not isinstance(self.validation, Real) or not 0 <= float(self.validation) < 1:
             raise InputError(f"validation must be a number in [0, 1), got {self.validation!r}.")
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
-        check_kinds_present(risk, codes, totals, besides="")
+        check_kinds_present(risk, count_labels(codes), totals, besides="")
 
     def _build(self, members: Sequence[Self]) -> Stack:
         seeds = [member._seed for member in members]

@@ -1,0 +1,325 @@
+"""Rows of Parquet files, read anew in each pass: tables larger than memory.
+
+>>> import polars as pl, tempfile, pathlib
+>>> folder = pathlib.Path(tempfile.mkdtemp())
+>>> for i in range(2):
+...     table = pl.DataFrame({"x": [0.1 * i, 0.2, 3.0 + i], "label": ["ok", None, "fraud"]})
+...     table.write_parquet(folder / f"{i}.parquet")
+>>> rows = ParquetRows(folder, label="label", normal="ok", anomaly="fraud")
+>>> print(rows.counts())
+2 normal, 2 anomalies, 2 unlabelled
+>>> from riskad import ShallowRAD
+>>> ShallowRAD(lam=0.01).fit(rows).predict([[0.2], [4.0]])
+array([ 1, -1])
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from riskad._checks import InputError, enumerate_names
+from riskad.blocks import Block, Engine, PartedRows, places_of
+from riskad.labels import UNLABELLED, parse_distinct
+
+__all__ = ["ENDINGS", "ParquetRows", "find_parquet"]
+
+ENDINGS = (".parquet", ".pq")
+
+_BLOCK_BYTES = 1 << 23
+_MIN_BATCH = 4096
+_MOST_LABELS = 1_000
+
+
+class ParquetRows(PartedRows):
+    """The rows of one or many Parquet files, as a source for `fit` and `score_samples`.
+
+    Only the needed columns are read, batch by batch; row groups are the parts on which cores work.
+    All files must have the same columns, of the same kind. What cannot be read is an error that
+    names the file, never rows left out.
+
+    Parameters
+    ----------
+    paths : str, path or list of these
+        Files, folders (all .parquet and .pq files below them), or patterns such as
+        "data/*.parquet".
+    label : str, optional
+        Column with the labels. Without it all rows are unlabelled, as scoring needs them.
+    normal, anomaly, unlabelled, others :
+        What the labels mean, as `riskad.parse_labels` takes it; nothing where the column holds
+        +1, -1 and 0.
+    columns : list of str, optional
+        Columns to learn from; by default all but those of labels and weights.
+    weight : str, optional
+        Column with the weights of rows.
+    prepare : callable, optional
+        From a polars frame of the columns to numbers, `TablePreparer.transform` for instance.
+        Without it all columns must hold numbers.
+    feature_names : list of str, optional
+        Names of what `prepare` gives.
+    engine : Engine, optional
+        Who reads; threads of this process by default.
+    """
+
+    def __init__(
+        self,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        label: str | None = None,
+        normal: object = None,
+        anomaly: object = None,
+        unlabelled: object = None,
+        others: str = "raise",
+        columns: Sequence[str] | None = None,
+        weight: str | None = None,
+        prepare: Callable[[Any], Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+        engine: Engine | None = None,
+    ):
+        self.paths = find_parquet(paths)
+        schemas = [_Schema.of(path) for path in self.paths]
+        marks = [name for name in (label, weight) if name is not None]
+        _check_known([*(columns or ()), *marks], schemas[0])
+        self.columns = list(columns or (name for name in schemas[0].types if name not in marks))
+        _check_alike(schemas, [*self.columns, *marks])
+        if prepare is None:
+            _check_numbers(schemas[0], self.columns)
+        if not sum(sum(schema.group_rows) for schema in schemas):
+            raise InputError(f"{_say_files(self.paths)} no rows.")
+        codes = None
+        if label is not None:
+            counts = _count_values(self.paths, label)
+            spelled = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+            codes = parse_distinct(counts, **spelled, others=others, name=f"column {label!r}")
+        reader = _Reader(tuple(self.columns), label, weight, codes, prepare)
+        parts = [
+            _RowGroup(schema.path, group, n_rows, reader)
+            for schema in schemas
+            for group, n_rows in enumerate(schema.group_rows)
+        ]
+        first = next(block for part in parts for block in part.blocks()).X
+        super().__init__(parts, first.shape[1], sparse.issparse(first), engine)
+        self.feature_names = self.columns if prepare is None else feature_names
+
+
+def find_parquet(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> list[Path]:
+    """The files that are meant, in the order of their names; an error where there are none."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found: list[Path] = []
+    for item in given:
+        path = Path(item)
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS)
+        elif path.exists():
+            files = [path]
+        else:
+            files = sorted(Path(name) for name in glob.glob(str(item), recursive=True))
+        if not files:
+            raise InputError(
+                f"no Parquet file at {str(item)!r}. Give a file, a folder of .parquet files, or a "
+                "pattern such as 'data/*.parquet'."
+            )
+        found += files
+    if not found:
+        raise InputError("no Parquet file was named.")
+    return found
+
+
+@dataclass(frozen=True)
+class _Schema:
+    """What the end of a file says of it."""
+
+    path: Path
+    types: dict[str, Any]
+    group_rows: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> _Schema:
+        with _reading(path):
+            metadata = _arrow_parquet().read_metadata(path)
+            types = {field.name: field.type for field in metadata.schema.to_arrow_schema()}
+        groups = range(metadata.num_row_groups)
+        return cls(path, types, tuple(metadata.row_group(i).num_rows for i in groups))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What is read of a file and how it becomes blocks."""
+
+    columns: tuple[str, ...]
+    label: str | None
+    weight: str | None
+    codes: Mapping[Any, int] | None
+    prepare: Callable[[Any], Any] | None
+
+    def block(self, batch: Any, path: Path) -> Block:
+        """The rows of a record batch."""
+        y = np.full(batch.num_rows, UNLABELLED, dtype=np.int8)
+        if self.label is not None:
+            y = self._codes(batch.column(self.label), path)
+        weight = None
+        if self.weight is not None:
+            weight = _numbers(batch.column(self.weight))
+            if not (np.isfinite(weight).all() and (weight >= 0).all()):
+                raise InputError(
+                    f"{path}: weights must be numbers >= 0, and column {self.weight!r} has others."
+                )
+        return Block(self._rows(batch), y, weight, places_of(y))
+
+    def _rows(self, batch: Any) -> Any:
+        if self.prepare is not None:
+            import polars as pl
+
+            return self.prepare(pl.from_arrow(batch.select(list(self.columns))))
+        # Column by column into columns: no transposition, and one copy that also widens.
+        X = np.empty((batch.num_rows, len(self.columns)), order="F")
+        for j, name in enumerate(self.columns):
+            X[:, j] = _numbers(batch.column(name))
+        return X
+
+    def _codes(self, column: Any, path: Path) -> np.ndarray:
+        """Codes of labels: few are distinct, so that each is looked up once."""
+        assert self.codes is not None
+        encoded = column.dictionary_encode(null_encoding="encode")
+        values = encoded.dictionary.to_pylist()
+        try:
+            table = np.array([self.codes[value] for value in values], dtype=np.int8)
+        except KeyError as error:
+            raise InputError(
+                f"{path} changed while it was read: label {error} was not there before."
+            ) from None
+        return table[encoded.indices.to_numpy()]
+
+
+@dataclass(frozen=True)
+class _RowGroup:
+    """A row group of a file, as a part of the rows."""
+
+    path: Path
+    group: int
+    n_rows: int
+    reader: _Reader
+
+    def blocks(self) -> Iterator[Block]:
+        """Read the row group in batches."""
+        reader = self.reader
+        wanted = [*reader.columns, *(n for n in (reader.label, reader.weight) if n is not None)]
+        size = max(_MIN_BATCH, _BLOCK_BYTES // (8 * len(wanted)))
+        seen = 0
+        with _reading(self.path, f", row group {self.group}"), _open(self.path) as file:
+            batches = file.iter_batches(size, [self.group], wanted, use_threads=False)
+            for batch in batches:
+                seen += batch.num_rows
+                yield reader.block(batch, self.path)
+        if seen != self.n_rows:
+            raise InputError(
+                f"{self.path}, row group {self.group}: {self.n_rows:,} rows were announced and "
+                f"{seen:,} found. The file is damaged or has changed; write it again."
+            )
+
+
+def _count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
+    """How often each value of a column occurs: a pass over this column alone."""
+    counts: Counter[Any] = Counter()
+    for path in paths:
+        with _reading(path), _open(path) as file:
+            for batch in file.iter_batches(1 << 20, columns=[column], use_threads=False):
+                for found in batch.column(column).value_counts().to_pylist():
+                    counts[found["values"]] += found["counts"]
+                if len(counts) > _MOST_LABELS:
+                    raise InputError(
+                        f"column {column!r} has more than {_MOST_LABELS:,} different values, too "
+                        "many for labels."
+                    )
+    return dict(counts.most_common())
+
+
+def _numbers(column: Any) -> np.ndarray:
+    """A column of numbers, NaN where it is null."""
+    return column.to_numpy(zero_copy_only=False)
+
+
+@contextmanager
+def _reading(path: Path, where: str = "") -> Iterator[None]:
+    """Errors of the reader in one sentence that names the file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{path} is no longer there.") from None
+    except (OSError, ValueError) as error:  # Arrow's own errors are of these kinds
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"{path}{where} cannot be read as Parquet: {reason}. Write the file again, or leave it "
+            "out; nothing was fitted."
+        ) from error
+
+
+def _open(path: Path) -> Any:
+    return _arrow_parquet().ParquetFile(path, page_checksum_verification=True)
+
+
+def _arrow_parquet() -> Any:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise InputError(
+            "rows from Parquet files need pyarrow: pip install 'riskad[parquet]'."
+        ) from None
+    return parquet
+
+
+def _check_known(names: Sequence[str], schema: _Schema) -> None:
+    unknown = [name for name in names if name not in schema.types]
+    if unknown:
+        raise InputError(
+            f"{schema.path} has no column {enumerate_names(unknown)}; it has "
+            f"{enumerate_names(schema.types)}."
+        )
+
+
+def _check_alike(schemas: Sequence[_Schema], names: Sequence[str]) -> None:
+    """Each column is of one kind in all files: whole and other numbers are one kind."""
+    first = schemas[0]
+    for other in schemas[1:]:
+        _check_known(names, other)
+        for name in names:
+            here, there = first.types[name], other.types[name]
+            if here != there and not (_is_number(here) and _is_number(there)):
+                raise InputError(
+                    f"column {name!r} is {here} in {first.path} and {there} in {other.path}. "
+                    "Write the files with one type for each column, or leave the column out."
+                )
+
+
+def _check_numbers(schema: _Schema, columns: Sequence[str]) -> None:
+    others = [name for name in columns if not _is_number(schema.types[name])]
+    if others:
+        raise InputError(
+            f"columns {enumerate_names(others)} of {schema.path} hold no numbers. Leave them out "
+            "with columns=[...], or let a TablePreparer make numbers of them: prepare=...; "
+            "`riskad fit` does so by itself."
+        )
+
+
+def _is_number(type_: Any) -> bool:
+    import pyarrow.types as kinds
+
+    checks = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_null)
+    return any(check(type_) for check in checks)
+
+
+def _say_files(paths: Sequence[Path]) -> str:
+    return f"{paths[0]} holds" if len(paths) == 1 else f"the {len(paths)} files hold"

@@ -1,0 +1,83 @@
+"""What detectors may be given beside a table in memory: sources of rows, Dask collections."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from riskad._checks import InputError
+from riskad.blocks import RowBlocks, Rows, to_numpy
+from riskad.labels import UNLABELLED
+
+__all__ = ["as_rows", "in_memory", "refuse_non_finite_rows", "sampled"]
+
+
+def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
+    """X as a source of rows if it is one, or a Dask collection; None if it is a table in memory.
+
+    A source carries its own labels and weights.
+    """
+    if isinstance(X, Rows):
+        if y is not None or sample_weight is not None:
+            raise InputError(
+                f"{type(X).__name__} brings its own labels and weights: call fit(rows) alone."
+            )
+        return X
+    dask = sys.modules.get("dask")  # who has a collection has imported it
+    if dask is not None and dask.is_dask_collection(X):
+        from riskad.cluster import DaskRows
+
+        return DaskRows(X, y, sample_weight)
+    return None
+
+
+def in_memory(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
+    """At most about `n_rows` rows on the host, divided among the kinds by `shares`."""
+    if not isinstance(rows, RowBlocks) or rows.n_rows > n_rows:
+        rows = rows.sample(n_rows, shares, np.random.default_rng(seed))
+    if rows.sparse or isinstance(rows.X, np.ndarray):
+        return rows
+    weight = None if rows.sample_weight is None else to_numpy(rows.sample_weight)
+    return RowBlocks(to_numpy(rows.X), to_numpy(rows.y).astype(np.int8), weight)
+
+
+def sampled(
+    X: Any, y: Any, sample_weight: Any, most: int, seed: int
+) -> tuple[Any, Any, Any, Rows | None]:
+    """Rows in memory for methods that learn from a sample: all labelled rows, and of the pile
+    about as many as make `most`.
+
+    A table in memory comes back as it is, without a source.
+    """
+    rows = as_rows(X, y, sample_weight)
+    if rows is None:
+        return X, y, sample_weight, None
+    totals = rows.totals()
+    labelled = float(totals.sum() - totals[UNLABELLED])
+    shares = np.where(totals > 0, totals, 0)
+    shares[UNLABELLED] = min(totals[UNLABELLED], max(1.0, most - labelled))
+    chosen = in_memory(rows, most, shares, seed)
+    return chosen.X, chosen.y, chosen.sample_weight, rows
+
+
+def refuse_non_finite_rows(rows: Rows, names: Any) -> None:
+    """Say which columns of a source hold NaN or infinity."""
+    (bad,) = rows.sum(lambda block: (_not_finite(block.X),))
+    if not bad.any():
+        raise InputError(
+            "the rows have values so large that sums overflow to infinity; rescale their columns."
+        )
+    column = int(np.flatnonzero(bad)[0])
+    where = f"column {column}" if names is None else f"column {names[column]!r}"
+    others = f", and {n} other(s)" if (n := np.count_nonzero(bad) - 1) else ""
+    raise InputError(
+        f"the rows hold missing values (NaN) or infinities: {int(bad[column]):,} in {where}"
+        f"{others}. Fill gaps first; `riskad fit` on tables does so by itself."
+    )
+
+
+def _not_finite(X: Any) -> np.ndarray:
+    X = X.toarray() if hasattr(X, "toarray") else to_numpy(X)
+    return (~np.isfinite(X)).sum(axis=0)

@@ -36,6 +36,7 @@ from joblib import effective_n_jobs
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
+from riskad._checks import InputError
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.losses import namespace
 
@@ -93,13 +94,14 @@ class Rows(ABC):
     """Rows with their labels and weights, wherever they are.
 
     Each has `n_rows`, `n_features`, `sparse`, whether blocks are CSR, and where columns have names
-    these.
+    these. `eps` is the rounding of a block's numbers.
     """
 
     n_rows: int
     n_features: int
     sparse: bool = False
     feature_names: Sequence[str] | None = None
+    eps: float = float(np.finfo(np.float64).eps)
 
     @abstractmethod
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -174,6 +176,8 @@ class RowBlocks(Rows):
         self.sample_weight = sample_weight
         self.n_rows, self.n_features = X.shape
         self.block_rows = block_rows or _rows_per_block(X)
+        if is_torch_array(X):  # arrays are widened
+            self.eps = float(namespace(X).finfo(X.dtype).eps)
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
@@ -203,6 +207,10 @@ class RowBlocks(Rows):
 
     def __iter__(self) -> Iterator[Block]:
         return self._run(0, len(self._labelled))
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks: rows in memory may be a part of more rows."""
+        return iter(self)
 
     def _run(self, first: int, last: int) -> Iterator[Block]:
         """Blocks number `first` to `last`, made one at a time."""
@@ -341,20 +349,23 @@ class PartedRows(Rows):
         Whether blocks are CSR.
     engine : Engine, optional
         Who works on the parts; threads by default.
+    n_rows : int, optional
+        Rows of all parts together, where the parts themselves are elsewhere and cannot be asked.
     """
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Any],
         n_features: int,
         sparse: bool = False,
         engine: Engine | None = None,
+        n_rows: int | None = None,
     ):
         self.parts = parts
         self.n_features = n_features
         self.sparse = sparse
         self.engine = engine or Threads()
-        self.n_rows = sum(part.n_rows for part in parts)
+        self.n_rows = sum(part.n_rows for part in parts) if n_rows is None else n_rows
         self.passes = 0
         self._kept: Reservoir | None = None
 
@@ -403,7 +414,11 @@ class PartedRows(Rows):
 
     def first(self) -> Any:
         """The rows of the first block."""
-        return next(block for part in self.parts for block in part.blocks()).X
+        for part in self.parts:
+            (X,) = self.engine.map(_first, [part])
+            if X is not None:
+                return X
+        raise InputError("there are no rows.")
 
     def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
         """About `n_rows` of the rows that were kept; see `Rows.sample`."""
@@ -420,12 +435,23 @@ class PartedRows(Rows):
             yield from self.kept.rows.blocks_of(kind)
             return
         self.passes += 1
-        for part in self.parts:
-            for block in part.blocks():
-                members = block.y == kind
-                if block.weight is not None:
-                    members &= block.weight > 0
-                yield block.take(np.flatnonzero(members))
+        yield from self.engine.map(functools.partial(_members, kind), self.parts)
+
+
+def _first(part: Part, number: int) -> Any:
+    """The rows of the first block of a part; None where it has none."""
+    return next((block.X for block in part.blocks()), None)
+
+
+def _members(kind: int, part: Part, number: int) -> Block:
+    """The rows of a kind that have weight."""
+    found = []
+    for block in part.blocks():
+        members = block.y == kind
+        if block.weight is not None:
+            members &= block.weight > 0
+        found.append(block.take(np.flatnonzero(members)))
+    return _joined(found)
 
 
 def _visit(
@@ -535,7 +561,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
     y = np.concatenate([block.y for block in blocks])
     weighted = blocks[0].weight is not None
     weight = np.concatenate([block.weight for block in blocks]) if weighted else None
-    X = stack([block.X for block in blocks])
+    X: Any = stack([block.X for block in blocks])
     return Block(X.tocsr() if sparse.issparse(X) else X, y, weight, places_of(y))
 
 

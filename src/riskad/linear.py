@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 
-from riskad.blocks import Block, RowBlocks, Rows, places_of, to_numpy
+from riskad.blocks import KINDS, Block, RowBlocks, Rows, places_of, to_numpy
 from riskad.labels import ANOMALY, NORMAL
 from riskad.losses import namespace
 from riskad.objective import RowSum
@@ -266,6 +266,21 @@ class LinearModel:
             (totals[3 * i] + s.constant, self._pull_back(totals[3 * i + 1], totals[3 * i + 2]))
             for i, s in enumerate(sums)
         ]
+
+    def kind_slopes(self, theta: np.ndarray, s: RowSum) -> tuple[np.ndarray, np.ndarray]:
+        """Of each kind of row the sum of d s / d f_i, and the sum of the rows, indexed by code."""
+        w, b = self.raw(theta)
+
+        def block_sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
+            r = s.gradient(_scores(block.X, w, b), *block.marks)
+            total, normals, anomalies = _kind_sums(
+                block.X, block.labelled, block.y, _weights(block)
+            )
+            slopes = np.array([float(r[block.y == kind].sum()) for kind in KINDS])
+            return slopes, np.stack([total - normals - anomalies, normals, anomalies])
+
+        slopes, sums = self.rows.sum(block_sums)
+        return slopes, sums
 
     def hessian(self, theta: np.ndarray, sums: Sequence[RowSum]) -> np.ndarray:
         """Sum of the (positive semi-definite) Hessians Z^T D Z of convex row sums."""

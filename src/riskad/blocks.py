@@ -62,7 +62,7 @@ _MIN_BLOCK_ROWS = 256
 _MIN_BLOCKS_PER_WORKER = 4
 # On a device each block costs some kernel launches, and a sample need not grow with the rows.
 _DEVICE_BLOCK_BYTES = 1 << 30
-_DEVICE_SAMPLE_ROWS = 1 << 20
+_DEVICE_SAMPLE_ROWS = 1 << 18
 # Rows of each kind that parted sources keep in memory, in bytes.
 _KEPT_BYTES = 1 << 26
 
@@ -94,13 +94,15 @@ class Rows(ABC):
     """Rows with their labels and weights, wherever they are.
 
     Each has `n_rows`, `n_features`, `sparse`, whether blocks are CSR, and where columns have names
-    these. `eps` is the rounding of a block's numbers.
+    these. `eps` is the rounding of a block's numbers, and `costly` says that a pass over the rows
+    takes much longer than one over a sample of them, however few they are.
     """
 
     n_rows: int
     n_features: int
     sparse: bool = False
     feature_names: Sequence[str] | None = None
+    costly: bool = False
     eps: float = float(np.finfo(np.float64).eps)
 
     @abstractmethod
@@ -271,20 +273,31 @@ class RowBlocks(Rows):
         """About `n_rows` rows, divided among the label kinds by `shares`; see `Rows.sample`."""
         if is_torch_array(self.X):
             n_rows = min(n_rows, _DEVICE_SAMPLE_ROWS)
-        members = {kind: places_of(self.y == kind) for kind in KINDS if shares[kind] > 0}
-        order = sorted(members, key=lambda kind: len(members[kind]) / shares[kind])
+        counts = {kind: _count(self.y == kind) for kind in KINDS if shares[kind] > 0}
+        order = sorted(counts, key=lambda kind: counts[kind] / shares[kind])
         chosen: list[Any] = []
         left, open_share = n_rows, sum(shares[kind] for kind in order)
         for kind in order:
             quota = max(1, int(np.ceil(left * shares[kind] / open_share)))
-            pick = members[kind]
-            if len(pick) > quota:
-                pick = pick[rng.choice(len(pick), quota, replace=False, shuffle=False)]
+            pick = self._pick(kind, counts[kind], quota, rng)
             chosen.append(pick)
             left -= len(pick)
             open_share -= shares[kind]
         xp = namespace(chosen[0])
         return self.take(xp.sort(xp.concat(chosen)))
+
+    def _pick(self, kind: int, count: int, quota: int, rng: np.random.Generator) -> Any:
+        """Places of all rows of a kind, or of `quota` at random."""
+        if count <= quota:
+            return places_of(self.y == kind)
+        if is_torch_array(self.X) and 20 * quota < count > self.n_rows // 2:
+            # Of most rows a few: places are drawn and looked at, rather than all of them listed.
+            drawn = np.unique(rng.integers(self.n_rows, size=quota * self.n_rows // count))
+            xp = namespace(self.X)
+            drawn = xp.asarray(drawn, device=self.X.device)
+            return drawn[self.y[drawn] == kind]
+        places = places_of(self.y == kind)
+        return places[rng.choice(count, quota, replace=False, shuffle=False)]
 
 
 # --- in parts -----------------------------------------------------------------------------------
@@ -352,6 +365,8 @@ class PartedRows(Rows):
     n_rows : int, optional
         Rows of all parts together, where the parts themselves are elsewhere and cannot be asked.
     """
+
+    costly = True
 
     def __init__(
         self,
@@ -435,7 +450,9 @@ class PartedRows(Rows):
             yield from self.kept.rows.blocks_of(kind)
             return
         self.passes += 1
-        yield from self.engine.map(functools.partial(_members, kind), self.parts)
+        for block in self.engine.map(functools.partial(_members, kind), self.parts):
+            if block is not None:
+                yield block
 
 
 def _first(part: Part, number: int) -> Any:
@@ -443,7 +460,7 @@ def _first(part: Part, number: int) -> Any:
     return next((block.X for block in part.blocks()), None)
 
 
-def _members(kind: int, part: Part, number: int) -> Block:
+def _members(kind: int, part: Part, number: int) -> Block | None:
     """The rows of a kind that have weight."""
     found = []
     for block in part.blocks():
@@ -451,7 +468,7 @@ def _members(kind: int, part: Part, number: int) -> Block:
         if block.weight is not None:
             members &= block.weight > 0
         found.append(block.take(np.flatnonzero(members)))
-    return _joined(found)
+    return _joined(found) if found else None
 
 
 def _visit(
@@ -576,6 +593,8 @@ class MappedRows(Rows):
     >>> squares.sum(lambda block: (block.X.sum(axis=0),))
     (array([ 4., 10.]),)
     """
+
+    costly = True
 
     def __init__(self, rows: Rows, transform: Callable[[Any], Any], n_features: int):
         self.rows = rows

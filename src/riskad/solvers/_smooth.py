@@ -61,9 +61,8 @@ def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> So
     """
     task = SmoothTask(problem.model, problem.objective.sums, problem.lam)
     inverse = None
-    rows = problem.model.rows
-    if rows.n_rows > _SAMPLE_ABOVE and not theta.any():
-        small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
+    small = None if theta.any() else problem.smaller(_SAMPLE_ABOVE, _SAMPLE_SHARE)
+    if small is not None:
         theta = newton(small, theta, max(tol, _SAMPLE_TOL), max_iter).theta
         if len(theta) <= MAX_DENSE:
             sample = replace(task, model=small.model, sums=small.objective.sums)

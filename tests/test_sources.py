@@ -1,5 +1,7 @@
 """Rows from anywhere: the same fit from arrays, parts, memory maps, tensors and files."""
 
+import itertools
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -28,7 +30,7 @@ def in_parts(X, y, weight=None, n_parts=5):
     cuts = [0, *np.linspace(0, len(y), n_parts).astype(int)]
     parts = [
         RowBlocks(X[i:j], y[i:j], None if weight is None else weight[i:j], block_rows=100)
-        for i, j in zip(cuts[:-1], cuts[1:], strict=True)
+        for i, j in itertools.pairwise(cuts)
     ]
     return PartedRows(parts, X.shape[1], sparse=sparse.issparse(X))
 
@@ -181,7 +183,7 @@ def test_a_reservoir_keeps_few_labelled_rows_all():
     kept = Reservoir(most=100, share=0.05)
     kept.add(as_block(X, y, weight))
     assert kept.counts == LabelCounts(40, 20, 1940)
-    assert kept.complete(1) and kept.complete(-1) and not kept.complete(0)
+    assert [kept.complete(kind) for kind in (1, -1, 0)] == [True, True, False]
     assert_array_equal(kept.labelled.X, X[y != 0])
     assert_array_equal(kept.labelled.sample_weight, weight[y != 0])
     assert_allclose(
@@ -218,7 +220,7 @@ def test_the_fit_does_not_hang_on_what_was_kept(monkeypatch):
 def test_samples_on_the_host():
     X, y = make_table(n=2000)
     rows = sampled(in_parts(X, y), most=300, seed=0)
-    assert (rows.y == 1).sum() == 40 and (rows.y == -1).sum() == 20
+    assert [(rows.y == kind).sum() for kind in (1, -1)] == [40, 20]
     assert rows.n_rows == 300
     assert in_memory(RowBlocks(X, y), 5000, np.ones(3), 0).X is X
 
@@ -265,7 +267,7 @@ def test_tensors_give_the_fit_of_arrays(settings, weighted):
     assert_allclose(model.coef_, whole.coef_, rtol=1e-7, atol=1e-10)
     assert model.offset_ == pytest.approx(whole.offset_, rel=1e-6, abs=1e-9)
     scores = model.score_samples(torch.from_numpy(X))
-    assert isinstance(scores, torch.Tensor) and scores.dtype == torch.float64
+    assert scores.dtype == torch.float64
     assert_allclose(scores.numpy(), whole.score_samples(X), rtol=1e-6, atol=1e-9)
     assert_array_equal(model.predict(torch.from_numpy(X)).numpy(), model.predict(X))
 

@@ -60,8 +60,9 @@ T = TypeVar("T")
 _BLOCK_BYTES = 1 << 23
 _MIN_BLOCK_ROWS = 256
 _MIN_BLOCKS_PER_WORKER = 4
-# On a device each block costs some kernel launches, and a sample need not grow with the rows.
-_DEVICE_BLOCK_BYTES = 1 << 30
+# On a device blocks are cut for the memory of what is made of their scores alone, and a sample need
+# not grow with the rows.
+_DEVICE_BLOCK_ROWS = 1 << 27
 _DEVICE_SAMPLE_ROWS = 1 << 18
 # Rows of each kind that parted sources keep in memory, in bytes.
 _KEPT_BYTES = 1 << 26
@@ -190,13 +191,17 @@ class RowBlocks(Rows):
         """Total weight of each kind, indexed by label code."""
         weights = self.sample_weight
         if weights is None:
-            return np.array([_count(self.y == kind) for kind in KINDS], dtype=float)
+            return np.array([self._counts[kind] for kind in KINDS], dtype=float)
         return np.array([float(weights[self.y == kind].sum()) for kind in KINDS])
 
     def counts(self) -> LabelCounts:
         """Number of rows of each kind, whatever they weigh."""
-        unlabelled, normal, anomaly = (_count(self.y == kind) for kind in KINDS)
+        unlabelled, normal, anomaly = (self._counts[kind] for kind in KINDS)
         return LabelCounts(normal, anomaly, unlabelled)
+
+    @cached_property
+    def _counts(self) -> dict[int, int]:
+        return {kind: _count(self.y == kind) for kind in KINDS}
 
     def first(self) -> Any:
         """The rows of the first block."""
@@ -273,7 +278,7 @@ class RowBlocks(Rows):
         """About `n_rows` rows, divided among the label kinds by `shares`; see `Rows.sample`."""
         if is_torch_array(self.X):
             n_rows = min(n_rows, _DEVICE_SAMPLE_ROWS)
-        counts = {kind: _count(self.y == kind) for kind in KINDS if shares[kind] > 0}
+        counts = {kind: self._counts[kind] for kind in KINDS if shares[kind] > 0}
         order = sorted(counts, key=lambda kind: counts[kind] / shares[kind])
         chosen: list[Any] = []
         left, open_share = n_rows, sum(shares[kind] for kind in order)
@@ -292,9 +297,9 @@ class RowBlocks(Rows):
             return places_of(self.y == kind)
         if is_torch_array(self.X) and 20 * quota < count > self.n_rows // 2:
             # Of most rows a few: places are drawn and looked at, rather than all of them listed.
-            drawn = np.unique(rng.integers(self.n_rows, size=quota * self.n_rows // count))
             xp = namespace(self.X)
-            drawn = xp.asarray(drawn, device=self.X.device)
+            drawn = rng.integers(self.n_rows, size=quota * self.n_rows // count)
+            drawn = xp.unique_values(xp.asarray(drawn, device=self.X.device))
             return drawn[self.y[drawn] == kind]
         places = places_of(self.y == kind)
         return places[rng.choice(count, quota, replace=False, shuffle=False)]
@@ -721,7 +726,7 @@ def _count(mask: Any) -> int:
 
 def _rows_per_block(X: Any) -> int:
     if is_torch_array(X) and X.device.type != "cpu":
-        return max(_MIN_BLOCK_ROWS, _DEVICE_BLOCK_BYTES // (X.element_size() * X.shape[1]))
+        return _DEVICE_BLOCK_ROWS
     row_bytes = 8 * X.shape[1]
     if sparse.issparse(X):
         row_bytes = 12 * max(1, X.nnz // max(1, X.shape[0]))

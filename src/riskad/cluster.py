@@ -119,7 +119,7 @@ def dask_engine(address: str | None = None) -> Iterator[DaskEngine]:
             yield DaskEngine(client)
         return
     with (
-        distributed.LocalCluster(threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
         yield DaskEngine(client)

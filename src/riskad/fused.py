@@ -26,8 +26,8 @@ from riskad.objective import RowSum
 __all__ = ["can_fuse", "column_sums", "takes", "value_and_gradient"]
 
 _LOSSES = {"squared": 0, "modified_huber": 1, "logistic": 2}
-_TILE = 4096  # values of a tile: rows times columns
-_TILES = 16  # that a program goes through, one after another
+_TILE = 8192  # values of a tile: rows times columns
+_TILES = 8  # that a program goes through, one after another
 _MOST_COLUMNS = 1024
 
 

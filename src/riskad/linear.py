@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-_SHIFT_ROWS = 1 << 16
+_SHIFT_ROWS = 1 << 13
 
 
 @dataclass(frozen=True)

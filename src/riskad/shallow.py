@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad._checks import (
     DataWarning,
@@ -332,7 +332,16 @@ class ShallowRAD(Detector):
             self._check_columns(rows, reset=True)
             return rows
         X = self._check_rows(X, reset=True)
-        codes, weight = self._check_labels(X, y, sample_weight)
+        if is_torch_array(X) and is_torch_array(y) and _are_codes(y, len(X)):
+            self._forget_decisions()
+            weight = None
+            if sample_weight is not None:
+                weight = _check_sample_weight(
+                    _on_host(sample_weight), X, dtype=np.float64, ensure_non_negative=True
+                )
+            codes = y.to(X.device, array_namespace(y).int8)
+            return RowBlocks(X, codes, None if weight is None else _beside(weight, X))
+        codes, weight = self._check_labels(X, _on_host(y), _on_host(sample_weight))
         if is_torch_array(X):
             return RowBlocks(X, _beside(codes, X), None if weight is None else _beside(weight, X))
         return RowBlocks(X, codes, weight)
@@ -708,6 +717,15 @@ def _beside(values: np.ndarray, X: Any) -> Any:
     """Labels or weights as a tensor on the device of the rows."""
     dtype = None if values.dtype == np.int8 else X.dtype
     return array_namespace(X).asarray(values, dtype=dtype, device=X.device)
+
+
+def _are_codes(y: Any, n_rows: int) -> bool:
+    """Whether a tensor holds one code for each row, seen where it is."""
+    return tuple(y.shape) == (n_rows,) and bool(((y == 0) | (y == 1) | (y == -1)).all())
+
+
+def _on_host(values: Any) -> Any:
+    return to_numpy(values) if is_torch_array(values) else values
 
 
 def _reach(model: LinearModel, kind: int) -> Reach:

@@ -14,6 +14,7 @@ correlated columns, a tenth of the pile shifted; 0.01 % of the rows are labelled
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import resource
@@ -250,9 +251,7 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
     n_bytes = X.element_size() * X.numel()
 
     half = X[: n // 2]
-    copy = torch.empty_like(half)
-    copied = _seconds_on_device(lambda: copy.copy_(half))
-    del copy
+    copied = _seconds_on_device(functools.partial(torch.empty_like(half).copy_, half))
     bandwidth = n_bytes / copied  # half of the bytes read, and as many written
 
     passes: list[float] = []

@@ -82,6 +82,7 @@ class DaskEngine:
 
     def __init__(self, client: Any = None):
         self.client = client
+        self.address = None if client is None else client.scheduler.address
 
     def keep(self, made: Sequence[Any]) -> Sequence[Any]:
         """Have parts made and kept by the workers; without a cluster they are made when needed."""
@@ -93,7 +94,7 @@ class DaskEngine:
             call = _dask().delayed(function, pure=False)
             yield from _dask().compute(*(call(item, i) for i, item in enumerate(items)))
             return
-        with _cluster_errors(self.client):
+        with _cluster_errors(self.address):
             futures = self.client.map(function, items, range(len(items)), pure=False)
             for i in range(len(futures)):
                 yield futures[i].result()
@@ -126,7 +127,7 @@ def dask_engine(address: str | None = None) -> Iterator[DaskEngine]:
 
 
 @contextmanager
-def _cluster_errors(client: Any) -> Iterator[None]:
+def _cluster_errors(address: str | None) -> Iterator[None]:
     """What can happen to a cluster, in one sentence each."""
     distributed = _distributed()
     from concurrent.futures import CancelledError
@@ -140,7 +141,7 @@ def _cluster_errors(client: Any) -> Iterator[None]:
         ) from error
     except (CancelledError, distributed.comm.CommClosedError, TimeoutError) as error:
         raise ClusterError(
-            f"the Dask scheduler at {client.scheduler.address} stopped answering in the middle of "
+            f"the Dask scheduler at {address} stopped answering in the middle of "
             "the work. Start it again and run the fit anew; nothing was fitted."
         ) from error
 

@@ -339,8 +339,8 @@ class ShallowRAD(Detector):
                 weight = _check_sample_weight(
                     _on_host(sample_weight), X, dtype=np.float64, ensure_non_negative=True
                 )
-            codes = y.to(X.device, array_namespace(y).int8)
-            return RowBlocks(X, codes, None if weight is None else _beside(weight, X))
+            on_device = y.to(X.device, array_namespace(y).int8)
+            return RowBlocks(X, on_device, None if weight is None else _beside(weight, X))
         codes, weight = self._check_labels(X, _on_host(y), _on_host(sample_weight))
         if is_torch_array(X):
             return RowBlocks(X, _beside(codes, X), None if weight is None else _beside(weight, X))

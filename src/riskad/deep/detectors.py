@@ -61,8 +61,8 @@ class _RiskDetector(DeepDetector):
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:
         """Rows of each kind in a batch, 0 for those that the risk does not use."""
 
-    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
-        self.offset_ = zero_one_threshold(self._check_risk(), self._scores(X), codes)
+    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
+        self.offset_ = zero_one_threshold(self._check_risk(), scores, codes)
 
     def _check_member(self, codes: np.ndarray) -> None:
         risk = self._check_risk()
@@ -514,8 +514,8 @@ random_state, verbose, callback :
         self._fit_alone(X, codes)
         return self
 
-    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
-        self.offset_ = self._threshold(self._scores(X), codes)
+    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
+        self.offset_ = self._threshold(scores, codes)
 
     def _check_member(self, codes: np.ndarray) -> None:
         if not isinstance(self.module, str):

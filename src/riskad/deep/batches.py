@@ -153,8 +153,13 @@ class Rows:
         return len(self.data)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a row."""
+        return tuple(self.data.shape[1:])
+
+    @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """Where rows are seen."""
         return self.data.device
 
     def own(self, index: Tensor) -> Tensor:

@@ -60,6 +60,7 @@ class Stored:
         self, X: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray], device: torch.device
     ):
         self._X, self._prepare, self.device = X, prepare, device
+        self.shape = X.shape
 
     def __len__(self) -> int:
         return len(self._X)
@@ -67,12 +68,13 @@ class Stored:
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Rows by their numbers, of any shape, or consecutive ones."""
         if isinstance(index, slice):
-            return self._read(np.array(self._X[index]))
+            return self._read(self._X[index])
         rows, places = np.unique(index.cpu().numpy(), return_inverse=True)
         return self._read(self._X[rows])[torch.from_numpy(places).to(self.device)]
 
     def _read(self, X: np.ndarray) -> Tensor:
-        return torch.from_numpy(self._prepare(X)).to(self.device)
+        seen = self._prepare(X)
+        return torch.from_numpy(seen if seen.flags.writeable else seen.copy()).to(self.device)
 
 
 def ahead(read: Callable[[int], T], steps: Iterable[int]) -> Iterator[T]:

@@ -20,7 +20,8 @@ A single process is P = 1, for which all of this does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -36,7 +37,7 @@ __all__ = ["ALONE", "Ranks", "world"]
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together.
+    """A process among those that train together.
 
     Parameters
     ----------
@@ -72,7 +73,10 @@ class Ranks:
         A gradient comes back to the rank's own part alone, since every rank goes on from the whole
         in the same way.
         """
-        return mine if self.size == 1 else _Join.apply(mine, where, n)
+        if self.size == 1:
+            return mine
+        whole: Tensor = _Join.apply(mine, where, n)  # type: ignore[no-untyped-call]
+        return whole
 
     def mean(self, x: Tensor, over: list[int]) -> tuple[Tensor, Tensor]:
         """Mean of all ranks' values along axes, which are kept, and of how many values it is."""
@@ -81,7 +85,7 @@ class Ranks:
             return mean, x.new_full((), x.numel() // mean.numel())
         total = x.sum(over, keepdim=True)
         count = total.new_full((1,), x.numel() // total.numel())
-        sums = _Sum.apply(torch.cat([total.flatten(), count]))
+        sums = _Sum.apply(torch.cat([total.flatten(), count]))  # type: ignore[no-untyped-call]
         return sums[:-1].view_as(total) / sums[-1], sums[-1].detach()
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -90,10 +94,9 @@ class Ranks:
             return
         gradients = [each.grad for each in parameters if each.grad is not None]
         sums = _reduced(torch.cat([each.flatten() for each in gradients]))
-        for gradient, total in zip(
-            gradients, sums.split([each.numel() for each in gradients]), strict=True
-        ):
-            gradient.copy_(total.view_as(gradient))
+        parts = torch.split_with_sizes(sums, [each.numel() for each in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
     def begin(self, stack: nn.Module, batch: int) -> None:
         """Before the first step: the weights of rank 0 on all ranks, and nothing of one's own."""
@@ -101,8 +104,8 @@ class Ranks:
             return
         if batch < self.size:
             raise InputError(
-                f"a batch of {batch} rows cannot be shared by {self.size} processes. Raise `batch`, "
-                "or start fewer of them."
+                f"a batch of {batch} rows cannot be shared by {self.size} processes. Raise "
+                "`batch`, or start fewer of them."
             )
         for name, layer in stack.named_modules():
             if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
@@ -126,12 +129,13 @@ class Ranks:
         digests = [blake2b(each, digest_size=8).digest() for each in given.values()]
         mine = torch.tensor([int.from_bytes(each, signed=True) for each in digests], device=device)
         most, least = _reduced(mine, dist.ReduceOp.MAX), _reduced(mine, dist.ReduceOp.MIN)
-        differ = [name for name, same in zip(given, (most == least).tolist(), strict=True) if not same]
+        same = (most == least).tolist()
+        differ = [name for name, alike in zip(given, same, strict=True) if not alike]
         if differ:
             raise InputError(
-                f"the {self.size} processes were not given the same: {' and '.join(differ)} differ. "
-                "Fit the same detector to all rows and labels in every process; each takes its "
-                "share of every batch by itself."
+                f"the {self.size} processes were not given the same: {' and '.join(differ)} "
+                "differ. Fit the same detector to all rows and labels in every process; each takes "
+                "its share of every batch by itself."
             )
 
 
@@ -139,7 +143,7 @@ ALONE = Ranks()
 
 
 def world() -> Ranks:
-    """This process among those of the initialised process group, or alone."""
+    """Where this process stands in the initialised process group, or that it is alone."""
     if dist.is_available() and dist.is_initialized():
         return Ranks(dist.get_rank(), dist.get_world_size())
     return ALONE
@@ -178,19 +182,14 @@ def _reduced(x: Tensor, how: Any = None) -> Tensor:
     return x
 
 
-class _collective:
-    """What torch raises when processes cannot speak to each other, with what it may mean."""
-
-    def __init__(self, device: torch.device):
-        self._device = device
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, RuntimeError):
-            raise ConnectionError(
-                "this process lost the others that it trains with: one of them has ended, see its "
-                "own message, or was slower than the timeout of init_process_group, or the backend "
-                f"is not one for {self._device.type!r} (gloo for CPUs, nccl for GPUs). "
-                f"torch says: {error}"
-            ) from error
+@contextmanager
+def _collective(device: torch.device) -> Iterator[None]:
+    """Say what it may mean that processes cannot speak to each other."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ConnectionError(
+            "this process lost the others that it trains with: one of them has ended, see its own "
+            "message, or was slower than the timeout of init_process_group, or the backend is not "
+            f"one for {device.type!r} (gloo for CPUs, nccl for GPUs). torch says: {error}"
+        ) from error

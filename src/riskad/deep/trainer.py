@@ -45,8 +45,10 @@ __all__ = [
 ]
 
 SCHEDULES = ("constant", "cosine")
-# Rows of all networks together that are evaluated at a time: what memory holds, by the device.
+# Rows of all networks together that are evaluated at a time, and values in them: what memory
+# holds, by the device.
 _ROWS_AT_ONCE = {"cpu": 2**12, "cuda": 2**16}
+_VALUES_AT_ONCE = {"cpu": 2**20, "cuda": 2**28}
 
 Criterion = Callable[[Tensor], Losses]
 
@@ -174,16 +176,14 @@ def _padded(each: Sequence[Tensor], fill: Sequence[int]) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(
-    stack: Stack, data: Rows, rows: Tensor | None = None, ranks: Ranks = ALONE
-) -> Tensor:
+def evaluate(stack: Stack, data: Rows, rows: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
     """Outputs (K, n) or (K, n, rep) in evaluation mode and full precision.
 
     `rows` (K, n) says which rows of the data each network sees; without it all see all of them.
     `ranks` share the work, and each gets all outputs.
     """
     K, n = stack.n_networks, len(data) if rows is None else rows.shape[1]
-    at_once = max(1, _ROWS_AT_ONCE.get(data.device.type, 2**12) // K)
+    at_once = max(1, _rows_at_once(data) // K)
     ranks = ranks if n >= ranks.size else ALONE
     mine = ranks.part(n)
     was_training = stack.training
@@ -197,6 +197,11 @@ def evaluate(
             outputs.append(stack(data.own(rows[:, start:stop])))
     stack.train(was_training)
     return ranks.join(torch.cat(outputs, dim=1), mine, n)
+
+
+def _rows_at_once(data: Rows) -> int:
+    kind = data.device.type if data.device.type in _ROWS_AT_ONCE else "cpu"
+    return min(_ROWS_AT_ONCE[kind], _VALUES_AT_ONCE[kind] // math.prod(data.shape))
 
 
 def train(
@@ -278,9 +283,7 @@ def _outputs(stack: Stack, x: Tensor) -> Tensor:
     return outputs
 
 
-def _descend(
-    stack: Stack, optimiser: torch.optim.Optimizer, losses: Losses, ranks: Ranks
-) -> None:
+def _descend(stack: Stack, optimiser: torch.optim.Optimizer, losses: Losses, ranks: Ranks) -> None:
     optimiser.zero_grad(set_to_none=True)
     losses.objective.sum().backward()  # type: ignore[no-untyped-call]
     ranks.sum_gradients(stack.parameters())

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -277,8 +278,9 @@ class DeepDetector(Detector):
 
     def _scores_of(self, data: Rows, ranks: Ranks = ALONE) -> np.ndarray:
         """Scores of all rows of the data, which `ranks` share out among themselves."""
-        outputs = evaluate(self._network(), data, ranks=ranks)
-        return self._from_outputs([self], outputs)[0].cpu().numpy().astype(np.float64)
+        then = partial(self._from_outputs, [self])
+        scores = evaluate(self._network(), data, ranks=ranks, then=then)
+        return scores[0].cpu().numpy().astype(np.float64)
 
     @contextmanager
     def _progress(self, n_steps: int) -> Iterator[Callback | None]:

@@ -26,6 +26,7 @@ from riskad.deep.nets import (
     build_stack,
     find_architecture,
 )
+from riskad.deep.ranks import world
 from riskad.deep.trainer import (
     History,
     Validation,
@@ -42,6 +43,8 @@ __all__ = ["NNPU", "DeepRAD", "DeepSAD"]
 
 # Coordinates of Deep SAD's centre stay this far from 0, where a zero weight would reach them.
 _CENTRE_MARGIN = 0.1
+# Rows whose representations are summed at a time.
+_CENTRE_ROWS = 2**14
 
 
 class _RiskDetector(DeepDetector):
@@ -622,12 +625,14 @@ def _all_rows(pool: Pools) -> Tensor:
 def _centres(stack: Stack, data: Rows, pools: Sequence[Pools]) -> list[Tensor]:
     """For each network the mean of its rows' representations, kept away from 0."""
     each = [_all_rows(pool).cpu() for pool in pools]
-    outputs = evaluate(stack, data, pad_rows(each).to(data.device))
-    return [_centre(outputs[k, : len(rows)]) for k, rows in enumerate(each)]
-
-
-def _centre(outputs: Tensor) -> Tensor:
-    """The mean of the outputs, each coordinate kept away from 0."""
-    mean = outputs.mean(0)
+    rows = pad_rows(each).to(data.device)
+    counts = torch.tensor([[len(own)] for own in each], device=data.device)
+    counted = torch.arange(rows.shape[1], device=data.device) < counts  # not the padding
+    total = torch.zeros((), dtype=torch.float64, device=data.device)
+    for start in range(0, rows.shape[1], _CENTRE_ROWS):
+        some = slice(start, start + _CENTRE_ROWS)
+        outputs = evaluate(stack, data, rows[:, some], world())
+        total = total + (outputs * counted[:, some, None]).sum(1, dtype=torch.float64)
+    mean = (total / counts).float()
     side = torch.where(mean < 0, -1.0, 1.0)
-    return torch.where(mean.abs() < _CENTRE_MARGIN, _CENTRE_MARGIN * side, mean)
+    return list(torch.where(mean.abs() < _CENTRE_MARGIN, _CENTRE_MARGIN * side, mean))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class Together:
         self._check_fitted()
         first = self.detectors[0]
         data = self._data(first._check_rows(X, reset=False))
-        scores = first._from_outputs(self.detectors, evaluate(self._stack, data))
+        scores = evaluate(self._stack, data, then=partial(first._from_outputs, self.detectors))
         return scores.cpu().numpy().astype(np.float64)
 
     def detector(self, k: int) -> Any:

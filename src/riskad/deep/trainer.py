@@ -176,11 +176,18 @@ def _padded(each: Sequence[Tensor], fill: Sequence[int]) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(stack: Stack, data: Rows, rows: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+def evaluate(
+    stack: Stack,
+    data: Rows,
+    rows: Tensor | None = None,
+    ranks: Ranks = ALONE,
+    then: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Outputs (K, n) or (K, n, rep) in evaluation mode and full precision.
 
     `rows` (K, n) says which rows of the data each network sees; without it all see all of them.
-    `ranks` share the work, and each gets all outputs.
+    `ranks` share the work, and each gets all outputs. `then` makes scores of some rows' outputs,
+    so that representations of all rows need never be there at once.
     """
     K, n = stack.n_networks, len(data) if rows is None else rows.shape[1]
     at_once = max(1, _rows_at_once(data) // K)
@@ -191,10 +198,8 @@ def evaluate(stack: Stack, data: Rows, rows: Tensor | None = None, ranks: Ranks 
     outputs = []
     for start in range(mine.start, mine.stop, at_once):
         stop = min(start + at_once, mine.stop)
-        if rows is None:
-            outputs.append(stack(data.shared(start, stop)))
-        else:
-            outputs.append(stack(data.own(rows[:, start:stop])))
+        x = data.shared(start, stop) if rows is None else data.own(rows[:, start:stop])
+        outputs.append(stack(x) if then is None else then(stack(x)))
     stack.train(was_training)
     return ranks.join(torch.cat(outputs, dim=1), mine, n)
 

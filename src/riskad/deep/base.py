@@ -113,7 +113,7 @@ class DeepDetector(Detector):
             reset=reset,
         )
         row = _first_non_finite(X)
-        if row is not None and not on_disk(X):
+        if row is not None and not on_disk(X):  # it counts all gaps, and a file may be large
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
         _refuse_row(row)
         return X

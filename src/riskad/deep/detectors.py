@@ -139,6 +139,10 @@ class DeepRAD(_RiskDetector):
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. Every batch
     holds rows of all three kinds (`riskad.deep.batches`), and Adam descends its risk.
 
+    Where `torch.distributed` is initialised, its processes share every batch and come out with the
+    network of one process (`riskad.deep.ranks`). Rows of a memory-mapped file are read while
+    training and scoring (`riskad.deep.disk`).
+
     Parameters
     ----------
     module : str, nn.Module or callable, default="mlp"
@@ -280,7 +284,8 @@ class DeepRAD(_RiskDetector):
         Parameters
         ----------
         X : array or frame of shape (n, columns), or array (n, h, w) or (n, c, h, w)
-            Training rows: a table, or images.
+            Training rows: a table, or images. An `np.memmap`, as `np.load(path, mmap_mode="r")`
+            gives, stays on disk.
         y : array of shape (n,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         """

@@ -4,6 +4,17 @@
 detector reads blocks of rows, one after another, to check and to standardise, and then the rows of
 each batch, in the order of the file. Memory holds a few batches and a few numbers for each row; the
 pages of the file that the system keeps besides are given back when they are needed elsewhere.
+
+A file larger than memory is written block by block, here from Parquet by polars:
+
+    frame = pl.scan_parquet("rows/*.parquet")
+    n, columns = frame.select(pl.len()).collect().item(), frame.collect_schema().names()
+    X = np.lib.format.open_memmap("rows.npy", "w+", np.float32, (n, len(columns)))
+    for start in range(0, n, 100_000):
+        X[start : start + 100_000] = frame.slice(start, 100_000).collect().to_numpy()
+    X.flush()
+
+What makes folds (`riskad.calibrate`) takes copies of them into memory.
 """
 
 from __future__ import annotations

@@ -16,6 +16,24 @@ ends with the same weights, learning curves and threshold as the others. Held-ou
 scores that the threshold rests on, are shared out likewise. A fitted detector scores alone.
 
 A single process is P = 1, for which all of this does nothing.
+
+With `train.py`
+
+    import numpy as np
+    import riskad
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")  # on GPUs "nccl", after torch.cuda.set_device(local rank)
+    X, y = np.load("rows.npy", mmap_mode="r"), np.load("labels.npy")
+    model = riskad.DeepRAD(batch=(256, 128, 2048)).fit(X, y)
+    if dist.get_rank() == 0:
+        riskad.save(model, "model.riskad")
+    dist.destroy_process_group()
+
+`torchrun --nproc_per_node 2 train.py` trains in two processes. What fits must be called by all of
+them (`fit`, `riskad.calibrate`), as each waits for the others; scoring and saving by any. Callbacks
+are called in each. A process that ends, or that is slower than the `timeout` of
+`init_process_group`, is an error in the others.
 """
 
 from __future__ import annotations
@@ -122,7 +140,7 @@ class Ranks:
     def check_same(self, given: Mapping[str, bytes], device: torch.device) -> None:
         """Refuse, on all ranks, what was not given to all of them alike.
 
-        Only digests are compared, so that ranks with more rows do not wait for others for ever.
+        Otherwise they would train something that no one asked for, or wait for each other.
         """
         if self.size == 1:
             return

@@ -33,7 +33,7 @@ EVERY = 10
 NETS = {
     "mlp, 200 columns, batch 224": {"shape": [200], "module": "mlp", "times": 1},
     "mlp, 200 columns, batch 3584": {"shape": [200], "module": "mlp", "times": 16},
-    "lenet-fmnist, 28 x 28, batch 224": {"shape": [28, 28], "module": "lenet-fmnist", "times": 1},
+    "lenet-mnist, 28 x 28, batch 224": {"shape": [28, 28], "module": "lenet-mnist", "times": 1},
 }
 
 
@@ -153,7 +153,9 @@ def measure(megabytes: int, steps: int, rounds: int) -> dict[str, Any]:
                 disk.append(run(job, folder, mapped=True))
             found["two processes over one"][title] = compare(list(zip(one, two, strict=True)))
             found["disk over memory"][title] = compare(list(zip(one, disk, strict=True)))
-            print(title, json.dumps({kind: each[title] for kind, each in found.items()}, indent=1))
+            print(
+                title, json.dumps({kind: each[title] for kind, each in found.items()}), flush=True
+            )
     return found
 
 

@@ -5,6 +5,8 @@ room                    knows
 ======================  =====================================================================
 `nets`                  K networks of one shape as one stack
 `kernels`               what follows a convolution, in one go on an NVIDIA GPU
+`ranks`                 several processes that train as one
+`disk`                  rows in a file, read while training
 `batches`               which rows each network sees in each step
 `criteria`              how outputs and kinds of label make K losses
 `trainer`               the loop over steps; when to stop; what is kept

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,9 @@ from torch import Tensor, nn
 from riskad._checks import InputError
 from riskad.base import Detector, refuse_non_finite
 from riskad.deep.batches import Pools, Rows, pools_of
+from riskad.deep.disk import Stored, blocks, on_disk
 from riskad.deep.nets import Stack
+from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import History, Progress, Settings, choose_device, evaluate
 from riskad.risks import KIND_NAMES
 
@@ -24,6 +27,9 @@ __all__ = ["Callback", "DeepDetector", "Module"]
 
 Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 Callback = Callable[[Progress], None]
+# What tables and images are brought to, the first of these unless they are of another.
+_TABLE_TYPES, _IMAGE_TYPES = [np.float64, np.float32], [np.float32, np.uint8]
+_PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 
 class DeepDetector(Detector):
@@ -82,7 +88,10 @@ class DeepDetector(Detector):
     # --- rows -----------------------------------------------------------------------------
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
-        """A table as float64 or float32, images (n, c, h, w) as float32 or bytes; all finite."""
+        """A table as float64 or float32, images (n, c, h, w) as float32 or bytes; all finite.
+
+        Rows on disk stay there, whatever numbers they are.
+        """
         ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
         X = self._check_images(X, reset) if ndim > 2 else self._check_table(X, reset)
         if reset and not self._goes_on():
@@ -98,26 +107,26 @@ class DeepDetector(Detector):
         X = validate_data(
             self,
             X,
-            dtype=[np.float64, np.float32],
+            dtype=_kept_types(X, _TABLE_TYPES),
             ensure_all_finite=False,
             ensure_min_samples=2 if reset else 1,
             reset=reset,
         )
-        if not np.isfinite(X).all():
+        row = _first_non_finite(X)
+        if row is not None and not on_disk(X):  # it counts all gaps, and a file may be large
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        _refuse_row(row)
         return X
 
     def _check_images(self, X: Any, reset: bool) -> np.ndarray:
         X = check_array(
             X,
-            dtype=[np.float32, np.uint8],
+            dtype=_kept_types(X, _IMAGE_TYPES),
             ensure_all_finite=False,
             ensure_min_samples=2 if reset else 1,
             allow_nd=True,
         )
-        if not np.isfinite(X).all():
-            row = int(np.argwhere(~np.isfinite(X))[0, 0])
-            raise InputError(f"X contains NaN or infinity, first in row {row}. Fill gaps first.")
+        _refuse_row(_first_non_finite(X))
         if reset:
             self.n_features_in_ = math.prod(X.shape[1:])
         return X[:, None] if X.ndim == 3 and isinstance(self.module, str) else X
@@ -132,21 +141,47 @@ class DeepDetector(Detector):
             return
         self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.scale:
-            axes = tuple(axis for axis in range(X.ndim) if axis != 1)
-            self._mean = X.mean(axis=axes, dtype=np.float64)
-            spread = X.std(axis=axes, dtype=np.float64)
+            self._mean, spread = _moments(X)
             self._scale = np.where(spread > 0, spread, 1.0)
 
     def _data(self, X: np.ndarray) -> Rows:
-        """Rows as the network sees them, on the device: standardised, float32 or bytes."""
+        """Rows as the network sees them, on the device; those on disk as they are asked for."""
+        device = choose_device(self.device)
+        if on_disk(X):
+            return Rows(Stored(X, self._seen, device))
+        return Rows(torch.from_numpy(self._seen(X)).to(device))
+
+    def _seen(self, X: np.ndarray) -> np.ndarray:
+        """Rows as the network sees them: standardised, float32 or bytes."""
+        X = _as_checked(X)
         if self.scale:
             X = X if X.dtype.kind == "f" else X.astype(np.float32)
             across = (-1, *[1] * (X.ndim - 2))
             X = X - self._mean.reshape(across).astype(X.dtype)
             X /= self._scale.reshape(across).astype(X.dtype)
-        if X.dtype == np.float64:
-            X = X.astype(np.float32)
-        return Rows(torch.from_numpy(X).to(choose_device(self.device)))
+        return X.astype(np.float32) if X.dtype == np.float64 else X
+
+    def _check_ranks(self, X: np.ndarray, codes: np.ndarray) -> None:
+        """Refuse to train together with processes that were given something else.
+
+        Of the rows some hundred are compared, of the settings those that are plain values.
+        """
+        ranks = world()
+        if ranks.size == 1:
+            return
+        settings = {
+            name: value
+            for name, value in sorted(self.get_params(deep=False).items())
+            if isinstance(value, _PLAIN) and name not in ("device", "verbose")
+        }
+        before = self.n_steps_ if self._goes_on() else 0
+        given = {
+            "settings": repr((type(self).__name__, settings, before)).encode(),
+            "the shape of X": repr((X.shape, X.dtype)).encode(),
+            "the rows of X": X[:: max(1, len(X) // 100)].tobytes(),
+            "the labels": codes.tobytes(),
+        }
+        ranks.check_same(given, choose_device(self.device))
 
     # --- networks -------------------------------------------------------------------------
 
@@ -180,8 +215,8 @@ class DeepDetector(Detector):
         """Scores (K, n), high for normal rows, from what the members' networks give."""
 
     @abstractmethod
-    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
-        """Find `offset_` for the fitted network."""
+    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
+        """Find `offset_` for the fitted network, from its scores of rows with these codes."""
 
     def _used(self, codes: np.ndarray) -> np.ndarray:
         """The codes as this detector reads them."""
@@ -190,12 +225,13 @@ class DeepDetector(Detector):
     def _fit_alone(self, X: np.ndarray, codes: np.ndarray) -> None:
         """Fit this detector by itself."""
         self._check_member(codes)
+        self._check_ranks(X, codes)
         stack = self._first_network()
         self._learn_columns(X)
-        pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        self._hand_over(stack, self._train([self], stack, self._data(X), [pools]))
+        data, pools = self._data(X), pools_of(torch.from_numpy(codes.astype(np.int64)))
+        self._hand_over(stack, self._train([self], stack, data, [pools]))
         self._stack = stack
-        self._place_threshold(X, codes)
+        self._place_threshold(self._scores_of(data, world()), codes)
 
     def _network(self) -> Stack:
         """The fitted network, on the device."""
@@ -238,13 +274,18 @@ class DeepDetector(Detector):
                 self.history_[name] = curves[:, k]
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
-        outputs = evaluate(self._network(), self._data(X))
-        return self._from_outputs([self], outputs)[0].cpu().numpy().astype(np.float64)
+        return self._scores_of(self._data(X))
+
+    def _scores_of(self, data: Rows, ranks: Ranks = ALONE) -> np.ndarray:
+        """Scores of all rows of the data, which `ranks` share out among themselves."""
+        then = partial(self._from_outputs, [self])
+        scores = evaluate(self._network(), data, ranks=ranks, then=then)
+        return scores[0].cpu().numpy().astype(np.float64)
 
     @contextmanager
     def _progress(self, n_steps: int) -> Iterator[Callback | None]:
-        """The user's callback, with a bar if `verbose`."""
-        if not self.verbose:
+        """The user's callback, with a bar if `verbose`, in one process of those that train."""
+        if not self.verbose or world().rank > 0:
             yield self.callback
             return
         from rich.progress import Progress as Bar
@@ -269,6 +310,49 @@ class DeepDetector(Detector):
         tags.input_tags.sparse = False
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _kept_types(X: Any, types: Sequence[Any]) -> Any:
+    """The types that rows are brought to; numbers on disk keep theirs, as a copy is too large."""
+    return None if on_disk(X) and X.dtype.kind in "fiub" else types
+
+
+def _as_checked(X: np.ndarray) -> np.ndarray:
+    """Some rows from disk in the type that rows in memory were brought to when checked."""
+    types = _TABLE_TYPES if X.ndim == 2 else _IMAGE_TYPES
+    return X if X.dtype in types else X.astype(types[0])
+
+
+def _first_non_finite(X: np.ndarray) -> int | None:
+    """The first row of X with a NaN or an infinity."""
+    for start, block in blocks(X):
+        finite = np.isfinite(block)
+        if not finite.all():
+            return start + int(np.argwhere(~finite)[0, 0])
+    return None
+
+
+def _refuse_row(row: int | None) -> None:
+    if row is not None:
+        raise InputError(f"X contains NaN or infinity, first in row {row}. Fill gaps first.")
+
+
+def _moments(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Mean and spread along the second axis, in one pass over blocks of rows.
+
+    Two parts with n_1 and n_2 values, means m_1 and m_2 and mean squares around them v_1 and v_2
+    have together, with the share s = n_2 / (n_1 + n_2) and d = m_2 - m_1,
+
+        m = m_1 + s d,    v = (1 - s) v_1 + s v_2 + s (1 - s) d^2
+    """
+    axes = tuple(axis for axis in range(X.ndim) if axis != 1)
+    mean, variance = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    for start, block in blocks(X):
+        part = _as_checked(block)
+        s, d = len(part) / (start + len(part)), part.mean(axis=axes, dtype=np.float64) - mean
+        v = part.var(axis=axes, dtype=np.float64)
+        mean, variance = mean + s * d, (1 - s) * variance + s * v + s * (1 - s) * d**2
+    return mean, np.sqrt(variance)
 
 
 def _part(stack: Stack, value: Tensor, k: int) -> np.ndarray:

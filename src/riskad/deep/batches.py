@@ -12,12 +12,13 @@ a network do not matter, and a CPU and a GPU draw the same rows, since integers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from riskad._checks import InputError
+from riskad.deep.disk import Stored, ahead
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.risks import KIND_NAMES
 
@@ -136,22 +137,29 @@ class Rows:
 
     Parameters
     ----------
-    data : Tensor of shape (n, *shape)
-        All rows, once for all networks. Bytes are the brightness of images, and are seen as
-        numbers from 0 to 1.
+    data : Tensor of shape (n, *shape), or Stored
+        All rows, once for all networks; those that are `Stored` come to the device as they are
+        asked for. Bytes are the brightness of images, and are seen as numbers from 0 to 1.
     mean, scale : Tensors of shape (K, c), default=None
         Each network sees (x - mean) / scale, by column or by channel; None: x itself.
     """
 
-    def __init__(self, data: Tensor, mean: Tensor | None = None, scale: Tensor | None = None):
+    def __init__(
+        self, data: Tensor | Stored, mean: Tensor | None = None, scale: Tensor | None = None
+    ):
         self.data, self.mean, self.scale = data, mean, scale
 
     def __len__(self) -> int:
         return len(self.data)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a row."""
+        return tuple(self.data.shape[1:])
+
+    @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """Where rows are seen."""
         return self.data.device
 
     def own(self, index: Tensor) -> Tensor:
@@ -160,7 +168,16 @@ class Rows:
 
     def shared(self, start: int, stop: int) -> Tensor:
         """The same rows for all networks: (1, B, *shape), or (K, B, *shape) if they differ."""
-        return self._seen(self.data[None, start:stop])
+        return self._seen(self.data[start:stop][None])
+
+    def batches(self, draw: Callable[[int], Tensor], n_steps: int) -> Iterator[Tensor]:
+        """The rows of each step, where `draw` gives their numbers; read ahead from a disk."""
+
+        def read(step: int) -> Tensor:
+            return self.own(draw(step))
+
+        steps: Iterable[int] = range(n_steps)
+        return ahead(read, steps) if isinstance(self.data, Stored) else map(read, steps)
 
     def _seen(self, x: Tensor) -> Tensor:
         x = x.float() / 255 if x.dtype == torch.uint8 else x

@@ -26,6 +26,7 @@ from riskad.deep.nets import (
     build_stack,
     find_architecture,
 )
+from riskad.deep.ranks import world
 from riskad.deep.trainer import (
     History,
     Validation,
@@ -42,6 +43,8 @@ __all__ = ["NNPU", "DeepRAD", "DeepSAD"]
 
 # Coordinates of Deep SAD's centre stay this far from 0, where a zero weight would reach them.
 _CENTRE_MARGIN = 0.1
+# Rows whose representations are summed at a time.
+_CENTRE_ROWS = 2**14
 
 
 class _RiskDetector(DeepDetector):
@@ -61,8 +64,8 @@ class _RiskDetector(DeepDetector):
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:
         """Rows of each kind in a batch, 0 for those that the risk does not use."""
 
-    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
-        self.offset_ = zero_one_threshold(self._check_risk(), self._scores(X), codes)
+    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
+        self.offset_ = zero_one_threshold(self._check_risk(), scores, codes)
 
     def _check_member(self, codes: np.ndarray) -> None:
         risk = self._check_risk()
@@ -135,6 +138,10 @@ class DeepRAD(_RiskDetector):
 
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. Every batch
     holds rows of all three kinds (`riskad.deep.batches`), and Adam descends its risk.
+
+    Where `torch.distributed` is initialised, its processes share every batch and come out with the
+    network of one process (`riskad.deep.ranks`). Rows of a memory-mapped file are read while
+    training and scoring (`riskad.deep.disk`).
 
     Parameters
     ----------
@@ -277,7 +284,8 @@ class DeepRAD(_RiskDetector):
         Parameters
         ----------
         X : array or frame of shape (n, columns), or array (n, h, w) or (n, c, h, w)
-            Training rows: a table, or images.
+            Training rows: a table, or images. An `np.memmap`, as `np.load(path, mmap_mode="r")`
+            gives, stays on disk.
         y : array of shape (n,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         """
@@ -514,8 +522,8 @@ random_state, verbose, callback :
         self._fit_alone(X, codes)
         return self
 
-    def _place_threshold(self, X: np.ndarray, codes: np.ndarray) -> None:
-        self.offset_ = self._threshold(self._scores(X), codes)
+    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
+        self.offset_ = self._threshold(scores, codes)
 
     def _check_member(self, codes: np.ndarray) -> None:
         if not isinstance(self.module, str):
@@ -622,12 +630,14 @@ def _all_rows(pool: Pools) -> Tensor:
 def _centres(stack: Stack, data: Rows, pools: Sequence[Pools]) -> list[Tensor]:
     """For each network the mean of its rows' representations, kept away from 0."""
     each = [_all_rows(pool).cpu() for pool in pools]
-    outputs = evaluate(stack, data, pad_rows(each).to(data.device))
-    return [_centre(outputs[k, : len(rows)]) for k, rows in enumerate(each)]
-
-
-def _centre(outputs: Tensor) -> Tensor:
-    """The mean of the outputs, each coordinate kept away from 0."""
-    mean = outputs.mean(0)
+    rows = pad_rows(each).to(data.device)
+    counts = torch.tensor([[len(own)] for own in each], device=data.device)
+    counted = torch.arange(rows.shape[1], device=data.device) < counts  # not the padding
+    total = torch.zeros((), dtype=torch.float64, device=data.device)
+    for start in range(0, rows.shape[1], _CENTRE_ROWS):
+        some = slice(start, start + _CENTRE_ROWS)
+        outputs = evaluate(stack, data, rows[:, some], world())
+        total = total + (outputs * counted[:, some, None]).sum(1, dtype=torch.float64)
+    mean = (total / counts).float()
     side = torch.where(mean < 0, -1.0, 1.0)
-    return torch.where(mean.abs() < _CENTRE_MARGIN, _CENTRE_MARGIN * side, mean)
+    return list(torch.where(mean.abs() < _CENTRE_MARGIN, _CENTRE_MARGIN * side, mean))

@@ -40,6 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riskad._checks import InputError, check_choice
+from riskad.deep.ranks import Ranks, world
 
 __all__ = [
     "ARCHITECTURES",
@@ -148,7 +149,8 @@ class StackedBatchNorm(nn.Module):
 
         (x - mean) / sqrt(variance + eps),   running <- 0.9 running + 0.1 batch
 
-    In evaluation the running statistics stand in for the batch's.
+    In evaluation the running statistics stand in for the batch's. Where several processes train,
+    the batch is that of all of them.
     """
 
     mean: Tensor
@@ -161,10 +163,22 @@ class StackedBatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each channel of each network."""
+        ranks = world()
+        if self.training and ranks.size > 1:
+            return self._over_ranks(x, ranks)
         mean, variance = self.mean.view(-1), self.variance.view(-1)
         return F.batch_norm(x, mean, variance, training=self.training, momentum=_MOMENTUM, eps=_EPS)
 
-    def remember(self, mean: Tensor, variance: Tensor, n: int) -> None:
+    def _over_ranks(self, x: Tensor, ranks: Ranks) -> Tensor:
+        """Normalise by the statistics of all ranks' parts of the batch."""
+        over = [axis for axis in range(x.ndim) if axis != 1]
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        mean, n = ranks.mean(wide, over)
+        variance, _ = ranks.mean((wide - mean).square(), over)
+        self.remember(mean, variance, n)
+        return ((wide - mean) * torch.rsqrt(variance + _EPS)).to(x.dtype)
+
+    def remember(self, mean: Tensor, variance: Tensor, n: int | Tensor) -> None:
         """Count in a batch that was normalised elsewhere: its statistics over n values each."""
         with torch.no_grad():
             self.mean.lerp_(mean.view_as(self.mean), _MOMENTUM)
@@ -197,10 +211,13 @@ class StackedUnit(nn.Module):
         scores = torch.bmm(x, self.weight.mT).squeeze(2)
         if not self.any_centred:
             return scores + self.bias
-        mean = scores.float().mean(1, keepdim=True) if self.training else self.mean
+        mean = self._batch_mean(scores) if self.training else self.mean
         if self.training:
             self.mean.lerp_(mean.detach(), _MOMENTUM)
         return scores - self.centred * mean + self.bias
+
+    def _batch_mean(self, scores: Tensor) -> Tensor:
+        return world().mean(scores.to(self.mean.dtype), [1])[0]
 
 
 def _uniform(generators: Generators, shape: tuple[int, ...], fan_in: int) -> nn.Parameter:
@@ -240,7 +257,7 @@ class _ConvBlock(nn.Module):
         """One convolutional layer: (K, B, c_in, H, W) to (K, B, c_out, H / 2, W / 2)."""
         y = self.conv(x)
         even = y.shape[3] % 2 == y.shape[4] % 2 == 0
-        if y.is_cuda and self.training and even and _TRITON:
+        if y.is_cuda and self.training and even and _TRITON and world().size == 1:
             return self._in_one(y)
         # Leaky ReLU is increasing, so that it may follow the maximum: a quarter of the work.
         return _apart(_activate(F.max_pool2d(self.norm(_side_by_side(y)), 2)), len(y))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,7 @@ class Together:
         X = first._check_rows(X, reset=True)
         parts = _check_parts(rows, labels, len(members), len(X))
         pools = [self._prepare(*each, X) for each in zip(members, *parts, strict=True)]
+        first._check_ranks(X, np.concatenate([*parts[0], *parts[1]]))
         data = self._data(X)
         self._stack = first._build(members).to(data.device)
         settings = {"deterministic": self.deterministic}
@@ -117,7 +119,7 @@ class Together:
         self._check_fitted()
         first = self.detectors[0]
         data = self._data(first._check_rows(X, reset=False))
-        scores = first._from_outputs(self.detectors, evaluate(self._stack, data))
+        scores = evaluate(self._stack, data, then=partial(first._from_outputs, self.detectors))
         return scores.cpu().numpy().astype(np.float64)
 
     def detector(self, k: int) -> Any:
@@ -125,7 +127,7 @@ class Together:
         self._check_fitted()
         member, rows, codes = self.detectors[k], self._parts[0][k], self._parts[1][k]
         member._hand_over(self._stack, self._history, k)
-        member._place_threshold(self._X[rows], member._used(codes))
+        member._place_threshold(member._scores(self._X[rows]), member._used(codes))
         return member
 
     def _check_fitted(self) -> None:

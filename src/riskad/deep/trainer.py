@@ -1,14 +1,16 @@
 r"""One loop that trains the K networks of a stack side by side.
 
 A step draws rows, gathers them, runs the stack, asks the criterion for K losses and lets Adam
-descend their sum. Data and pools stay on the device, and no step waits for it. K = 1 is the
-ordinary case.
+descend their sum. Data and pools stay on the device, and no step waits for it; rows on disk are
+read some steps ahead. K = 1 is the ordinary case.
 
 Early stopping looks at rows held out of the *training* rows. Every `check_every` steps each network
 is measured on its own held-out rows; what it was like at its best is kept, and a network that has
 not improved for `patience` checks has stopped. The others go on, and the loop ends with the last.
 A stopped network is still computed, but nothing of it is kept: training together and training
 alone give the same networks.
+
+Several processes do the same, each with its part of every batch (`riskad.deep.ranks`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from riskad._checks import InputError, check_choice, check_in_interval
 from riskad.deep.batches import KINDS, Draws, Pools, Rows
 from riskad.deep.criteria import PADDING, Losses, RiskCriterion
 from riskad.deep.nets import Stack
+from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.risks import Risk
 
 __all__ = [
@@ -42,8 +45,10 @@ __all__ = [
 ]
 
 SCHEDULES = ("constant", "cosine")
-# Rows of all networks together that are evaluated at a time: what memory holds, by the device.
+# Rows of all networks together that are evaluated at a time, and values in them: what memory
+# holds, by the device.
 _ROWS_AT_ONCE = {"cpu": 2**12, "cuda": 2**16}
+_VALUES_AT_ONCE = {"cpu": 2**20, "cuda": 2**28}
 
 Criterion = Callable[[Tensor], Losses]
 
@@ -153,7 +158,7 @@ class Validation:
     def __call__(self, stack: Stack, data: Rows) -> Tensor:
         """Risks (K,) of the networks as they are."""
         with torch.no_grad():
-            return self.criterion(evaluate(stack, data, self.rows)).value
+            return self.criterion(evaluate(stack, data, self.rows, world())).value
 
 
 def pad_rows(rows: Sequence[Tensor]) -> Tensor:
@@ -171,23 +176,37 @@ def _padded(each: Sequence[Tensor], fill: Sequence[int]) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(stack: Stack, data: Rows, rows: Tensor | None = None) -> Tensor:
+def evaluate(
+    stack: Stack,
+    data: Rows,
+    rows: Tensor | None = None,
+    ranks: Ranks = ALONE,
+    then: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Outputs (K, n) or (K, n, rep) in evaluation mode and full precision.
 
     `rows` (K, n) says which rows of the data each network sees; without it all see all of them.
+    `ranks` share the work, and each gets all outputs. `then` makes scores of some rows' outputs,
+    so that representations of all rows need never be there at once.
     """
     K, n = stack.n_networks, len(data) if rows is None else rows.shape[1]
-    at_once = max(1, _ROWS_AT_ONCE.get(data.device.type, 2**12) // K)
+    at_once = max(1, _rows_at_once(data) // K)
+    ranks = ranks if n >= ranks.size else ALONE
+    mine = ranks.part(n)
     was_training = stack.training
     stack.eval()
     outputs = []
-    for start in range(0, n, at_once):
-        if rows is None:
-            outputs.append(stack(data.shared(start, start + at_once)))
-        else:
-            outputs.append(stack(data.own(rows[:, start : start + at_once])))
+    for start in range(mine.start, mine.stop, at_once):
+        stop = min(start + at_once, mine.stop)
+        x = data.shared(start, stop) if rows is None else data.own(rows[:, start:stop])
+        outputs.append(stack(x) if then is None else then(stack(x)))
     stack.train(was_training)
-    return torch.cat(outputs, dim=1)
+    return ranks.join(torch.cat(outputs, dim=1), mine, n)
+
+
+def _rows_at_once(data: Rows) -> int:
+    kind = data.device.type if data.device.type in _ROWS_AT_ONCE else "cpu"
+    return min(_ROWS_AT_ONCE[kind], _VALUES_AT_ONCE[kind] // math.prod(data.shape))
 
 
 def train(
@@ -201,6 +220,8 @@ def train(
     first_step: int = 0,
 ) -> History:
     """Train all networks of the stack; with `validation` each is left as it was at its best.
+
+    Every process of an initialised process group must call it, with the same arguments.
 
     Parameters
     ----------
@@ -237,14 +258,20 @@ def train(
     >>> history.risk.shape, evaluate(stack, data).shape
     ((2, 2), torch.Size([2, 90]))
     """
+    ranks, B = world(), len(draws.kinds)
+    ranks.begin(stack, B)
     curves = _Curves(stack, validation, settings)
     optimiser = _adam(stack, settings, data.device)
+
+    def draw(step: int) -> Tensor:
+        return draws(first_step + step)[:, ranks.columns]
+
     stack.train()
     with _algorithms(data.device, settings.deterministic):
-        for step in range(settings.n_steps):
+        for step, x in enumerate(data.batches(draw, settings.n_steps)):
             _set_rate(optimiser, settings.rate(step))
-            losses = _losses(stack, criterion, data.own(draws(first_step + step)))
-            _descend(optimiser, losses)
+            losses = criterion(ranks.join(_outputs(stack, x), ranks.columns, B))
+            _descend(stack, optimiser, losses, ranks)
             curves.add(losses.value)
             if (step + 1) % settings.check_every == 0 or step + 1 == settings.n_steps:
                 progress = curves.check(step + 1, data)
@@ -255,15 +282,16 @@ def train(
     return curves.finish()
 
 
-def _losses(stack: Stack, criterion: Criterion, x: Tensor) -> Losses:
+def _outputs(stack: Stack, x: Tensor) -> Tensor:
     with _autocast(x.device):
-        outputs = stack(x)
-    return criterion(outputs)
+        outputs: Tensor = stack(x)
+    return outputs
 
 
-def _descend(optimiser: torch.optim.Optimizer, losses: Losses) -> None:
+def _descend(stack: Stack, optimiser: torch.optim.Optimizer, losses: Losses, ranks: Ranks) -> None:
     optimiser.zero_grad(set_to_none=True)
     losses.objective.sum().backward()  # type: ignore[no-untyped-call]
+    ranks.sum_gradients(stack.parameters())
     optimiser.step()
 
 

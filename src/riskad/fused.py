@@ -70,7 +70,8 @@ def value_and_gradient(
     _fused_pass[(programs,)](
         X, y, y if weight is None else weight, torch.as_tensor(w, dtype=X.dtype, device=X.device),
         table, sums, n, d, X.stride(0), float(b),
-        LOSS=_LOSSES[getattr(s.loss, "name", "")], WEIGHTED=weight is not None, R=R, D=D, TILES=_TILES,
+        LOSS=_LOSSES[getattr(s.loss, "name", "")],
+        WEIGHTED=weight is not None, R=R, D=D, TILES=_TILES,
     )  # fmt: skip
     total = sums.sum(0, dtype=torch.float64).cpu().numpy()
     return float(total[D]), total[:d], float(total[D + 1])

@@ -115,6 +115,7 @@ _ROOMS = (
     "selection",
     "shallow",
     "solvers",
+    "stream",
     "suggest",
     "thresholds",
 )

@@ -250,7 +250,7 @@ class ShallowRAD(Detector):
         on the norm is known, with which lambda can only be larger. A feature map, and the mean
         and scale of what it sees, are fitted to the first batch, which should be a fair sample.
         Until the stream has had each kind of row that the risk needs, there is no model; its first
-        call takes two rows at least. lam="cv", select, penalty="l1", guarded risks and other losses
+        call takes two rows at least, and after `fit` it starts anew. lam="cv", select, penalty="l1", guarded risks and other losses
         need all rows at once: they are refused.
 
         Parameters
@@ -277,6 +277,14 @@ class ShallowRAD(Detector):
         with one_blas_thread():
             risk = self._check_stream()
             first = not hasattr(self, "_stream")
+            if first and hasattr(self, "coef_"):
+                warnings.warn(
+                    "this model comes from fit, which keeps nothing that could be added to: "
+                    "partial_fit starts anew with these rows. Give it those of fit first; its "
+                    "first call fits as fit does.",
+                    DataWarning,
+                    stacklevel=2,
+                )
             X = self._check_rows(X, reset=first)
             Z, codes, weight = self._stream_rows(X, y, sample_weight, fit_map=first)
             before = Stream.empty(Z.shape[1]) if first else self._stream
@@ -651,11 +659,6 @@ class ShallowRAD(Detector):
                     f"partial_fit sees every row once, which {name}={got!r} does not allow. Choose "
                     f"{choices}, or call fit with all rows."
                 )
-        if hasattr(self, "coef_") and not hasattr(self, "_stream"):
-            raise InputError(
-                "this model comes from fit, which does not keep what partial_fit would go on from. "
-                "Give the same rows to partial_fit of a new model: its first call fits like fit."
-            )
         parabolas = self._stream.loss if hasattr(self, "_stream") else ""
         if parabolas not in ("", risk.loss.name):
             raise InputError(

@@ -154,8 +154,6 @@ class Stream:
     def added(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, seed: int = 0) -> Stream:
         """With these rows, all of them in the sample until `thinned` is called."""
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        if not len(y):
-            return self
         shift = self.shift if self.totals.any() else weight @ X / weight.sum()
         rng = np.random.default_rng([seed, self.n_seen])
         grown = replace(
@@ -293,7 +291,7 @@ class StreamProblem:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """sum w z of each kind, as theta sees it."""
+        """The sums of w z of each kind, as theta sees it."""
         return self.stream.moments[:, -1] @ self._S.T
 
     def measure_reach(self, kind: int) -> Reach:
@@ -417,7 +415,7 @@ def _parabolas(
 
 
 def _by_kind(Z: np.ndarray, y: np.ndarray, weight: Any) -> np.ndarray:
-    """sum w z z^T of each kind."""
+    """The sums of w z z^T of each kind."""
     members = [y == kind for kind in KINDS]
     return np.stack([(Z[m].T * weight[m]) @ Z[m] for m in members])
 

@@ -496,7 +496,7 @@ class ShallowPU(ShallowRAD):
         )
 
     @property
-    def partial_fit(self) -> Any:  # type: ignore[override]
+    def partial_fit(self) -> Any:
         """Not here: a batch need not have both kinds of row, nor can lam="cv" wait for them."""
         raise AttributeError(
             "ShallowPU has no partial_fit; ShallowRAD(risk='pu', lam=0.01) has, where anomalies "

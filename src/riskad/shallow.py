@@ -250,8 +250,8 @@ class ShallowRAD(Detector):
         on the norm is known, with which lambda can only be larger. A feature map, and the mean
         and scale of what it sees, are fitted to the first batch, which should be a fair sample.
         Until the stream has had each kind of row that the risk needs, there is no model; its first
-        call takes two rows at least, and after `fit` it starts anew. lam="cv", select, penalty="l1", guarded risks and other losses
-        need all rows at once: they are refused.
+        call takes two rows at least, and after `fit` it starts anew. lam="cv", select,
+        penalty="l1", guarded risks and other losses need all rows at once: they are refused.
 
         Parameters
         ----------

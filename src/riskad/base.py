@@ -23,6 +23,7 @@ from sklearn.utils.validation import (
 from riskad._checks import InputError
 from riskad.calibration import Calibration
 from riskad.conformal import FdrSelection, select_at_fdr
+from riskad.drift import PileSummary
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, ambiguity_hint, check_codes, count_labels
 from riskad.risks import Risk
 from riskad.thresholds import RiskZero, Threshold, parse_threshold
@@ -34,11 +35,13 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     """Base class of detectors that learn from y in {+1 normal, -1 anomaly, 0 unlabelled}.
 
     A subclass implements `fit`, which sets `offset_`, and `_scores`. `riskad.calibrate` sets
-    `calibration_`, on which thresholds, p-values and probabilities rest; a new fit forgets it.
+    `calibration_`, on which thresholds, p-values and probabilities rest; `riskad.drift` compares
+    new rows with `pile_`. A new fit forgets both.
     """
 
     offset_: float
     calibration_: Calibration
+    pile_: PileSummary | None
     threshold_: Threshold = RiskZero()
     _slow_scores = False  # where they take some 0.1 ms a row reasons are sought with fewer of them
 
@@ -145,7 +148,7 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Codes and weights for the rows of X, at the beginning of a fit."""
-        for name in ("calibration_", "threshold_"):  # of the fit before
+        for name in ("calibration_", "threshold_", "pile_"):  # of the fit before
             self.__dict__.pop(name, None)
         if y is None:
             raise InputError(

@@ -22,6 +22,7 @@ from riskad._checks import (
 )
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
 from riskad.blocks import RowBlocks, one_blas_thread
+from riskad.drift import PileSummary, rows_to_sum_up
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.linear import (
     ColumnStatistics,
@@ -167,6 +168,8 @@ class ShallowRAD(Detector):
         Which solver ran, for how many iterations, and what its stopping test measured.
     feature_map_ : transformer or None
         The fitted feature map.
+    pile_ : PileSummary or None
+        Quantiles of the columns and scores of unlabelled rows, for `riskad.drift_report`.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -335,6 +338,7 @@ class ShallowRAD(Detector):
         moments = statistics.moments if model.rows is rows else None
         problem = Problem(model, Objective(risk, totals), self.lambda_, self.penalty, moments)
         self._store(problem, self._solve(problem))
+        self.pile_ = self._sum_up(rows)
         return self
 
     def largest_norm(self, X: Any) -> float:
@@ -736,6 +740,9 @@ class ShallowRAD(Detector):
         self.criterion_, self.optimality_ = solution.criterion, solution.optimality
         self.risk_parts_ = problem.risk_parts(theta)
         self.offset_ = problem.threshold(theta, self._stream)
+        if self.feature_map_ is None:
+            kept = self._stream
+            self.pile_ = self._sum_up(RowBlocks(kept.X, kept.y))
 
     def __sklearn_is_fitted__(self) -> bool:
         if hasattr(self, "_stream") and not hasattr(self, "coef_"):
@@ -791,6 +798,14 @@ class ShallowRAD(Detector):
             rows = problem.sampled(_THRESHOLD_ROWS, self._seed).model.rows
         scores = np.concatenate([problem.model.scores(theta, block.X) for block in rows])
         return zero_one_threshold(problem.objective.risk, scores, rows.y, rows.sample_weight)
+
+    def _sum_up(self, rows: RowBlocks) -> PileSummary | None:
+        """What is kept of the pile, to compare later rows with."""
+        shares, rng = np.array([1.0, 0.0, 0.0]), np.random.default_rng(self._seed)
+        some = rows.sample(rows_to_sum_up(rows.n_features), shares, rng)
+        if some.sample_weight is not None:
+            some = some.take(np.flatnonzero(some.sample_weight > 0))
+        return PileSummary.of(some.X, -self._scores(some.X))
 
     def _scores(self, X: Any) -> np.ndarray:
         with np.errstate(invalid="ignore", over="ignore"):  # reported by name below

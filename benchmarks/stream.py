@@ -2,8 +2,8 @@
 
     RISKAD_DATA=... python benchmarks/stream.py --output results/scale/stream.json
 
-On the paper's tabular sets that the data folder holds, at most 20,000 rows of each, 5 % labelled: 20
-batches go through `ShallowRAD.partial_fit`, in random order and sorted by the column that varies
+On the paper's tabular sets that the data folder holds, at most 20,000 rows of each, 5 % labelled,
+20 batches go through `ShallowRAD.partial_fit`, in random order and sorted by the column that varies
 most, which is hard on a single pass. The gap is that of the objective over all rows, relative to
 what the fit to all rows gains over zero; beside it the difference of the AUC on these rows. The
 sample holds 5,000 rows of each kind, more than most sets have, so it is cut to 500; for the

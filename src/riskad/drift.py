@@ -105,7 +105,8 @@ def remember_pile(model: Any, X: Any, y: Any) -> Any:
     for the other detectors. Their scores are not summed up: a flexible model scores the rows it
     has seen unlike others, drift or not. X and y are those of the fit.
     """
-    _, detector, rows = _rows_of(model, X)
+    before, detector = _steps(model)
+    rows = _rows(detector, X if before is None else before.transform(X))
     pile = np.flatnonzero(check_codes(y) == UNLABELLED)
     most = rows_to_sum_up(rows.shape[1])
     if len(pile) > most:
@@ -237,9 +238,10 @@ def drift_report(
 anomalous (+0.32 SD).
     """
     level = check_in_interval("level", level, 0, 1, "It is the chance of a false alarm.")
-    before, detector, rows = _rows_of(model, X)
-    summary = _summary_of(detector)
-    scores = np.asarray(detector.anomaly_score(rows), dtype=float)
+    before, detector = _steps(model)
+    X = X if before is None else before.transform(X)
+    rows, summary = _rows(detector, X), _summary_of(detector)
+    scores = np.asarray(detector.anomaly_score(X), dtype=float)
     n_columns = rows.shape[1]
     columns = list(_lines(rows)) if summary.n_columns else []
     names = _names(before, detector, n_columns) if names is None else [str(name) for name in names]
@@ -262,8 +264,8 @@ anomalous (+0.32 SD).
     )
 
 
-def _rows_of(model: Any, X: Any) -> tuple[Any, Any, Any]:
-    """What comes before the detector, the detector, and the rows as it sees them."""
+def _steps(model: Any) -> tuple[Any, Any]:
+    """What comes before the detector, if anything, and the detector."""
     before = model[:-1] if hasattr(model, "steps") and len(model) > 1 else None
     detector = model[-1] if hasattr(model, "steps") else model
     detector = getattr(detector, "best_estimator_", detector)
@@ -272,11 +274,15 @@ def _rows_of(model: Any, X: Any) -> tuple[Any, Any, Any]:
             "drift is seen in the rows of a fitted detector of riskad, or of a pipeline that ends "
             f"in one, got {model!r}."
         )
-    rows = X if before is None else before.transform(X)
-    rows = detector._check_rows(rows, reset=False)
+    return before, detector
+
+
+def _rows(detector: Any, X: Any) -> Any:
+    """The rows as numbers, as the detector checks them."""
+    rows = detector._check_rows(X, reset=False)
     if rows.ndim != 2:
         raise InputError("drift is seen in the columns of a table, and these rows have none.")
-    return before, detector, rows
+    return rows
 
 
 def _summary_of(detector: Any) -> PileSummary:

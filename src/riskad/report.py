@@ -266,11 +266,12 @@ def print_drift(console: Console, report: TableDrift) -> None:
     """Print whether rows have moved, and the columns that have moved most."""
     found = report.drift
     _title(console, f"{report.source}: {found.rows:,} rows, beside {found.pile:,} of the fit")
-    rates = {"these rows": found.rate, "the pile": found.rate_before}
+    rates = {}
+    if found.rate is not None and found.rate_before is not None:
+        rates = {"these rows": found.rate, "the pile": found.rate_before}
     lines = [
-        f"{100 * rate[0]:.1f} % of {of} (95% interval {100 * rate[1]:.1f} % to {100 * rate[2]:.1f} %)"
-        for of, rate in rates.items()
-        if found.rate is not None and rate is not None
+        f"{100 * pi_n:.1f} % of {of} (95% interval {100 * low:.1f} % to {100 * high:.1f} %)"
+        for of, (pi_n, low, high) in rates.items()
     ]
     _facts(console, {"Verdict": [found.verdict], "Anomalies": lines, "Notes": report.warnings})
     head = ["column", "distance", "shift in SD", "p-value", "moved"]

@@ -118,7 +118,7 @@ def summarise(cells: list[dict[str, float]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("RISKAD_DATA", "data")))
-    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--splits", type=int, default=2)
     parser.add_argument("--output", type=Path, help="also write all cells as JSON")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", DataWarning)  # constant columns

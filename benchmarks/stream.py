@@ -115,10 +115,17 @@ def summarise(cells: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
+def write(path: Path | None, record: dict[str, object]) -> None:
+    """What is known so far: a run that is ended early leaves its part."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("RISKAD_DATA", "data")))
-    parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--output", type=Path, help="also write all cells as JSON")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", DataWarning)  # constant columns
@@ -127,7 +134,7 @@ def main() -> None:
         parser.error(f"no ADBench sets under {arguments.data}; set RISKAD_DATA")
     summaries: list[dict[str, object]] = []
     cells: list[dict[str, object]] = []
-    for kept in KEPT:
+    for kept in sorted(KEPT, reverse=True):
         stream.KEPT = kept
         own = [s for s in sets if kept == KEPT[0] or len(s[1]) > LARGE]
         for loss in LOSSES:
@@ -144,10 +151,7 @@ def main() -> None:
                     head = {"kept": kept, "loss": loss, "lam": lam, "order": order}
                     summaries.append(head | summarise(found))
                     print(json.dumps(summaries[-1]), flush=True)
-    if arguments.output:
-        record = {"sets": [name for name, *_ in sets], "summaries": summaries, "cells": cells}
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+                    write(arguments.output, {"summaries": summaries, "cells": cells})
 
 
 if __name__ == "__main__":

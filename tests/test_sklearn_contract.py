@@ -36,6 +36,7 @@ REFUSES_OTHER_LABELS = dict.fromkeys(
         "check_estimators_fit_returns_self",
         "check_estimators_nan_inf",
         "check_estimators_overwrite_params",
+        "check_estimators_partial_fit_n_features",
         "check_estimators_pickle",
         "check_f_contiguous_array_estimator",
         "check_fit2d_1feature",
@@ -77,6 +78,9 @@ class Translated(ShallowRAD):
 
     def fit(self, X, y=None, sample_weight=None):
         return super().fit(X, as_codes(X, y), sample_weight)
+
+    def partial_fit(self, X, y=None, sample_weight=None):
+        return super().partial_fit(X, as_codes(X, y), sample_weight)
 
 
 def as_codes(X, y):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from riskad.calibration import calibrate
     from riskad.datasets import load_adbench, mask_labels
     from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+    from riskad.drift import drift_report
     from riskad.explain import explain_rows
     from riskad.forest import ForestRAD
     from riskad.io import load, save
@@ -48,6 +49,7 @@ __all__ = [
     "RiskScorer",
     "ShallowRAD",
     "calibrate",
+    "drift_report",
     "estimate_prior",
     "evaluate_nested",
     "explain_rows",
@@ -79,6 +81,7 @@ _ROOM_OF = {
     "RiskScorer": "search",
     "ShallowRAD": "shallow",
     "calibrate": "calibration",
+    "drift_report": "drift",
     "estimate_prior": "priors",
     "evaluate_nested": "search",
     "explain_rows": "explain",
@@ -101,6 +104,7 @@ _ROOMS = (
     "conformal",
     "datasets",
     "deep",
+    "drift",
     "explain",
     "features",
     "forest",
@@ -115,6 +119,7 @@ _ROOMS = (
     "selection",
     "shallow",
     "solvers",
+    "stream",
     "suggest",
     "thresholds",
 )

@@ -24,6 +24,7 @@ from riskad._checks import InputError, enumerate_names
 from riskad.blocks import Rows
 from riskad.calibration import Calibration
 from riskad.conformal import FdrSelection, select_at_fdr
+from riskad.drift import PileSummary
 from riskad.labels import (
     ANOMALY,
     NORMAL,
@@ -47,11 +48,13 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     """Base class of detectors that learn from y in {+1 normal, -1 anomaly, 0 unlabelled}.
 
     A subclass implements `fit`, which sets `offset_`, and `_scores`. `riskad.calibrate` sets
-    `calibration_`, on which thresholds, p-values and probabilities rest; a new fit forgets it.
+    `calibration_`, on which thresholds, p-values and probabilities rest; `riskad.drift` compares
+    new rows with `pile_`. A new fit forgets both.
     """
 
     offset_: float
     calibration_: Calibration
+    pile_: PileSummary | None
     threshold_: Threshold = RiskZero()
     _slow_scores = False  # where they take some 0.1 ms a row reasons are sought with fewer of them
 
@@ -212,7 +215,7 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
 
     def _forget_decisions(self) -> None:
         """What an earlier fit has led to."""
-        for name in ("calibration_", "threshold_"):
+        for name in ("calibration_", "threshold_", "pile_"):
             self.__dict__.pop(name, None)
 
     def __sklearn_tags__(self) -> Any:

@@ -495,6 +495,14 @@ class ShallowPU(ShallowRAD):
             random_state=random_state,
         )
 
+    @property
+    def partial_fit(self) -> Any:
+        """Not here: a batch need not have both kinds of row, nor can lam="cv" wait for them."""
+        raise AttributeError(
+            "ShallowPU has no partial_fit; ShallowRAD(risk='pu', lam=0.01) has, where anomalies "
+            "go into the pile by y[y == -1] = 0."
+        )
+
     def _check_labels(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:

@@ -916,6 +916,43 @@ def suggest(
         print_suggest(_console(), report, None if output is None else str(output))
 
 
+@cli.command(short_help="Say whether new rows differ from those of the fit.")
+@click.argument("model", type=_path)
+@click.argument("data", type=_path)
+@click.option(
+    "--level",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Chance that anything is said to have moved if nothing has.",
+)
+@_json
+def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
+    """Say whether the rows of DATA have moved away from those that MODEL was fitted to.
+
+    Compares each column, and the scores of a shallow model, with a summary of the unlabelled rows
+    that the model keeps; estimates the anomaly rate of DATA. Drift or not, the exit code is 0; the
+    JSON says which columns have moved.
+
+    \b
+    Example:
+      riskad drift cards.riskad new.csv
+    """  # noqa: D301
+    from riskad.io import load
+    from riskad.report import print_drift, to_json
+    from riskad.tables import read_table
+    from riskad.workflow import drift_table
+
+    with _progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        table = read_table(data)
+        report = drift_table(load(model), table, level=level, source=data.name, progress=progress)
+    if as_json:
+        click.echo(to_json(report, command="drift"))
+    else:
+        print_drift(_console(), report)
+
+
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 

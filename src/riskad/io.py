@@ -39,8 +39,10 @@ from riskad._checks import InputError, enumerate_names
 from riskad._files import atomic_path, check_input_file, check_output_file
 from riskad.calibration import Calibration
 from riskad.conformal import DensityRatio
+from riskad.drift import PileSummary
 from riskad.metrics import Estimate
 from riskad.selection import Selection
+from riskad.stream import Stream
 from riskad.thresholds import Threshold
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
@@ -54,7 +56,7 @@ _NETWORK = "model.safetensors"
 _NETWORK_LIBRARIES = ("torch", "safetensors")
 _DETECTORS = "riskad.deep.detectors"
 # What a fitted estimator may hold beside arrays: data, and no code.
-_RECORDS = (Calibration, DensityRatio, Estimate, Selection, Threshold)
+_RECORDS = (Calibration, DensityRatio, Estimate, PileSummary, Selection, Stream, Threshold)
 # What reading a damaged archive raises, according to where the damage is.
 _DAMAGE = (
     zipfile.BadZipFile,

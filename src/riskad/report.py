@@ -33,6 +33,7 @@ from riskad.workflow import (
     ScoreReport,
     SuggestReport,
     Suspect,
+    TableDrift,
     ThresholdReport,
 )
 
@@ -64,6 +65,7 @@ _INDENT = 10
 _WIDEST = 100  # longer lines are hard to read, however wide the terminal
 _LONGEST_CELL = 40
 _MOST_INPUTS = 20
+_MOST_DRIFTS = 10
 
 
 # --- JSON --------------------------------------------------------------------------------
@@ -258,6 +260,34 @@ def print_suggest(console: Console, report: SuggestReport, path: str | None) -> 
     _table(console, "Label", head, rows, left={1, 3} if report.id else {2})
     if path is not None:
         _facts(console, {"Written": [f"{path} (these rows, all columns, to be labelled)"]})
+
+
+def print_drift(console: Console, report: TableDrift) -> None:
+    """Print whether rows have moved, and the columns that have moved most."""
+    found = report.drift
+    _title(console, f"{report.source}: {found.rows:,} rows, beside {found.pile:,} of the fit")
+    rates = {}
+    if found.rate is not None and found.rate_before is not None:
+        rates = {"these rows": found.rate, "the pile": found.rate_before}
+    lines = [
+        f"{100 * pi_n:.1f} % of {of} (95% interval {100 * low:.1f} % to {100 * high:.1f} %)"
+        for of, (pi_n, low, high) in rates.items()
+    ]
+    _facts(console, {"Verdict": [found.verdict], "Anomalies": lines, "Notes": report.warnings})
+    head = ["column", "distance", "shift in SD", "p-value", "moved"]
+    compared = [*found.columns, *([found.scores] if found.scores is not None else [])]
+    largest = sorted(compared, key=lambda column: column.p_value)[:_MOST_DRIFTS]
+    rows = [
+        [
+            column.name,
+            f"{column.distance:.3f}",
+            f"{column.shift:+.2f}",
+            f"{column.p_value:.2g}",
+            _yes(column.moved),
+        ]
+        for column in largest
+    ]
+    _table(console, "Largest", head, rows, left={0})
 
 
 def print_prior(console: Console, report: PriorReport) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad._checks import (
@@ -24,6 +25,7 @@ from riskad._checks import (
 )
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
 from riskad.blocks import RowBlocks, Rows, one_blas_thread, places_of, to_numpy
+from riskad.drift import PileSummary, rows_to_sum_up
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.linear import (
     ColumnStatistics,
@@ -39,8 +41,9 @@ from riskad.objective import Objective, RowSum
 from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambda
 from riskad.risks import RISKS, Risk, Term, get_risk
 from riskad.selection import Candidate, Selection, choose
-from riskad.solvers import Problem, Solution, minimize_rounded, solve
-from riskad.sources import as_rows, in_memory, refuse_non_finite_rows
+from riskad.solvers import Problem, Solution, minimize_rounded, solve, warn_not_converged
+from riskad.sources import as_rows, in_memory, on_host, refuse_non_finite_rows
+from riskad.stream import Stream, StreamProblem
 from riskad.thresholds import zero_one_threshold
 
 __all__ = ["FEATURE_MAPS", "ShallowRAD"]
@@ -74,6 +77,8 @@ _SELECT_WIDE = 400
 _MAP_ROWS = 20_000
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
 _MAX_MOMENT_COLUMNS = 500
+# A stream keeps six such squares, and forms Hessians.
+_MAX_STREAM_COLUMNS = 999
 
 
 class ShallowRAD(Detector):
@@ -167,6 +172,8 @@ class ShallowRAD(Detector):
         Which solver ran, for how many iterations, and what its stopping test measured.
     feature_map_ : transformer or None
         The fitted feature map.
+    pile_ : PileSummary or None
+        Quantiles of the columns and scores of unlabelled rows, for `riskad.drift_report`.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -231,8 +238,89 @@ class ShallowRAD(Detector):
         sample_weight : array of shape (n_rows,), optional
             A weight w counts a row as w rows.
         """
+        self.__dict__.pop("_stream", None)
         with one_blas_thread():
             return self._fit(X, y, sample_weight)
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 0.0
+    ) -> ShallowRAD:
+        """Add rows to those of earlier calls, and fit to all of them; no row is needed twice.
+
+        With squared loss the model is that of `fit` on all rows so far; earlier rows whose weight
+        was forgotten count as much less. With modified_huber and logistic it is so up to 5,000
+        rows of each kind, and close to it beyond (`riskad.stream` says how, `results/scale` how
+        close). The threshold is then that of a sample of 5,000 rows of each kind, which is kept,
+        and saved with the model. Up to 999 columns (of phi); sparse rows are made dense.
+
+        lam="theorem" is measured on all labelled anomalies, up to 5,000; of those beyond a bound
+        on the norm is known, with which lambda can only be larger. A feature map, and the mean
+        and scale of what it sees, are fitted to the first batch, which should be a fair sample.
+        Until the stream has had each kind of row that the risk needs, there is no model; its first
+        call takes two rows at least, and after `fit` it starts anew. lam="cv", select,
+        penalty="l1", guarded risks and other losses need all rows at once: they are refused.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        forget : float in [0, 1), default=0
+            Share of their weight that all earlier rows lose before these are added.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+        >>> y = np.zeros(1000, dtype=int)
+        >>> y[:40], y[-10:] = 1, -1
+        >>> order = rng.permutation(1000)
+        >>> stream = ShallowRAD("squared")
+        >>> for batch in np.array_split(order, 10):
+        ...     stream = stream.partial_fit(X[batch], y[batch])
+        >>> bool(np.allclose(stream.coef_, ShallowRAD("squared").fit(X, y).coef_, rtol=1e-10))
+        True
+        """
+        with one_blas_thread():
+            risk = self._check_stream()
+            first = not hasattr(self, "_stream")
+            if first and hasattr(self, "coef_"):
+                warnings.warn(
+                    "this model comes from fit, which keeps nothing that could be added to: "
+                    "partial_fit starts anew with these rows. Give it those of fit first; its "
+                    "first call fits as fit does.",
+                    DataWarning,
+                    stacklevel=2,
+                )
+            X = self._check_rows(_on_host(X), reset=first)
+            Z, codes, weight = self._stream_rows(X, y, sample_weight, fit_map=first)
+            before = Stream.empty(Z.shape[1]) if first else self._stream
+            self._fit_stream(before.forgotten(forget).added(Z, codes, weight, self._seed), risk)
+        return self
+
+    def remove(self, X: Any, y: Any = None, sample_weight: Any = None) -> ShallowRAD:
+        """Take rows out again that `partial_fit` has added, with the labels they were added with.
+
+        Exact, for squared loss without a feature map; with other losses nobody knows any more how
+        much a row has moved the model. A row counts with the weight it has now: one that was added
+        with weight 1 and of which a tenth was forgotten twice has 0.81, to be given as
+        `sample_weight`. A row that was never added is refused where that can be noticed: always
+        up to 5,000 rows of its kind, beyond if what is left could not be sums over rows.
+        """
+        if not hasattr(self, "_stream"):
+            raise InputError("remove takes out rows that partial_fit has added, and it added none.")
+        with one_blas_thread():
+            risk = self._check_stream()
+            if risk.loss.name != "squared" or self.feature_map is not None:
+                raise InputError(
+                    "remove needs loss='squared' and feature_map=None, got "
+                    f"loss={risk.loss.name!r} and feature_map={self.feature_map!r}. Fit again "
+                    "without these rows."
+                )
+            X = self._check_rows(X, reset=False)
+            Z, codes, weight = self._stream_rows(X, y, sample_weight, fit_map=False)
+            self._fit_stream(self._stream.removed(Z, codes, weight), risk)
+        return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> ShallowRAD:
         rows = self._check_source(X, y, sample_weight)
@@ -254,6 +342,7 @@ class ShallowRAD(Detector):
         moments = statistics.moments if model.rows is rows else None
         problem = Problem(model, Objective(risk, totals), self.lambda_, self.penalty, moments)
         self._store(problem, self._solve(problem))
+        self.pile_ = self._sum_up(rows)
         return self
 
     def largest_norm(self, X: Any) -> float:
@@ -467,12 +556,17 @@ class ShallowRAD(Detector):
             return float(self.lam)
         if self.lam == "cv":
             return self._cross_validated_lambda(model, risk)
+        self._theorem(risk)
+        return self._safe_lambda(model, risk, tight=self.lam == "tight")
+
+    def _theorem(self, risk: Risk) -> tuple[int, float, float]:
+        """(kind, a, prior) for Theorem 1, if it covers the risk."""
         if risk.theorem is None:
             raise InputError(
                 f"lam={self.lam!r}: Theorem 1 has no value for the {risk.name} risk. Give a number "
                 "or lam='cv'."
             )
-        return self._safe_lambda(model, risk, tight=self.lam == "tight")
+        return risk.theorem
 
     def _safe_lambda(self, model: LinearModel, risk: Risk, tight: bool) -> float:
         """Theorem 1's lambda; for risks that it does not cover that of a = 0, for its size."""
@@ -610,6 +704,119 @@ class ShallowRAD(Detector):
         candidates = [default, *sorted(grid - {default})]
         return choose(Z, rows.y, rows.sample_weight, risk.loss, candidates, self._seed)
 
+    # --- rows in batches ------------------------------------------------------------------
+
+    def _check_stream(self) -> Risk:
+        """The risk, if all settings are such that rows may come in batches."""
+        risk = self._check_settings()
+        takes: dict[str, tuple[bool, object, str]] = {
+            "loss": (
+                risk.loss.smooth and risk.loss.convex and risk.loss.linear_odd is not None,
+                risk.loss.name,
+                "squared, modified_huber or logistic",
+            ),
+            "risk": (not risk.guarded, risk.name, "one without a guard, such as rad or pu"),
+            "penalty": (self.penalty == "l2", self.penalty, "l2"),
+            "lam": (self.lam != "cv", self.lam, "a number, theorem or tight"),
+            "select": (self.select is None, self.select, "None"),
+            "solver": (self.solver in ("auto", "newton"), self.solver, "auto or newton"),
+        }
+        for name, (fine, got, choices) in takes.items():
+            if not fine:
+                raise InputError(
+                    f"partial_fit sees every row once, which {name}={got!r} does not allow. Choose "
+                    f"{choices}, or call fit with all rows."
+                )
+        parabolas = self._stream.loss if hasattr(self, "_stream") else ""
+        if parabolas not in ("", risk.loss.name):
+            raise InputError(
+                f"the rows so far were summed up for loss={parabolas!r}, got {risk.loss.name!r}. "
+                "a, prior, risk and lam may change on the way, the loss may not."
+            )
+        return risk
+
+    def _stream_rows(
+        self, X: Any, y: Any, sample_weight: Any, fit_map: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Features, codes and weights of a batch."""
+        codes, weight = self._check_labels(X, y, sample_weight)
+        if not np.isfinite(X.data if sparse.issparse(X) else X).all():
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        if fit_map:
+            self._start_map(RowBlocks(X, codes, weight))
+        if self.feature_map_ is not None:
+            X = self.feature_map_.transform(self._standardised(X))
+        if X.shape[1] > _MAX_STREAM_COLUMNS:
+            raise InputError(
+                f"partial_fit keeps sums of products of columns, of {_MAX_STREAM_COLUMNS} columns "
+                f"at most, got {X.shape[1]:,}. Leave columns out, or call fit with all rows."
+            )
+        return sparse_to_dense(X), codes, np.ones(len(codes)) if weight is None else weight
+
+    def _start_map(self, rows: RowBlocks) -> None:
+        """The feature map, and the mean and scale that it sees, of the first batch."""
+        d = rows.n_features
+        self._mean, self._scale = np.zeros(d), np.ones(d)
+        if self.feature_map is not None and self.scale:
+            statistics = column_statistics(rows)
+            self._mean, self._scale = statistics.mean, statistics.scale
+        self.feature_map_ = self._fit_map(rows)
+
+    def _fit_stream(self, stream: Stream, risk: Risk) -> None:
+        """Fit to all rows of a stream, or wait for kinds of row that it has not had."""
+        q = len(stream.shift)
+        mean, scale = np.zeros(q), np.ones(q)
+        if self.feature_map_ is None and self.scale and stream.totals.any():
+            mean, scale = stream.column_statistics()
+        if stream.missing(risk):
+            self.__dict__.pop("coef_", None)
+            self._stream = stream.standardised(mean, scale).thinned(
+                lambda X: np.zeros(len(X)), risk.loss
+            )
+            return
+        constant = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        problem = StreamProblem(stream, risk, mean, scale, constant)
+        lam = self._stream_lambda(problem)
+        solution = problem.solve(lam, self.tol, self.max_iter)
+        if not solution.converged:
+            warn_not_converged(solution, self.tol, self.max_iter)
+        if self.feature_map_ is None:
+            self._mean, self._scale = mean, scale
+        self._stream = problem.thinned(solution.theta)
+        self._store_stream(problem, solution, lam)
+
+    def _stream_lambda(self, problem: StreamProblem) -> float:
+        risk = problem.risk
+        if not isinstance(self.lam, str):
+            return float(self.lam)
+        kind, a, prior = self._theorem(risk)
+        reach, tight = problem.measure_reach(kind), self.lam == "tight"
+        return theorem_lambda(reach, risk.loss, a=a, prior=prior, tight=tight)
+
+    def _store_stream(self, problem: StreamProblem, solution: Solution, lam: float) -> None:
+        theta = solution.theta
+        self.selection_ = None
+        self.a_, self.prior_, self.lambda_ = float(self.a), float(self.prior), lam
+        self.coef_, self.intercept_ = problem.weights(theta)
+        self.objective_ = solution.value
+        self.weight_norm_ = float(np.linalg.norm(theta))
+        self.solver_, self.n_iter_ = solution.solver, max(1, solution.n_iter)
+        self.criterion_, self.optimality_ = solution.criterion, solution.optimality
+        self.risk_parts_ = problem.risk_parts(theta)
+        self.offset_ = problem.threshold(theta, self._stream)
+        if self.feature_map_ is None:
+            kept = self._stream
+            self.pile_ = self._sum_up(RowBlocks(kept.X, kept.y))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        if hasattr(self, "_stream") and not hasattr(self, "coef_"):
+            missing = self._stream.missing(self._check_settings())
+            raise NotFittedError(
+                f"the {self.risk} risk needs {' and '.join(missing)} rows as well, of which "
+                "partial_fit has seen none so far: there is no model yet."
+            )
+        return hasattr(self, "coef_")
+
     # --- solution -------------------------------------------------------------------------
 
     def _solve(
@@ -654,6 +861,14 @@ class ShallowRAD(Detector):
         rows = in_memory(problem.model.rows, _THRESHOLD_ROWS, risk.kind_weights(), self._seed)
         scores = rows.each(lambda X: problem.model.scores(theta, X))
         return zero_one_threshold(risk, scores, rows.y, rows.sample_weight)
+
+    def _sum_up(self, rows: Rows) -> PileSummary | None:
+        """What is kept of the pile, to compare later rows with."""
+        shares, rng = np.array([1.0, 0.0, 0.0]), np.random.default_rng(self._seed)
+        some = on_host(rows.sample(rows_to_sum_up(rows.n_features), shares, rng))
+        if some.sample_weight is not None:
+            some = some.take(np.flatnonzero(some.sample_weight > 0))
+        return PileSummary.of(some.X, -self._scores(some.X))
 
     def _scores(self, X: Any) -> Any:
         if is_torch_array(X):

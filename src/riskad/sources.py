@@ -11,7 +11,7 @@ from riskad._checks import InputError
 from riskad.blocks import RowBlocks, Rows, to_numpy
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 
-__all__ = ["as_rows", "in_memory", "refuse_non_finite_rows", "sampled"]
+__all__ = ["as_rows", "in_memory", "on_host", "refuse_non_finite_rows", "sampled"]
 
 
 def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
@@ -37,6 +37,11 @@ def in_memory(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBloc
     """At most about `n_rows` rows on the host, divided among the kinds by `shares`."""
     if not isinstance(rows, RowBlocks) or rows.n_rows > n_rows:
         rows = rows.sample(n_rows, shares, np.random.default_rng(seed))
+    return on_host(rows)
+
+
+def on_host(rows: RowBlocks) -> RowBlocks:
+    """The rows in the computer's own memory, if they are on a device."""
     if rows.sparse or isinstance(rows.X, np.ndarray):
         return rows
     weight = None if rows.sample_weight is None else to_numpy(rows.sample_weight)

@@ -27,6 +27,7 @@ from riskad.auto import AutoRAD
 from riskad.bounds import FittedBounds, fitted_bounds
 from riskad.calibration import Calibration, cross_calibrate
 from riskad.conformal import select_at_fdr
+from riskad.drift import DriftReport, drift_report, remember_pile
 from riskad.explain import Reason, Reasons, explain_rows
 from riskad.io import ModelHeader
 from riskad.labels import (
@@ -69,10 +70,12 @@ __all__ = [
     "SuggestReport",
     "SuggestedRow",
     "Suspect",
+    "TableDrift",
     "ThresholdReport",
     "bound_model",
     "change_threshold",
     "describe_model",
+    "drift_table",
     "estimate_table_prior",
     "explain_table",
     "fit_table",
@@ -397,6 +400,8 @@ def fit_table(
     calibration, auc, why_no_auc = _check_quality(preparer, detector, parsed, codes, fitted_scores)
     detector.calibration_ = calibration
     detector.set_threshold(rule)
+    if not hasattr(detector, "pile_"):
+        remember_pile(detector, matrix, codes)
     scored = _score_frame(detector, fitted_scores, _own_decision(detector))
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
@@ -1368,3 +1373,32 @@ def _suggested(found: Suggestion, chosen: pl.DataFrame, id: str | None) -> list[
     ids = chosen[id].cast(pl.String).to_list() if id is not None else [None] * len(found)
     parts = ((found.rows + 1).tolist(), ids, found.anomaly_score.tolist(), found.reasons)
     return [SuggestedRow(*line) for line in zip(*parts, strict=True)]
+
+
+# --- drift -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableDrift:
+    """What `drift_table` found."""
+
+    source: str
+    drift: DriftReport
+    warnings: list[str] = field(default_factory=list)
+
+
+def drift_table(
+    model: Pipeline,
+    frame: pl.DataFrame,
+    *,
+    level: float = 0.05,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> TableDrift:
+    """Compare the rows of a table with the pile that the model was fitted to."""
+    _check_rows(frame)
+    _steps(model)
+    with _collect_warnings() as notes:
+        progress("Comparing the rows with those of the fit")
+        found = drift_report(model, frame, level=level)
+    return TableDrift(source, found, [str(note) for note in notes])

@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from riskad._checks import InputError, enumerate_names, lookup
 from riskad.calibration import Calibration
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.drift import PileSummary
 from riskad.losses import LOSSES, Loss
 from riskad.thresholds import Threshold, parse_threshold
 
@@ -34,6 +35,7 @@ FORMAT_VERSION = 1
 
 _CLASSES: dict[str, type[Any]] = {cls.__name__: cls for cls in (DeepRAD, NNPU, DeepSAD)}
 _KEY = "riskad"
+_RECORDS: dict[str, Any] = {"calibration_": Calibration, "pile_": PileSummary}
 # What every fitted detector has besides its parameters; column names only if it was given some.
 _LEARNED = {
     "_mean",
@@ -72,9 +74,9 @@ def state_to_bytes(detector: DeepRAD | NNPU | DeepSAD) -> bytes:
     for name, value in detector.__getstate__().items():
         if name == "callback" or (name == "module" and not isinstance(value, str)):
             values[name] = None
-        elif isinstance(value, (Mapping, Calibration)):
-            value = value.to_arrays() if isinstance(value, Calibration) else value
-            arrays |= {f"{name}/{key}": np.asarray(part, order="C") for key, part in value.items()}
+        elif isinstance(value, (Mapping, Calibration, PileSummary)):
+            parts = value if isinstance(value, Mapping) else value.to_arrays()
+            arrays |= {f"{name}/{key}": np.asarray(part, order="C") for key, part in parts.items()}
         elif isinstance(value, np.ndarray) and value.dtype != object:
             arrays[name] = np.asarray(value, order="C")
         else:
@@ -97,8 +99,9 @@ def state_from_bytes(data: bytes, module: Any = None) -> Any:
         cls = lookup("class", header["class"], _CLASSES)
         state = {name: _from_json(name, value) for name, value in values.items()}
         state |= _nest(load(data))
-        if "calibration_" in state:
-            state["calibration_"] = Calibration.from_arrays(state["calibration_"])
+        for name, record in _RECORDS.items():
+            if name in state:
+                state[name] = record.from_arrays(state[name])
         _check_complete(cls, state)
     if state["module"] is None:
         if module is None:

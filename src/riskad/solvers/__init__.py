@@ -24,18 +24,27 @@ import numpy as np
 
 from riskad._checks import InputError, check_choice
 from riskad.solvers._dc import dc
-from riskad.solvers._problem import Problem, Solution
+from riskad.solvers._problem import Problem, SmoothTask, Solution
 from riskad.solvers._proximal import proximal
-from riskad.solvers._smooth import closed_form, lbfgs, minimize_rounded, newton
+from riskad.solvers._smooth import (
+    closed_form,
+    lbfgs,
+    minimize_rounded,
+    minimize_smooth,
+    newton,
+)
 
 __all__ = [
     "SOLVERS",
     "Problem",
+    "SmoothTask",
     "Solution",
     "Solver",
     "choose_solver",
     "minimize_rounded",
+    "minimize_smooth",
     "solve",
+    "warn_not_converged",
 ]
 
 
@@ -148,11 +157,12 @@ def solve(
         start = chosen.run(small, start, tol, max_iter).theta
     solution = replace(chosen.run(problem, start, tol, max_iter, **extra), solver=chosen.name)
     if warn and not solution.converged:
-        _warn_not_converged(solution, tol, max_iter)
+        warn_not_converged(solution, tol, max_iter)
     return solution
 
 
-def _warn_not_converged(solution: Solution, tol: float, max_iter: int) -> None:
+def warn_not_converged(solution: Solution, tol: float, max_iter: int) -> None:
+    """Say that a stopping test was not met, and what may help."""
     from sklearn.exceptions import ConvergenceWarning
 
     if solution.value < 0:

@@ -5,6 +5,8 @@
     python benchmarks/scale.py shapes                                 # columns and density
     python benchmarks/scale.py dask                                   # two local workers
     python benchmarks/scale.py gpu                                    # 100,000,000 x 64, CUDA
+    RISKAD_DATA=... python benchmarks/scale.py sampling               # AUC of a sampled pile
+    python benchmarks/scale.py model                                  # the costs as a formula
 
 Each part writes results/scale/PART.json. Times of one part are taken side by side in one run, and
 only their ratios are to be compared. Rows are drawn at random: normal ones from a Gaussian with
@@ -296,6 +298,73 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What methods lose that learn from a sample of the pile: AUC on test rows, three splits."""
+    from sklearn.metrics import roc_auc_score
+
+    from riskad import AutoRAD, BoostedRAD
+    from riskad.bench.trial import make_split
+
+    found = []
+    for dataset in ("campaign", "magic.gamma", "mammography"):
+        for most in (1_000, 3_000, 10_000, None):
+            aucs: dict[str, list[float]] = {"AutoRAD": [], "BoostedRAD": []}
+            for trial in range(3):
+                split = make_split(dataset, trial, 101, 0.3, 0.05)
+                pile = np.flatnonzero(split.y_train == 0)
+                pile = np.random.default_rng(trial).permutation(pile)[:most]
+                kept = np.sort(np.concatenate([np.flatnonzero(split.y_train), pile]))
+                for model in (AutoRAD(budget=120), BoostedRAD()):
+                    model.fit(split.X_train[kept], split.y_train[kept])
+                    score = -model.score_samples(split.X_test)
+                    auc = roc_auc_score(split.truth_test == -1, score)
+                    aucs[type(model).__name__].append(float(auc))
+            means = {name: float(np.mean(values)) for name, values in aucs.items()}
+            found.append({"dataset": dataset, "pile": most or "all", **means})
+    return {"trials": 3, "root": 101, "fits": found}
+
+
+def model(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Costs as a formula, from what the other parts have written."""
+    parts = {
+        path.stem: json.loads(path.read_text()) for path in sorted(arguments.output.glob("*.json"))
+    }
+    grown = parts["growth"]["fits"]
+    n = np.array([fit["rows"] * fit["passes"] for fit in grown], dtype=float)
+    seconds = np.array([fit["seconds"] for fit in grown])
+    # seconds = start + passes * rows * cost, with relative errors of one size
+    design = np.column_stack([np.ones(len(n)), n]) / seconds[:, None]
+    start, per_row = np.linalg.lstsq(design, np.ones(len(n)), rcond=None)[0]
+    wide = parts["shapes"]["columns"]
+    dask_part = parts["dask"]
+    rounds = arguments.rounds
+    two = dask_part["workers"][-1]["seconds"]
+    value_bytes = 4
+    plan_rows, plan_columns, workers, cores = 1e10, COLUMNS, 100, 2
+    by_worker = plan_rows / workers
+    passes = 5
+    pass_seconds = by_worker * per_row * 2 / cores
+    return {
+        "parquet_seconds": {"start": float(start), "per_row_and_pass": float(per_row)},
+        "parquet_gb_per_s": value_bytes * COLUMNS / per_row / 1e9,
+        "memory_gb_per_s_by_columns": {
+            str(fit["columns"]): 8 * fit["rows"] * fit["columns"] / fit["seconds"] / 1e9
+            for fit in wide
+        },
+        "dask_seconds_per_round": (two - dask_part["seconds_in_memory"]) / rounds,
+        "plan": {
+            "rows": plan_rows,
+            "columns": plan_columns,
+            "workers": workers,
+            "cores_per_worker": cores,
+            "bytes_per_worker": by_worker * plan_columns * value_bytes,
+            "passes": passes,
+            "seconds": passes * pass_seconds + start,
+            "core_hours": passes * pass_seconds * workers * cores / 3600,
+        },
+    }
+
+
 def _seconds_on_device(work: Any, repeats: int = 5) -> float:
     import torch
 
@@ -308,20 +377,31 @@ def _seconds_on_device(work: Any, repeats: int = 5) -> float:
     return (time.perf_counter() - start) / repeats
 
 
+PARTS = {
+    "parquet": parquet,
+    "growth": growth,
+    "shapes": shapes,
+    "dask": dask,
+    "gpu": gpu,
+    "sampling": sampling,
+    "model": model,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=["parquet", "growth", "shapes", "dask", "gpu", "fit-files"])
     parser.add_argument("files", nargs="*", type=Path, help="of fit-files, which others call")
     parser.add_argument("--folder", type=Path, default=Path("data/scale"))
     parser.add_argument("--rows", type=int, help="of dask and gpu")
+    parser.add_argument("--rounds", type=int, default=8, help="of a fit, for model")
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     if arguments.part == "fit-files":
         print(json.dumps(fit_files(arguments.files)))
         return
     arguments.rows = arguments.rows or (100_000_000 if arguments.part == "gpu" else 5_000_000)
-    parts = {"parquet": parquet, "growth": growth, "shapes": shapes, "dask": dask, "gpu": gpu}
-    found = parts[arguments.part](arguments)
+    found = PARTS[arguments.part](arguments)
     arguments.output.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=1)
     (arguments.output / f"{arguments.part}.json").write_text(text + "\n")

@@ -1,0 +1,212 @@
+"""Rows from Parquet files: what is read, what is refused, and what damage does."""
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from test_sources import make_table
+
+from riskad import InputError, ShallowRAD
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from riskad.parquet import ParquetRows, find_parquet
+
+NAMES = list("abcd")
+
+
+def write(path, X, y=None, row_group_size=300, **columns):
+    data = {name: X[:, j] for j, name in enumerate(NAMES)} | columns
+    if y is not None:
+        data["label"] = y
+    pq.write_table(pa.table(data), path, row_group_size=row_group_size, write_page_checksum=True)
+
+
+@pytest.fixture
+def table():
+    return make_table()
+
+
+@pytest.fixture
+def folder(tmp_path, table):
+    X, y = table
+    for i in range(3):
+        rows = slice(1000 * i, 1000 * (i + 1))
+        write(tmp_path / f"{i}.parquet", X[rows], y[rows])
+    return tmp_path
+
+
+def test_files_give_the_fit_of_the_table(folder, table):
+    X, y = table
+    rows = ParquetRows(folder, label="label")
+    model = ShallowRAD(lam=0.1, tol=1e-9).fit(rows)
+    whole = ShallowRAD(lam=0.1, tol=1e-9).fit(X, y)
+    assert_allclose(model.coef_, whole.coef_, rtol=1e-8)
+    assert list(model.feature_names_in_) == NAMES
+    assert rows.n_rows == 3000
+    assert rows.passes <= 4
+    scores = model.score_samples(ParquetRows(folder, columns=NAMES))
+    assert_allclose(scores, whole.score_samples(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["folder", "pattern", "list", "one file"])
+def test_files_may_be_named_in_several_ways(folder, how):
+    paths = {
+        "folder": folder,
+        "pattern": str(folder / "*.parquet"),
+        "list": [folder / "0.parquet", str(folder / "[12].parquet")],
+        "one file": folder / "0.parquet",
+    }
+    found = find_parquet(paths[how])
+    assert [path.stem for path in found] == (["0"] if how == "one file" else ["0", "1", "2"])
+
+
+def test_a_pattern_that_finds_nothing(tmp_path):
+    with pytest.raises(InputError, match="no Parquet file at"):
+        find_parquet(str(tmp_path / "*.parquet"))
+
+
+def test_labels_in_words_weights_and_single_precision(tmp_path, table):
+    X, y = table
+    words = np.array(["fraud", None, "ok"], dtype=object)[y + 1]
+    weight = np.linspace(0.5, 2, len(y))
+    write(tmp_path / "a.parquet", X.astype(np.float32), words, w=weight, other=words)
+    rows = ParquetRows(
+        tmp_path, label="label", normal="ok", anomaly="fraud", weight="w", columns=NAMES
+    )
+    assert (rows.counts().normal, rows.counts().anomaly) == (60, 30)
+    model = ShallowRAD(lam=0.1, tol=1e-9).fit(rows)
+    whole = ShallowRAD(lam=0.1, tol=1e-9).fit(X.astype(np.float32), y, weight)
+    assert_allclose(model.coef_, whole.coef_, rtol=1e-7)
+
+
+def test_whole_numbers_and_truth_values_are_numbers(tmp_path, table):
+    X, y = table
+    pq.write_table(pa.table({"a": X[:, 0].round().astype(int), "b": X[:, 1] > 0, "label": y}),
+                   tmp_path / "a.parquet")  # fmt: skip
+    found = ParquetRows(tmp_path, label="label").first()
+    assert_array_equal(found[:5], np.column_stack([X[:5, 0].round(), X[:5, 1] > 0]))
+
+
+def test_columns_may_be_prepared(tmp_path, table):
+    X, y = table
+    town = np.where(X[:, 3] > 0, "Ulm", "Bonn")
+    write(tmp_path / "a.parquet", X, y, town=town)
+
+    def prepare(frame):
+        return frame.select("a", (pl.col("town") == "Ulm").cast(float)).to_numpy()
+
+    rows = ParquetRows(tmp_path, label="label", prepare=prepare, feature_names=["a", "is Ulm"])
+    assert_array_equal(rows.first()[:9], np.column_stack([X[:9, 0], town[:9] == "Ulm"]))
+    assert list(ShallowRAD(lam=0.1).fit(rows).feature_names_in_) == ["a", "is Ulm"]
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_text_needs_to_be_prepared(tmp_path, table):
+    X, y = table
+    write(tmp_path / "a.parquet", X, y, town=["Ulm"] * len(y))
+    with pytest.raises(InputError, match=r"'town' of .* hold no numbers"):
+        ParquetRows(tmp_path, label="label")
+
+
+@pytest.mark.parametrize("asked", [{"label": "lable"}, {"columns": ["a", "x"]}, {"weight": "w"}])
+def test_columns_that_are_not_there(folder, asked):
+    with pytest.raises(InputError, match="has no column"):
+        ParquetRows(folder, **asked)
+
+
+def test_a_label_that_nobody_explained(folder):
+    with pytest.raises(InputError, match=r"anomaly='fraud' never occurs in column 'label'"):
+        ParquetRows(folder, label="label", normal=1, anomaly="fraud", unlabelled=[0, -1])
+    rows = ParquetRows(folder, label="label", normal=1, anomaly=-1, unlabelled=0)
+    assert rows.counts().anomaly == 30
+
+
+def test_gaps_are_refused_by_column(folder, table):
+    X, y = table
+    X = X[:50].copy()
+    X[3, 1] = np.nan
+    write(folder / "3.parquet", X, y[:50])
+    with pytest.raises(InputError, match="1 in column 'b'"):
+        ShallowRAD().fit(ParquetRows(folder, label="label"))
+
+
+def test_weights_below_zero(tmp_path, table):
+    X, y = table
+    write(tmp_path / "a.parquet", X, y, w=np.where(np.arange(len(y)) == 5, -1.0, 1.0))
+    with pytest.raises(InputError, match=r"weights must be numbers >= 0"):
+        ParquetRows(tmp_path, label="label", weight="w")
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def test_a_column_that_changes_its_type(folder, table):
+    X, y = table
+    texts = X[:10].astype(str)
+    write(folder / "3.parquet", texts, y[:10])
+    with pytest.raises(InputError, match=r"'a' is double in .*0.parquet and string in .*3.parquet"):
+        ParquetRows(folder, label="label")
+
+
+def test_whole_numbers_beside_others_are_no_change(folder, table):
+    X, y = table
+    write(folder / "3.parquet", np.round(X[:100]).astype(int), y[:100])
+    assert ShallowRAD(lam=0.1).fit(ParquetRows(folder, label="label")).n_features_in_ == 4
+
+
+def test_an_empty_file_is_named(folder):
+    (folder / "1b.parquet").touch()
+    with pytest.raises(InputError, match=r"1b.parquet cannot be read as Parquet"):
+        ParquetRows(folder, label="label")
+
+
+def test_a_file_without_rows_adds_nothing(folder, table):
+    X, y = table
+    before = ShallowRAD(lam=0.1, tol=1e-9).fit(ParquetRows(folder, label="label"))
+    write(folder / "1b.parquet", X[:0], y[:0])
+    after = ShallowRAD(lam=0.1, tol=1e-9).fit(ParquetRows(folder, label="label"))
+    assert_allclose(after.coef_, before.coef_, rtol=1e-9)
+
+
+def test_nothing_but_files_without_rows(tmp_path, table):
+    X, y = table
+    write(tmp_path / "a.parquet", X[:0], y[:0])
+    with pytest.raises(InputError, match="holds no rows"):
+        ParquetRows(tmp_path, label="label")
+
+
+def test_a_damaged_row_group_in_the_middle(folder):
+    path = folder / "1.parquet"
+    data = bytearray(path.read_bytes())
+    group = pq.read_metadata(path).row_group(1).column(2)
+    start = group.data_page_offset + 40
+    data[start : start + 64] = bytes(64)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"1.parquet, row group 1 cannot be read as Parquet"):
+        ShallowRAD(lam=0.1).fit(ParquetRows(folder, label="label"))
+
+
+def test_a_file_that_was_cut(folder):
+    path = folder / "2.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"2.parquet cannot be read"):
+        ParquetRows(folder, label="label")
+
+
+def test_a_file_that_goes_between_two_passes(folder):
+    rows = ParquetRows(folder, label="label")
+    (folder / "2.parquet").unlink()
+    with pytest.raises(InputError, match=r"2.parquet is no longer there"):
+        ShallowRAD(lam=0.1).fit(rows)
+
+
+def test_labels_that_change_between_two_passes(folder, table):
+    X, _ = table
+    rows = ParquetRows(folder, label="label")
+    write(folder / "2.parquet", X[2000:], np.full(1000, 7, dtype=np.int8))
+    with pytest.raises(InputError, match="changed while it was read"):
+        ShallowRAD(lam=0.1).fit(rows)

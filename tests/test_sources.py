@@ -1,6 +1,7 @@
 """Rows from anywhere: the same fit from arrays, parts, memory maps, tensors and files."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -230,6 +231,7 @@ def test_an_error_in_a_thread_ends_the_pass():
 
     def work(item, number):
         seen.append(number)
+        time.sleep(0.002)
         if number == 3:
             raise InputError("part 3 is broken")
         return number

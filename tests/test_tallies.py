@@ -66,13 +66,12 @@ def test_parts_may_be_worked_on_by_others():
     table = make_table(300)
     batches, seen = cut(table, 100, 100), []
 
-    def each(function, batches):
-        first_rows = np.cumsum([1, *(batch.height for batch in batches)])
-        seen.extend(first_rows[:-1].tolist())
-        backwards = list(zip(batches, first_rows.tolist(), strict=False))[::-1]
-        return iter([function(batch, row) for batch, row in backwards][::-1])
+    def fold(function, join, batches):
+        seen.extend(first_rows := [1, 101, 201])
+        backwards = [function(b, row) for b, row in zip(batches, first_rows, strict=True)][::-1]
+        return join(backwards[2], join(backwards[1], backwards[0]))
 
-    preparer = TablePreparer().fit_batches(batches, each)
+    preparer = TablePreparer().fit_batches(batches, fold)
     assert preparer.describe() == TablePreparer().fit(table).describe()
     assert seen == [1, 101, 201] * 2
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeAlias, TypeVar, cast
@@ -61,17 +61,26 @@ _FEWEST_SAMPLED = 1 << 12
 _MOST_CELLS = 1 << 23
 
 T = TypeVar("T")
-Each: TypeAlias = Callable[[Callable[[pl.DataFrame, int], Any], Iterable[Any]], Iterator[Any]]
+Fold: TypeAlias = Callable[
+    [Callable[[pl.DataFrame, int], Any], Callable[[Any, Any], Any], Iterable[Any]], Any
+]
 
 
-def _one_after_another(
-    function: Callable[[pl.DataFrame, int], T], batches: Iterable[pl.DataFrame]
-) -> Iterator[T]:
-    first_row = 1
+def _fold(
+    function: Callable[[pl.DataFrame, int], T],
+    join: Callable[[T, T], T],
+    batches: Iterable[pl.DataFrame],
+) -> T:
+    """Join what batches tell, one after another; those without rows tell nothing."""
+    total, first_row = None, 1
     for batch in batches:
         if batch.height:
-            yield function(batch, first_row)
-        first_row += batch.height
+            told = function(batch, first_row)
+            total = told if total is None else join(total, told)
+            first_row += batch.height
+    if total is None:
+        raise InputError("The table has no rows; nothing to do.")
+    return total
 
 
 class NotAsInTraining(DataWarning):
@@ -194,9 +203,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: object = None) -> TablePreparer:
         """Decide the kind of each column of a polars or pandas frame; `y` is not looked at."""
-        return self._fit([_as_polars(X)], _one_after_another, exact=True)
+        return self._fit([_as_polars(X)], _fold, exact=True)
 
-    def fit_batches(self, batches: Iterable[Any], each: Each = _one_after_another) -> TablePreparer:
+    def fit_batches(self, batches: Iterable[Any], fold: Fold = _fold) -> TablePreparer:
         r"""As `fit`, for a table that comes in polars frames and need not fit in memory.
 
         Kinds, blanks, constant columns and levels come out as in `fit`. Where there are more than
@@ -208,9 +217,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         ----------
         batches : iterable of polars frames
             Gone through twice, so no generator: a list, or `riskad.tables.read_batches(path)`.
-        each : callable, optional
-            Who works on the batches: each(function, batches) gives function(batch, first_row) for
-            each of them, in order, where first_row counts rows from 1 over all batches.
+        fold : callable, optional
+            Who works on the batches: fold(function, join, batches) gives function(batch, first_row)
+            of all of them, joined in order, where first_row counts rows from 1 over all batches.
 
         Examples
         --------
@@ -220,10 +229,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         1 number column: age
         age: 1 blank filled with the median 25
         """
-        return self._fit(batches, each, exact=False)
+        return self._fit(batches, fold, exact=False)
 
-    def _fit(self, batches: Iterable[Any], each: Each, exact: bool) -> TablePreparer:
-        names, looks = _joined(each(_look, batches), _join_looks)
+    def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> TablePreparer:
+        names, looks = fold(_look, _join_looks, batches)
         self._check_parameters(names)
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
@@ -237,7 +246,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         wanted = {name: self._first_guess(name, look) for name, look in looks.items()}
         kinds = {name: kind for name, kind in wanted.items() if kind in ("number", "text")}
         counting = partial(_tally, kinds=kinds, exact=exact)
-        tallies, sample = _joined(each(counting, batches), _join_tallies)
+        tallies, sample = fold(counting, _join_tallies, batches)
         self.n_rows_ = sample.n_rows
         for name, kind in wanted.items():
             if kind == "number":
@@ -583,15 +592,6 @@ def _tally(frame: pl.DataFrame, first_row: int, *, kinds: dict[str, str], exact:
 def _join_tallies(first: Tallies, second: Tallies) -> Tallies:
     tallies = {name: tally.joined(second[0][name]) for name, tally in first[0].items()}
     return tallies, first[1].joined(second[1])
-
-
-def _joined(parts: Iterable[T], join: Callable[[T, T], T]) -> T:
-    """Join what parts tell, as they come."""
-    parts = iter(parts)
-    first = next(parts, None)
-    if first is None:
-        raise InputError("The table has no rows; nothing to do.")
-    return reduce(join, parts, first)
 
 
 # --- reading values ----------------------------------------------------------------------

@@ -112,12 +112,7 @@ class ParquetRows(PartedRows):
         super().__init__(parts, first.shape[1], sparse.issparse(first), engine)
         self.feature_names = self.columns if prepare is None else feature_names
 
-    def reading(
-        self,
-        columns: Sequence[str],
-        prepare: Callable[[Any], Any],
-        feature_names: Sequence[str] | None = None,
-    ) -> ParquetRows:
+    def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> ParquetRows:
         """The same rows with the same labels, of which some columns are read, in another way."""
         other = copy.copy(self)
         other.columns = list(columns)
@@ -125,7 +120,7 @@ class ParquetRows(PartedRows):
         parts = [replace(cast(_RowGroup, part), reader=other._reader) for part in self.parts]
         first = next(block for part in parts for block in part.blocks()).X
         PartedRows.__init__(other, parts, first.shape[1], sparse.issparse(first), self.engine)
-        other.feature_names = feature_names
+        other.feature_names = None
         return other
 
 

@@ -528,7 +528,7 @@ def fit_files(
         kept, rows = _keep_rows(files, preparer, used)
         _check_dense(detector, rows.matrix)
         progress("Fitting the model")
-        training = files.rows.reading(used, preparer.transform, preparer.get_feature_names_out())
+        training = files.rows.reading(used, preparer.transform)
         if isinstance(detector, ShallowRAD):
             detector.fit(training)
         else:
@@ -567,8 +567,8 @@ def fit_files(
         warnings=_say_warnings(pipeline, rows, files.counts, notes),
         effects_of=effects_of,
         reading=[
-            f"{_say_number(len(files.rows.paths), 'file')}, of which some rows were read at a "
-            f"time, {files.passes + training.passes} times over",
+            f"{_say_number(len(files.rows.paths), 'file')}, read {files.passes + training.passes} "
+            "times, some rows at a time",
             _say_learned(detector, kept),
         ],
         **_known_of(pipeline),

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from polars.testing import assert_frame_equal
 
-from riskad import parquet, tables, workflow
+from riskad import tables, workflow
 from riskad._checks import InputError
 from riskad.blocks import Threads
 from riskad.cli import cli
-from riskad.io import load, read_header
 from riskad.workflow import Labels, fit_files, fit_table
 
 LABELS = Labels("label", ["ok"], ["fraud"])
@@ -140,12 +140,13 @@ def test_only_a_sample_is_kept_and_the_report_says_so(folder, cards, monkeypatch
 
 def test_other_models_learn_from_labelled_rows_and_a_sample(folder, cards, monkeypatch):
     monkeypatch.setattr(workflow, "_KEPT_ROWS", 200)
-    fit = fit_files(folder, LABELS, model="auto", settings={"budget": 2.0, "random_state": 0})
+    settings = {"budget": 2.0, "random_state": 0}
+    fit = fit_files(folder, LABELS, id="card", model="auto", settings=settings)
     assert fit.report.reading[1].startswith("learned from all ")
     assert "200 of " in fit.report.reading[1]
     assert fit.report.rows == 900
     assert fit.report.labels.unlabelled == cards["label"].null_count()
-    assert fit.report.auc.value > 0.9
+    assert (fit.ranked["country"].head(20) == "XX").all()
 
 
 def test_own_words_and_results_of_an_earlier_run(cards, tmp_path):
@@ -219,12 +220,9 @@ def test_several_files_are_scored_as_one_table(cards, folder, tmp_path):
     cards.write_parquet(whole)
     succeed("score", model, whole, "-o", tmp_path / "one.parquet")
     for i, data in enumerate([[folder / "*.parquet"], [folder], sorted(folder.iterdir())]):
-        found = json.loads(
-            succeed("score", model, *data, "-o", tmp_path / f"{i}.parquet", "--json")
-        )
-        assert found["rows"] == 900
-        both = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in (i, "one"))
-        pl.testing.assert_frame_equal(*both, rel_tol=1e-9)
+        out = tmp_path / f"{i}.parquet"
+        assert json.loads(succeed("score", model, *data, "-o", out, "--json"))["rows"] == 900
+        assert_frame_equal(pl.read_parquet(out), pl.read_parquet(tmp_path / "one.parquet"))
     parts = []
     for i in range(2):
         parts.append(tmp_path / f"part{i}.csv")
@@ -301,13 +299,12 @@ def fail_to_fit(data, old_model, *options):
     return message
 
 
-def damage(path, column, row_group=1):
-    """Flip bits in the middle of the data of a column in a row group."""
-    chunk = pq.read_metadata(path).row_group(row_group).column(column)
-    start, size = chunk.data_page_offset, chunk.total_compressed_size
+def damage(path, place):
+    """Flip bits of the second column of the second row group, at this share of its length."""
+    chunk = pq.read_metadata(path).row_group(1).column(1)
+    start = chunk.data_page_offset + int(place * chunk.total_compressed_size)
     data = bytearray(path.read_bytes())
-    for place in range(start + size // 2, start + size // 2 + 8):
-        data[place] ^= 0xFF
+    data[start : start + 8] = bytes(byte ^ 0xFF for byte in data[start : start + 8])
     path.write_bytes(data)
 
 
@@ -316,7 +313,7 @@ def test_a_damaged_row_group_with_checksums_ends_the_fit(folder, old_model, comp
     path = folder / "1.parquet"
     options = {"row_group_size": 100, "compression": compression, "write_page_checksum": True}
     pq.write_table(pq.read_table(path), path, use_dictionary=False, **options)
-    damage(path, column=1)
+    damage(path, place=0.5)
     message = fail_to_fit(folder, old_model)
     assert "1.parquet, row group 1 cannot be read as Parquet" in message
     assert "CRC" in message
@@ -325,7 +322,7 @@ def test_a_damaged_row_group_with_checksums_ends_the_fit(folder, old_model, comp
 def test_a_damaged_row_group_without_checksums_ends_the_fit(folder, old_model):
     path = folder / "1.parquet"
     pq.write_table(pq.read_table(path), path, row_group_size=100, compression="zstd")
-    damage(path, column=1)
+    damage(path, place=0)  # elsewhere only a checksum can tell it from data
     assert "1.parquet, row group 1 cannot be read" in fail_to_fit(folder, old_model)
 
 
@@ -340,7 +337,7 @@ def test_a_damaged_row_group_ends_scoring(folder, tmp_path):
     succeed("fit", folder, *SHALLOW, "-o", model)
     path = folder / "1.parquet"
     pq.write_table(pq.read_table(path), path, row_group_size=100, compression="zstd")
-    damage(path, column=1)
+    damage(path, place=0)  # elsewhere only a checksum can tell it from data
     out.write_text("old")
     assert "1.parquet" in fail("score", model, folder, "-o", out, "--force")
     assert out.read_text() == "old"
@@ -459,7 +456,10 @@ def test_without_pyarrow_the_remedy_is_named(folder, tmp_path, monkeypatch):
 
 _PEAK = """
 import resource, sys
+from riskad import blocks
 from riskad.workflow import Labels, fit_files
+
+blocks._KEPT_BYTES = 1 << 22  # a fixed amount, larger than the table of a test should be
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

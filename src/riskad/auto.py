@@ -288,8 +288,7 @@ class AutoRAD(FrameDetector):
             return self._fit(X, y, clock)
 
     def _fit(self, X: Any, y: Any, clock: _Clock) -> AutoRAD:
-        matrix = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(matrix, y, None)
+        matrix, codes, _ = self._check_training(X, y)
         labels = _Labels.of(codes)
         rows = self._sampled(codes, clock.affordable(matrix.shape[1]))
         codes, self.n_rows_ = codes[rows], len(rows)

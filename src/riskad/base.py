@@ -34,10 +34,13 @@ from riskad.labels import (
 )
 from riskad.losses import namespace
 from riskad.risks import Risk
-from riskad.sources import as_rows
+from riskad.sources import as_rows, sampled
 from riskad.thresholds import RiskZero, Threshold, parse_threshold
 
-__all__ = ["Detector"]
+__all__ = ["MOST_SAMPLED", "Detector"]
+
+MOST_SAMPLED = 200_000
+"""Rows of a source that detectors learn from which need them in memory."""
 
 
 class Detector(OutlierMixin, BaseEstimator, ABC):
@@ -175,6 +178,20 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
                 f"the rows have {rows.n_features} columns, and the model was fitted to "
                 f"{self.n_features_in_}."
             )
+
+    def _check_training(
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> tuple[Any, np.ndarray, np.ndarray | None]:
+        """Rows in memory with their codes and weights; of a source, a sample of its rows."""
+        source = as_rows(X, y, sample_weight)
+        if source is not None:
+            rows = sampled(source, MOST_SAMPLED, seed=0)
+            X, y, sample_weight = rows.X, rows.y, rows.sample_weight
+        X = self._check_rows(X, reset=True)
+        codes, weight = self._check_labels(X, y, sample_weight)
+        if source is not None:
+            self._check_columns(source, reset=True)
+        return X, codes, weight
 
     def _check_labels(
         self, X: Any, y: Any, sample_weight: Any

@@ -81,7 +81,7 @@ class _KernelDetector(Detector):
         self._mean, self._scale = np.zeros(d), np.ones(d)
         if self.scale:
             rows = RowBlocks(X, np.zeros(n, dtype=np.int8))
-            statistics = column_statistics(rows, rows.totals())
+            statistics = column_statistics(rows)
             if not statistics.finite:
                 refuse_non_finite(X, getattr(self, "feature_names_in_", None))
             self._mean, self._scale = statistics.mean, statistics.scale

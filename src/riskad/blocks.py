@@ -36,6 +36,7 @@ from joblib import effective_n_jobs
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
+from riskad._checks import InputError
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.losses import namespace
 
@@ -61,7 +62,7 @@ _MIN_BLOCK_ROWS = 256
 _MIN_BLOCKS_PER_WORKER = 4
 # On a device each block costs some kernel launches, and a sample need not grow with the rows.
 _DEVICE_BLOCK_BYTES = 1 << 30
-_DEVICE_SAMPLE_ROWS = 1 << 20
+_DEVICE_SAMPLE_ROWS = 1 << 18
 # Rows of each kind that parted sources keep in memory, in bytes.
 _KEPT_BYTES = 1 << 26
 
@@ -93,13 +94,16 @@ class Rows(ABC):
     """Rows with their labels and weights, wherever they are.
 
     Each has `n_rows`, `n_features`, `sparse`, whether blocks are CSR, and where columns have names
-    these.
+    these. `eps` is the rounding of a block's numbers, and `costly` says that a pass over the rows
+    takes much longer than one over a sample of them, however few they are.
     """
 
     n_rows: int
     n_features: int
     sparse: bool = False
     feature_names: Sequence[str] | None = None
+    costly: bool = False
+    eps: float = float(np.finfo(np.float64).eps)
 
     @abstractmethod
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -174,6 +178,8 @@ class RowBlocks(Rows):
         self.sample_weight = sample_weight
         self.n_rows, self.n_features = X.shape
         self.block_rows = block_rows or _rows_per_block(X)
+        if is_torch_array(X):  # arrays are widened
+            self.eps = float(namespace(X).finfo(X.dtype).eps)
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
@@ -203,6 +209,10 @@ class RowBlocks(Rows):
 
     def __iter__(self) -> Iterator[Block]:
         return self._run(0, len(self._labelled))
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks: rows in memory may be a part of more rows."""
+        return iter(self)
 
     def _run(self, first: int, last: int) -> Iterator[Block]:
         """Blocks number `first` to `last`, made one at a time."""
@@ -263,20 +273,31 @@ class RowBlocks(Rows):
         """About `n_rows` rows, divided among the label kinds by `shares`; see `Rows.sample`."""
         if is_torch_array(self.X):
             n_rows = min(n_rows, _DEVICE_SAMPLE_ROWS)
-        members = {kind: places_of(self.y == kind) for kind in KINDS if shares[kind] > 0}
-        order = sorted(members, key=lambda kind: len(members[kind]) / shares[kind])
+        counts = {kind: _count(self.y == kind) for kind in KINDS if shares[kind] > 0}
+        order = sorted(counts, key=lambda kind: counts[kind] / shares[kind])
         chosen: list[Any] = []
         left, open_share = n_rows, sum(shares[kind] for kind in order)
         for kind in order:
             quota = max(1, int(np.ceil(left * shares[kind] / open_share)))
-            pick = members[kind]
-            if len(pick) > quota:
-                pick = pick[rng.choice(len(pick), quota, replace=False, shuffle=False)]
+            pick = self._pick(kind, counts[kind], quota, rng)
             chosen.append(pick)
             left -= len(pick)
             open_share -= shares[kind]
         xp = namespace(chosen[0])
         return self.take(xp.sort(xp.concat(chosen)))
+
+    def _pick(self, kind: int, count: int, quota: int, rng: np.random.Generator) -> Any:
+        """Places of all rows of a kind, or of `quota` at random."""
+        if count <= quota:
+            return places_of(self.y == kind)
+        if is_torch_array(self.X) and 20 * quota < count > self.n_rows // 2:
+            # Of most rows a few: places are drawn and looked at, rather than all of them listed.
+            drawn = np.unique(rng.integers(self.n_rows, size=quota * self.n_rows // count))
+            xp = namespace(self.X)
+            drawn = xp.asarray(drawn, device=self.X.device)
+            return drawn[self.y[drawn] == kind]
+        places = places_of(self.y == kind)
+        return places[rng.choice(count, quota, replace=False, shuffle=False)]
 
 
 # --- in parts -----------------------------------------------------------------------------------
@@ -341,20 +362,25 @@ class PartedRows(Rows):
         Whether blocks are CSR.
     engine : Engine, optional
         Who works on the parts; threads by default.
+    n_rows : int, optional
+        Rows of all parts together, where the parts themselves are elsewhere and cannot be asked.
     """
+
+    costly = True
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Any],
         n_features: int,
         sparse: bool = False,
         engine: Engine | None = None,
+        n_rows: int | None = None,
     ):
         self.parts = parts
         self.n_features = n_features
         self.sparse = sparse
         self.engine = engine or Threads()
-        self.n_rows = sum(part.n_rows for part in parts)
+        self.n_rows = sum(part.n_rows for part in parts) if n_rows is None else n_rows
         self.passes = 0
         self._kept: Reservoir | None = None
 
@@ -403,7 +429,11 @@ class PartedRows(Rows):
 
     def first(self) -> Any:
         """The rows of the first block."""
-        return next(block for part in self.parts for block in part.blocks()).X
+        for part in self.parts:
+            (X,) = self.engine.map(_first, [part])
+            if X is not None:
+                return X
+        raise InputError("there are no rows.")
 
     def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
         """About `n_rows` of the rows that were kept; see `Rows.sample`."""
@@ -420,12 +450,25 @@ class PartedRows(Rows):
             yield from self.kept.rows.blocks_of(kind)
             return
         self.passes += 1
-        for part in self.parts:
-            for block in part.blocks():
-                members = block.y == kind
-                if block.weight is not None:
-                    members &= block.weight > 0
-                yield block.take(np.flatnonzero(members))
+        for block in self.engine.map(functools.partial(_members, kind), self.parts):
+            if block is not None:
+                yield block
+
+
+def _first(part: Part, number: int) -> Any:
+    """The rows of the first block of a part; None where it has none."""
+    return next((block.X for block in part.blocks()), None)
+
+
+def _members(kind: int, part: Part, number: int) -> Block | None:
+    """The rows of a kind that have weight."""
+    found = []
+    for block in part.blocks():
+        members = block.y == kind
+        if block.weight is not None:
+            members &= block.weight > 0
+        found.append(block.take(np.flatnonzero(members)))
+    return _joined(found) if found else None
 
 
 def _visit(
@@ -535,7 +578,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
     y = np.concatenate([block.y for block in blocks])
     weighted = blocks[0].weight is not None
     weight = np.concatenate([block.weight for block in blocks]) if weighted else None
-    X = stack([block.X for block in blocks])
+    X: Any = stack([block.X for block in blocks])
     return Block(X.tocsr() if sparse.issparse(X) else X, y, weight, places_of(y))
 
 
@@ -550,6 +593,8 @@ class MappedRows(Rows):
     >>> squares.sum(lambda block: (block.X.sum(axis=0),))
     (array([ 4., 10.]),)
     """
+
+    costly = True
 
     def __init__(self, rows: Rows, transform: Callable[[Any], Any], n_features: int):
         self.rows = rows

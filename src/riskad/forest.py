@@ -118,8 +118,7 @@ class ForestRAD(TreeDetector):
         sample_weight : array of shape (n_rows,), optional
             A weight w counts a row as w rows.
         """
-        X = self._check_rows(X, reset=True)
-        codes, weight = self._check_labels(X, y, sample_weight)
+        X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
         rows = RowBlocks(X, codes, weight)
         totals = rows.totals()

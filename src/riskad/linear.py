@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from riskad.blocks import Block, RowBlocks, Rows, places_of, to_numpy
+from riskad.blocks import KINDS, Block, RowBlocks, Rows, places_of, to_numpy
 from riskad.labels import ANOMALY, NORMAL
 from riskad.losses import namespace
 from riskad.objective import RowSum
@@ -110,6 +111,14 @@ def _shifted(block: Block, shift: np.ndarray) -> Any:
 
 
 def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
+    if (fused := _kernels(block.X)) is not None and fused.takes(block.X):
+        total, squares = fused.column_sums(block.X, block.weight, shift)
+        few = block.take(block.labelled)
+        return (
+            total,
+            *_kind_sums(_shifted(few, shift), few.labelled, few.y, _weights(few))[1:],
+            squares,
+        )
     C = _shifted(block, shift)
     weight = _weights(block)
     operands = (C, C) if block.weight is None else (C, C, weight)
@@ -254,6 +263,8 @@ class LinearModel:
 
         def block_sums(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
+            if (fused := _fused(block, w, b, sums)) is not None:
+                return fused
             f = _scores(block.X, w, b)
             out: list[Any] = []
             for s in sums:
@@ -266,6 +277,21 @@ class LinearModel:
             (totals[3 * i] + s.constant, self._pull_back(totals[3 * i + 1], totals[3 * i + 2]))
             for i, s in enumerate(sums)
         ]
+
+    def kind_slopes(self, theta: np.ndarray, s: RowSum) -> tuple[np.ndarray, np.ndarray]:
+        """Of each kind of row the sum of d s / d f_i, and the sum of the rows, indexed by code."""
+        w, b = self.raw(theta)
+
+        def block_sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
+            r = s.gradient(_scores(block.X, w, b), *block.marks)
+            total, normals, anomalies = _kind_sums(
+                block.X, block.labelled, block.y, _weights(block)
+            )
+            slopes = np.array([float(r[block.y == kind].sum()) for kind in KINDS])
+            return slopes, np.stack([total - normals - anomalies, normals, anomalies])
+
+        slopes, sums = self.rows.sum(block_sums)
+        return slopes, sums
 
     def hessian(self, theta: np.ndarray, sums: Sequence[RowSum]) -> np.ndarray:
         """Sum of the (positive semi-definite) Hessians Z^T D Z of convex row sums."""
@@ -360,6 +386,26 @@ def _like(w: np.ndarray, X: Any) -> Any:
 
 def _scores(X: Any, w: np.ndarray, b: float) -> Any:
     return X @ _like(w, X) + b
+
+
+def _fused(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) -> Any:
+    """Values, X^T r and sum(r) in one read of rows on a GPU; None where that is not to be had."""
+    fused = _kernels(block.X)
+    if fused is None or not all(fused.can_fuse(block.X, s) for s in sums):
+        return None
+    parts = [fused.value_and_gradient(block.X, block.y, block.weight, w, b, s) for s in sums]
+    return tuple(entry for part in parts for entry in part)
+
+
+def _kernels(X: Any) -> Any:
+    """Kernels for rows on an NVIDIA GPU, where Triton is installed."""
+    if isinstance(X, np.ndarray) or sparse.issparse(X) or X.device.type != "cuda":
+        return None
+    if find_spec("triton") is None:
+        return None
+    from riskad import fused
+
+    return fused
 
 
 def _curvature(sums: Sequence[RowSum], f: Any, block: Block) -> Any:

@@ -99,7 +99,7 @@ class RowSum:
             rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
             rows = rows if weight is None else rows * weight
             rows[labelled] = 0  # not subtracted: large scores would leave their rounding behind
-            total += float(rows.sum())
+            total += float(rows.sum(dtype=namespace(f).float64))
         if self._labelled and len(labelled):
             f = f[labelled]
             rows = _combine(function, f, *self._of(y[labelled], f), 1.0, f)

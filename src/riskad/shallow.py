@@ -334,7 +334,7 @@ class ShallowRAD(Detector):
         X = self._check_rows(X, reset=True)
         codes, weight = self._check_labels(X, y, sample_weight)
         if is_torch_array(X):
-            codes, weight = (None if part is None else _beside(part, X) for part in (codes, weight))
+            return RowBlocks(X, _beside(codes, X), None if weight is None else _beside(weight, X))
         return RowBlocks(X, codes, weight)
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
@@ -487,8 +487,8 @@ class ShallowRAD(Detector):
             grid = top * 10.0 ** -np.arange(6)
         else:
             grid = np.minimum(top, safe * 10.0 ** np.arange(anchor, -_CV_DECADES - 1, -1))
-        model = model.over(in_memory(model.rows, _CV_ROWS, risk.kind_weights(), self._seed))
-        folds = self._folds(model.rows, risk)
+        rows = in_memory(model.rows, _CV_ROWS, risk.kind_weights(), self._seed)
+        folds = self._folds(rows, risk)
         if not folds and anchor is None:
             raise InputError(
                 "lam='cv' needs at least 2 labelled rows of each kind that the risk uses. Label "
@@ -496,7 +496,7 @@ class ShallowRAD(Detector):
             )
         if not folds:
             return safe
-        aucs = self._held_out_aucs(model, risk, grid, folds)
+        aucs = self._held_out_aucs(model, rows, risk, grid, folds)
         best = int(np.argmax(aucs.mean(axis=1)))
         if anchor is not None and anchor < len(aucs):
             gain = aucs[best] - aucs[anchor]
@@ -507,11 +507,16 @@ class ShallowRAD(Detector):
         return float(grid[best])
 
     def _held_out_aucs(
-        self, model: LinearModel, risk: Risk, grid: np.ndarray, folds: list[np.ndarray]
+        self,
+        model: LinearModel,
+        rows: RowBlocks,
+        risk: Risk,
+        grid: np.ndarray,
+        folds: list[np.ndarray],
     ) -> np.ndarray:
         """AUC of each fold's held-out rows, a row for each lambda until the way down ends."""
-        held_out = [(model.rows.X[held], model.rows.y[held]) for held in folds]
-        paths = [self._path(model, risk, grid, held) for held in folds]
+        held_out = [(rows.X[held], rows.y[held]) for held in folds]
+        paths = [self._path(model, rows, risk, grid, held) for held in folds]
         aucs: list[list[float]] = []
         for thetas in zip(*paths, strict=False):  # until the first path ends
             aucs.append(
@@ -526,10 +531,15 @@ class ShallowRAD(Detector):
         return np.array(aucs)
 
     def _path(
-        self, model: LinearModel, risk: Risk, grid: np.ndarray, held: np.ndarray
+        self,
+        model: LinearModel,
+        rows: RowBlocks,
+        risk: Risk,
+        grid: np.ndarray,
+        held: np.ndarray,
     ) -> Iterator[np.ndarray]:
         """Solutions without the held-out rows, from the largest lambda down."""
-        rows = RowBlocks(model.rows.X, model.rows.y, _without(model.rows, held))
+        rows = RowBlocks(rows.X, rows.y, _without(rows, held))
         objective = Objective(risk, rows.totals())
         theta = np.zeros(model.n_parameters)
         for lam in grid:

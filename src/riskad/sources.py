@@ -9,7 +9,7 @@ import numpy as np
 
 from riskad._checks import InputError
 from riskad.blocks import RowBlocks, Rows, to_numpy
-from riskad.labels import UNLABELLED
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 
 __all__ = ["as_rows", "in_memory", "refuse_non_finite_rows", "sampled"]
 
@@ -43,23 +43,14 @@ def in_memory(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBloc
     return RowBlocks(to_numpy(rows.X), to_numpy(rows.y).astype(np.int8), weight)
 
 
-def sampled(
-    X: Any, y: Any, sample_weight: Any, most: int, seed: int
-) -> tuple[Any, Any, Any, Rows | None]:
-    """Rows in memory for methods that learn from a sample: all labelled rows, and of the pile
-    about as many as make `most`.
-
-    A table in memory comes back as it is, without a source.
-    """
-    rows = as_rows(X, y, sample_weight)
-    if rows is None:
-        return X, y, sample_weight, None
-    totals = rows.totals()
-    labelled = float(totals.sum() - totals[UNLABELLED])
-    shares = np.where(totals > 0, totals, 0)
-    shares[UNLABELLED] = min(totals[UNLABELLED], max(1.0, most - labelled))
-    chosen = in_memory(rows, most, shares, seed)
-    return chosen.X, chosen.y, chosen.sample_weight, rows
+def sampled(rows: Rows, most: int, seed: int) -> RowBlocks:
+    """At most about `most` rows on the host: labelled ones up to a half, the others the pile's."""
+    counts = rows.counts()
+    wanted = np.zeros(3)
+    for kind, count in ((NORMAL, counts.normal), (ANOMALY, counts.anomaly)):
+        wanted[kind] = min(count, most / 4)
+    wanted[UNLABELLED] = min(counts.unlabelled, most - wanted.sum())
+    return in_memory(rows, int(wanted.sum()), wanted, seed)
 
 
 def refuse_non_finite_rows(rows: Rows, names: Any) -> None:

@@ -142,6 +142,10 @@ def solve(
     chosen = choose_solver(problem, solver)
     start = np.zeros(problem.model.n_parameters) if theta is None else theta
     extra = {"seed": seed} if chosen.name == "dc" else {}
+    if theta is None and problem.model.rows.costly and chosen.name in ("proximal", "lbfgs"):
+        # The others look at a sample by themselves.
+        small = problem.sampled(problem.model.rows.n_rows)
+        start = chosen.run(small, start, tol, max_iter).theta
     solution = replace(chosen.run(problem, start, tol, max_iter, **extra), solver=chosen.name)
     if warn and not solution.converged:
         _warn_not_converged(solution, tol, max_iter)

@@ -152,9 +152,8 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     From a cold start on many rows the starts compete on a sample, and only the winner goes on
     with all rows.
     """
-    rows = problem.model.rows
-    if rows.n_rows > _SAMPLE_ABOVE and not theta.any():
-        small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
+    small = None if theta.any() else problem.smaller(_SAMPLE_ABOVE, _SAMPLE_SHARE)
+    if small is not None:
         theta = dc(small, theta, tol, max_iter, seed).theta
     scale = abs(problem.value(np.zeros_like(theta))) or 1.0
     # Under a large lambda even the whole decrease, at most ||F'(0)||^2 / (4 lam), is a small share
@@ -166,7 +165,7 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     # A convex loss leaves little to choose, only its share a of the anomalies is concave; and a
     # warm start is near a good minimum already. Elsewhere starts compete.
     compete = bool(concave) and not problem.objective.risk.loss.convex and not theta.any()
-    if compete and rows.n_rows <= _SAMPLE_ABOVE:
+    if compete and small is None:
         rng = np.random.default_rng(seed)
         spread = 1 / len(theta) ** 0.5
         starts += [spread * rng.standard_normal(len(theta)) for _ in range(_N_STARTS - 1)]

@@ -78,6 +78,16 @@ class Problem:
             gradient = gradient + part if value > 0 else gradient
         return Objective.join(value for value, _ in parts), gradient
 
+    def smaller(self, above: int, share: int) -> Problem | None:
+        """The problem on a sample to solve first: one row in `share` of more than `above` rows.
+
+        Where passes are costly it is all that is in memory; None where nothing would be gained.
+        """
+        rows = self.model.rows
+        if rows.costly:
+            return self.sampled(rows.n_rows)
+        return self.sampled(rows.n_rows // share) if rows.n_rows > above else None
+
     def sampled(self, n_rows: int, seed: int = 0) -> Problem:
         """The same problem on a sample of the rows, whose solution is a close first guess."""
         risk = self.objective.risk

@@ -133,7 +133,7 @@ def _line_search(
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
     promised = float(gradient @ direction)
     promised += lam * float(np.abs(theta + direction).sum() - np.abs(theta).sum())
-    rounding = 1e-14 * (1 + abs(value))
+    rounding = 50 * risk.model.rows.eps * (1 + abs(value))
     size = 1.0
     for _ in range(40):
         # At size 1 the goal itself, so that its exact zeros survive.

@@ -9,8 +9,6 @@ import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
-from riskad.blocks import Block
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.solvers._problem import Problem, SmoothTask, Solution
 
 __all__ = ["closed_form", "lbfgs", "minimize_rounded", "minimize_smooth", "newton"]
@@ -63,9 +61,8 @@ def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> So
     """
     task = SmoothTask(problem.model, problem.objective.sums, problem.lam)
     inverse = None
-    rows = problem.model.rows
-    if rows.n_rows > _SAMPLE_ABOVE and not theta.any():
-        small = problem.sampled(rows.n_rows // _SAMPLE_SHARE)
+    small = None if theta.any() else problem.smaller(_SAMPLE_ABOVE, _SAMPLE_SHARE)
+    if small is not None:
         theta = newton(small, theta, max(tol, _SAMPLE_TOL), max_iter).theta
         if len(theta) <= MAX_DENSE:
             sample = replace(task, model=small.model, sums=small.objective.sums)
@@ -86,21 +83,10 @@ def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.n
     """
     if problem.moments is None:
         return np.zeros_like(theta)
-    rows, plain = small.model.rows, small.objective.plain
-    w, b = small.model.raw(theta)
-    kinds = (UNLABELLED, NORMAL, ANOMALY)
-
-    def block_sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
-        r = plain.gradient(block.X @ w + b, *block.marks)
-        ones = np.ones(len(r)) if block.weight is None else block.weight
-        members = [block.y == kind for kind in kinds]
-        slopes = np.array([r[m].sum() for m in members])
-        return slopes, np.stack([block.X.T @ (ones * m) for m in members])
-
-    slopes, sums = rows.sum(block_sums)
+    slopes, sums = small.model.kind_slopes(theta, small.objective.plain)
     with np.errstate(divide="ignore", invalid="ignore"):  # a kind without rows has no mean
         means = problem.moments.sums / problem.model.rows.totals()[:, None] + problem.moments.shift
-        missing = np.nan_to_num(means - sums / rows.totals()[:, None])
+        missing = np.nan_to_num(means - sums / small.model.rows.totals()[:, None])
     return problem.model.with_constant(slopes @ missing / problem.model.scale, 0.0)
 
 
@@ -162,7 +148,7 @@ def _line_search(
     Near the minimum F cannot be told from rounding; there a smaller gradient decides instead.
     """
     slope = float(gradient @ direction)
-    rounding = 1e-13 * (1 + abs(value))
+    rounding = 500 * task.model.rows.eps * (1 + abs(value))
     norm = np.linalg.norm(gradient)
     size = 1.0
     for _ in range(40):

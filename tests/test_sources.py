@@ -1,0 +1,295 @@
+"""Rows from anywhere: the same fit from arrays, parts, memory maps, tensors and files."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from riskad import AutoRAD, BoostedRAD, InputError, ShallowRAD
+from riskad import blocks as blocks_room
+from riskad.blocks import Block, PartedRows, Reservoir, RowBlocks, Threads, places_of
+from riskad.forest import ForestRAD
+from riskad.labels import LabelCounts
+from riskad.sources import in_memory, sampled
+
+
+def make_table(n=3000, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    X[: n // 10] += 2
+    y = np.zeros(n, dtype=np.int8)
+    y[: n // 100], y[-n // 50 :] = -1, 1
+    order = rng.permutation(n)
+    return X[order], y[order]
+
+
+def in_parts(X, y, weight=None, n_parts=5):
+    """The rows in parts, one of them empty."""
+    cuts = [0, *np.linspace(0, len(y), n_parts).astype(int)]
+    parts = [
+        RowBlocks(X[i:j], y[i:j], None if weight is None else weight[i:j], block_rows=100)
+        for i, j in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+    return PartedRows(parts, X.shape[1], sparse=sparse.issparse(X))
+
+
+SETTINGS = {
+    "theorem": {},
+    "closed form": {"loss": "squared", "lam": 0.1},
+    "newton": {"loss": "logistic", "lam": 0.01},
+    "conjugate gradients": {"loss": "logistic", "lam": 0.1, "solver": "lbfgs"},
+    "l1": {"loss": "logistic", "penalty": "l1", "lam": 0.01},
+    "kinks": {"loss": "hinge", "lam": 0.1, "tol": 1e-4},
+    "non-convex": {"loss": "sigmoid", "lam": 0.1, "tol": 1e-3},
+    "guarded": {"risk": "nnrad", "lam": 0.1, "tol": 1e-4},
+    "labelled only": {"risk": "pn", "lam": 0.1},
+    "one kind of label": {"risk": "nu", "lam": "cv"},
+    "cross-validated": {"lam": "cv"},
+    "chosen": {"select": "cv"},
+    "no intercept, no scale": {"fit_intercept": False, "scale": False, "lam": 0.1},
+    "map of the user": {"feature_map": "poly", "lam": 0.1},
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_rows_in_parts_give_the_fit_of_rows_in_memory(settings, weighted):
+    X, y = make_table()
+    weight = np.random.default_rng(1).uniform(0.5, 2, len(y)) if weighted else None
+    whole = ShallowRAD(**settings).fit(X, y, weight)
+    parted = ShallowRAD(**settings).fit(in_parts(X, y, weight))
+    assert parted.lambda_ == pytest.approx(whole.lambda_, rel=1e-9)
+    # Both stop within their tolerance of the minimum, parts after a start from the kept rows.
+    rough = settings.get("tol", 1e-6)
+    assert parted.objective_ == pytest.approx(whole.objective_, rel=10 * rough)
+    close = {"rtol": 1e-4, "atol": 1e-5} if rough == 1e-6 else {"rtol": 0.05, "atol": 0.02}
+    assert_allclose(parted.coef_, whole.coef_, **close)
+    assert parted.offset_ == pytest.approx(whole.offset_, rel=0.05, abs=0.02)
+    assert parted.risk_parts_ == pytest.approx(whole.risk_parts_, rel=0.05, abs=0.02)
+
+
+def test_sparse_rows_in_parts():
+    X, y = make_table()
+    X = sparse.csr_array(np.where(np.abs(X) > 1, X, 0))
+    whole, parted = ShallowRAD(lam=0.1).fit(X, y), ShallowRAD(lam=0.1).fit(in_parts(X, y))
+    assert_allclose(parted.coef_, whole.coef_, rtol=1e-8)
+    assert_allclose(parted.score_samples(in_parts(X, y)), whole.score_samples(X), rtol=1e-8)
+
+
+def test_a_fit_takes_few_passes():
+    X, y = make_table()
+    rows = in_parts(X, y)
+    ShallowRAD(lam=0.1).fit(rows)
+    assert rows.passes <= 3  # statistics, and the gradient where the kept rows led
+    squared = in_parts(X, y)
+    ShallowRAD("squared", lam=0.1).fit(squared)
+    assert squared.passes == 1  # moments of each kind are all it needs
+    labelled = in_parts(X, y)
+    ShallowRAD(risk="pn", lam=0.1).fit(labelled)
+    assert labelled.passes == 1  # labelled rows were kept
+
+
+def test_named_feature_maps_learn_from_the_kept_rows():
+    X, y = make_table()
+    rows = in_parts(X, y)
+    model = ShallowRAD(feature_map="nystroem", lam=0.01).fit(rows)
+    assert_allclose(model.score_samples(in_parts(X, y)), model.score_samples(X), rtol=1e-10)
+    truth = np.argsort(X.mean(axis=1))
+    scores = model.score_samples(X)
+    assert scores[truth[:100]].mean() > scores[truth[-100:]].mean() + 0.3
+
+
+def test_scores_of_a_source_are_in_order_and_columns_are_compared():
+    X, y = make_table()
+    model = ShallowRAD(lam=0.1).fit(X, y)
+    assert_allclose(model.score_samples(in_parts(X, y)), model.score_samples(X), rtol=1e-12)
+    assert_array_equal(model.predict(in_parts(X, y)), model.predict(X))
+    with pytest.raises(InputError, match="3 columns, and the model was fitted to 4"):
+        model.score_samples(in_parts(X[:, :3], y))
+
+
+def test_columns_with_other_names_are_refused():
+    X, y = make_table()
+    rows = in_parts(X, y)
+    rows.feature_names = list("abcd")
+    model = ShallowRAD(lam=0.1).fit(rows)
+    assert list(model.feature_names_in_) == list("abcd")
+    other = in_parts(X, y)
+    other.feature_names = list("abdc")
+    with pytest.raises(InputError, match="same columns in the same order"):
+        model.predict(other)
+
+
+def test_a_source_brings_its_own_labels():
+    X, y = make_table()
+    with pytest.raises(InputError, match="brings its own labels"):
+        ShallowRAD().fit(in_parts(X, y), y)
+
+
+def test_gaps_in_a_source_are_refused_by_column():
+    X, y = make_table()
+    X[7, 2] = np.nan
+    X[9, 2] = np.inf
+    with pytest.raises(InputError, match=r"2 in column 2\. Fill gaps"):
+        ShallowRAD().fit(in_parts(X, y))
+
+
+def test_missing_kinds_are_named_after_the_first_pass():
+    X, y = make_table()
+    with pytest.raises(InputError, match="the rad risk needs a labelled anomaly"):
+        ShallowRAD().fit(in_parts(X, np.maximum(y, 0)))
+
+
+@pytest.mark.parametrize("detector", [AutoRAD(budget=30), ForestRAD(), BoostedRAD(n_rounds=20)])
+def test_other_detectors_learn_from_a_sample(detector):
+    pytest.importorskip("lightgbm")
+    X, y = make_table(n=1500)
+    model = detector.fit(in_parts(X, y))
+    scores = model.score_samples(in_parts(X, y))
+    assert_allclose(scores, model.score_samples(X))
+    assert scores[y == 1].mean() > scores[y == -1].mean()
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+def as_block(X, y, weight=None):
+    return Block(X, y, weight, places_of(y))
+
+
+def test_a_reservoir_is_a_uniform_sample_whatever_the_parts():
+    n, most = 4000, 50
+    X, y = np.arange(n, dtype=float)[:, None], np.zeros(n, dtype=np.int8)
+    hits = np.zeros(n)
+    for draw in range(300):
+        whole = Reservoir(most)
+        for number, rows in enumerate((slice(0, 100), slice(100, 3000), slice(3000, n))):
+            part = Reservoir(most, seed=1000 * draw + number)
+            part.add(as_block(X[rows], y[rows]))
+            whole.join(part)
+        kept = whole.rows.X[:, 0].astype(int)
+        assert len(np.unique(kept)) == most
+        hits[kept] += 1
+    # 3.75 hits expected of each row; means of the three parts have standard errors below 0.2
+    for rows in (slice(0, 100), slice(100, 3000), slice(3000, n)):
+        assert hits[rows].mean() == pytest.approx(300 * most / n, abs=0.6)
+
+
+def test_a_reservoir_keeps_few_labelled_rows_all():
+    X, y = make_table(n=2000)
+    weight = np.linspace(0, 1, len(y))
+    kept = Reservoir(most=100, share=0.05)
+    kept.add(as_block(X, y, weight))
+    assert kept.counts == LabelCounts(40, 20, 1940)
+    assert kept.complete(1) and kept.complete(-1) and not kept.complete(0)
+    assert_array_equal(kept.labelled.X, X[y != 0])
+    assert_array_equal(kept.labelled.sample_weight, weight[y != 0])
+    assert_allclose(
+        [kept.totals[k] for k in (0, 1, -1)], [weight[y == k].sum() for k in (0, 1, -1)]
+    )
+    assert 50 <= (kept.rows.y == 0).sum() <= 100
+
+
+def test_where_labelled_rows_are_many_the_theorem_reads_them_all(monkeypatch):
+    X, y = make_table(n=2000)
+    y[y == 0] = -1
+    y[:200] = 0
+    whole = ShallowRAD().fit(X, y)
+    monkeypatch.setattr(blocks_room, "_KEPT_BYTES", 8 * 4 * 300)
+    rows = in_parts(X, y)
+    parted = ShallowRAD().fit(rows)
+    assert not rows.kept.complete(-1)
+    assert parted.lambda_ == pytest.approx(whole.lambda_, rel=1e-9)
+    assert_allclose(parted.coef_, whole.coef_, rtol=1e-5, atol=1e-9)
+
+
+def test_the_fit_does_not_hang_on_what_was_kept(monkeypatch):
+    """A small sample gives a worse first guess, and the same minimum."""
+    X, y = make_table(n=30_000)
+    whole = ShallowRAD(lam=0.01).fit(X, y)
+    monkeypatch.setattr(blocks_room, "_KEPT_BYTES", 8 * 4 * 500)
+    rows = in_parts(X, y)
+    parted = ShallowRAD(lam=0.01).fit(rows)
+    assert rows.kept.rows.n_rows < 2000
+    assert parted.optimality_ <= 1e-6
+    assert_allclose(parted.coef_, whole.coef_, rtol=1e-4, atol=1e-6)
+
+
+def test_samples_on_the_host():
+    X, y = make_table(n=2000)
+    rows = sampled(in_parts(X, y), most=300, seed=0)
+    assert (rows.y == 1).sum() == 40 and (rows.y == -1).sum() == 20
+    assert rows.n_rows == 300
+    assert in_memory(RowBlocks(X, y), 5000, np.ones(3), 0).X is X
+
+
+def test_an_error_in_a_thread_ends_the_pass():
+    seen = []
+
+    def work(item, number):
+        seen.append(number)
+        if number == 3:
+            raise InputError("part 3 is broken")
+        return number
+
+    with pytest.raises(InputError, match="part 3"):
+        list(Threads(1).map(work, range(1000)))
+    assert len(seen) < 900
+
+
+# --- memory-mapped arrays -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_memory_mapped_rows_are_not_copied(tmp_path, dtype):
+    X, y = make_table(n=20_000)
+    np.save(tmp_path / "X.npy", X.astype(dtype))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    model = ShallowRAD(lam=0.1)
+    checked = model._check_rows(mapped, reset=True)
+    assert np.shares_memory(checked, mapped)
+    assert_allclose(model.fit(mapped, y).coef_, ShallowRAD(lam=0.1).fit(X, y).coef_, rtol=1e-5)
+
+
+# --- torch tensors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", list(SETTINGS.values())[:-1], ids=list(SETTINGS)[:-1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tensors_give_the_fit_of_arrays(settings, weighted):
+    torch = pytest.importorskip("torch")
+    X, y = make_table()
+    weight = np.random.default_rng(1).uniform(0.5, 2, len(y)) if weighted else None
+    whole = ShallowRAD(**settings).fit(X, y, weight)
+    model = ShallowRAD(**settings).fit(torch.from_numpy(X), torch.from_numpy(y), weight)
+    assert_allclose(model.coef_, whole.coef_, rtol=1e-7, atol=1e-10)
+    assert model.offset_ == pytest.approx(whole.offset_, rel=1e-6, abs=1e-9)
+    scores = model.score_samples(torch.from_numpy(X))
+    assert isinstance(scores, torch.Tensor) and scores.dtype == torch.float64
+    assert_allclose(scores.numpy(), whole.score_samples(X), rtol=1e-6, atol=1e-9)
+    assert_array_equal(model.predict(torch.from_numpy(X)).numpy(), model.predict(X))
+
+
+def test_single_precision_tensors_stay_single():
+    torch = pytest.importorskip("torch")
+    X, y = make_table(n=30_000)
+    whole = ShallowRAD(lam=0.01, tol=1e-5).fit(X, y)
+    model = ShallowRAD(lam=0.01, tol=1e-5).fit(torch.from_numpy(X).float(), torch.from_numpy(y))
+    assert model.optimality_ <= 1e-5
+    assert_allclose(model.coef_, whole.coef_, rtol=1e-3, atol=1e-4)
+    assert model.score_samples(torch.from_numpy(X).float()).dtype == torch.float32
+
+
+def test_what_tensors_cannot_do_is_said():
+    torch = pytest.importorskip("torch")
+    X, y = make_table()
+    with pytest.raises(InputError, match="feature_map takes rows in the computer's own memory"):
+        ShallowRAD(feature_map="rbf", lam=0.1).fit(torch.from_numpy(X), y)
+    with pytest.raises(InputError, match=r"shape \(3000,\)"):
+        ShallowRAD().fit(torch.from_numpy(X[:, 0]), y)
+    model = ShallowRAD(lam=0.1).fit(torch.from_numpy(X), y)
+    X[3, 1] = np.nan
+    with pytest.raises(InputError, match="1 in column 1"):
+        model.score_samples(torch.from_numpy(X))
+    with pytest.raises(InputError, match="column 1"):
+        ShallowRAD().fit(torch.from_numpy(X), y)

@@ -201,7 +201,7 @@ def test_fit_writes_all_it_is_asked_for(folder, tmp_path):
     assert "Read      3 files, read " in text
     assert "learned from all rows" in text
     assert pl.read_csv(ranked)["anomaly_score"].is_sorted(descending=True)
-    assert page.stat().st_size > 10_000
+    assert "learned from all rows" in page.read_text()
     succeed("bounds", model)
 
 

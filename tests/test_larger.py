@@ -168,7 +168,7 @@ def test_engines_are_asked_for_every_pass(folder):
         calls = 0
 
         def map(self, function, items):
-            Counting.calls += 1
+            Counting.calls += len(items) > 1  # one is asked for the shape of the rows
             return super().map(function, items)
 
     fit = fit_files(folder, LABELS, model="shallow", settings={"lam": 0.1}, engine=Counting(1))

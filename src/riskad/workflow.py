@@ -655,8 +655,9 @@ class _Kept:
     def of(cls, block: Block, first_row: int, *, preparer: TablePreparer) -> _Kept:
         parsed = preparer.parse(block.X, first_row=first_row)
         most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
-        kinds = (NORMAL, ANOMALY, UNLABELLED)
-        return cls({k: RowSample.of(parsed.filter(block.y == k), first_row, most) for k in kinds})
+        # Rows are taken by their places: polars filters neighbours to a view that keeps all rows.
+        places = {kind: np.flatnonzero(block.y == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}
+        return cls({k: RowSample.of(parsed[rows], first_row, most) for k, rows in places.items()})
 
     def joined(self, other: _Kept) -> _Kept:
         return _Kept({kind: s.joined(other.samples[kind]) for kind, s in self.samples.items()})

@@ -490,7 +490,7 @@ def test_columns_can_be_told_what_they_are(folder):
     ("arguments", "message"),
     [
         (["card.csv", *FIT], "no file 'card.csv'. Did you mean 'cards.csv'"),
-        ([".", *FIT], "is a folder"),
+        ([".", *FIT], "no Parquet file at"),
         (["cards.csv", "--label", "lable"], "no column 'lable'. Did you mean 'label'"),
         (["cards.csv", "--label", "label"], "--normal 'ok' --anomaly 'fraud'"),
         (["cards.csv", "--label", "label", "--normal", "OK"], "Did you mean 'ok'"),
@@ -591,7 +591,7 @@ def test_mistakes_in_score(fitted):
         ("text.csv", "'lots' in row 2 is not a number"),
         ("header.csv", "no rows"),
         ("nowhere.csv", "There is no file"),
-        (".", "is a folder"),
+        (".", "no Parquet file at"),
     ):
         assert message in fail("score", "model.riskad", data, "-o", "out.csv")
     for model in ("cards.csv", "header.csv"):

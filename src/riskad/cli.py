@@ -23,10 +23,13 @@ from riskad._checks import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from riskad.workflow import Fit
+
 __all__ = ["cli", "main"]
 
 # Spelled out here because importing the registries would import NumPy; a test compares them.
 MODELS = ("auto", "shallow", "boosted", "deep")
+ENGINES = ("threads", "dask")
 LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sigmoid", "ramp")
 RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
@@ -92,7 +95,6 @@ _RULES = "risk|rate[:SHARE]|f1|cost:1:10|false-alarms:0.01|top:50"
 
 
 _TABLE_OPTIONS = (
-    click.argument("data", type=_path),
     click.option("-l", "--label", required=True, metavar="COLUMN", help="Column with the labels."),
     click.option(
         "--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat)."
@@ -119,7 +121,7 @@ _TABLE_OPTIONS = (
 
 
 def _table_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The table with labels, what its labels mean, and which columns to learn from."""
+    """What the labels of a table mean, and which columns to learn from."""
     for option in reversed(_TABLE_OPTIONS):
         command = option(command)
     return command
@@ -135,6 +137,7 @@ def cli() -> None:
 
 
 @cli.command(short_help="Fit a model on a table with a few labels.")
+@click.argument("data", nargs=-1, required=True)
 @_table_options
 @click.option("-o", "--output", type=_path, required=True, help="Where to write the model.")
 @click.option("--ranked", type=_path, help="Where to write the unlabelled rows, worst first.")
@@ -195,6 +198,18 @@ def cli() -> None:
     metavar="RULE",
     help=f"What is_anomaly means: {_RULES}; see `riskad threshold --help`.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="threads",
+    show_default=True,
+    help="Who reads Parquet files that are larger than memory.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="dask: the cluster to work on, tcp://host:8786 for instance.  [default: a local one]",
+)
 @_seed
 @_top
 @_json
@@ -203,7 +218,7 @@ def cli() -> None:
 def fit(
     command: str,
     /,
-    data: Path,
+    data: Sequence[str],
     label: str,
     normal: Sequence[str],
     anomaly: Sequence[str],
@@ -218,6 +233,8 @@ def fit(
     as_number: Sequence[str],
     model: str,
     threshold: str,
+    engine: str,
+    scheduler: str | None,
     seed: int,
     top: int,
     as_json: bool,
@@ -228,6 +245,11 @@ def fit(
 
     Blank labels mean unlabelled. Text columns become yes/no columns, blank numbers the median;
     the output says what was done to which column.
+
+    DATA may be several Parquet files, a folder of them, or a pattern in quotes. These, and a file
+    that does not fit in memory, are read some rows at a time, which needs
+    pip install 'riskad[parquet]'. shallow learns from all rows, the others from all labelled rows
+    and a random sample of the rest; --ranked has the 10,000 most suspicious rows.
 
     \b
     Models:
@@ -242,13 +264,17 @@ def fit(
         --report cards.html
       riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
         --model shallow --loss logistic
+      riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
+        -o cards.riskad --model shallow
     """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import save
     from riskad.report import print_fit, to_json
-    from riskad.tables import check_table_name, read_table, write_table
-    from riskad.workflow import Labels, fit_table
+    from riskad.tables import check_table_name, write_table
+    from riskad.workflow import Labels
 
+    if scheduler is not None and engine != "dask":
+        raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
     check_output_file(output, force)
     if ranked is not None:
         check_output_file(ranked, force)
@@ -260,10 +286,11 @@ def fit(
         given["feature_map"] = None
     others = "unlabelled" if others_unlabelled else "raise"
     with _progress() as progress:
-        progress(f"Reading {data.name}")
-        result = fit_table(
-            read_table(data),
-            Labels(label, normal, anomaly, unlabelled, others),
+        result = _fit(
+            data,
+            engine,
+            scheduler,
+            labels=Labels(label, normal, anomaly, unlabelled, others),
             id=id_,
             drop=drop,
             text=as_text,
@@ -272,7 +299,7 @@ def fit(
             settings=given | {"random_state": seed},
             threshold=threshold,
             top=top,
-            source=data.name,
+            source=_name(data),
             progress=progress,
         )
         progress(f"Writing {output.name}")
@@ -293,7 +320,36 @@ def fit(
         print_fit(_console(), result.report, written)
 
 
+def _fit(data: Sequence[str], engine: str, scheduler: str | None, **options: Any) -> Fit:
+    """Fit on a table in memory, or on files of which some rows are read at a time."""
+    from riskad.tables import find_tables, is_larger_than_memory, read_table
+    from riskad.workflow import fit_files, fit_table
+
+    options["progress"](f"Reading {_name(data)}")
+    paths = find_tables(data)
+    if engine == "dask":
+        if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
+            raise InputError(
+                "--engine dask works on Parquet files: write the table as Parquet, or leave "
+                "--engine out."
+            )
+        from riskad.cluster import dask_engine
+
+        with dask_engine(scheduler) as cluster:
+            return fit_files(paths, engine=cluster, **options)
+    if is_larger_than_memory(paths):
+        return fit_files(paths, **options)
+    return fit_table(read_table(paths[0]), **options)
+
+
+def _name(data: Sequence[str]) -> str:
+    """What reports call the tables that were given."""
+    first = Path(data[0]).name or data[0]
+    return first if len(data) == 1 else f"{first} and {len(data) - 1} more"
+
+
 @cli.command(short_help="Estimate the anomaly rate of the unlabelled rows.")
+@click.argument("data", type=_path)
 @_table_options
 @click.option(
     "--method",
@@ -356,7 +412,7 @@ def prior(
 
 @cli.command(short_help="Score the rows of a table with a model.")
 @click.argument("model", type=_path)
-@click.argument("data", type=_path)
+@click.argument("data", nargs=-1, required=True)
 @click.option("-o", "--output", type=_path, required=True, help="Where to write the scored table.")
 @click.option(
     "--threshold",
@@ -381,7 +437,7 @@ def prior(
 @_force
 def score(
     model: Path,
-    data: Path,
+    data: Sequence[str],
     output: Path,
     threshold: str | None,
     fdr: float | None,
@@ -393,26 +449,28 @@ def score(
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
     A model of both kinds of label adds anomaly_probability. Rows are read, scored and written some
-    at a time: DATA (CSV or Parquet) need not fit in memory.
+    at a time: DATA (CSV or Parquet) need not fit in memory. Several files, a folder of Parquet
+    files or a pattern in quotes are scored as one table, in their order.
 
     \b
     Examples:
       riskad score cards.riskad new.csv -o scored.csv --reasons 3
       riskad score cards.riskad new.csv -o scored.csv --threshold top:50
       riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
+      riskad score cards.riskad 'new/*.parquet' -o scored.parquet
     """  # noqa: D301
     from riskad._files import check_output_file
     from riskad.io import load, read_header
     from riskad.report import print_score, to_json
-    from riskad.tables import check_table_name, open_writer, read_batches
+    from riskad.tables import check_table_name, find_tables, open_writer, read_batches
     from riskad.workflow import score_batches
 
     check_output_file(output, force)
     check_table_name(output)
     with _progress() as progress:
-        progress(f"Reading {model.name} and {data.name}")
+        progress(f"Reading {model.name} and {_name(data)}")
         id_ = read_header(model).notes.get("fit", {}).get("id")
-        detector, batches = load(model), read_batches(data)
+        detector, batches = load(model), read_batches(find_tables(data))
         with open_writer(output, force) as write:
             report = score_batches(
                 detector,
@@ -423,7 +481,7 @@ def score(
                 fdr=fdr,
                 reasons=reasons,
                 top=top,
-                source=data.name,
+                source=_name(data),
                 progress=progress,
             )
     if as_json:

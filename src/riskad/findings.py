@@ -139,6 +139,7 @@ class Findings:
     effects_of: str
     columns: dict[str, str]
     preparation: list[str]
+    reading: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -260,6 +261,7 @@ def _findings(
         effects_of=training.get("effects_of", ""),
         columns=model[0].kinds_,
         preparation=about.preparation,
+        reading=training.get("reading", []),
         versions=header.versions,
     )
 

@@ -371,6 +371,8 @@ def _origin(findings: Findings) -> Iterable[Element]:
         day, _, time = findings.model_created.partition("T")
         origin = _short(findings.trained_on) if findings.trained_on else "rows it does not name"
         yield element("p", f"The model was made from {origin}, {day} {time[:5]} UTC.")
+    if findings.reading:
+        yield _list(findings.reading)
     versions = ", ".join(f"{name} {version}" for name, version in findings.versions.items())
     yield element("p", f"Versions: {versions}.", class_="small")
 

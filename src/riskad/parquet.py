@@ -15,14 +15,15 @@ array([ 1, -1])
 
 from __future__ import annotations
 
+import copy
 import glob
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from scipy import sparse
@@ -31,9 +32,10 @@ from riskad._checks import InputError, enumerate_names
 from riskad.blocks import Block, Engine, PartedRows, places_of
 from riskad.labels import UNLABELLED, parse_distinct
 
-__all__ = ["ENDINGS", "ParquetRows", "find_parquet"]
+__all__ = ["ENDINGS", "ParquetRows", "Paths", "count_values", "find_parquet", "parquet_columns"]
 
 ENDINGS = (".parquet", ".pq")
+Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _BLOCK_BYTES = 1 << 23
 _MIN_BATCH = 4096
@@ -72,7 +74,7 @@ class ParquetRows(PartedRows):
 
     def __init__(
         self,
-        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        paths: Paths,
         *,
         label: str | None = None,
         normal: object = None,
@@ -97,12 +99,12 @@ class ParquetRows(PartedRows):
             raise InputError(f"{_say_files(self.paths)} no rows.")
         codes = None
         if label is not None:
-            counts = _count_values(self.paths, label)
+            counts = count_values(self.paths, label)
             spelled = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
             codes = parse_distinct(counts, **spelled, others=others, name=f"column {label!r}")
-        reader = _Reader(tuple(self.columns), label, weight, codes, prepare)
+        self._reader = _Reader(tuple(self.columns), label, weight, codes, prepare)
         parts = [
-            _RowGroup(schema.path, group, n_rows, reader)
+            _RowGroup(schema.path, group, n_rows, self._reader)
             for schema in schemas
             for group, n_rows in enumerate(schema.group_rows)
         ]
@@ -110,10 +112,19 @@ class ParquetRows(PartedRows):
         super().__init__(parts, first.shape[1], sparse.issparse(first), engine)
         self.feature_names = self.columns if prepare is None else feature_names
 
+    def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> ParquetRows:
+        """The same rows with the same labels, of which some columns are read, in another way."""
+        other = copy.copy(self)
+        other.columns = list(columns)
+        other._reader = replace(self._reader, columns=tuple(columns), prepare=prepare)
+        parts = [replace(cast(_RowGroup, part), reader=other._reader) for part in self.parts]
+        first = next(block for part in parts for block in part.blocks()).X
+        PartedRows.__init__(other, parts, first.shape[1], sparse.issparse(first), self.engine)
+        other.feature_names = None
+        return other
 
-def find_parquet(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-) -> list[Path]:
+
+def find_parquet(paths: Paths) -> list[Path]:
     """The files that are meant, in the order of their names; an error where there are none."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found: list[Path] = []
@@ -134,6 +145,11 @@ def find_parquet(
     if not found:
         raise InputError("no Parquet file was named.")
     return found
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns of a file."""
+    return list(_Schema.of(path).types)
 
 
 @dataclass(frozen=True)
@@ -229,7 +245,7 @@ class _RowGroup:
             )
 
 
-def _count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
+def count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
     """How often each value of a column occurs: a pass over this column alone."""
     counts: Counter[Any] = Counter()
     for path in paths:
@@ -291,13 +307,13 @@ def _check_known(names: Sequence[str], schema: _Schema) -> None:
 
 
 def _check_alike(schemas: Sequence[_Schema], names: Sequence[str]) -> None:
-    """Each column is of one kind in all files: whole and other numbers are one kind."""
+    """Each column is of one kind in all files: numbers of all types are one kind, so are texts."""
     first = schemas[0]
     for other in schemas[1:]:
         _check_known(names, other)
         for name in names:
             here, there = first.types[name], other.types[name]
-            if here != there and not (_is_number(here) and _is_number(there)):
+            if not _one_kind(here, there):
                 raise InputError(
                     f"column {name!r} is {here} in {first.path} and {there} in {other.path}. "
                     "Write the files with one type for each column, or leave the column out."
@@ -312,6 +328,29 @@ def _check_numbers(schema: _Schema, columns: Sequence[str]) -> None:
             "with columns=[...], or let a TablePreparer make numbers of them: prepare=...; "
             "`riskad fit` does so by itself."
         )
+
+
+def _one_kind(here: Any, there: Any) -> bool:
+    """Whether values of both types can stand in one column; a column of nulls goes with all."""
+    import pyarrow.types as kinds
+
+    either = (here, there)
+    return (
+        here == there
+        or any(kinds.is_null(type_) for type_ in either)
+        or all(_is_number(type_) for type_ in either)
+        or all(_is_text(type_) for type_ in either)
+        or all(kinds.is_timestamp(type_) for type_ in either)
+    )
+
+
+def _is_text(type_: Any) -> bool:
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(type_):  # categories
+        return _is_text(type_.value_type)
+    checks = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+    return any(check(type_) for check in checks)
 
 
 def _is_number(type_: Any) -> bool:

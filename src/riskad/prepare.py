@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,7 @@ from riskad._checks import (
     enumerate_names,
 )
 from riskad.tables import check_columns
+from riskad.tallies import Numbers, RowSample, Texts
 
 __all__ = ["BLANK", "OTHER", "NotAsInTraining", "TablePreparer", "usual_value"]
 
@@ -49,6 +51,36 @@ _IDENTIFIER_NAME = re.compile(
 )
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
 _NEW_VALUES = 1000  # new values of a column that are told apart; more of them only take memory
+
+
+# What a table that comes in parts may take: values of a column that are told apart, rows drawn at
+# random for medians, and cells of these.
+_MOST_VALUES = 1 << 15
+_MOST_SAMPLED = 1 << 16
+_FEWEST_SAMPLED = 1 << 12
+_MOST_CELLS = 1 << 23
+
+T = TypeVar("T")
+Fold: TypeAlias = Callable[
+    [Callable[[pl.DataFrame, int], Any], Callable[[Any, Any], Any], Iterable[Any]], Any
+]
+
+
+def _fold(
+    function: Callable[[pl.DataFrame, int], T],
+    join: Callable[[T, T], T],
+    batches: Iterable[pl.DataFrame],
+) -> T:
+    """Join what batches tell, one after another; those without rows tell nothing."""
+    total, first_row = None, 1
+    for batch in batches:
+        if batch.height:
+            told = function(batch, first_row)
+            total = told if total is None else join(total, told)
+            first_row += batch.height
+    if total is None:
+        raise InputError("The table has no rows; nothing to do.")
+    return total
 
 
 class NotAsInTraining(DataWarning):
@@ -171,11 +203,39 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: object = None) -> TablePreparer:
         """Decide the kind of each column of a polars or pandas frame; `y` is not looked at."""
-        frame = _as_polars(X)
-        self._check_parameters(frame)
-        self.feature_names_in_ = np.array(frame.columns, dtype=object)
-        self.n_features_in_ = frame.width
-        self.n_rows_ = frame.height
+        return self._fit([_as_polars(X)], _fold, exact=True)
+
+    def fit_batches(self, batches: Iterable[Any], fold: Fold = _fold) -> TablePreparer:
+        r"""As `fit`, for a table that comes in polars frames and need not fit in memory.
+
+        Kinds, blanks, constant columns and levels come out as in `fit`. Where there are more than
+        32,768 different values in a column, their number is an estimate that is off by some 0.6 %,
+        and levels are those of frequent values. Medians are those of up to 65,536 rows drawn at
+        random (`riskad.tallies`).
+
+        Parameters
+        ----------
+        batches : iterable of polars frames
+            Gone through twice, so no generator: a list, or `riskad.tables.read_batches(path)`.
+        fold : callable, optional
+            Who works on the batches: fold(function, join, batches) gives function(batch, first_row)
+            of all of them, joined in order, where first_row counts rows from 1 over all batches.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> parts = [pl.DataFrame({"age": ["30", ""]}), pl.DataFrame({"age": ["20", "25"]})]
+        >>> print(*TablePreparer().fit_batches(parts).describe(), sep="\n")
+        1 number column: age
+        age: 1 blank filled with the median 25
+        """
+        return self._fit(batches, fold, exact=False)
+
+    def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> TablePreparer:
+        names, looks = fold(_look, _join_looks, batches)
+        self._check_parameters(names)
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = len(names)
         self.kinds_: dict[str, str] = {}
         self.medians_: dict[str, float] = {}
         self.blanks_: dict[str, int] = {}
@@ -183,8 +243,18 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.rare_: dict[str, int] = {}
         self.dropped_: dict[str, str] = {}
         self.usual_: dict[str, Value] = {}
-        for column in frame:
-            self._fit_column(column)
+        wanted = {name: self._first_guess(name, look) for name, look in looks.items()}
+        kinds = {name: kind for name, kind in wanted.items() if kind in ("number", "text")}
+        counting = partial(_tally, kinds=kinds, exact=exact)
+        tallies, sample = fold(counting, _join_tallies, batches)
+        self.n_rows_ = sample.n_rows
+        for name, kind in wanted.items():
+            if kind == "number":
+                self._fit_number(name, tallies[name], sample.rows[name])
+            elif kind == "text":
+                self._fit_text(name, tallies[name], sample)
+            else:
+                self._drop(name, kind)
         self._check_something_left()
         self._name_features()
         return self
@@ -241,9 +311,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     # --- fit, column by column -----------------------------------------------------------
 
-    def _check_parameters(self, frame: pl.DataFrame) -> None:
+    def _check_parameters(self, columns: Sequence[str]) -> None:
         for parameter in ("text", "number"):
-            check_columns(getattr(self, parameter), frame.columns)
+            check_columns(getattr(self, parameter), columns)
         both = set(self.text) & set(self.number)
         if both:
             raise InputError(
@@ -251,66 +321,62 @@ class TablePreparer(TransformerMixin, BaseEstimator):
                 "numbers; choose one."
             )
 
-    def _fit_column(self, column: pl.Series) -> None:
-        name, kind = column.name, column.dtype
-        if _is_blank(column):
-            self._drop(name, "every row is blank")
-        elif kind.is_nested() or kind in (pl.Binary, pl.Object):
-            self._drop(name, f"values of type {kind} cannot be used")
-        elif name in self.number or (name not in self.text and _is_numeric(column)):
-            self._fit_number(column)
-        elif name not in self.text and _is_temporal(column):
-            self._drop(name, "dates and times are not used; add what matters: an age, a weekday")
-        else:
-            self._fit_text(column)
+    def _first_guess(self, name: str, look: _Look) -> str:
+        """A column's kind by what it looks like, or the reason to drop it."""
+        if look.blank:
+            return "every row is blank"
+        if look.unusable:
+            return f"values of type {look.unusable} cannot be used"
+        if name in self.number or (name not in self.text and look.numeric):
+            return "number"
+        if name not in self.text and look.temporal:
+            return "dates and times are not used; add what matters: an age, a weekday"
+        return "text"
 
     def _drop(self, name: str, reason: str) -> None:
         self.kinds_[name], self.dropped_[name] = "dropped", reason
 
-    def _fit_number(self, column: pl.Series) -> None:
-        values = _as_numbers(column)
-        filled = values.drop_nulls()
-        blanks = values.null_count()
-        constant = filled.min() == filled.max()
-        if filled.is_empty():
-            self._drop(column.name, "it holds no number")
-        elif column.name not in self.number and _numbers_rows(filled, column.name, len(column)):
-            self._drop(
-                column.name, f"it numbers the rows ({_count(len(filled), 'different value')})"
-            )
-        elif constant and not blanks:
-            self._drop(column.name, f"every row holds {_show_number(float(filled[0]))}")
+    def _fit_number(self, name: str, tally: Numbers, sample: pl.Series) -> None:
+        n_filled = tally.n_rows - tally.blanks
+        constant = tally.low == tally.high
+        if not n_filled:
+            self._drop(name, "it holds no number")
+        elif name not in self.number and _numbers_rows(tally, name):
+            self._drop(name, f"it numbers the rows ({_count(n_filled, 'different value')})")
+        elif constant and not tally.blanks:
+            self._drop(name, f"every row holds {_show_number(tally.low)}")
         else:
-            self.kinds_[column.name], self.blanks_[column.name] = "number", blanks
-            self.usual_[column.name] = usual_value(values)
+            self.kinds_[name], self.blanks_[name] = "number", tally.blanks
+            middle = sample.median()
+            median = tally.low if middle is None else float(cast(float, middle))
+            self.usual_[name] = None if 2 * tally.blanks > tally.n_rows else median
             if not constant:  # otherwise only its blanks say something
-                self.medians_[column.name] = float(cast(float, filled.median()))
+                self.medians_[name] = median
 
-    def _fit_text(self, column: pl.Series) -> None:
-        texts = _as_text(column)
-        filled = texts.drop_nulls()
-        n_distinct = filled.n_unique()
-        if n_distinct == 1 and len(filled) == len(texts):
-            self._drop(column.name, f"every row holds {filled[0]!r}")
-        elif n_distinct > len(filled) / 2 and n_distinct > 2 and column.name not in self.text:
-            self._drop(column.name, _say_distinct(n_distinct, len(filled)) + _number_hint(texts))
+    def _fit_text(self, name: str, tally: Texts, sample: RowSample) -> None:
+        n_filled, n_distinct = tally.n_rows - tally.blanks, tally.n_distinct
+        if n_distinct == 1 and not tally.blanks:
+            self._drop(name, f"every row holds {tally.counts['level'][0]!r}")
+        elif n_distinct > n_filled / 2 and n_distinct > 2 and name not in self.text:
+            hint = _number_hint(sample.rows[name], numbered=sample.complete)
+            self._drop(name, _say_distinct(n_distinct, n_filled, tally.distinct is not None) + hint)
         else:
-            self._fit_levels(texts.fill_null(BLANK))
+            self._fit_levels(name, tally)
 
-    def _fit_levels(self, texts: pl.Series) -> None:
-        counts = texts.alias("level").value_counts(name="rows")
-        counts = counts.sort(["rows", "level"], descending=[True, False])
-        enough = min(max(len(texts) // 200, 2), 10)
+    def _fit_levels(self, name: str, tally: Texts) -> None:
+        counts = tally.levels(BLANK)
+        enough = min(max(tally.n_rows // 200, 2), 10)
         common = counts.filter((pl.col("rows") >= enough) & (pl.col("level") != OTHER))
         levels = common["level"].head(self.max_levels).to_list()
-        n_rare = counts.height - len(levels)
+        n_values = counts.height if tally.distinct is None else tally.n_distinct
+        n_rare = n_values - len(levels)
         if not levels:
-            self._drop(texts.name, f"none of its values occurs in {enough} rows")
+            self._drop(name, f"none of its values occurs in {enough} rows")
             return
-        self.kinds_[texts.name], self.usual_[texts.name] = "text", usual_value(texts)
-        self.levels_[texts.name] = levels + [OTHER] * (n_rare > 0)
+        self.kinds_[name], self.usual_[name] = "text", counts["level"][0]
+        self.levels_[name] = levels + [OTHER] * (n_rare > 0)
         if n_rare:
-            self.rare_[texts.name] = n_rare
+            self.rare_[name] = n_rare
 
     def _check_something_left(self) -> None:
         if len(self.dropped_) == len(self.kinds_):
@@ -444,6 +510,90 @@ def _series_from_pandas(column: Any) -> pl.Series:
     return pl.Series(column.name, texts, dtype=pl.String)
 
 
+# --- what a pass tells -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the values of a column look like: all of them, but for `numbers` and `unusable`."""
+
+    blank: bool
+    like_numbers: bool
+    numbers: bool
+    temporal: bool
+    unusable: str
+
+    @classmethod
+    def of(cls, column: pl.Series) -> _Look:
+        kind = column.dtype
+        if _is_blank(column):
+            return cls(True, True, False, True, "")
+        if kind.is_nested() or kind in (pl.Binary, pl.Object):
+            return cls(False, False, False, False, str(kind))
+        values, bad = _parse_numbers(column)
+        numbers = values.null_count() < len(values)
+        like_numbers = not bad.any()
+        if like_numbers and kind == pl.String:  # none is a code like '007'
+            like_numbers = not column.str.contains(_LEADING_ZERO).any()
+        temporal = not (like_numbers and numbers) and _is_temporal(column)
+        return cls(False, like_numbers, numbers, temporal, "")
+
+    @property
+    def numeric(self) -> bool:
+        """Whether every value is a number, and at least one is."""
+        return self.like_numbers and self.numbers
+
+    def joined(self, other: _Look) -> _Look:
+        return _Look(
+            self.blank and other.blank,
+            self.like_numbers and other.like_numbers,
+            self.numbers or other.numbers,
+            self.temporal and other.temporal,
+            self.unusable or other.unusable,
+        )
+
+
+Looks: TypeAlias = tuple[list[str], dict[str, _Look]]
+Tallies: TypeAlias = tuple[dict[str, Any], RowSample]
+
+
+def _look(frame: pl.DataFrame, first_row: int) -> Looks:
+    return frame.columns, {column.name: _Look.of(column) for column in frame}
+
+
+def _join_looks(first: Looks, second: Looks) -> Looks:
+    names, looks = first
+    if set(names) != set(second[0]):
+        raise InputError(
+            "The parts of the table have different columns:\n"
+            + describe_column_difference(names, second[0])
+        )
+    return names, {name: look.joined(second[1][name]) for name, look in looks.items()}
+
+
+def _tally(frame: pl.DataFrame, first_row: int, *, kinds: dict[str, str], exact: bool) -> Tallies:
+    """Count what is in the columns, read as what they are."""
+    parsed = pl.DataFrame(
+        {
+            name: _as_text(frame[name]) if kind == "text" else _as_numbers(frame[name], first_row)
+            for name, kind in kinds.items()
+        },
+        height=frame.height,
+    )
+    most = None if exact else _MOST_VALUES
+    tallies = {
+        column.name: (Texts if kinds[column.name] == "text" else Numbers).of(column, most)
+        for column in parsed
+    }
+    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // max(1, parsed.width)))
+    return tallies, RowSample.of(parsed, first_row, None if exact else few)
+
+
+def _join_tallies(first: Tallies, second: Tallies) -> Tallies:
+    tallies = {name: tally.joined(second[0][name]) for name, tally in first[0].items()}
+    return tallies, first[1].joined(second[1])
+
+
 # --- reading values ----------------------------------------------------------------------
 
 
@@ -503,12 +653,12 @@ def _spell_numbers(texts: pl.Series) -> pl.Series:
     return texts.set(lower == "true", "1").set(lower == "false", "0")
 
 
-def _is_numeric(column: pl.Series) -> bool:
-    """Whether every value is a number, and at least one is, and none is a code like '007'."""
-    values, bad = _parse_numbers(column)
-    if bad.any() or values.null_count() == len(values):
-        return False
-    return column.dtype != pl.String or not column.str.contains(_LEADING_ZERO).any()
+def _is_temporal(column: pl.Series) -> bool:
+    """Whether a column holds dates or times, by its type or, all of them, by their look."""
+    if column.dtype != pl.String:
+        return column.dtype.is_temporal()
+    filled = _strip(column).drop_nulls()
+    return bool(filled.head(100).str.contains(_DATE).all() and filled.str.contains(_DATE).all())
 
 
 def _as_numbers(column: pl.Series, first_row: int = 1) -> pl.Series:
@@ -526,32 +676,22 @@ def _as_numbers(column: pl.Series, first_row: int = 1) -> pl.Series:
     return values
 
 
-def _is_temporal(column: pl.Series) -> bool:
-    """Whether a column holds dates or times, by its type or, all of them, by their look."""
-    if column.dtype != pl.String:
-        return column.dtype.is_temporal()
-    filled = _strip(column).drop_nulls()
-    return bool(filled.head(100).str.contains(_DATE).all() and filled.str.contains(_DATE).all())
-
-
-def _numbers_rows(filled: pl.Series, name: str, n_rows: int) -> bool:
+def _numbers_rows(tally: Numbers, name: str) -> bool:
     """Whether a column only counts or identifies rows: whole numbers, all different."""
-    if not (len(filled) == n_rows >= 3 and (filled % 1 == 0).all()):
+    if tally.distinct is None or tally.n_rows < 3:
         return False
-    if filled.n_unique() < n_rows:
-        return False
-    low, high = cast(float, filled.min()), cast(float, filled.max())
-    consecutive = high - low + 1 == n_rows >= _COUNTER_ROWS
+    consecutive = tally.high - tally.low + 1 == tally.n_rows >= _COUNTER_ROWS
     return consecutive or bool(_IDENTIFIER_NAME.search(name))
 
 
-def _number_hint(texts: pl.Series) -> str:
+def _number_hint(texts: pl.Series, numbered: bool) -> str:
     """Say what keeps a column from being one of numbers, where little does."""
     values, bad = _parse_numbers(texts)
     n_bad = int(bad.sum())
     if 0 < n_bad < len(values.drop_nulls()):
         row = int(cast(int, bad.arg_max()))
-        return f"; most are numbers, but not {texts[row]!r} in row {row + 1:,}: leave such blank"
+        where = f" in row {row + 1:,}" if numbered else ""
+        return f"; most are numbers, but not {texts[row]!r}{where}: leave such blank"
     filled = texts.drop_nulls()
     if cast(float, filled.str.contains(_DRESSED_NUMBER).mean()) > 0.9:
         return f"; {filled[0]!r} looks like a number: write it as 1234.5 to have it used"
@@ -590,7 +730,9 @@ def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def _say_distinct(n_distinct: int, n_rows: int) -> str:
+def _say_distinct(n_distinct: int, n_rows: int, about: bool) -> str:
+    if about:
+        return f"about {float(f'{n_distinct:.2g}'):,.0f} different values in {n_rows:,} rows"
     return f"{n_distinct:,} different values in {n_rows:,} rows"
 
 

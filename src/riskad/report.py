@@ -115,6 +115,7 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
     _facts(
         console,
         {
+            "Read": report.reading,
             "Labels": [f"{report.labels} (column {report.label!r})"],
             "Columns": report.preparation,
             "Model": model_lines(report.model, report.settings, report.fitted),
@@ -562,6 +563,7 @@ def _training_lines(training: Mapping[str, Any]) -> list[str]:
     return [
         f"on {training['source']}: {training['rows']:,} rows, {labels} "
         f"(column {training['label']!r})",
+        *training.get("reading", []),
         *quality_lines(auc, training["why_no_auc"]),
     ]
 

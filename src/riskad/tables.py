@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import glob
 import gzip
 import io
 import os
@@ -29,14 +30,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad._checks import InputError, enumerate_names
+from riskad._checks import InputError, describe_column_difference, enumerate_names
 from riskad._files import atomic_path, check_input_file
+from riskad.parquet import ENDINGS as _PARQUET
+from riskad.parquet import Paths, find_parquet
 
 __all__ = [
     "READABLE",
     "WRITABLE",
     "check_columns",
     "check_table_name",
+    "find_tables",
+    "is_larger_than_memory",
     "open_writer",
     "read_batches",
     "read_table",
@@ -125,12 +130,15 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
         return pl.concat(_csv_batches(file, path.name, _known_separator(ending)))
 
 
-def read_batches(path: str | os.PathLike[str]) -> Iterable[pl.DataFrame]:
+def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
     r"""Read the rows that `read_table` reads, some at a time; the table need not fit in memory.
 
     What is returned can be gone through as often as you like, and reads the file each time. A
     mistake in the file is found when its batch is reached. There is at least one batch, without
     rows if the file has none.
+
+    Several files come one after the other, as one table: they must have the same columns, each of
+    one kind. Whole and other numbers are one kind.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +146,9 @@ def read_batches(path: str | os.PathLike[str]) -> Iterable[pl.DataFrame]:
     ...     [batch.rows() for batch in read_batches(Path(folder, "cards.csv"))]
     [[('007', '1.50'), ('008', None)]]
     """
-    return _Batches(*_check_readable(path))
+    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    files = [_Batches(*_check_readable(path)) for path in several]
+    return files[0] if len(files) == 1 else _Chained(files, _common_schema(files))
 
 
 @dataclass(frozen=True)
@@ -155,6 +165,81 @@ class _Batches:
         with _open_bytes(self.path, self.ending) as file:
             batches = _csv_batches(file, self.path.name, _known_separator(self.ending))
             yield from _multiples(batches)
+
+    def schema(self) -> pl.Schema:
+        """The columns and their types."""
+        if self.ending in _PARQUET:
+            with _parquet_errors(self.path):
+                return pl.scan_parquet(self.path, glob=False).collect_schema()
+        return next(iter(self)).schema
+
+
+@dataclass(frozen=True)
+class _Chained:
+    """The rows of several files, one after the other."""
+
+    files: Sequence[_Batches]
+    schema: pl.Schema
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        for file in self.files:
+            for batch in file:
+                yield batch.select(self.schema.names()).cast(self.schema)
+
+
+def _common_schema(files: Sequence[_Batches]) -> pl.Schema:
+    """The columns that all files have, with types that hold what each of them holds."""
+    first, *others = files
+    schema = first.schema()
+    for file in others:
+        found = file.schema()
+        if set(found) != set(schema):
+            raise InputError(
+                f"{str(file.path)!r} has other columns than {str(first.path)!r}:\n"
+                + describe_column_difference(schema.names(), found.names())
+            )
+        for name, there in found.items():
+            here = schema[name]
+            if here.is_numeric() and there.is_numeric() and here != there:
+                schema[name] = pl.Float64()
+            elif here == pl.Null:
+                schema[name] = there
+            elif there not in (here, pl.Null):
+                raise InputError(
+                    f"Column {name!r} is {here} in {str(first.path)!r} and {there} in "
+                    f"{str(file.path)!r}. Write the files with one type for each column."
+                )
+    return schema
+
+
+def find_tables(given: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """The files that are meant: a folder means the Parquet files in it, a pattern what it matches.
+
+    >>> find_tables(["cards.csv"])
+    [PosixPath('cards.csv')]
+    """
+    found: list[Path] = []
+    for item in given:
+        path = Path(item)
+        plain = path.is_file() or not (path.is_dir() or glob.has_magic(str(item)))
+        found += [path] if plain else find_parquet(item)
+    return found
+
+
+def is_larger_than_memory(paths: Sequence[Path]) -> bool:
+    """Whether tables are to be read some rows at a time: several files, or one that does not fit.
+
+    That takes Parquet; of several files all must be.
+    """
+    others = [path.name for path in paths if path.suffix.lower() not in _PARQUET]
+    if len(paths) == 1:
+        return not others and _shortage(*_check_readable(paths[0])) is not None
+    if others:
+        raise InputError(
+            f"Several files are read as one table if they are Parquet, which {others[0]!r} is not. "
+            "Give one file, or write them as Parquet."
+        )
+    return True
 
 
 def write_table(frame: pl.DataFrame, path: str | os.PathLike[str], force: bool = False) -> None:
@@ -205,9 +290,6 @@ def open_writer(path: str | os.PathLike[str], force: bool = False) -> Iterator[W
             yield write
 
 
-_PARQUET = (".parquet", ".pq")
-
-
 def _check_readable(path: str | os.PathLike[str]) -> tuple[Path, str]:
     path, ending = check_table_name(check_input_file(path), READABLE)
     if path.stat().st_size == 0:
@@ -232,16 +314,24 @@ def check_memory(path: str | os.PathLike[str], available: int | None = None) -> 
     `available` is in bytes; None asks the system, and checks nothing where it does not answer.
     """
     path, ending = _check_readable(path)
+    shortage = _shortage(path, ending, available)
+    if shortage is not None:
+        needed, available = shortage
+        rows = "Take a sample of the unlabelled rows, with all labelled ones"
+        if ending not in _PARQUET:
+            rows += "; or save it as Parquet, which `riskad fit` reads some rows at a time"
+        raise InputError(
+            f"{path.name!r} does not fit in memory: fitting on it takes about "
+            f"{_show_bytes(needed)}, and {_show_bytes(available)} are free. {rows}. "
+            "Scoring has no such limit."
+        )
+
+
+def _shortage(path: Path, ending: str, available: int | None = None) -> tuple[int, int] | None:
+    """Bytes that a fit needs and bytes there are, where these are fewer."""
     available = available_memory() if available is None else available
     needed = int(_MEMORY_OF_A_FIT * _estimate_size(path, ending))
-    if available is None or needed <= available:
-        return
-    raise InputError(
-        f"{path.name!r} does not fit in memory: fitting on it takes about {_show_bytes(needed)}, "
-        f"and {_show_bytes(available)} are free. Fit on a sample of the unlabelled rows, with all "
-        "labelled ones; or keep only the columns that matter, as Parquet with numbers as numbers, "
-        "which takes less than text. Scoring has no such limit."
-    )
+    return None if available is None or needed <= available else (needed, available)
 
 
 def available_memory() -> int | None:

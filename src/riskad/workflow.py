@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial, reduce
 from importlib.util import find_spec
-from itertools import zip_longest
-from typing import Any, TypeAlias
+from itertools import accumulate, chain, zip_longest
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
@@ -24,6 +26,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 import riskad
 from riskad._checks import DataWarning, InputError, enumerate_names, lookup
 from riskad.auto import AutoRAD
+from riskad.blocks import Block, Engine, Part
 from riskad.bounds import FittedBounds, fitted_bounds
 from riskad.calibration import Calibration, cross_calibrate
 from riskad.conformal import select_at_fdr
@@ -37,10 +40,12 @@ from riskad.labels import (
     Codes,
     LabelCounts,
     count_labels,
+    parse_distinct,
     parse_labels,
 )
 from riskad.metrics import Auc, auc_with_interval
-from riskad.prepare import BLANK, NotAsInTraining, TablePreparer
+from riskad.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
+from riskad.prepare import BLANK, Fold, NotAsInTraining, TablePreparer
 from riskad.priors import (
     FEWEST_COMPARED,
     LabelCheck,
@@ -52,6 +57,7 @@ from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
 from riskad.suggest import Suggestion, suggest_rows
 from riskad.tables import check_columns
+from riskad.tallies import RowSample
 from riskad.thresholds import Threshold, TopK, parse_threshold
 
 __all__ = [
@@ -78,6 +84,7 @@ __all__ = [
     "drift_table",
     "estimate_table_prior",
     "explain_table",
+    "fit_files",
     "fit_table",
     "score_batches",
     "score_table",
@@ -89,6 +96,7 @@ SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
 # come after these.
 RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value")
 
+T = TypeVar("T")
 Progress: TypeAlias = Callable[[str], object]
 
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
@@ -98,6 +106,11 @@ _EFFECT_ROWS = 1_000  # enough to see which columns move the score
 _SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
 _CLEARLY = 0.75  # share of what a column changes that goes with high, or with low, values
+# What is kept in memory of files that do not fit: rows of each kind, cells, ranked rows.
+_KEPT_ROWS = 100_000
+_FEWEST_KEPT = 4_096
+_KEPT_CELLS = 1 << 23
+_RANKED_ROWS = 10_000
 _RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason(_\d+)?")))
 
 
@@ -218,6 +231,7 @@ class FitReport:
     rate: tuple[float, float, float] | None = None
     model: str = "ShallowRAD"
     effects_of: str = ""
+    reading: list[str] = field(default_factory=list)
 
     def notes(self) -> dict[str, Any]:
         """Return what is kept in the model file: all but the rows themselves."""
@@ -382,60 +396,364 @@ def fit_table(
     rule = _rule(threshold)
     detector = _make_detector(model, settings or {})
     codes = _read_labels(frame, labels)
-    _check_kinds(codes, detector)
+    counts = count_labels(codes)
+    _check_kinds(counts, detector)
     frame, earlier = _without_scores(frame)
-    features = _pick_features(frame, labels.column, id, [d for d in drop if d not in earlier])
+    features = _pick_features(frame.columns, labels.column, id, drop, earlier)
     preparer = TablePreparer(text=text, number=number)
     with _collect_warnings() as notes:
         progress("Preparing the columns")
-        parsed = preparer.fit(features).parse(features)
-        matrix = preparer.transform(parsed)
-        _check_dense(detector, matrix)
+        rows = _Rows.of(preparer.fit(frame.select(features)), frame, codes)
+        _check_dense(detector, rows.matrix)
         progress("Fitting the model")
-        _fit_detector(detector, matrix, codes, progress)
+        _fit_detector(detector, rows.matrix, codes, progress)
     pipeline = Pipeline([("prepare", preparer), ("detect", detector)])
     progress("Scoring the rows")
-    fitted_scores = detector.anomaly_score(matrix)
+    scores = detector.anomaly_score(rows.matrix)
     progress("Checking it on labelled rows it has not seen")
-    calibration, auc, why_no_auc = _check_quality(preparer, detector, parsed, codes, fitted_scores)
+    calibration, auc, why_no_auc = _check_quality(preparer, detector, rows, scores)
     detector.calibration_ = calibration
     detector.set_threshold(rule)
     if not hasattr(detector, "pile_"):
-        remember_pile(detector, matrix, codes)
-    scored = _score_frame(detector, fitted_scores, _own_decision(detector))
+        remember_pile(detector, rows.matrix, codes)
+    scored = _score_frame(detector, scores, _own_decision(detector))
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
     progress("Finding out which columns matter")
-    effects, effects_of = _column_effects(pipeline, parsed, fitted_scores)
+    worst = np.sort(np.argsort(-scores, kind="stable")[:_SUSPICIOUS_ROWS])
+    effects, effects_of = _column_effects(pipeline, rows.parsed, rows.parsed[worst])
     report = FitReport(
         source=source,
         rows=frame.height,
         label=labels.column,
         id=id,
-        labels=count_labels(codes),
-        columns=preparer.kinds_,
+        labels=counts,
         preparation=preparer.describe() + _describe_left_out(earlier),
-        settings=_plain_parameters(detector),
-        fitted=_facts_of(detector) | _linear_facts(detector, matrix, notes),
+        fitted=_facts_of(detector)
+        | _linear_facts(detector, lambda: detector.largest_norm(rows.matrix), notes),
         effects=effects,
         auc=auc,
         why_no_auc=why_no_auc,
         unlabelled_flagged=int(ranked["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
-        warnings=[
-            *_unused_labels(detector, codes),
-            *(str(note) for note in notes),
-            *_constant_columns(preparer),
-            *_few_anomalies(codes),
-            *_negative_risk(detector),
-            *_unlike_the_pile(preparer, matrix, codes, detector.random_state),
-        ],
-        rule=str(rule),
-        rate=calibration.rate,
-        model=type(detector).__name__,
+        warnings=_say_warnings(pipeline, rows, counts, notes),
         effects_of=effects_of,
+        **_known_of(pipeline),
     )
     return Fit(pipeline, report, ranked.select(row, *scored.columns, *frame.columns))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows in memory: as they are read, as numbers, and what they are labelled."""
+
+    parsed: pl.DataFrame
+    matrix: Any
+    codes: Codes
+
+    @classmethod
+    def of(cls, preparer: TablePreparer, frame: pl.DataFrame, codes: Codes) -> _Rows:
+        parsed = preparer.parse(frame)
+        return cls(parsed, preparer.transform(parsed), codes)
+
+
+def _known_of(model: Pipeline) -> dict[str, Any]:
+    """What a report says of any fitted model."""
+    preparer, detector = _steps(model)
+    return {
+        "columns": preparer.kinds_,
+        "settings": _plain_parameters(detector),
+        "rule": str(detector.threshold_),
+        "rate": detector.calibration_.rate,
+        "model": type(detector).__name__,
+    }
+
+
+def _say_warnings(
+    model: Pipeline, rows: _Rows, counts: LabelCounts, notes: Sequence[Warning]
+) -> list[str]:
+    """All that a person should know of the data and of the fit."""
+    preparer, detector = _steps(model)
+    return [
+        *_unused_labels(detector, counts),
+        *(str(note) for note in notes),
+        *_constant_columns(preparer),
+        *_few_anomalies(counts),
+        *_negative_risk(detector),
+        *_unlike_the_pile(preparer, rows.matrix, rows.codes, detector.random_state),
+    ]
+
+
+# --- fit, on files larger than memory ----------------------------------------------------
+
+
+def fit_files(
+    paths: Paths,
+    labels: Labels,
+    *,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+    number: Sequence[str] = (),
+    model: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    threshold: Threshold | str = "risk",
+    top: int = 10,
+    source: str = "table",
+    engine: Engine | None = None,
+    progress: Progress = lambda _: None,
+) -> Fit:
+    """Fit a detector on Parquet files that need not fit in memory; needs pyarrow.
+
+    `paths` and `engine` are those of `riskad.parquet.ParquetRows`, all else is as in `fit_table`.
+    Some rows are read at a time, several times over:
+
+    - labels, kinds of columns, their levels and blanks are found on all rows, medians on a sample
+      (`TablePreparer.fit_batches`);
+    - "shallow" minimises its risk over all rows. Other models learn from rows in memory: all
+      labelled ones and a random sample of the pile, at most 100,000 rows of each kind;
+    - on these rows rest the calibration, the AUC and what is said of columns;
+    - all unlabelled rows are scored and counted, and "top:k" is exact.
+
+    `Fit.ranked` has the 10,000 most suspicious unlabelled rows, numbered over all files.
+    """
+    rule = _rule(threshold)
+    detector = _make_detector(model, settings or {})
+    progress("Reading the labels")
+    files = _Files(paths, labels, engine)
+    _check_kinds(files.counts, detector)
+    earlier = _earlier_results(files.rows.columns)
+    columns = [name for name in files.rows.columns if name not in earlier]
+    features = _pick_features([*columns, labels.column], labels.column, id, drop, earlier)
+    preparer = TablePreparer(text=text, number=number)
+    with _collect_warnings() as notes:
+        progress("Preparing the columns")
+        preparer.fit_batches(files.rows.parts, files.folding(features))
+        used = [name for name, kind in preparer.kinds_.items() if kind != "dropped"]
+        kept, rows = _keep_rows(files, preparer, used)
+        _check_dense(detector, rows.matrix)
+        progress("Fitting the model")
+        training = files.rows.reading(used, preparer.transform)
+        if isinstance(detector, ShallowRAD):
+            detector.fit(training)
+        else:
+            _fit_detector(detector, rows.matrix, rows.codes, progress)
+    pipeline = Pipeline([("prepare", preparer), ("detect", detector)])
+    progress("Checking it on labelled rows it has not seen")
+    scores = detector.anomaly_score(rows.matrix)
+    calibration, auc, why_no_auc = _check_quality(preparer, detector, rows, scores)
+    detector.calibration_ = replace(calibration, n_pile=files.counts.unlabelled)
+    detector.set_threshold(rule)
+    if not hasattr(detector, "pile_"):
+        remember_pile(detector, rows.matrix, rows.codes)
+    progress("Scoring the rows")
+    flagged, ranked = _rank_files(files, columns, pipeline, rule, top)
+    progress("Finding out which columns matter")
+    pile = rows.parsed.filter(rows.codes == UNLABELLED)
+    shown = rows.parsed if kept.complete or not pile.height else pile
+    worst = preparer.parse(ranked.head(_SUSPICIOUS_ROWS)) if ranked.height else rows.parsed[:1]
+    effects, effects_of = _column_effects(pipeline, shown, worst)
+
+    def largest_norm() -> float:
+        return files.fold(partial(_largest_norm, detector), max, training)
+
+    fitted = _facts_of(detector) | _linear_facts(detector, largest_norm, notes)
+    report = FitReport(
+        source=source,
+        rows=files.rows.n_rows,
+        label=labels.column,
+        id=id,
+        labels=files.counts,
+        preparation=preparer.describe() + _describe_left_out(earlier),
+        fitted=fitted,
+        effects=effects,
+        auc=auc,
+        why_no_auc=why_no_auc,
+        unlabelled_flagged=flagged,
+        top=_suspects(ranked.head(top), id),
+        warnings=_say_warnings(pipeline, rows, files.counts, notes),
+        effects_of=effects_of,
+        reading=[
+            f"{_say_number(len(files.rows.paths), 'file')}, read {files.passes + training.passes} "
+            "times, some rows at a time",
+            _say_learned(detector, kept),
+        ],
+        **_known_of(pipeline),
+    )
+    blank = pl.lit(None, dtype=pl.String).alias(labels.column)
+    return Fit(pipeline, report, ranked.with_columns(blank))
+
+
+class _Files:
+    """Parquet files with a column of labels, gone through some rows at a time."""
+
+    def __init__(self, paths: Paths, labels: Labels, engine: Engine | None):
+        found = find_parquet(paths)
+        check_columns([labels.column], parquet_columns(found[0]))
+        seen = count_values(found, labels.column)
+        if not (labels.normal or labels.anomaly):
+            labels = _own_words(seen, labels)
+        spelled = _spelled(labels)
+        with _label_errors():
+            codes = parse_distinct(seen, **spelled)
+        sums = Counter[int]()
+        for value, n in seen.items():
+            sums[codes[value]] += n
+        self.counts = LabelCounts(sums[NORMAL], sums[ANOMALY], sums[UNLABELLED])
+        del spelled["name"]
+        self.rows = ParquetRows(
+            found, label=labels.column, prepare=_as_it_is, engine=engine, **spelled
+        )
+        self.passes = 0
+
+    def fold(
+        self,
+        function: Callable[[Block, int], T],
+        join: Callable[[T, T], T],
+        rows: ParquetRows,
+    ) -> T:
+        """function(block, first_row) of all blocks, joined in order."""
+        self.passes += 1
+        starts = list(accumulate((part.n_rows for part in rows.parts), initial=1))
+        work = partial(_fold_part, function, join, starts)
+        return reduce(join, chain.from_iterable(rows.engine.map(work, rows.parts)))
+
+    def folding(self, columns: Sequence[str]) -> Fold:
+        """How a `TablePreparer` goes through frames of these columns."""
+        rows = self.rows.reading(columns, _as_it_is)
+
+        def fold(function: Any, join: Any, batches: object) -> Any:
+            return self.fold(partial(_on_frame, function), join, rows)
+
+        return fold
+
+
+def _fold_part(
+    function: Callable[[Block, int], T],
+    join: Callable[[T, T], T],
+    starts: Sequence[int],
+    part: Part,
+    number: int,
+) -> list[T]:
+    """What all blocks of a part come to; nothing if it has no rows."""
+    first_row, total = starts[number], list[T]()
+    for block in part.blocks():
+        told = function(block, first_row)
+        total = [join(total[0], told)] if total else [told]
+        first_row += len(block.y)
+    return total
+
+
+def _as_it_is(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
+
+
+def _on_frame(function: Callable[[pl.DataFrame, int], T], block: Block, first_row: int) -> T:
+    return function(block.X, first_row)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Random samples of the rows of each kind, by its code."""
+
+    samples: Mapping[int, RowSample]
+
+    @classmethod
+    def of(cls, block: Block, first_row: int, *, preparer: TablePreparer) -> _Kept:
+        parsed = preparer.parse(block.X, first_row=first_row)
+        most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
+        # Rows are taken by their places: polars filters neighbours to a view that keeps all rows.
+        places = {kind: np.flatnonzero(block.y == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}
+        return cls({k: RowSample.of(parsed[rows], first_row, most) for k, rows in places.items()})
+
+    def joined(self, other: _Kept) -> _Kept:
+        return _Kept({kind: s.joined(other.samples[kind]) for kind, s in self.samples.items()})
+
+    @property
+    def complete(self) -> bool:
+        return all(sample.complete for sample in self.samples.values())
+
+    def __str__(self) -> str:
+        names = {NORMAL: "normal rows", ANOMALY: "anomalies", UNLABELLED: "unlabelled rows"}
+        said = [
+            f"all {s.n_rows:,} {names[kind]}"
+            if s.complete
+            else f"{s.rows.height:,} of {s.n_rows:,} {names[kind]} drawn at random"
+            for kind, s in self.samples.items()
+            if s.n_rows
+        ]
+        return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+
+
+def _keep_rows(files: _Files, preparer: TablePreparer, used: Sequence[str]) -> tuple[_Kept, _Rows]:
+    """Keep labelled rows and some of the pile in memory."""
+    rows = files.rows.reading(used, _as_it_is)
+    kept = files.fold(partial(_Kept.of, preparer=preparer), _Kept.joined, rows)
+    codes = [np.full(s.rows.height, kind, dtype=np.int8) for kind, s in kept.samples.items()]
+    frame = pl.concat([sample.rows for sample in kept.samples.values()])
+    return kept, _Rows.of(preparer, frame, np.concatenate(codes))
+
+
+def _say_learned(detector: Any, kept: _Kept) -> str:
+    if isinstance(detector, ShallowRAD):
+        rest = "" if kept.complete else f"; quality and calibration rest on {kept}"
+        return f"learned from all rows{rest}"
+    return "learned from all rows" if kept.complete else f"learned from {kept}; then scored all"
+
+
+def _say_number(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _largest_norm(detector: ShallowRAD, block: Block, first_row: int) -> float:
+    return detector.largest_norm(block.X)
+
+
+def _rank_files(
+    files: _Files, columns: Sequence[str], model: Pipeline, rule: Threshold, top: int
+) -> tuple[int, pl.DataFrame]:
+    """How many unlabelled rows of all are flagged, and the most suspicious of them.
+
+    Which are the top k depends on all rows; the threshold is then set anew.
+    """
+    _, detector = _steps(model)
+    rows = files.rows.reading(columns, _as_it_is)
+    most = max(_RANKED_ROWS, top, rule.k + 1 if isinstance(rule, TopK) else 0)
+    row = _free_name(columns)
+    judged = partial(_judge, model=model, threshold=_threshold(detector), most=most, row=row)
+    flagged, worst = files.fold(judged, partial(_join_judged, most=most), rows)
+    if isinstance(rule, TopK) and worst.height:
+        calibration = detector.calibration_
+        detector.calibration_ = calibration.over(worst["anomaly_score"].to_numpy())
+        detector.set_threshold(rule)
+        detector.calibration_ = calibration
+        flagged = int((worst["anomaly_score"] > _threshold(detector)).sum())
+    scores = worst["anomaly_score"].to_numpy()
+    results = _score_frame(detector, scores, _own_decision(detector))
+    ranked = worst.drop("anomaly_score").hstack(results)
+    return flagged, ranked.select(row, *results.columns, *columns).head(max(_RANKED_ROWS, top))
+
+
+def _judge(
+    block: Block, first_row: int, *, model: Pipeline, threshold: float, most: int, row: str
+) -> tuple[int, pl.DataFrame]:
+    """Score the unlabelled rows of a block; keep count and the highest scores."""
+    preparer, detector = _steps(model)
+    pile = block.X.with_row_index(row, first_row).filter(block.y == UNLABELLED)
+    scores = np.empty(0)
+    if pile.height:
+        scores = detector.anomaly_score(preparer.transform(pile))
+    scored = pile.with_columns(pl.Series("anomaly_score", scores, dtype=pl.Float64))
+    if pile.height > most:  # the others need not be sorted
+        scored = scored.filter(scores >= np.partition(scores, -most)[-most])
+    return int((scores > threshold).sum()), _rank(scored).head(most)
+
+
+def _join_judged(
+    first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame], *, most: int
+) -> tuple[int, pl.DataFrame]:
+    both = pl.concat([first[1], second[1]], how="vertical_relaxed")
+    return first[0] + second[0], _rank(both).head(most)
 
 
 def _check_dense(detector: Any, matrix: Any) -> None:
@@ -455,11 +773,11 @@ def _fit_detector(detector: Any, matrix: Any, codes: Codes, progress: Progress) 
         detector.fit(matrix, codes)
 
 
-def _unused_labels(detector: Any, codes: Codes) -> list[str]:
+def _unused_labels(detector: Any, counts: LabelCounts) -> list[str]:
     """Say which labels a risk leaves lying; labels are too dear for that to go unnoticed."""
     if isinstance(detector, AutoRAD):
         return []
-    risk, counts = detector.risk, count_labels(codes)
+    risk = detector.risk
     found = {NORMAL: (counts.normal, "normal rows"), ANOMALY: (counts.anomaly, "anomalies")}
     unused = [found[kind] for kind in found if kind not in get_risk(risk).kinds()]
     return [
@@ -478,8 +796,8 @@ def _constant_columns(preparer: TablePreparer) -> list[str]:
     ]
 
 
-def _few_anomalies(codes: Codes) -> list[str]:
-    count = count_labels(codes).anomaly
+def _few_anomalies(counts: LabelCounts) -> list[str]:
+    count = counts.anomaly
     if not 0 < count < _FEW_ANOMALIES:
         return []
     known = "labelled anomaly is" if count == 1 else "labelled anomalies are"
@@ -523,10 +841,14 @@ def _check_rows(frame: pl.DataFrame) -> None:
 
 def _without_scores(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Rows that were scored, then labelled, come back with the scores still beside them."""
-    if not set(SCORE_COLUMNS) & set(frame.columns):
-        return frame, []  # a column p_value is then one of the table's own
-    earlier = [name for name in frame.columns if _RESULT_COLUMN.fullmatch(name)]
+    earlier = _earlier_results(frame.columns)
     return frame.drop(earlier), earlier
+
+
+def _earlier_results(columns: Sequence[str]) -> list[str]:
+    if not set(SCORE_COLUMNS) & set(columns):
+        return []  # a column p_value is then one of the table's own
+    return [name for name in columns if _RESULT_COLUMN.fullmatch(name)]
 
 
 def _describe_left_out(earlier: Sequence[str]) -> list[str]:
@@ -537,16 +859,27 @@ def _read_labels(frame: pl.DataFrame, labels: Labels) -> Codes:
     check_columns([labels.column], frame.columns)
     column = frame[labels.column]
     if not (labels.normal or labels.anomaly):
-        labels = _own_words(column, labels)
+        texts = column.cast(pl.String).alias("value").value_counts(name="rows")
+        labels = _own_words(dict(texts.iter_rows()), labels)
+    with _label_errors():
+        return parse_labels(column, **_spelled(labels))
+
+
+def _spelled(labels: Labels) -> dict[str, Any]:
+    """What labels mean, as `riskad.labels` takes it."""
+    return {
+        "normal": labels.normal or None,
+        "anomaly": labels.anomaly or None,
+        "unlabelled": labels.unlabelled or None,
+        "others": labels.others,
+        "name": f"column {labels.column!r}",
+    }
+
+
+@contextmanager
+def _label_errors() -> Iterator[None]:
     try:
-        return parse_labels(
-            column,
-            normal=labels.normal or None,
-            anomaly=labels.anomaly or None,
-            unlabelled=labels.unlabelled or None,
-            others=labels.others,
-            name=f"column {column.name!r}",
-        )
+        yield
     except InputError as error:
         options = "--normal, --anomaly, --unlabelled (each may repeat) and --others-unlabelled"
         raise InputError(f"{error}\nOn the command line these are {options}.") from error
@@ -562,49 +895,52 @@ _ABSENT = {
 }
 
 
-def _check_kinds(codes: Codes, detector: Any) -> None:
+def _check_kinds(counts: LabelCounts, detector: Any) -> None:
     """Say, before any work, which labels the detector needs and how to do without them."""
+    rows = {ANOMALY: counts.anomaly, NORMAL: counts.normal, UNLABELLED: counts.unlabelled}
     if isinstance(detector, AutoRAD):
-        if len(np.unique(codes)) < 2:
+        if sum(n > 0 for n in rows.values()) < 2:
             raise InputError(
-                f"All rows are of one kind ({count_labels(codes)}), and there is nothing to tell "
-                "apart. Label rows that you know to be normal or anomalies, and leave blank what "
-                "nobody checked."
+                f"All rows are of one kind ({counts}), and there is nothing to tell apart. Label "
+                "rows that you know to be normal or anomalies, and leave blank what nobody checked."
             )
         return
-    for kind in (ANOMALY, NORMAL, UNLABELLED):
-        if kind in get_risk(detector.risk).kinds() and not (codes == kind).any():
-            raise InputError(_ABSENT[kind].format(counts=count_labels(codes), risk=detector.risk))
+    for kind, n in rows.items():
+        if kind in get_risk(detector.risk).kinds() and not n:
+            raise InputError(_ABSENT[kind].format(counts=counts, risk=detector.risk))
 
 
-def _own_words(column: pl.Series, labels: Labels) -> Labels:
+def _own_words(seen: Mapping[Any, int], labels: Labels) -> Labels:
     """Accept labels spelled 'normal' and 'anomaly' as they are; for others, ask what they mean."""
-    texts = column.cast(pl.String).str.strip_chars()
-    counts = texts.filter(texts != "").alias("value").value_counts(sort=True, name="rows")
-    if counts.is_empty():
+    counts: Counter[str] = Counter()
+    for value, rows in seen.items():
+        if value is not None and str(value).strip():
+            counts[str(value).strip()] += rows
+    if not counts:
         raise InputError(
-            f"Column {column.name!r} is blank in every row: no row is labelled. Mark some rows "
+            f"Column {labels.column!r} is blank in every row: no row is labelled. Mark some rows "
             "that you know to be normal and some that you know to be anomalies."
         )
-    values = counts["value"].to_list()
+    values = [value for value, _ in counts.most_common()]
     if set(values) <= {"normal", "anomaly", "unlabelled"}:
         normal, anomaly = ([word] if word in values else [] for word in ("normal", "anomaly"))
         return Labels(labels.column, normal, anomaly, ["unlabelled"])
-    seen = ", ".join(f"{value!r} ({rows:,})" for value, rows in counts.head(8).rows())
+    shown = ", ".join(f"{value!r} ({rows:,})" for value, rows in counts.most_common(8))
     flags = f"--normal {values[0]!r}" + (f" --anomaly {values[1]!r}" if len(values) > 1 else "")
     raise InputError(
-        f"Say what the values of column {column.name!r} mean. Seen, with rows: {seen}"
-        f"{' and others' * (counts.height > 8)}. For example: {flags}"
+        f"Say what the values of column {labels.column!r} mean. Seen, with rows: {shown}"
+        f"{' and others' * (len(counts) > 8)}. For example: {flags}"
     )
 
 
 def _pick_features(
-    frame: pl.DataFrame, label: str, id: str | None, drop: Sequence[str]
-) -> pl.DataFrame:
-    out = [label, *([id] if id is not None else []), *drop]
-    check_columns(out, frame.columns)
-    features = frame.drop(set(out))
-    if not features.width:
+    columns: Sequence[str], label: str, id: str | None, drop: Sequence[str], earlier: Sequence[str]
+) -> list[str]:
+    """The columns to learn from; results of an earlier run are none of them."""
+    out = [label, *([id] if id is not None else []), *(d for d in drop if d not in earlier)]
+    check_columns(out, columns)
+    features = [name for name in columns if name not in {*out, *earlier}]
+    if not features:
         raise InputError("Every column is left out; there is nothing to learn from.")
     return features
 
@@ -614,20 +950,17 @@ def _rule(threshold: Threshold | str) -> Threshold:
 
 
 def _check_quality(
-    preparer: TablePreparer,
-    detector: Any,
-    parsed: pl.DataFrame,
-    codes: Codes,
-    fitted_scores: NDArray[np.float64],
+    preparer: TablePreparer, detector: Any, rows: _Rows, fitted_scores: NDArray[np.float64]
 ) -> tuple[Calibration, Auc | None, str]:
     """Return what decisions rest on, and the AUC on labelled rows or why there is none."""
+    codes = rows.codes
     if isinstance(detector, AutoRAD):  # it has held rows out itself, and may have sampled the pile
         calibration = detector.calibration_.over(fitted_scores[codes == UNLABELLED])
         why_no_auc = _too_few(codes)
         if not why_no_auc and detector.auc_ is None:
             why_no_auc = "the budget left no time to hold labelled rows out (--budget)"
         return calibration, None if why_no_auc else detector.auc_, why_no_auc
-    calibration, why_no_auc = _calibrate(preparer, detector, parsed, codes, fitted_scores)
+    calibration, why_no_auc = _calibrate(preparer, detector, rows.parsed, codes, fitted_scores)
     why_no_auc = why_no_auc or _too_few(codes)
     if why_no_auc:
         return calibration, None, why_no_auc
@@ -696,24 +1029,26 @@ def _risk_parts(detector: Any) -> dict[str, float]:
     return {name: float(part) for name, part in detector.risk_parts_.items()}
 
 
-def _linear_facts(detector: Any, matrix: Any, notes: Sequence[Warning]) -> dict[str, Any]:
+def _linear_facts(
+    detector: Any, largest_norm: Callable[[], float], notes: Sequence[Warning]
+) -> dict[str, Any]:
     """What bounds rest on, and whether the solver has found the minimum."""
     if not isinstance(detector, ShallowRAD):
         return {}
     return {
         "converged": not any(isinstance(note, ConvergenceWarning) for note in notes),
         "weight_norm": detector.weight_norm_,
-        "row_norm": detector.largest_norm(matrix),
+        "row_norm": largest_norm(),
     }
 
 
 def _column_effects(
-    model: Pipeline, parsed: pl.DataFrame, scores: NDArray[np.float64]
+    model: Pipeline, parsed: pl.DataFrame, worst: pl.DataFrame
 ) -> tuple[list[ColumnEffect], str]:
     """Return the columns by how far they move the score, and of which rows.
 
     Where a detector knows its own contributions these are many rows drawn at random; else reasons
-    take long, and it is what columns add to the score of the most suspicious rows.
+    take long, and it is what columns add to the score of the most suspicious rows, `worst`.
     """
     preparer, detector = _steps(model)
     one_row = detector._check_rows(preparer.transform(parsed[:1]), reset=False)
@@ -724,12 +1059,11 @@ def _column_effects(
         sizes = found.importance()
         rows = "all rows" if whole else f"{sampled.height:,} rows at random"
     else:
-        worst = np.argsort(-scores, kind="stable")[:_SUSPICIOUS_ROWS]
-        found = _explain_quietly(model, parsed[np.sort(worst)])
+        found = _explain_quietly(model, worst)
         means = found.contributions.mean(axis=0)
         order = np.argsort(-means, kind="stable")
         sizes = {found.columns[j]: float(means[j]) for j in order}
-        rows = f"the {len(worst)} most suspicious rows"
+        rows = f"the {worst.height} most suspicious rows"
     effects = [
         ColumnEffect(column, size, _suspicious_value(found, found.columns.index(column)))
         for column, size in sizes.items()
@@ -778,7 +1112,7 @@ def estimate_table_prior(
     _check_rows(frame)
     codes = _read_labels(frame, labels)
     frame, earlier = _without_scores(frame)
-    features = _pick_features(frame, labels.column, id, [d for d in drop if d not in earlier])
+    features = frame.select(_pick_features(frame.columns, labels.column, id, drop, earlier))
     preparer = TablePreparer(text=text, number=number)
     with _collect_warnings() as notes:
         progress("Preparing the columns")

@@ -1,0 +1,494 @@
+"""Fit and score on Parquet files that are read some rows at a time, and what can be wrong there."""
+
+import json
+import resource
+import subprocess
+import sys
+import textwrap
+from contextlib import contextmanager
+from types import ModuleType
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from polars.testing import assert_frame_equal
+
+from riskad import tables, workflow
+from riskad._checks import InputError
+from riskad.blocks import Threads
+from riskad.cli import cli
+from riskad.workflow import Labels, fit_files, fit_table
+
+LABELS = Labels("label", ["ok"], ["fraud"])
+MEANING = ("--label", "label", "--normal", "ok", "--anomaly", "fraud", "--id", "card")
+SHALLOW = (*MEANING, "--model", "shallow", "--lam", "0.1")
+
+
+def make_cards(n, seed=0, labelled=0.2):
+    """Cards with numbers, gaps and text; frauds spend more."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.1
+    label = np.where(rng.random(n) < labelled, np.where(fraud, "fraud", "ok"), "")
+    return pl.DataFrame(
+        {
+            "card": rng.permutation(n),
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(3),
+            "age": pl.Series(rng.normal(40, 9, n)).set(pl.Series(rng.random(n) < 0.1), None),
+            "country": np.where(fraud, "XX", "FR"),
+            "label": pl.Series(label).replace("", None),
+        }
+    )
+
+
+def write(cards, folder, n_files=3, row_group_size=100):
+    """The table in several files of several row groups."""
+    folder.mkdir(exist_ok=True)
+    bounds = np.linspace(0, cards.height, n_files + 1).astype(int)
+    for i in range(n_files):
+        part = cards[bounds[i] : bounds[i + 1]]
+        part.write_parquet(folder / f"{i}.parquet", row_group_size=row_group_size)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cards():
+    return make_cards(900)
+
+
+@pytest.fixture
+def folder(cards, tmp_path):
+    return write(cards, tmp_path / "cards")
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def fail(*arguments, code=1):
+    """A command must fail with a message, without a traceback or output."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    assert "Error: " in result.stderr
+    assert "Traceback" not in result.stderr
+    return " ".join(result.stderr.split())
+
+
+# --- fit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threshold", ["risk", "top:20", "f1"])
+def test_files_give_the_fit_of_the_table(cards, folder, threshold):
+    options = {"id": "card", "model": "shallow", "settings": {"lam": 0.1}, "threshold": threshold}
+    whole = fit_table(cards, LABELS, **options)
+    parts = fit_files(folder, LABELS, **options)
+    np.testing.assert_allclose(parts.model[1].coef_, whole.model[1].coef_, rtol=1e-6)
+    np.testing.assert_allclose(parts.model[1].offset_, whole.model[1].offset_, rtol=1e-6)
+    one, two = whole.report, parts.report
+    assert two.labels == one.labels
+    assert two.rows == one.rows
+    assert two.columns == one.columns
+    assert two.preparation == one.preparation
+    assert two.unlabelled_flagged == one.unlabelled_flagged
+    assert [s.row for s in two.top] == [s.row for s in one.top]
+    assert [s.id for s in two.top] == [s.id for s in one.top]
+    assert two.fitted["row_norm"] == pytest.approx(one.fitted["row_norm"])
+    assert parts.ranked["row"].equals(whole.ranked["row"])
+    assert set(parts.ranked.columns) == set(whole.ranked.columns)
+    assert two.reading[1] == "learned from all rows"
+    np.testing.assert_allclose(
+        np.sort(parts.model[1].calibration_.pile), np.sort(whole.model[1].calibration_.pile)
+    )
+
+
+def test_labels_matter(cards, folder, tmp_path):
+    swapped = cards.with_columns(pl.col("label").replace({"ok": "fraud", "fraud": "ok"}))
+    other = write(swapped, tmp_path / "swapped")
+    one, two = (
+        fit_files(f, LABELS, model="shallow", settings={"lam": 0.1}) for f in (folder, other)
+    )
+    assert one.report.top[0].row != two.report.top[0].row
+
+
+def test_only_a_sample_is_kept_and_the_report_says_so(folder, cards, monkeypatch):
+    monkeypatch.setattr(workflow, "_KEPT_ROWS", 100)
+    monkeypatch.setattr(workflow, "_RANKED_ROWS", 30)
+    fit = fit_files(folder, LABELS, model="shallow", settings={"lam": 0.1}, threshold="top:50")
+    n_pile = fit.report.labels.unlabelled
+    assert n_pile > 600
+    assert "100 of " in fit.report.reading[1]
+    assert fit.report.unlabelled_flagged == 50
+    assert fit.ranked.height == 30
+    assert fit.model[1].calibration_.n_pile == n_pile
+    assert len(fit.model[1].calibration_.pile) == 100
+    scores = fit.model[1].anomaly_score(fit.model[0].transform(cards))
+    pile = cards["label"].is_null().to_numpy()
+    assert int((scores[pile] > -fit.model[1].offset_).sum()) == 50
+    best = np.sort(scores[pile])[::-1][:30]
+    np.testing.assert_allclose(fit.ranked["anomaly_score"].to_numpy(), best)
+
+
+def test_other_models_learn_from_labelled_rows_and_a_sample(folder, cards, monkeypatch):
+    monkeypatch.setattr(workflow, "_KEPT_ROWS", 200)
+    settings = {"budget": 2.0, "random_state": 0}
+    fit = fit_files(folder, LABELS, id="card", model="auto", settings=settings)
+    assert fit.report.reading[1].startswith("learned from all ")
+    assert "200 of " in fit.report.reading[1]
+    assert fit.report.rows == 900
+    assert fit.report.labels.unlabelled == cards["label"].null_count()
+    assert (fit.ranked["country"].head(20) == "XX").all()
+
+
+def test_own_words_and_results_of_an_earlier_run(cards, tmp_path):
+    named = cards.with_columns(
+        pl.col("label").replace({"ok": "normal", "fraud": "anomaly"}),
+        anomaly_score=pl.lit(1.0),
+        is_anomaly=pl.lit(True),
+    )
+    folder = write(named, tmp_path / "named")
+    fit = fit_files(folder, Labels("label"), id="card", model="shallow", settings={"lam": 0.1})
+    assert "left out anomaly_score, is_anomaly: results of an earlier run" in fit.report.preparation
+    assert "anomaly_score" not in fit.report.columns
+    with pytest.raises(InputError, match="Say what the values of column 'country' mean"):
+        fit_files(folder, Labels("country"), model="shallow")
+
+
+def test_engines_are_asked_for_every_pass(folder):
+    class Counting(Threads):
+        calls = 0
+
+        def map(self, function, items):
+            Counting.calls += len(items) > 1  # one is asked for the shape of the rows
+            return super().map(function, items)
+
+    fit = fit_files(folder, LABELS, model="shallow", settings={"lam": 0.1}, engine=Counting(1))
+    said = int(fit.report.reading[0].split("read ")[1].split()[0])
+    assert Counting.calls == said > 5
+
+
+# --- the command line --------------------------------------------------------------------
+
+
+def test_patterns_folders_and_lists_of_files_are_one_table(folder, tmp_path):
+    said = []
+    for i, data in enumerate([[folder / "*.parquet"], [folder], sorted(folder.iterdir())]):
+        model = tmp_path / f"{i}.riskad"
+        found = json.loads(succeed("fit", *data, *SHALLOW, "-o", model, "--json"))
+        assert found["rows"] == 900
+        said.append((found["fitted"], found["top"]))
+    assert said[0] == said[1] == said[2]
+    text = succeed("inspect", tmp_path / "0.riskad")
+    assert "3 files, read " in " ".join(text.split())
+
+
+def test_fit_writes_all_it_is_asked_for(folder, tmp_path):
+    model, ranked, page = (tmp_path / name for name in ("m.riskad", "ranked.csv", "page.html"))
+    pattern = folder / "*.parquet"
+    text = succeed(
+        "fit", pattern, *SHALLOW, "-o", model, "--ranked", ranked, "--report", page, "--top", "3"
+    )
+    assert text.startswith("*.parquet: 900 rows")
+    assert "Read      3 files, read " in text
+    assert "learned from all rows" in text
+    assert pl.read_csv(ranked)["anomaly_score"].is_sorted(descending=True)
+    assert "learned from all rows" in page.read_text()
+    succeed("bounds", model)
+
+
+def test_one_file_that_does_not_fit_is_read_some_rows_at_a_time(cards, tmp_path, monkeypatch):
+    path = tmp_path / "cards.parquet"
+    cards.write_parquet(path, row_group_size=200)
+    monkeypatch.setattr(tables, "available_memory", lambda: 1000)
+    found = json.loads(succeed("fit", path, *SHALLOW, "-o", tmp_path / "m.riskad", "--json"))
+    assert found["reading"][0].startswith("1 file, read ")
+
+
+def test_several_files_are_scored_as_one_table(cards, folder, tmp_path):
+    model = tmp_path / "m.riskad"
+    succeed("fit", folder, *SHALLOW, "-o", model)
+    whole = tmp_path / "whole.parquet"
+    cards.write_parquet(whole)
+    succeed("score", model, whole, "-o", tmp_path / "one.parquet")
+    for i, data in enumerate([[folder / "*.parquet"], [folder], sorted(folder.iterdir())]):
+        out = tmp_path / f"{i}.parquet"
+        assert json.loads(succeed("score", model, *data, "-o", out, "--json"))["rows"] == 900
+        assert_frame_equal(pl.read_parquet(out), pl.read_parquet(tmp_path / "one.parquet"))
+    parts = []
+    for i in range(2):
+        parts.append(tmp_path / f"part{i}.csv")
+        cards[450 * i : 450 * (i + 1)].write_csv(parts[i])
+    succeed("score", model, *parts, "-o", tmp_path / "out.csv", "--threshold", "top:5")
+    assert pl.read_csv(tmp_path / "out.csv")["is_anomaly"].sum() == 5
+
+
+def test_files_to_score_must_be_alike(folder, cards, tmp_path):
+    model = tmp_path / "m.riskad"
+    succeed("fit", folder, *SHALLOW, "-o", model)
+    extra = folder / "9.parquet"
+    cards.with_columns(pl.col("age").cast(pl.String)).write_parquet(extra)
+    message = fail("score", model, folder, "-o", tmp_path / "out.parquet")
+    assert "Column 'age' is Float64 in" in message
+    assert "9.parquet" in message
+    cards.drop("age").write_parquet(extra)
+    assert "missing: 'age'" in fail("score", model, folder, "-o", tmp_path / "out.parquet")
+    whole = cards.with_columns(pl.col("amount").round(0).cast(pl.Int32))
+    whole.head(5).write_parquet(extra)
+    succeed("score", model, folder, "-o", tmp_path / "out.parquet")
+    assert pl.read_parquet(tmp_path / "out.parquet").height == 905
+
+
+def test_engine_and_scheduler(folder, cards, tmp_path, monkeypatch):
+    asked = []
+
+    @contextmanager
+    def dask_engine(address):
+        asked.append(address)
+        yield Threads(1)
+
+    cluster = ModuleType("riskad.cluster")
+    cluster.dask_engine = dask_engine
+    monkeypatch.setitem(sys.modules, "riskad.cluster", cluster)
+    model = ("-o", tmp_path / "m.riskad")
+    succeed("fit", folder, *SHALLOW, *model, "--engine", "dask", "--scheduler", "tcp://a:1")
+    succeed("fit", folder / "0.parquet", *SHALLOW, *model, "--force", "--engine", "dask")
+    assert asked == ["tcp://a:1", None]
+    message = fail("fit", folder, *SHALLOW, *model, "--force", "--scheduler", "tcp://a:1", code=2)
+    assert "add --engine dask" in message
+    cards.write_csv(tmp_path / "cards.csv")
+    message = fail("fit", tmp_path / "cards.csv", *SHALLOW, *model, "--force", "--engine", "dask")
+    assert "write the table as Parquet" in message
+
+
+def test_several_tables_must_be_parquet(cards, folder, tmp_path):
+    cards.write_csv(tmp_path / "cards.csv")
+    files = [folder / "0.parquet", tmp_path / "cards.csv"]
+    message = fail("fit", *files, *SHALLOW, "-o", tmp_path / "m.riskad")
+    assert "which 'cards.csv' is not" in message
+    message = fail("fit", tmp_path / "no*.parquet", *SHALLOW, "-o", tmp_path / "m.riskad")
+    assert "no Parquet file at" in message
+    (tmp_path / "empty").mkdir()
+    message = fail("fit", tmp_path / "empty", *SHALLOW, "-o", tmp_path / "m.riskad")
+    assert "no Parquet file at" in message
+
+
+# --- faults ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_model(tmp_path):
+    """A file where the model is to be written, which must survive."""
+    path = tmp_path / "model.riskad"
+    path.write_text("old")
+    return path
+
+
+def fail_to_fit(data, old_model, *options):
+    message = fail("fit", data, *SHALLOW, *options, "-o", old_model, "--force")
+    assert old_model.read_text() == "old"
+    assert [path.name for path in old_model.parent.iterdir() if ".part" in path.name] == []
+    return message
+
+
+def damage(path, place):
+    """Flip bits of the second column of the second row group, at this share of its length."""
+    chunk = pq.read_metadata(path).row_group(1).column(1)
+    start = chunk.data_page_offset + int(place * chunk.total_compressed_size)
+    data = bytearray(path.read_bytes())
+    data[start : start + 8] = bytes(byte ^ 0xFF for byte in data[start : start + 8])
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_a_damaged_row_group_with_checksums_ends_the_fit(folder, old_model, compression):
+    path = folder / "1.parquet"
+    options = {"row_group_size": 100, "compression": compression, "write_page_checksum": True}
+    pq.write_table(pq.read_table(path), path, use_dictionary=False, **options)
+    damage(path, place=0.5)
+    message = fail_to_fit(folder, old_model)
+    assert "1.parquet, row group 1 cannot be read as Parquet" in message
+    assert "CRC" in message
+
+
+def test_a_damaged_row_group_without_checksums_ends_the_fit(folder, old_model):
+    path = folder / "1.parquet"
+    pq.write_table(pq.read_table(path), path, row_group_size=100, compression="zstd")
+    damage(path, place=0)  # elsewhere only a checksum can tell it from data
+    assert "1.parquet, row group 1 cannot be read" in fail_to_fit(folder, old_model)
+
+
+def test_a_file_that_is_cut_short_ends_the_fit(folder, old_model):
+    path = folder / "1.parquet"
+    path.write_bytes(path.read_bytes()[:-500])
+    assert "1.parquet cannot be read as Parquet" in fail_to_fit(folder, old_model)
+
+
+def test_a_damaged_row_group_ends_scoring(folder, tmp_path):
+    model, out = tmp_path / "m.riskad", tmp_path / "scored.parquet"
+    succeed("fit", folder, *SHALLOW, "-o", model)
+    path = folder / "1.parquet"
+    pq.write_table(pq.read_table(path), path, row_group_size=100, compression="zstd")
+    damage(path, place=0)  # elsewhere only a checksum can tell it from data
+    out.write_text("old")
+    assert "1.parquet" in fail("score", model, folder, "-o", out, "--force")
+    assert out.read_text() == "old"
+
+
+def test_a_column_that_changes_type_ends_the_fit(folder, old_model):
+    path = folder / "2.parquet"
+    part = pl.read_parquet(path)
+    part.with_columns(pl.col("amount").cast(pl.String)).write_parquet(path)
+    message = fail_to_fit(folder, old_model)
+    assert "column 'amount' is double in" in message
+    assert "2.parquet" in message
+    part.drop("age").write_parquet(path)
+    assert "has no column 'age'" in fail_to_fit(folder, old_model)
+
+
+def test_texts_and_numbers_may_be_of_several_types(folder, cards, tmp_path):
+    path = folder / "2.parquet"
+    table = pq.read_table(path)
+    country = table.schema.get_field_index("country")
+    table = table.set_column(country, "country", table["country"].cast(pa.string()))
+    table = table.set_column(1, "amount", table["amount"].cast(pa.float32()))
+    pq.write_table(table, path)
+    fit = fit_files(folder, LABELS, id="card", model="shallow", settings={"lam": 0.1})
+    assert fit.report.columns == {"amount": "number", "age": "number", "country": "text"}
+
+
+def test_an_empty_file_among_many_ends_the_fit(folder, old_model):
+    (folder / "1b.parquet").write_bytes(b"")
+    assert "1b.parquet cannot be read as Parquet" in fail_to_fit(folder, old_model)
+
+
+@pytest.mark.parametrize("name", ["0.parquet", "1b.parquet", "9.parquet"])
+def test_a_file_without_rows_among_many_changes_nothing(cards, folder, name):
+    options = {"id": "card", "model": "shallow", "settings": {"lam": 0.1}}
+    before = fit_files(folder, LABELS, **options).report
+    if name == "0.parquet":
+        (folder / name).rename(folder / "0b.parquet")
+    cards.head(0).write_parquet(folder / name)
+    after = fit_files(folder, LABELS, **options).report
+    assert after.reading[0].startswith("4 files")
+    assert after.rows == before.rows
+    assert after.fitted == before.fitted
+
+
+def test_a_file_that_is_removed_meanwhile_ends_the_fit(folder, old_model, monkeypatch):
+    def then_remove(*arguments):
+        kept = keep(*arguments)
+        (folder / "1.parquet").unlink()
+        return kept
+
+    keep = workflow._keep_rows
+    monkeypatch.setattr(workflow, "_keep_rows", then_remove)
+    assert "1.parquet is no longer there" in fail_to_fit(folder, old_model)
+
+
+def test_a_file_that_is_replaced_meanwhile_ends_the_fit(folder, cards, old_model, monkeypatch):
+    def then_replace(*arguments):
+        kept = keep(*arguments)
+        cards.head(7).write_parquet(folder / "1.parquet")
+        return kept
+
+    keep = workflow._keep_rows
+    monkeypatch.setattr(workflow, "_keep_rows", then_replace)
+    assert "1.parquet" in fail_to_fit(folder, old_model)
+
+
+def test_labels_that_nobody_explained_end_the_fit(folder, old_model):
+    path = folder / "2.parquet"
+    part = pl.read_parquet(path)
+    part.with_columns(pl.col("label").replace("fraud", "Fraud?")).write_parquet(path)
+    message = fail_to_fit(folder, old_model)
+    assert "'Fraud?'" in message
+    assert "--others-unlabelled" in message
+    assert "Did you mean 'label'?" in fail(
+        "fit", folder, "--label", "lable", "-o", old_model, "--force"
+    )
+
+
+@contextmanager
+def full_disk(n_bytes):
+    """No file may grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_the_old_model(folder, old_model):
+    with full_disk(3000):
+        message = fail_to_fit(folder, old_model)
+    assert "File too large" in message
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv"])
+def test_a_full_disk_leaves_the_old_scores(folder, tmp_path, name):
+    model, out = tmp_path / "m.riskad", tmp_path / name
+    succeed("fit", folder, *SHALLOW, "-o", model)
+    out.write_text("old")
+    with full_disk(3000):
+        message = fail("score", model, folder, "-o", out, "--force")
+    assert "File too large" in message
+    assert out.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if ".part" in path.name] == []
+
+
+def test_without_pyarrow_the_remedy_is_named(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    message = fail("fit", folder, *SHALLOW, "-o", tmp_path / "m.riskad")
+    assert "pip install 'riskad[parquet]'" in message
+
+
+# --- memory ------------------------------------------------------------------------------
+
+_PEAK = """
+import resource, sys
+from riskad import blocks, workflow
+from riskad.workflow import Labels, fit_files
+
+# What is kept does not grow with the table, but is much beside one that is small enough to test.
+blocks._KEPT_BYTES, workflow._KEPT_ROWS = 1 << 22, 10_000
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+def fit(pattern):
+    labels = Labels("label", ["ok"], ["fraud"])
+    settings = {"lam": 0.1, "loss": "squared"}
+    fit_files(pattern, labels, model="shallow", settings=settings, engine=blocks.Threads(1))
+    return peak()
+
+print(fit(sys.argv[1]), fit(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_table(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"x{j}" for j in range(10)]
+    block = pl.DataFrame(rng.normal(size=(125_000, 10)).astype(np.float32), schema=names)
+    label = ["ok"] * 50 + ["fraud"] * 10 + [None] * (block.height - 60)
+    table = block.with_columns(label=pl.Series(label)).to_arrow()
+    for name, n_groups in (("small", 1), ("large", 24)):
+        with pq.ParquetWriter(tmp_path / f"{name}.parquet", table.schema) as writer:
+            for _ in range(n_groups):
+                writer.write_table(table)
+    command = [sys.executable, "-c", textwrap.dedent(_PEAK)]
+    files = [str(tmp_path / f"{name}.parquet") for name in ("small", "large")]
+    found = subprocess.run([*command, *files], capture_output=True, text=True, check=True)
+    small, large = map(float, found.stdout.split())
+    in_memory = 3_000_000 * 10 * 8 / 1e6  # megabytes of the numbers that a fit works on
+    assert large - small < in_memory / 2

@@ -1,0 +1,172 @@
+"""Columns of tables that come in parts: as the whole table where that is possible, and bounded."""
+
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+
+from riskad import prepare
+from riskad._checks import InputError
+from riskad.prepare import TablePreparer
+from riskad.tallies import Distinct, Numbers, RowSample, Texts
+
+FITTED = ("kinds_", "medians_", "blanks_", "levels_", "rare_", "dropped_", "usual_", "n_rows_")
+
+
+def make_table(n, seed=0):
+    """A column of each kind, with what makes kinds hard to tell in a part of the rows."""
+    rng = np.random.default_rng(seed)
+    late = np.arange(n) >= n - 2
+    words = np.array(["a", "b", "c", "rare"])[rng.choice(4, n, p=[0.5, 0.3, 0.19, 0.01])]
+    return pl.DataFrame(
+        {
+            "float": rng.normal(size=n),
+            "gaps": pl.Series(rng.normal(size=n)).set(pl.Series(rng.random(n) < 0.3), None),
+            "whole": rng.integers(0, 50, n),
+            "row": np.arange(n),
+            "user_id": rng.permutation(10 * n)[:n],
+            "spelled": [["1.5", " 2 ", "NA", "true"][i] for i in rng.integers(0, 4, n)],
+            "code": np.where(late, "007", "7"),
+            "almost": np.where(late, "broken", rng.integers(0, 9, n).astype(str)),
+            "word": pl.Series(words).set(pl.Series(rng.random(n) < 0.1), None),
+            "name": [f"n{i}" for i in rng.permutation(n)],
+            "amounts": [f"{i},50" for i in rng.permutation(n)],
+            "date": ["2024-01-02"] * n,
+            "nearly_date": np.where(late, "tomorrow", "2024-01-02"),
+            "when": pl.Series([0] * n, dtype=pl.Datetime),
+            "one": ["x"] * n,
+            "four": [4.0] * n,
+            "mark": pl.Series([4.0] * n).set(pl.Series(rng.random(n) < 0.2), None),
+            "nothing": pl.Series([None] * n, dtype=pl.String),
+            "list": [[1]] * n,
+            "flag": rng.random(n) < 0.5,
+        }
+    )
+
+
+def cut(table, *sizes):
+    bounds = [0, *np.cumsum(sizes).tolist(), table.height]
+    return [table[i:j] for i, j in pairwise(bounds)]
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (299,), (3, 50, 0, 100), (10,) * 29])
+def test_parts_of_a_table_tell_what_the_whole_does(sizes):
+    table = make_table(300)
+    whole = TablePreparer().fit(table)
+    parts = TablePreparer().fit_batches(cut(table, *sizes))
+    for name in FITTED:
+        assert getattr(parts, name) == getattr(whole, name), name
+    assert parts.describe() == whole.describe()
+    assert set(whole.kinds_.values()) == {"number", "text", "dropped"}
+    np.testing.assert_array_equal(parts.transform(table), whole.transform(table))
+
+
+def test_parts_may_be_worked_on_by_others():
+    table = make_table(300)
+    batches, seen = cut(table, 100, 100), []
+
+    def fold(function, join, batches):
+        seen.extend(first_rows := [1, 101, 201])
+        backwards = [function(b, row) for b, row in zip(batches, first_rows, strict=True)][::-1]
+        return join(backwards[2], join(backwards[1], backwards[0]))
+
+    preparer = TablePreparer().fit_batches(batches, fold)
+    assert preparer.describe() == TablePreparer().fit(table).describe()
+    assert seen == [1, 101, 201] * 2
+
+
+def test_columns_asked_for_as_text_or_numbers():
+    table = make_table(300)
+    choice = {"text": ["whole", "float"], "number": ["row", "spelled"]}
+    whole = TablePreparer(**choice).fit(table)
+    parts = TablePreparer(**choice).fit_batches(cut(table, 77))
+    assert parts.describe() == whole.describe()
+    with pytest.raises(InputError, match=r"'broken' in row 299 is not a number"):
+        TablePreparer(number=["almost"]).fit_batches(cut(table, 100, 100))
+
+
+def test_whole_and_other_numbers_in_different_parts():
+    parts = [pl.DataFrame({"a": [1, 2, 2]}), pl.DataFrame({"a": [0.5, None, 2.0]})]
+    preparer = TablePreparer().fit_batches(parts)
+    assert preparer.medians_ == {"a": 2.0}
+    as_text = TablePreparer(text=["a"]).fit_batches(parts)
+    assert as_text.levels_["a"][0] == "2"
+
+
+def test_parts_need_the_same_columns_and_some_rows():
+    parts = [pl.DataFrame({"a": [1, 2]}), pl.DataFrame({"b": [1, 2]})]
+    with pytest.raises(InputError, match="missing: 'a'"):
+        TablePreparer().fit_batches(parts)
+    with pytest.raises(InputError, match="no rows"):
+        TablePreparer().fit_batches([parts[0].head(0)])
+
+
+def test_medians_of_many_rows_come_from_a_sample(monkeypatch):
+    monkeypatch.setattr(prepare, "_MOST_SAMPLED", 2000)
+    monkeypatch.setattr(prepare, "_FEWEST_SAMPLED", 2000)
+    values = np.random.default_rng(0).permutation(np.arange(40_000.0)) / 7
+    batches = [pl.DataFrame({"a": part}) for part in np.split(np.sort(values), 40)]
+    median = TablePreparer().fit_batches(batches).medians_["a"]
+    assert median != np.median(values)
+    share = np.mean(values < median)
+    assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(2000)
+
+
+def test_a_column_of_many_texts_is_bounded_and_judged_as_in_memory(monkeypatch):
+    monkeypatch.setattr(prepare, "_MOST_VALUES", 1000)
+    rng = np.random.default_rng(0)
+    n = 40_000
+    frequent = rng.random(n) < 0.5
+    shops = np.where(frequent, rng.integers(0, 3, n), rng.integers(3, 5000, n)).astype(str)
+    table = pl.DataFrame({"shop": np.char.add("s", shops), "name": [f"n{i}" for i in range(n)]})
+    batches = [table[i : i + 2000] for i in range(0, n, 2000)]
+    whole, parts = TablePreparer().fit(table), TablePreparer().fit_batches(batches)
+    assert parts.levels_["shop"][:3] == whole.levels_["shop"][:3]
+    assert abs(parts.rare_["shop"] / whole.rare_["shop"] - 1) < 0.15
+    assert whole.dropped_["name"].startswith("40,000 different values")
+    assert parts.dropped_["name"].startswith("about ")
+    assert parts.kinds_ == whole.kinds_
+
+
+def test_texts_hold_no_more_than_asked_and_lose_nothing_frequent():
+    rng = np.random.default_rng(0)
+    values = np.concatenate([["often"] * 900, rng.permutation(20_000).astype(str)])
+    parts = [Texts.of(pl.Series(p), 100) for p in np.array_split(rng.permutation(values), 30)]
+    tally = parts[0]
+    for part in parts[1:]:
+        tally = tally.joined(part)
+        assert tally.counts.height <= 100
+    assert tally.n_rows == 20_900
+    counts = dict(tally.counts.iter_rows())
+    assert 900 - 20_900 / 100 <= counts["often"] <= 900
+    assert abs(tally.n_distinct / 20_001 - 1) < 4 / np.sqrt(100)
+
+
+def test_numbers_that_repeat_across_parts_do_not_number_rows():
+    first, second = (Numbers.of(pl.Series(values), 10) for values in ([1.0, 2.0], [2.0, 3.0]))
+    assert first.distinct is not None
+    assert first.joined(second).distinct is None
+    assert first.joined(Numbers.of(pl.Series([3.0, 4.0]), 10)).distinct.number == 4
+    assert first.joined(Numbers.of(pl.Series([3.5]), 10)).distinct is None
+    assert first.joined(Numbers.of(pl.Series([None], dtype=pl.Float64), 10)).distinct is None
+
+
+@pytest.mark.parametrize("n", [50, 5_000, 300_000])
+def test_estimates_of_distinct_values(n):
+    values = pl.Series(np.random.default_rng(1).permutation(n))
+    tally = Distinct.of(values[: n // 2], 1024).joined(Distinct.of(values[n // 3 :], 1024))
+    assert len(tally.hashes) <= 1024
+    assert tally.number == n if n < 1024 else abs(tally.number / n - 1) < 4 / np.sqrt(1024)
+
+
+def test_row_samples_are_even_over_parts():
+    rows = pl.DataFrame({"a": np.arange(10_000)})
+    sample = RowSample.of(rows[:1000], 0, 500)
+    for i in range(1, 10):
+        sample = sample.joined(RowSample.of(rows[1000 * i : 1000 * (i + 1)], i, 500))
+    assert sample.rows.height == 500
+    assert sample.n_rows == 10_000
+    assert not sample.complete
+    counts = np.bincount(sample.rows["a"].to_numpy() // 1000, minlength=10)
+    assert (abs(counts - 50) < 4 * np.sqrt(50)).all()

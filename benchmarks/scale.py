@@ -192,6 +192,7 @@ def dask(arguments: argparse.Namespace) -> dict[str, Any]:
     import distributed
 
     from riskad import ShallowRAD
+    from riskad.cluster import dask_engine
 
     n, chunk = arguments.rows, 250_000
     parts = [make_rows(chunk, COLUMNS, seed) for seed in range(n // chunk)]
@@ -202,10 +203,7 @@ def dask(arguments: argparse.Namespace) -> dict[str, Any]:
     whole = ShallowRAD(lam=LAMBDA, tol=1e-9).fit(X, y)
     found: dict[str, Any] = {"shape": [n, COLUMNS], "seconds_in_memory": memory, "workers": []}
     for n_workers in (1, 2):
-        with (
-            distributed.LocalCluster(n_workers=n_workers, threads_per_worker=1) as cluster,
-            distributed.Client(cluster),
-        ):
+        with dask_engine(n_workers=n_workers):
             blocks = [
                 da.from_delayed(
                     _delayed_rows(chunk, COLUMNS, seed), (chunk, COLUMNS), dtype=np.float32

@@ -65,7 +65,8 @@ _MIN_BLOCKS_PER_WORKER = 4
 _DEVICE_BLOCK_ROWS = 1 << 27
 _DEVICE_SAMPLE_ROWS = 1 << 18
 # Rows of each kind that parted sources keep in memory, in bytes.
-_KEPT_BYTES = 1 << 26
+_KEPT_BYTES = 1 << 25
+_FIRST_ROWS = 1 << 13
 
 KINDS = (UNLABELLED, NORMAL, ANOMALY)
 """Order in which per-kind arrays are laid out, so that `array[code]` finds -1 at the end."""
@@ -217,14 +218,24 @@ class RowBlocks(Rows):
 
     def blocks(self) -> Iterator[Block]:
         """All blocks: rows in memory may be a part of more rows."""
-        return iter(self)
+        return self._run(0, len(self._labelled), reuse=True)
 
-    def _run(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks number `first` to `last`, made one at a time."""
+    def _run(self, first: int, last: int, reuse: bool = False) -> Iterator[Block]:
+        """Blocks number `first` to `last`, made one at a time.
+
+        With `reuse` rows that are widened stand in the same place in each block.
+        """
+        widened = isinstance(self.X, np.ndarray) and self.X.dtype != np.float64
+        place = np.empty((self.block_rows, self.n_features)) if reuse and widened else None
         for i in range(first, last):
             rows = slice(i * self.block_rows, min((i + 1) * self.block_rows, self.n_rows))
             weight = None if self.sample_weight is None else self.sample_weight[rows]
-            yield Block(_row_slice(self.X, rows), self.y[rows], weight, self._labelled[i])
+            if place is None:
+                X = _row_slice(self.X, rows)
+            else:
+                X = place[: rows.stop - rows.start]
+                np.copyto(X, self.X[rows])
+            yield Block(X, self.y[rows], weight, self._labelled[i])
 
     @cached_property
     def _labelled(self) -> list[Any]:
@@ -241,9 +252,9 @@ class RowBlocks(Rows):
         """
         with one_blas_thread():
             if self._n_workers == 1:
-                return _add_up(map(f, self))
+                return _add_up(map(f, self.blocks()))
             bounds = np.linspace(0, len(self._labelled), self._n_workers + 1).astype(int)
-            runs = [self._run(i, j) for i, j in itertools.pairwise(bounds)]
+            runs = [self._run(i, j, reuse=True) for i, j in itertools.pairwise(bounds)]
             workers = Threads(self._n_workers)
             return _add_up(workers.map(lambda run, _: _add_up(map(f, run)), runs))
 
@@ -316,7 +327,10 @@ class Part(Protocol):
         """How many rows."""
 
     def blocks(self) -> Iterator[Block]:
-        """Read the rows, block by block: NumPy or CSR, in double precision."""
+        """Read the rows, block by block: NumPy or CSR, in double precision.
+
+        A block is good until the next one is asked for, which may take its place in memory.
+        """
 
 
 class Engine(Protocol):
@@ -354,7 +368,7 @@ class Threads:
 class PartedRows(Rows):
     """Rows in parts that need not fit in memory together; each pass reads all of them.
 
-    The first pass keeps the labelled rows and a random sample of the pile, at most 64 MiB of each
+    The first pass keeps the labelled rows and a random sample of the pile, at most 32 MiB of each
     kind. `passes` counts how often the rows were read.
 
     Parameters
@@ -461,8 +475,8 @@ class PartedRows(Rows):
 
 
 def _first(part: Part, number: int) -> Any:
-    """The rows of the first block of a part; None where it has none."""
-    return next((block.X for block in part.blocks()), None)
+    """Some rows of the first block of a part; None where it has none."""
+    return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
 
 
 def _members(kind: int, part: Part, number: int) -> Block | None:
@@ -540,7 +554,7 @@ class Reservoir:
     def _append(self, block: Block, keys: np.ndarray) -> None:
         self._blocks.append((block, keys))
         self._held += len(keys)
-        if self._held > 6 * self.most:
+        if self._held > 5 * self.most:
             self._thin()
 
     def _thin(self) -> None:
@@ -553,14 +567,14 @@ class Reservoir:
         self._blocks = [(block.take(places), key[places])]
         self._held = len(places)
 
-    @property
+    @cached_property
     def rows(self) -> RowBlocks:
-        """The rows that stayed, in order."""
+        """The rows that stayed, in order, when all have been seen."""
         self._thin()
         block = self._blocks[0][0]
         return RowBlocks(block.X, block.y, block.weight)
 
-    @property
+    @cached_property
     def labelled(self) -> RowBlocks:
         """Those of them that have a label."""
         rows = self.rows

@@ -179,8 +179,8 @@ class _Reader:
     codes: Mapping[Any, int] | None
     prepare: Callable[[Any], Any] | None
 
-    def block(self, batch: Any, path: Path) -> Block:
-        """The rows of a record batch."""
+    def block(self, batch: Any, path: Path, place: np.ndarray) -> Block:
+        """The rows of a record batch; numbers are written to `place`."""
         y = np.full(batch.num_rows, UNLABELLED, dtype=np.int8)
         if self.label is not None:
             y = self._codes(batch.column(self.label), path)
@@ -191,15 +191,15 @@ class _Reader:
                 raise InputError(
                     f"{path}: weights must be numbers >= 0, and column {self.weight!r} has others."
                 )
-        return Block(self._rows(batch), y, weight, places_of(y))
+        return Block(self._rows(batch, place), y, weight, places_of(y))
 
-    def _rows(self, batch: Any) -> Any:
+    def _rows(self, batch: Any, place: np.ndarray) -> Any:
         if self.prepare is not None:
             import polars as pl
 
             return self.prepare(pl.from_arrow(batch.select(list(self.columns))))
         # Column by column into columns: no transposition, and one copy that also widens.
-        X = np.empty((batch.num_rows, len(self.columns)), order="F")
+        X = place[: batch.num_rows]
         for j, name in enumerate(self.columns):
             X[:, j] = _numbers(batch.column(name))
         return X
@@ -232,12 +232,13 @@ class _RowGroup:
         reader = self.reader
         wanted = [*reader.columns, *(n for n in (reader.label, reader.weight) if n is not None)]
         size = max(_MIN_BATCH, _BLOCK_BYTES // (8 * len(wanted)))
+        place = np.empty((min(size, self.n_rows), len(reader.columns)), order="F")
         seen = 0
         with _reading(self.path, f", row group {self.group}"), _open(self.path) as file:
             batches = file.iter_batches(size, [self.group], wanted, use_threads=False)
             for batch in batches:
                 seen += batch.num_rows
-                yield reader.block(batch, self.path)
+                yield reader.block(batch, self.path, place)
         if seen != self.n_rows:
             raise InputError(
                 f"{self.path}, row group {self.group}: {self.n_rows:,} rows were announced and "

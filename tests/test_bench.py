@@ -100,6 +100,13 @@ def test_every_combination_is_a_cell_and_trials_come_first():
     assert len({cell.key for cell in cells}) == len(cells)
 
 
+def test_a_method_may_have_fewer_trials():
+    methods = (Method("all", "riskad.ShallowRAD"), Method("few", "riskad.ShallowRAD", trials=1))
+    cells = list(Experiment("e", "", ("wine", "glass"), methods, 3).cells())
+    assert [cell.trial for cell in cells if cell.method == "few"] == [0, 0]
+    assert sum(cell.method == "all" for cell in cells) == 6
+
+
 def test_an_experiment_can_be_narrowed():
     narrow = experiment().narrowed(datasets=["wine"], trials=1)
     assert {(cell.dataset, cell.trial) for cell in narrow.cells()} == {("wine", 0)}

@@ -83,12 +83,16 @@ def seed_of(root: int, *path: object) -> int:
 
 @dataclass(frozen=True)
 class Method:
-    """An estimator under a name, with each combination of settings it is run with."""
+    """An estimator under a name, with each combination of settings it is run with.
+
+    With `trials` it is run in the first so many trials only.
+    """
 
     name: str
     estimator: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
+    trials: int | None = None
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """All settings: the fixed ones with every combination of the grid."""
@@ -211,6 +215,8 @@ class Experiment:
         for trial, dataset, method, condition in itertools.product(
             range(self.trials), self.datasets, self.methods, self.protocol.conditions()
         ):
+            if method.trials is not None and trial >= method.trials:
+                continue
             for settings in method.combinations():
                 yield Cell(
                     self.name,
@@ -263,7 +269,7 @@ def load_experiment(path: Path) -> Experiment:
             f"{path.name} is not a description of an experiment: {error}. It may hold title, "
             "trials, seed, datasets, like, by_dataset, methods, and test_share and labelled for "
             "tables or anomaly_rates and labelled for images; each of [[methods]] holds name, "
-            "estimator, settings, grid."
+            "estimator, settings, grid, trials."
         ) from None
     _check(experiment)
     return experiment
@@ -319,6 +325,11 @@ def _check(experiment: Experiment) -> None:
         check_choice("by_dataset", name, experiment.datasets)
     for method in experiment.methods:
         _check_grid(method)
+        if method.trials is not None and (not isinstance(method.trials, int) or method.trials < 1):
+            raise InputError(
+                f"trials of method {method.name!r} must be a whole number >= 1, got "
+                f"{method.trials!r}."
+            )
 
 
 def _check_grid(method: Method) -> None:

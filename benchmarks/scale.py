@@ -392,7 +392,7 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=["parquet", "growth", "shapes", "dask", "gpu", "fit-files"])
+    parser.add_argument("part", choices=[*PARTS, "fit-files"])
     parser.add_argument("files", nargs="*", type=Path, help="of fit-files, which others call")
     parser.add_argument("--folder", type=Path, default=Path("data/scale"))
     parser.add_argument("--rows", type=int, help="of dask and gpu")

@@ -134,15 +134,21 @@ class Comparison:
 
 def comparisons(summary: Summary, budget: Budget) -> list[Comparison]:
     """All methods side by side, then those that have more trials than the slowest ones."""
-    cells: dict[str, dict[str, Cell]] = {}
-    for cell in summary.of(FIELD, labelled=budget):
-        if cell.auc:
-            cells.setdefault(cell.method, {})[cell.dataset] = cell
+    cells = _cells(summary, budget)
     trials = {name: max(cell.n_ok for cell in found.values()) for name, found in cells.items()}
     often = [name for name in cells if trials[name] > min(trials.values())]
     both = [list(cells), often] if len(often) > 1 else [list(cells)]
     made = [_compare(budget, {name: cells[name] for name in names}) for names in both]
     return [comparison for comparison in made if comparison.sets]
+
+
+def _cells(summary: Summary, budget: Budget) -> dict[str, dict[str, Cell]]:
+    """What succeeded under a budget, by method and set."""
+    cells: dict[str, dict[str, Cell]] = {}
+    for cell in summary.of(FIELD, labelled=budget):
+        if cell.auc:
+            cells.setdefault(cell.method, {})[cell.dataset] = cell
+    return cells
 
 
 def _compare(budget: Budget, cells: Mapping[str, Mapping[str, Cell]]) -> Comparison:
@@ -227,18 +233,30 @@ class Lead:
     metric: str
     peer: str
     over_sets: Estimate
+    n_trials: int
+    """Trials that both have, of each set at most."""
 
 
-def lead(comparison: Comparison, metric: str) -> Lead | None:
-    """AutoRAD beside the peer with the largest mean; None if it or all peers are missing."""
-    values = comparison.values[metric]
-    rivals = [name for name in comparison.methods if name in comparison.peers]
-    if HEADLINE not in values or not rivals:
+def lead(summary: Summary, budget: Budget, metric: str) -> Lead | None:
+    """AutoRAD beside the peer over which it leads least; None if it or all peers are missing.
+
+    Each peer is compared on all sets and trials that it and AutoRAD have; peers that lack sets are
+    left out where others have them all.
+    """
+    cells = _cells(summary, budget)
+    rivals = [name for name, found in cells.items() if _is_peer(next(iter(found.values())))]
+    if HEADLINE not in cells or not rivals:
         return None
-    best = max(rivals, key=lambda name: comparison.mean(metric, name))
-    pairs = zip(values[HEADLINE], values[best], strict=True)
-    estimate = Estimate.of([ours - theirs for ours, theirs in pairs])
-    return Lead(metric, best, estimate) if estimate else None
+    pairs = [_compare(budget, {name: cells[name] for name in (HEADLINE, peer)}) for peer in rivals]
+    most = max(len(pair.sets) for pair in pairs)
+    found = [_lead(pair, metric) for pair in pairs if pair.sets and len(pair.sets) == most]
+    return min(filter(None, found), key=lambda one: one.over_sets.mean, default=None)
+
+
+def _lead(pair: Comparison, metric: str) -> Lead | None:
+    ours, theirs = (pair.values[metric][name] for name in pair.methods)
+    estimate = Estimate.of([a - b for a, b in zip(ours, theirs, strict=True)])
+    return Lead(metric, pair.methods[1], estimate, max(pair.n_trials)) if estimate else None
 
 
 # --- targets -----------------------------------------------------------------------------
@@ -265,7 +283,7 @@ def targets(summary: Summary) -> list[Target]:
     return [
         *(_mean_target(main, metric) for metric in METRICS),
         *(_rank_target(main, metric) for metric in METRICS),
-        *_lead_targets(compared, main),
+        *_lead_targets(summary),
         _time_target(summary),
     ]
 
@@ -294,25 +312,25 @@ def _rank_target(main: Sequence[Comparison], metric: str) -> Target:
     return Target(text, "; ".join(found) or "not run", all(met) if met else None)
 
 
-def _lead_targets(
-    compared: Mapping[Budget, Sequence[Comparison]], main: Sequence[Comparison]
-) -> list[Target]:
-    """With fewer labels than 5 % the lead is to be larger; all methods are compared."""
+def _lead_targets(summary: Summary) -> list[Target]:
+    """With fewer labels than 5 % the lead is to be larger."""
     made = []
-    fewer = [budget for budget in compared if _size(budget) < _size(_MAIN_BUDGET)]
+    fewer = [budget for budget in budgets(summary) if _size(budget) < _size(_MAIN_BUDGET)]
     for budget in fewer:
         for metric in METRICS:
             text = (
                 f"larger lead in {metric} over the best peer at {say_budget(budget)} than at "
                 f"{say_budget(_MAIN_BUDGET)}"
             )
-            leads = [lead(c, metric) for c in (*compared[budget][:1], *main[:1])]
-            if len(leads) < 2 or not leads[0] or not leads[1]:
+            here, there = (lead(summary, one, metric) for one in (budget, _MAIN_BUDGET))
+            if here is None or there is None:
                 made.append(Target(text, "not run", None))
                 continue
-            here, there = leads[0].over_sets.mean, leads[1].over_sets.mean
-            found = f"{here:+.4f} over {leads[0].peer}, {there:+.4f} over {leads[1].peer}"
-            made.append(Target(text, found, here > there))
+            found = ", ".join(
+                f"{one.over_sets.mean:+.4f} over {one.peer} ({counted(one.n_trials, 'trial')})"
+                for one in (here, there)
+            )
+            made.append(Target(text, found, here.over_sets.mean > there.over_sets.mean))
     return made
 
 

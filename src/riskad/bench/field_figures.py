@@ -106,10 +106,9 @@ def _lead_figure(summary: Summary) -> Any | None:
     """AutoRAD's mean less that of the best peer against the budget, with one SE over sets."""
     shown: dict[str, list[tuple[Budget, Any]]] = {metric: [] for metric in METRICS}
     for budget in budgets(summary):
-        for comparison in comparisons(summary, budget)[:1]:
-            for metric in METRICS:
-                if (found := lead(comparison, metric)) is not None:
-                    shown[metric].append((budget, found))
+        for metric in METRICS:
+            if (found := lead(summary, budget, metric)) is not None:
+                shown[metric].append((budget, found))
     if len(shown[METRICS[0]]) < 2:
         return None
     figure, drawn = panels(shown, sharey=False)

@@ -9,7 +9,7 @@
 >>> print(rows.counts())
 2 normal, 2 anomalies, 2 unlabelled
 >>> from riskad import ShallowRAD
->>> ShallowRAD(lam=0.01).fit(rows).predict([[0.2], [4.0]])
+>>> ShallowRAD(lam=0.01).fit(rows).predict(pl.DataFrame({"x": [0.2, 4.0]}))
 array([ 1, -1])
 """
 

@@ -277,7 +277,7 @@ def _reading(path: Path, where: str = "") -> Iterator[None]:
     except FileNotFoundError:
         raise InputError(f"{path} is no longer there.") from None
     except (OSError, ValueError) as error:  # Arrow's own errors are of these kinds
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise InputError(
             f"{path}{where} cannot be read as Parquet: {reason}. Write the file again, or leave it "
             "out; nothing was fitted."

@@ -296,7 +296,7 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
         "host_seconds": host,
         "times_the_host_by_row": host / m / (fit / n),
         "coefficients_apart_from_the_host": float(apart),
-        "targets": {"pass_over_copy": 0.5},
+        "targets": {"fit_over_copy": 0.5},
     }
 
 

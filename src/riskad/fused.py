@@ -44,9 +44,7 @@ def takes(X: Any) -> bool:
 def column_sums(X: Tensor, weight: Tensor | None, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     """Sums of x - shift and of their squares, weighted, in one read of the rows; on the host."""
     n, d = X.shape
-    D = triton.next_power_of_2(d)
-    R = max(1, _TILE // D)
-    programs = triton.cdiv(n, R * _TILES)
+    D, R, programs = _division(n, d)
     sums = X.new_empty(programs, 2, D)
     _column_pass[(programs,)](
         X, X if weight is None else weight,
@@ -62,9 +60,7 @@ def value_and_gradient(
 ) -> tuple[float, np.ndarray, float]:
     """The sum `s` over rows with scores X w + b, X^T r and sum(r), on the host."""
     n, d = X.shape
-    D = triton.next_power_of_2(d)
-    R = max(1, _TILE // D)
-    programs = triton.cdiv(n, R * _TILES)
+    D, R, programs = _division(n, d)
     sums = X.new_empty(programs, D + 2)
     table = torch.as_tensor(np.stack([s.A, s.L]), dtype=X.dtype, device=X.device)
     _fused_pass[(programs,)](
@@ -75,6 +71,13 @@ def value_and_gradient(
     )  # fmt: skip
     total = sums.sum(0, dtype=torch.float64).cpu().numpy()
     return float(total[D]), total[:d], float(total[D + 1])
+
+
+def _division(n: int, d: int) -> tuple[int, int, int]:
+    """Columns and rows of a tile, and how many programs there are."""
+    D = triton.next_power_of_2(d)
+    R = max(1, _TILE // D)
+    return D, R, triton.cdiv(n, R * _TILES)
 
 
 @triton.jit

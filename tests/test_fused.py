@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from riskad.fused import can_fuse, column_sums, value_and_gradient
+from riskad.fused import can_bend, can_fuse, column_sums, curvature, value_and_gradient
 from riskad.losses import LOSSES
 from riskad.objective import Objective
 from riskad.risks import get_risk
@@ -71,3 +71,26 @@ def test_column_sums_in_one_read(shape, weighted):
     C, s = X - shift, np.ones(len(X)) if weight is None else weight
     assert_allclose(first, s @ C, rtol=1e-4, atol=1e-3)
     assert_allclose(second, s @ C**2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(12, 1), (1500, 7), (300, 64), (200, 100)])
+@pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
+def test_curvature_in_one_read(loss, shape, weighted):
+    X, y, weight, s = problem(*shape, weighted, loss=loss)
+    w, b = np.random.default_rng(0).normal(size=shape[1]) / shape[1] ** 0.5, 0.3
+    mean = np.linspace(-1, 1, shape[1])
+    D = s.curvature(X.astype(float) @ w.astype(np.float32) + b, y, weight)
+    tensors = (None if part is None else torch.from_numpy(part) for part in (X, y, weight))
+    products, column, corner = curvature(*tensors, w, b, mean, s)
+    C = X - mean
+    assert_allclose(products, (C.T * D) @ C, rtol=1e-4, atol=1e-5)
+    assert_allclose(column, D @ C, rtol=1e-4, atol=1e-5)
+    assert corner == pytest.approx(D.sum(), rel=1e-5)
+
+
+def test_what_is_left_to_products_of_the_curvature():
+    s = problem(30, 2, False)[3]
+    assert can_bend(torch.zeros(4, 128), s)
+    assert can_fuse(torch.zeros(4, 129), s)
+    assert not can_bend(torch.zeros(4, 129), s)

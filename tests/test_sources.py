@@ -284,6 +284,38 @@ def test_single_precision_tensors_stay_single():
     assert model.score_samples(torch.from_numpy(X).float()).dtype == torch.float32
 
 
+def test_few_rows_of_a_large_tensor_are_drawn():
+    torch = pytest.importorskip("torch")
+    X, _ = make_table(n=50_000)
+    y = np.zeros(50_000, dtype=np.int8)
+    y[100:140], y[-20:] = 1, -1
+    rows = RowBlocks(torch.from_numpy(X), torch.from_numpy(y))
+    whole = RowBlocks(X, y)
+    assert rows.counts() == whole.counts()
+    assert_array_equal(rows.totals(), whole.totals())
+    some, again = (rows.sample(600, np.ones(3), np.random.default_rng(5)) for _ in range(2))
+    kinds = {kind: int((some.y == kind).sum()) for kind in (1, -1, 0)}
+    assert (kinds[1], kinds[-1]) == (40, 20)  # all that are labelled
+    assert 500 < kinds[0] < 580
+    assert_array_equal(some.X.numpy(), again.X.numpy())
+    other = rows.sample(600, np.ones(3), np.random.default_rng(6))
+    assert not torch.equal(other.X[:500], some.X[:500])
+
+
+def test_labels_of_a_tensor_are_codes_or_read_on_the_host():
+    torch = pytest.importorskip("torch")
+    X, y = make_table()
+    tensor = torch.from_numpy(X)
+    for dtype in (torch.int64, torch.float32):
+        model = ShallowRAD(lam=0.1).fit(tensor, torch.from_numpy(y).to(dtype))
+        assert_allclose(model.coef_, ShallowRAD(lam=0.1).fit(X, y).coef_, rtol=1e-7)
+    for wrong in (2.0, 0.5, np.nan):
+        codes = y.astype(float)
+        codes[7] = wrong
+        with pytest.raises(InputError):
+            ShallowRAD(lam=0.1).fit(tensor, torch.from_numpy(codes))
+
+
 def test_what_tensors_cannot_do_is_said():
     torch = pytest.importorskip("torch")
     X, y = make_table()

@@ -60,10 +60,11 @@ T = TypeVar("T")
 _BLOCK_BYTES = 1 << 23
 _MIN_BLOCK_ROWS = 256
 _MIN_BLOCKS_PER_WORKER = 4
-# On a device blocks are cut for the memory of what is made of their scores alone, and a sample need
-# not grow with the rows.
+# On a device blocks are cut for the memory of what is made of their scores alone, a sample need not
+# grow with the rows, and a pass over one costs no more than to ask for it.
 _DEVICE_BLOCK_ROWS = 1 << 27
 _DEVICE_SAMPLE_ROWS = 1 << 18
+_DEVICE_FEW_ROWS = 1 << 19
 # Rows of each kind that parted sources keep in memory, in bytes.
 _KEPT_BYTES = 1 << 25
 _FIRST_ROWS = 1 << 13
@@ -96,8 +97,9 @@ class Rows(ABC):
     """Rows with their labels and weights, wherever they are.
 
     Each has `n_rows`, `n_features`, `sparse`, whether blocks are CSR, and where columns have names
-    these. `eps` is the rounding of a block's numbers, and `costly` says that a pass over the rows
-    takes much longer than one over a sample of them, however few they are.
+    these. `eps` is the rounding of a block's numbers. `costly` says that a pass over the rows takes
+    much longer than one over a sample of them, however few they are, and `few` up to how many rows
+    there would be nothing to save.
     """
 
     n_rows: int
@@ -105,6 +107,7 @@ class Rows(ABC):
     sparse: bool = False
     feature_names: Sequence[str] | None = None
     costly: bool = False
+    few: int = 0
     eps: float = float(np.finfo(np.float64).eps)
 
     @abstractmethod
@@ -182,6 +185,8 @@ class RowBlocks(Rows):
         self.block_rows = block_rows or _rows_per_block(X)
         if is_torch_array(X):  # arrays are widened
             self.eps = float(namespace(X).finfo(X.dtype).eps)
+        if _on_device(X):
+            self.few = _DEVICE_FEW_ROWS
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
@@ -202,7 +207,8 @@ class RowBlocks(Rows):
 
     @cached_property
     def _counts(self) -> dict[int, int]:
-        return {kind: _count(self.y == kind) for kind in KINDS}
+        counts = {kind: len(places) for kind, places in self._places.items()}
+        return {UNLABELLED: self.n_rows - sum(counts.values()), **counts}
 
     def first(self) -> Any:
         """The rows of the first block."""
@@ -242,6 +248,18 @@ class RowBlocks(Rows):
         """Places of the labelled rows in each block: few, and asked for in every pass."""
         starts = range(0, self.n_rows, self.block_rows)
         return [places_of(self.y[start : start + self.block_rows]) for start in starts]
+
+    @cached_property
+    def _places(self) -> dict[int, Any]:
+        """Places of the normals, and of the anomalies, among all rows."""
+        starts = range(0, self.n_rows, self.block_rows)
+        parts = [start + part for start, part in zip(starts, self._labelled, strict=True)]
+        places = namespace(parts[0]).concat(parts)
+        kinds = self.y[places]
+        return {kind: places[kinds == kind] for kind in (NORMAL, ANOMALY)}
+
+    def _places_of(self, kind: int) -> Any:
+        return places_of(self.y == kind) if kind == UNLABELLED else self._places[kind]
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Add up the tuples `f(block)`, entry by entry.
@@ -305,14 +323,16 @@ class RowBlocks(Rows):
     def _pick(self, kind: int, count: int, quota: int, rng: np.random.Generator) -> Any:
         """Places of all rows of a kind, or of `quota` at random."""
         if count <= quota:
-            return places_of(self.y == kind)
+            return self._places_of(kind)
         if is_torch_array(self.X) and 20 * quota < count > self.n_rows // 2:
-            # Of most rows a few: places are drawn and looked at, rather than all of them listed.
-            xp = namespace(self.X)
-            drawn = rng.integers(self.n_rows, size=quota * self.n_rows // count)
-            drawn = xp.unique_values(xp.asarray(drawn, device=self.X.device))
+            # Of most rows a few: places are drawn and looked at, rather than all of them listed;
+            # now and then one comes twice.
+            xp, device = namespace(self.X), self.X.device
+            source = xp.Generator(device).manual_seed(int(rng.integers(1 << 63)))
+            size = (quota * self.n_rows // count,)
+            drawn = xp.randint(self.n_rows, size, generator=source, device=device)
             return drawn[self.y[drawn] == kind]
-        places = places_of(self.y == kind)
+        places = self._places_of(kind)
         return places[rng.choice(count, quota, replace=False, shuffle=False)]
 
 
@@ -734,12 +754,12 @@ def places_of(mask: Any) -> Any:
     return np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero()[:, 0]
 
 
-def _count(mask: Any) -> int:
-    return int(np.count_nonzero(mask) if isinstance(mask, np.ndarray) else mask.sum())
+def _on_device(X: Any) -> bool:
+    return is_torch_array(X) and X.device.type != "cpu"
 
 
 def _rows_per_block(X: Any) -> int:
-    if is_torch_array(X) and X.device.type != "cpu":
+    if _on_device(X):
         return _DEVICE_BLOCK_ROWS
     row_bytes = 8 * X.shape[1]
     if sparse.issparse(X):

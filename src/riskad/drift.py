@@ -123,18 +123,22 @@ def _sum_up(lines: np.ndarray) -> tuple[np.ndarray, ...]:
     parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
     places = np.maximum(np.ceil(np.outer(present, parts)).astype(int) - 1, 0)
     edges = np.take_along_axis(ordered, places, axis=1)
-    sides: tuple[Any, Any] = ("left", "right")
-    below = np.array(
-        [
-            [np.searchsorted(values[:n], own, side) / max(n, 1) for side in sides]
-            for values, own, n in zip(ordered, edges, present, strict=True)
-        ]
-    )
-    held = np.where(np.isnan(ordered), 0.0, ordered)
     n = np.maximum(present, 1)
+    below = np.minimum(_ranks(ordered, places), present[:, None, None]) / n[:, None, None]
+    held = np.where(np.isnan(ordered), 0.0, ordered)
     mean = held.sum(axis=1) / n
     off = np.where(np.isnan(ordered), 0.0, ordered - mean[:, None])
     return edges, below, present, missing, mean, np.sqrt(np.einsum("ij,ij->i", off, off) / n)
+
+
+def _ranks(ordered: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """How many values of its line are below the one at a place, and how many at or below it."""
+    new = np.ones(ordered.shape, dtype=bool)  # where a value differs from the one before
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    starts = np.append(np.flatnonzero(new), new.size)
+    lines = np.arange(len(ordered))[:, None] * ordered.shape[1]
+    run = np.searchsorted(starts, lines + places, side="right")
+    return np.stack([starts[run - 1] - lines, starts[run] - lines], axis=1)
 
 
 def _lines(X: Any) -> np.ndarray:

@@ -98,8 +98,9 @@ def _shift(first: Any) -> np.ndarray:
         mean = np.asarray(first.mean(axis=0)).ravel()
         spread = np.sqrt(np.maximum(np.asarray(first.power(2).mean(axis=0)).ravel() - mean**2, 0))
     else:
-        first = to_numpy(first[:_SHIFT_ROWS])
-        mean, spread = first.mean(axis=0), first.std(axis=0)
+        xp = namespace(first)
+        some = xp.astype(first[:_SHIFT_ROWS], xp.float64, copy=False)
+        mean, spread = (to_numpy(of(some, axis=0)) for of in (xp.mean, xp.std))
     needed = np.abs(mean) > 1e3 * spread
     if not needed.any() or not np.isfinite(mean).all():
         return np.zeros(first.shape[1])
@@ -114,11 +115,7 @@ def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     if (fused := _kernels(block.X)) is not None and fused.takes(block.X):
         total, squares = fused.column_sums(block.X, block.weight, shift)
         few = block.take(block.labelled)
-        return (
-            total,
-            *_kind_sums(_shifted(few, shift), few.labelled, few.y, _weights(few))[1:],
-            squares,
-        )
+        return total, *_label_sums(_shifted(few, shift), few.y, _weights(few)), squares
     C = _shifted(block, shift)
     weight = _weights(block)
     operands = (C, C) if block.weight is None else (C, C, weight)
@@ -166,8 +163,12 @@ def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 def _kind_sums(X: Any, labelled: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
     """Weighted sums over all rows, the normals and the anomalies."""
     total = _weighted_rows(X, weight)
-    X, y, weight = X[labelled], y[labelled], weight[labelled]
-    return total, *(_weighted_rows(X, weight * (y == kind)) for kind in (NORMAL, ANOMALY))
+    return total, *_label_sums(X[labelled], y[labelled], weight[labelled])
+
+
+def _label_sums(X: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
+    """Weighted sums over the normals and the anomalies."""
+    return tuple(_weighted_rows(X, weight * (y == kind)) for kind in (NORMAL, ANOMALY))
 
 
 @dataclass(frozen=True)
@@ -287,7 +288,9 @@ class LinearModel:
             total, normals, anomalies = _kind_sums(
                 block.X, block.labelled, block.y, _weights(block)
             )
-            slopes = np.array([float(r[block.y == kind].sum()) for kind in KINDS])
+            xp = namespace(r)
+            kinds = xp.stack([block.y == kind for kind in KINDS])
+            slopes = to_numpy(xp.sum(r * kinds, axis=1))
             return slopes, np.stack([total - normals - anomalies, normals, anomalies])
 
         slopes, sums = self.rows.sum(block_sums)
@@ -299,6 +302,8 @@ class LinearModel:
 
         def block_hessian(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
+            if (fused := _fused_products(block, w, b, mean, sums)) is not None:
+                return fused
             D = _curvature(sums, _scores(block.X, w, b), block)
             if sparse.issparse(block.X):
                 return _sparse_products(block.X, D)
@@ -397,6 +402,17 @@ def _fused(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) -> Any
     return tuple(entry for part in parts for entry in part)
 
 
+def _fused_products(
+    block: Block, w: np.ndarray, b: float, mean: np.ndarray, sums: Sequence[RowSum]
+) -> Any:
+    """As `_dense_products`, in one read of rows on a GPU; None where that is not to be had."""
+    fused = _kernels(block.X)
+    if fused is None or not all(fused.can_bend(block.X, s) for s in sums):
+        return None
+    parts = [fused.curvature(block.X, block.y, block.weight, w, b, mean, s) for s in sums]
+    return tuple(map(sum, zip(*parts, strict=True)))
+
+
 def _kernels(X: Any) -> Any:
     """Kernels for rows on an NVIDIA GPU, where Triton is installed."""
     if isinstance(X, np.ndarray) or sparse.issparse(X) or X.device.type != "cuda":
@@ -422,9 +438,10 @@ def _weighted_rows(X: Any, r: Any) -> np.ndarray:
 
 def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
     """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""
-    bent = places_of(D)
-    if len(bent) < 0.7 * len(D):
-        X, D = X[bent], D[bent]
+    if isinstance(D, np.ndarray):  # to find the rows that count costs a device more than it saves
+        bent = places_of(D)
+        if len(bent) < 0.7 * len(D):
+            X, D = X[bent], D[bent]
     root = D**0.5
     C = X - _like(mean, X)
     C *= root[:, None]

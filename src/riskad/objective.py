@@ -76,7 +76,8 @@ class RowSum:
         return self._by_row(self.loss.curvature, f, y, weight, labelled, odd=1.0)
 
     # Unlabelled rows are the bulk and share their coefficients: they need no look-up, and cost
-    # nothing where the risk leaves them out. Labelled rows, few, are then set right.
+    # nothing where the risk leaves them out. Labelled rows, few, are then set right. To a device
+    # one look-up for all rows costs less than the dozen steps of that.
 
     @property
     def uses_unlabelled(self) -> bool:
@@ -93,13 +94,17 @@ class RowSum:
         return _any((self.A[1:], self.B[1:], self.L[1:]))
 
     def _total(self, function: Any, f: Array, y: Array, weight: Weights, labelled: Places) -> float:
+        if not isinstance(f, np.ndarray):
+            rows = _combine(function, f, *self._of(y, f), 1.0, f)
+            rows = rows if weight is None else rows * weight
+            return float(rows.sum(dtype=namespace(f).float64))
         labelled = np.flatnonzero(y) if labelled is None else labelled
         total = 0.0
         if self._bulk:
             rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
             rows = rows if weight is None else rows * weight
             rows[labelled] = 0  # not subtracted: large scores would leave their rounding behind
-            total += float(rows.sum(dtype=namespace(f).float64))
+            total += float(rows.sum())
         if self._labelled and len(labelled):
             f = f[labelled]
             rows = _combine(function, f, *self._of(y[labelled], f), 1.0, f)
@@ -116,23 +121,29 @@ class RowSum:
         odd: float,
     ) -> Array:
         linear = 1.0 if odd < 0 else 0.0  # L f has a first derivative and no second
-        if self._bulk:
-            out = _combine(function, f, *self._bulk, odd, linear)
-        else:
-            out = np.zeros(len(f)) if isinstance(f, np.ndarray) else namespace(f).zeros_like(f)
+        if not isinstance(f, np.ndarray):
+            out = _combine(function, f, *self._of(y, f), odd, linear)
+            return out if weight is None else out * weight
+        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros(len(f))
         labelled = np.flatnonzero(y) if labelled is None else labelled
         if len(labelled):
             f = f[labelled]
             out[labelled] = _combine(function, f, *self._of(y[labelled], f), odd, linear)
         return out if weight is None else out * weight
 
+    @cached_property
+    def _tables(self) -> np.ndarray:
+        return np.stack([self.A, self.B, self.L])
+
     def _of(self, kinds: Any, f: Any) -> tuple[Any, Any, Any]:
-        """Coefficients of labelled rows, as arrays of the same kind as their scores."""
-        tables = self.A, self.B, self.L
+        """Coefficients of rows of these kinds: arrays like their scores, or 0.0 for all."""
+        tables = self._tables
         if isinstance(f, np.ndarray):
-            return tables[0][kinds], tables[1][kinds], tables[2][kinds]
-        xp, places = namespace(f), kinds.long()
-        A, B, L = (xp.asarray(t, dtype=f.dtype, device=f.device)[places] for t in tables)
+            entries = tables[:, kinds]
+        else:
+            xp = namespace(f)
+            entries = xp.asarray(tables, dtype=f.dtype, device=f.device)[:, kinds.long()]
+        A, B, L = (entries[i] if tables[i].any() else 0.0 for i in range(3))
         return A, B, L
 
     @property
@@ -287,13 +298,13 @@ def _combine(
     rows = A * function(f)
     if not _zero(B):
         rows += odd * B * function(-f)
-    if not _zero(L):
+    if not _zero(L) and not _zero(linear):
         rows += L * linear
     return rows
 
 
 def _zero(coefficient: Any) -> bool:
-    return coefficient == 0 if isinstance(coefficient, float) else not coefficient.any()
+    return isinstance(coefficient, float) and coefficient == 0
 
 
 def _any(arrays: Iterable[np.ndarray]) -> bool:

@@ -42,7 +42,7 @@ from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambd
 from riskad.risks import RISKS, Risk, Term, get_risk
 from riskad.selection import Candidate, Selection, choose
 from riskad.solvers import Problem, Solution, minimize_rounded, solve, warn_not_converged
-from riskad.sources import as_rows, in_memory, on_host, refuse_non_finite_rows
+from riskad.sources import as_rows, at_most, in_memory, on_host, refuse_non_finite_rows
 from riskad.stream import Stream, StreamProblem
 from riskad.thresholds import zero_one_threshold
 
@@ -858,9 +858,9 @@ class ShallowRAD(Detector):
     def _threshold(self, problem: Problem, theta: np.ndarray) -> float:
         """Where the zero-one risk is lowest; a sample of the rows tells it well enough."""
         risk = problem.objective.risk
-        rows = in_memory(problem.model.rows, _THRESHOLD_ROWS, risk.kind_weights(), self._seed)
+        rows = at_most(problem.model.rows, _THRESHOLD_ROWS, risk.kind_weights(), self._seed)
         scores = rows.each(lambda X: problem.model.scores(theta, X))
-        return zero_one_threshold(risk, scores, rows.y, rows.sample_weight)
+        return zero_one_threshold(risk, scores, _on_host(rows.y), _on_host(rows.sample_weight))
 
     def _sum_up(self, rows: Rows) -> PileSummary | None:
         """What is kept of the pile, to compare later rows with."""
@@ -936,7 +936,7 @@ def _beside(values: np.ndarray, X: Any) -> Any:
 
 def _are_codes(y: Any, n_rows: int) -> bool:
     """Whether a tensor holds one code for each row, seen where it is."""
-    return tuple(y.shape) == (n_rows,) and bool(((y == 0) | (y == 1) | (y == -1)).all())
+    return tuple(y.shape) == (n_rows,) and bool((y == y.sign()).all())
 
 
 def _on_host(values: Any) -> Any:

@@ -11,7 +11,7 @@ from riskad._checks import InputError
 from riskad.blocks import RowBlocks, Rows, to_numpy
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 
-__all__ = ["as_rows", "in_memory", "on_host", "refuse_non_finite_rows", "sampled"]
+__all__ = ["as_rows", "at_most", "in_memory", "on_host", "refuse_non_finite_rows", "sampled"]
 
 
 def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
@@ -33,11 +33,16 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
     return None
 
 
+def at_most(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
+    """At most about `n_rows` rows, divided among the kinds by `shares`; on a device they stay."""
+    if not isinstance(rows, RowBlocks) or rows.n_rows > n_rows:
+        return rows.sample(n_rows, shares, np.random.default_rng(seed))
+    return rows
+
+
 def in_memory(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
     """At most about `n_rows` rows on the host, divided among the kinds by `shares`."""
-    if not isinstance(rows, RowBlocks) or rows.n_rows > n_rows:
-        rows = rows.sample(n_rows, shares, np.random.default_rng(seed))
-    return on_host(rows)
+    return on_host(at_most(rows, n_rows, shares, seed))
 
 
 def on_host(rows: RowBlocks) -> RowBlocks:

@@ -301,34 +301,32 @@ def zero_one_threshold(
         weighty = sample_weight > 0
         scores, y, sample_weight = scores[weighty], y[weighty], sample_weight[weighty]
     weight = np.ones(len(y)) if sample_weight is None else sample_weight
-    below = {kind: _Shares(scores[y == kind], weight[y == kind]) for kind in risk.kinds()}
-    levels = np.unique(scores[np.isin(y, list(risk.kinds()))])
+    order = np.argsort(scores)
+    order = order[np.isin(y[order], list(risk.kinds()))]
+    scores, y, weight = scores[order], y[order], weight[order]
     # Every threshold in (levels[i-1], levels[i]] decides alike; so do all beyond either end.
-    error = _zero_one_risk(risk, below, np.append(levels, np.inf))
+    first = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))
+    levels, places = scores[first], np.append(first, len(scores))
+    error = _zero_one_risk(
+        risk, {kind: _shares_before(places, weight * (y == kind)) for kind in risk.kinds()}
+    )
     edges = np.concatenate([levels[:1] - 1, levels, levels[-1:] + 1])
     middles = (edges[:-1] + edges[1:]) / 2
     best = middles[error <= error.min() + 1e-12]
     return float(best[np.argmin(np.abs(best))])
 
 
-class _Shares:
-    """Share of (weighted) scores below a threshold."""
-
-    def __init__(self, scores: np.ndarray, weight: np.ndarray):
-        order = np.argsort(scores)
-        self.scores = scores[order]
-        self.cumulative = np.concatenate([[0.0], np.cumsum(weight[order])])
-
-    def __call__(self, thresholds: np.ndarray) -> np.ndarray:
-        counts = self.cumulative[np.searchsorted(self.scores, thresholds, side="left")]
-        return counts / self.cumulative[-1]
+def _shares_before(places: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Share of the weight that lies before each place."""
+    cumulative = np.append(0.0, np.cumsum(weight))
+    return cumulative[places] / cumulative[-1]
 
 
-def _zero_one_risk(risk: Risk, below: dict[int, _Shares], thresholds: np.ndarray) -> np.ndarray:
-    plain, guarded = np.zeros(len(thresholds)), np.zeros(len(thresholds))
+def _zero_one_risk(risk: Risk, below: dict[int, np.ndarray]) -> np.ndarray:
+    """The risk where these shares of each kind are called anomalies."""
+    plain, guarded = np.zeros((2, len(next(iter(below.values())))))
     for term in risk.terms():
         if term.weight != 0:
-            called_anomaly = below[term.kind](thresholds)
-            wrong = called_anomaly if term.sign > 0 else 1 - called_anomaly
+            wrong = below[term.kind] if term.sign > 0 else 1 - below[term.kind]
             (guarded if risk.guarded and term.guarded else plain)[:] += term.weight * wrong
     return plain + (np.maximum(guarded, 0) if risk.guarded else guarded)

@@ -86,7 +86,7 @@ class Problem:
         rows = self.model.rows
         if rows.costly:
             return self.sampled(rows.n_rows)
-        return self.sampled(rows.n_rows // share) if rows.n_rows > above else None
+        return self.sampled(rows.n_rows // share) if rows.n_rows > max(above, rows.few) else None
 
     def sampled(self, n_rows: int, seed: int = 0) -> Problem:
         """The same problem on a sample of the rows, whose solution is a close first guess."""

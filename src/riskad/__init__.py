@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from riskad.io import load, save
     from riskad.labels import parse_labels
     from riskad.losses import LOSSES
+    from riskad.pretrained import PretrainedRAD
     from riskad.priors import PriorEstimate, estimate_prior
     from riskad.regularization import theorem_lambda
     from riskad.risks import RISKS, get_risk
@@ -44,6 +45,7 @@ __all__ = [
     "ForestRAD",
     "InputError",
     "PNUStratifiedKFold",
+    "PretrainedRAD",
     "PriorEstimate",
     "RADSearchCV",
     "RiskScorer",
@@ -75,6 +77,7 @@ _ROOM_OF = {
     "LOSSES": "losses",
     "NNPU": "deep.detectors",
     "PNUStratifiedKFold": "selection",
+    "PretrainedRAD": "pretrained",
     "PriorEstimate": "priors",
     "RADSearchCV": "search",
     "RISKS": "risks",
@@ -112,6 +115,7 @@ _ROOMS = (
     "labels",
     "losses",
     "metrics",
+    "pretrained",
     "priors",
     "regularization",
     "risks",

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from riskad._checks import InputError, check_choice
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.trees import pack_trees, unpack_trees
+from riskad.trees import KeepsTrees, with_values
 
 __all__ = [
     "GaussianKernels",
@@ -59,30 +59,6 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     @property
     def _n_features_out(self) -> int:
         return self.n_features_out_
-
-
-class _TreeMap(_Map):
-    """A map that keeps trees, on disk as plain arrays (`riskad.trees`)."""
-
-    trees_: list[Any]
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if "trees_" in state:
-            state["trees_"] = pack_trees(self.trees_)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "trees_" in state:
-            self.trees_ = unpack_trees(state["trees_"], self.n_features_in_)
-
-
-def _with_values(trees: Sequence[Any], values: np.ndarray, n_features: int) -> list[Any]:
-    """The trees with other values of their nodes: one for each, tree after tree."""
-    packed = pack_trees(trees)
-    packed["values"] = np.stack([values, np.zeros(len(values))], axis=1)[:, None, :]
-    return unpack_trees(packed, n_features)
 
 
 class GaussianKernels(_Map):
@@ -162,7 +138,7 @@ def _median_squared_distance(X: np.ndarray) -> float:
     return float(np.median(squared)) if len(squared) else 1.0
 
 
-class TreeLeaves(_TreeMap):
+class TreeLeaves(KeepsTrees, _Map):
     """The leaves into which a row falls, in trees that split the rows at random.
 
     Rows in one leaf of many trees are alike, whatever the units of their columns. A row has one
@@ -212,7 +188,7 @@ class TreeLeaves(_TreeMap):
         trees = [member.tree_ for member in embedding.estimators_]
         leaf = np.concatenate([tree.children_left == -1 for tree in trees])
         # Leaves are numbered through all trees: a row's leaf is read off as a value of its tree.
-        self.trees_ = _with_values(trees, np.cumsum(leaf) - 1, X.shape[1])
+        self.trees_ = with_values(trees, np.cumsum(leaf) - 1, X.shape[1])
         self.n_features_out_ = int(leaf.sum())
         return self
 
@@ -227,7 +203,7 @@ class TreeLeaves(_TreeMap):
         return sparse.csr_matrix((ones, places.ravel(), ends), shape=(n, self.n_features_out_))
 
 
-class OutlierScores(_TreeMap):
+class OutlierScores(KeepsTrees, _Map):
     """Two unsupervised outlier scores: of an isolation forest, and the log distance to neighbours.
 
     The one sees rows that few cuts separate from the rest, the other rows in thin regions. Both
@@ -270,7 +246,7 @@ class OutlierScores(_TreeMap):
         self.rows_ = X[places]
         forest = IsolationForest(random_state=self.random_state or 0).fit(X)
         trees = [member.tree_ for member in forest.estimators_]
-        self.trees_ = _with_values(trees, _path_lengths(trees), X.shape[1])
+        self.trees_ = with_values(trees, _path_lengths(trees), X.shape[1])
         self.path_length_ = float(_average_path_length(np.array([forest.max_samples_]))[0])
         self.floor_ = _FLOOR * _median_squared_distance(X[self._places(len(X), _WIDTH_ROWS)]) ** 0.5
         raw = self._raw(X, leave_out=np.isin(np.arange(len(X)), places))

@@ -18,7 +18,33 @@ from riskad._checks import InputError, enumerate_names
 from riskad.base import Detector, refuse_non_finite
 from riskad.columns import Levels, is_frame, learn_levels, to_matrix
 
-__all__ = ["FrameDetector", "TreeDetector", "check_booster_text", "pack_trees", "unpack_trees"]
+__all__ = [
+    "FrameDetector",
+    "KeepsTrees",
+    "TreeDetector",
+    "check_booster_text",
+    "pack_trees",
+    "unpack_trees",
+    "with_values",
+]
+
+
+class KeepsTrees:
+    """An estimator that keeps trees, on disk as plain arrays."""
+
+    trees_: list[Any]
+    n_features_in_: int
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())  # type: ignore[call-overload]
+        if "trees_" in state:
+            state["trees_"] = pack_trees(self.trees_)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        if "trees_" in state:
+            self.trees_ = unpack_trees(state["trees_"], self.n_features_in_)
 
 
 class TreeDetector(Detector):
@@ -229,3 +255,10 @@ def _unpack_tree(nodes: np.ndarray, values: np.ndarray, depth: int, n_features: 
     state = {"max_depth": int(depth), "node_count": len(nodes)}
     tree.__setstate__(state | {"nodes": nodes, "values": np.ascontiguousarray(values, dtype=float)})
     return tree
+
+
+def with_values(trees: Sequence[Any], values: np.ndarray, n_features: int) -> list[Any]:
+    """The trees with other values of their nodes: one for each, tree after tree."""
+    packed = pack_trees(trees)
+    packed["values"] = np.stack([values, np.zeros(len(values))], axis=1)[:, None, :]
+    return unpack_trees(packed, n_features)

@@ -10,26 +10,22 @@ Labels are few and the pile is large. So the pile teaches the representation
 | kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores |
 | boosted | `BoostedRAD` | as the smooth forest, if LightGBM is installed |
 | linear | `ShallowRAD` | the smooth view: columns |
-| taught forest | `TaughtForest` | as the forest; its teacher, columns and outlier scores |
+| taught forest | `TaughtForest` | as the forest |
+| taught kernel | `TaughtRidge` | as the kernel |
 | deep | `DeepRAD` | as the smooth forest, if asked for |
 
-The teacher is `PretrainedRAD`: it scores rows of the pile, and the forest learns these scores.
+The taught ones learn the scores that `PretrainedRAD` gives to a thousand rows of the pile.
 
-Members score on scales of their own. With S_k(x) the share of the pile that member k finds as
-anomalous as row x or more, the score of the row is
-
-    - sum_k  w_k  (- log S_k(x)):
-
-as in Fisher's test, a row is odd if it is far up in the ranks of most members, and in which place
-below that does not matter. With A_k the AUC of member k on held-out labelled rows, A the best of
-them and SE the standard error of A,
+Each member's scores are brought to mean 0 and standard deviation 1 on the pile and averaged with
+weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of them and SE the
+standard error of A,
 
     w_k  ~  b_k exp(-(A - A_k) / SE):
 
 what is clearly worse counts little, and since SE is large where anomalies are few, weights are
 then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
-b_k is 1/2 for the linear member, since the kernel can do what it does, 2 for the taught forest,
-whose teacher has seen more tables than any other, and 1 for the rest.
+b_k is 1/2 for the linear member, since the kernel can do what it does, 3/2 for the taught ones,
+whose teacher depends least on few labels, and 1 for the rest.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ from riskad.blocks import one_blas_thread
 from riskad.calibration import Calibration
 from riskad.columns import Filled
 from riskad.features import LearnedFeatures, NeighbourDistances
-from riskad.forest import ForestRAD, TaughtForest
+from riskad.forest import ForestRAD
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.linear import sparse_to_dense
 from riskad.losses import get_loss
@@ -62,6 +58,7 @@ from riskad.pretrained import MOST_COLUMNS, PretrainedRAD
 from riskad.risks import get_risk
 from riskad.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.shallow import ShallowRAD
+from riskad.taught import TaughtForest, TaughtRidge
 from riskad.thresholds import zero_one_threshold
 from riskad.trees import FrameDetector
 
@@ -77,12 +74,12 @@ _ROWS_PER_SECOND = 1_000
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
 _MAX_LABELLED = 10_000
 _PILE_ROWS = 1_000  # whose scores set the scale of a member's scores
-_TAUGHT = 800  # rows of the pile whose scores a taught forest learns
+_TAUGHT = 1_000  # rows of the pile whose scores taught members learn
 _READ, _FOLD_READ = 300, 150  # rows of the pile that its teacher reads
 _FOLD_PILE = 100  # that the teacher scores beside held-out rows
 _FEWEST_TAUGHT = 50
 _CELLS_PER_SECOND = 8_000  # that the teacher reads or scores, by a cautious guess
-_FAR = 30.0  # lengths of the tail to which surprise goes on
+_TAUGHT_PENALTY = 0.5
 _SPLITS = 5
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
 _REDUCED = 100
@@ -189,8 +186,12 @@ def _boosted(labels: _Labels, seed: int) -> Any:
     return BoostedRAD(risk=labels.risk, a=_A, prior=_PRIOR, random_state=seed)
 
 
-def _taught(labels: _Labels, seed: int) -> TaughtForest:
+def _taught_forest(labels: _Labels, seed: int) -> TaughtForest:
     return TaughtForest(n_estimators=_TREES, random_state=seed)
+
+
+def _taught_kernel(labels: _Labels, seed: int) -> TaughtRidge:
+    return TaughtRidge(alpha=_TAUGHT_PENALTY)
 
 
 def _deep(labels: _Labels, seed: int) -> Any:
@@ -202,13 +203,15 @@ def _deep(labels: _Labels, seed: int) -> Any:
 
 _TABLE = ("columns", "outliers", "components")
 _ALL = (*_TABLE, "shapes", "distances")
+_KERNELS = ("kernels", "outliers")
 _RECIPES = {
-    "kernel": _Recipe("smooth", ("kernels", "outliers"), _kernel),
+    "kernel": _Recipe("smooth", _KERNELS, _kernel),
     "smooth forest": _Recipe("smooth", _TABLE, _forest),
     "forest": _Recipe("plain", _ALL, _forest),
     "linear": _Recipe("smooth", ("columns",), _linear, base=0.5),  # a poor man's kernel
     "boosted": _Recipe("smooth", _TABLE, _boosted, most=3_000),
-    "taught forest": _Recipe("plain", _ALL, _taught, base=2.0, most=_TAUGHT, taught=True),
+    "taught forest": _Recipe("plain", _ALL, _taught_forest, base=1.5, taught=True),
+    "taught kernel": _Recipe("smooth", _KERNELS, _taught_kernel, base=1.5, taught=True),
     "deep": _Recipe("smooth", _TABLE, _deep),
 }
 
@@ -319,7 +322,7 @@ class AutoRAD(FrameDetector):
         self._say(f"Learning features from {len(rows):,} rows")
         views = self._fit_views(self._fit_table(matrix[rows]), codes)
         seconds = self._fit_members(views, codes, labels, clock)
-        self._fit_scales(views, codes)
+        self._standardise(views, codes)
         trials = self._held_out(views, codes, clock)
         self._weigh(trials, seconds, labels)
         self._decide(views, codes, trials)
@@ -392,6 +395,7 @@ class AutoRAD(FrameDetector):
         """Fit members while there is time; gives the seconds of each."""
         self.members_: dict[str, Any] = {}
         seconds: dict[str, float] = {}
+        lesson = None
         for name in self._names():
             if seconds and clock.left() < _HASTE * max(seconds.values()):
                 self._say(f"No time left for {name}")
@@ -404,29 +408,24 @@ class AutoRAD(FrameDetector):
             F = self._features(name, views)
             if name == "kernel" and labels.risk == "rad":
                 detector.set_params(**_chosen(F, codes, self._seed)._asdict())
-            rows, target = self._task(name, views, codes, clock)
+            if _RECIPES[name].taught:
+                lesson = lesson or self._lesson(views, codes, clock)
+                rows, target = lesson
+            else:
+                rows = _with_labelled(codes, _RECIPES[name].most)
+                target = codes[rows]
             self.members_[name] = detector.fit(F[rows], target)
             seconds[name] = time.perf_counter() - start
         return seconds
 
-    def _task(
-        self, name: str, views: Mapping[str, np.ndarray], codes: np.ndarray, clock: _Clock
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Places of the rows that a member learns from, and what it learns of them."""
-        recipe = _RECIPES[name]
-        if not recipe.taught:
-            rows = _with_labelled(codes, recipe.most)
-            return rows, codes[rows]
-        most = clock.teachable(self._teacher_features(views).shape[1])
-        return self._lesson(views, codes, min(_READ, most), min(recipe.most, most))
-
     def _lesson(
-        self, views: Mapping[str, np.ndarray], codes: np.ndarray, read: int, most: int
+        self, views: Mapping[str, np.ndarray], codes: np.ndarray, clock: _Clock
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Places of rows of the pile, and the scores that the teacher gives them."""
+        """Places of rows of the pile, and the teacher's scores of them."""
         F = self._teacher_features(views)
-        rows = self._pile(codes, most)
-        teacher = PretrainedRAD(pile=read, random_state=self._seed).fit(F, codes)
+        most = clock.teachable(F.shape[1])
+        rows = _pile(codes, min(_TAUGHT, most))
+        teacher = PretrainedRAD(pile=min(_READ, most), random_state=self._seed).fit(F, codes)
         return rows, teacher.score_samples(F[rows])
 
     def _teacher_features(self, views: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -436,19 +435,13 @@ class AutoRAD(FrameDetector):
         first = "columns" if n_columns <= MOST_COLUMNS else "components"
         return np.hstack([views["plain"][:, slices[part]] for part in (first, "outliers")])
 
-    def _fit_scales(self, views: Mapping[str, np.ndarray], codes: np.ndarray) -> None:
-        """How surprising each member's scores are, by the pile; by all rows where there is none."""
-        pile = self._pile(codes, _PILE_ROWS)
+    def _standardise(self, views: Mapping[str, np.ndarray], codes: np.ndarray) -> None:
+        """Mean and spread of each member's scores on the pile; of all rows where there is none."""
+        pile = _pile(codes, _PILE_ROWS)
         self.scales_ = {
-            name: _scale(detector.score_samples(self._features(name, views)[pile]))
+            name: _mean_and_spread(detector.score_samples(self._features(name, views)[pile]))
             for name, detector in self.members_.items()
         }
-
-    @staticmethod
-    def _pile(codes: np.ndarray, most: int) -> np.ndarray:
-        """Places of rows of the pile, or of any kind where there is none, not too many."""
-        places = np.flatnonzero(codes == UNLABELLED)
-        return _thinned(places if len(places) else np.arange(len(codes)), most)
 
     # --- held-out labels ------------------------------------------------------------------
 
@@ -470,33 +463,27 @@ class AutoRAD(FrameDetector):
             self._say(f"Holding out {len(held)} labelled rows")
             start = time.perf_counter()
             fold_views = self._without(views, trials.codes, held)
-            for name, detector in self.members_.items():
-                pile, scores = self._fold_scores(name, detector, fold_views, trials.codes, held)
-                trials.scores[name].append(-_surprise(scores, _scale(pile)))
+            for name, scores in self._fold_scores(fold_views, trials.codes, held).items():
+                trials.scores[name].append(scores)
             trials.folds.append(held)
             slowest = max(slowest, time.perf_counter() - start)
         return trials if trials.folds else None
 
     def _fold_scores(
-        self,
-        name: str,
-        detector: Any,
-        views: Mapping[str, np.ndarray],
-        codes: np.ndarray,
-        held: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of the pile and of held-out rows by a lighter fit to the others."""
-        others = np.setdiff1d(np.arange(len(codes)), held)
-        if _RECIPES[name].taught:  # by the teacher, which need not score many rows here
-            fit, most = PretrainedRAD(pile=_FOLD_READ, random_state=self._seed), _FOLD_PILE
+        self, views: Mapping[str, np.ndarray], codes: np.ndarray, held: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Scores of held-out rows, on the scale of the pile, by lighter fits to the others."""
+        taught = [name for name in self.members_ if _RECIPES[name].taught]
+        scores = {
+            name: _fold_scores(_lighter(detector), self._features(name, views), codes, held)
+            for name, detector in self.members_.items()
+            if name not in taught
+        }
+        if taught:  # the teacher itself: it need not score many rows here
+            teacher = PretrainedRAD(pile=_FOLD_READ, random_state=self._seed)
             F = self._teacher_features(views)
-        else:
-            fit, most = _lighter(detector), _PILE_ROWS
-            F = self._features(name, views)
-        pile = others[self._pile(codes[others], most)]
-        fit.fit(F[others], codes[others])
-        scores = fit.score_samples(F[np.concatenate([pile, held])])
-        return scores[: len(pile)], scores[len(pile) :]
+            scores |= dict.fromkeys(taught, _fold_scores(teacher, F, codes, held, _FOLD_PILE))
+        return scores
 
     def _without(
         self, views: Mapping[str, np.ndarray], codes: np.ndarray, held: np.ndarray
@@ -557,8 +544,9 @@ class AutoRAD(FrameDetector):
     def _combine(self, views: Mapping[str, np.ndarray]) -> np.ndarray:
         total = np.zeros(len(next(iter(views.values()))))
         for name, detector in self.members_.items():
+            mean, spread = self.scales_[name]
             scores = detector.score_samples(self._features(name, views))
-            total -= self.weights_[name] * _surprise(scores, self.scales_[name])
+            total += self.weights_[name] * (scores - mean) / spread
         return total
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -576,6 +564,12 @@ def _thinned(places: np.ndarray, most: int) -> np.ndarray:
     return places[:: max(1, -(-len(places) // most))]
 
 
+def _pile(codes: np.ndarray, most: int) -> np.ndarray:
+    """Places of rows of the pile, or of any kind where there is none, not too many."""
+    places = np.flatnonzero(codes == UNLABELLED)
+    return _thinned(places if len(places) else np.arange(len(codes)), most)
+
+
 def _with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
     """Places of the labelled rows and of at most so many of the pile, in order."""
     pile = _thinned(np.flatnonzero(codes == UNLABELLED), most)
@@ -590,6 +584,18 @@ def _chosen(F: np.ndarray, codes: np.ndarray, seed: int) -> Candidate:
     Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
     selection = choose(Z, codes[rows], None, get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
     return _KERNEL_CHOICES[selection.chosen]
+
+
+def _fold_scores(
+    detector: Any, F: np.ndarray, codes: np.ndarray, held: np.ndarray, most: int = _PILE_ROWS
+) -> np.ndarray:
+    """Scores of held-out rows by a fit to the others, on the scale of so many of the pile."""
+    others = np.setdiff1d(np.arange(len(codes)), held)
+    pile = others[_pile(codes[others], most)]
+    detector.fit(F[others], codes[others])
+    scores = detector.score_samples(F[np.concatenate([pile, held])])
+    mean, spread = _mean_and_spread(scores[: len(pile)])
+    return np.asarray((scores[len(pile) :] - mean) / spread)
 
 
 def _lighter(detector: Any) -> Any:
@@ -611,22 +617,8 @@ def _labelled_rate(codes: np.ndarray) -> float:
     return m / (n + m) if n and m else 1 - _PRIOR
 
 
-def _scale(pile: np.ndarray) -> np.ndarray:
-    """Knots of -log S: anomaly scores of the pile, rising, and their surprise.
-
-    Beyond the largest score S is taken to fall off as fast as in the last twentieth of the pile.
-    """
-    scores, counts = np.unique(-pile, return_counts=True)
-    share = (counts[::-1].cumsum()[::-1] - counts / 2) / len(pile)  # half of those as large
-    top = np.sort(-pile)[-max(2, len(pile) // 20) :]
-    length = float(np.mean(top[-1] - top)) or 1.0
-    end = (scores[-1] + _FAR * length, _FAR - np.log(share[-1]))
-    return np.column_stack([(scores, -np.log(share)), end])
-
-
-def _surprise(scores: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """-log S of scores, by the knots of `_scale`."""
-    return np.interp(-scores, *scale)
+def _mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
+    return float(scores.mean()), float(scores.std()) or 1.0
 
 
 def _weights(aucs: Mapping[str, Auc | None]) -> dict[str, float]:

@@ -19,23 +19,20 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.ensemble import ExtraTreesClassifier
 
 from riskad._checks import InputError, check_in_interval
 from riskad.base import check_kinds_present
 from riskad.blocks import RowBlocks
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.risks import Risk, get_risk
-from riskad.trees import KeepsTrees, TreeDetector, with_values
+from riskad.trees import KeepsTrees, TreeDetector
 
-__all__ = ["ForestRAD", "TaughtForest", "class_weights"]
+__all__ = ["ForestRAD", "class_weights"]
 
 # Any symmetric loss gives the same weights.
 _LOSS = "sigmoid"
 _CLASSES = np.array([ANOMALY, NORMAL])
-_TAUGHT_LEAF = 2
-_TRIED = 100  # columns at each split of a taught tree, so that wide tables do not take long
 
 
 class ForestRAD(KeepsTrees, TreeDetector):
@@ -184,65 +181,6 @@ class ForestRAD(KeepsTrees, TreeDetector):
         for tree in self.trees_:
             total += tree.predict(X) @ _CLASSES  # shares of the two classes
         return total / len(self.trees_)
-
-
-class TaughtForest(KeepsTrees, BaseEstimator):
-    """A forest that learns scores rather than labels, from somebody who gives them.
-
-    Extremely randomised trees with leaves of at least two rows, and up to 100 columns tried at each
-    split. What took a teacher long is then
-    found quickly, and more smoothly.
-
-    Parameters
-    ----------
-    n_estimators : int, default=200
-        Trees.
-    random_state : int, default=None
-        Seed. None is 0.
-    n_jobs : int, default=1
-        Trees grown at a time.
-
-    Attributes
-    ----------
-    trees_ : list
-        The trees, as scikit-learn grows them.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> forest = TaughtForest(n_estimators=20).fit(X, -(X**2).sum(axis=1))
-    >>> low, high = forest.score_samples([[3.0, 0.0], [0.0, 0.0]])
-    >>> bool(low < high)
-    True
-    """
-
-    def __init__(
-        self, *, n_estimators: int = 200, random_state: int | None = None, n_jobs: int = 1
-    ):
-        self.n_estimators = n_estimators
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-
-    def fit(self, X: Any, scores: Any) -> TaughtForest:
-        """Learn the scores of the rows X."""
-        X = np.asarray(X, dtype=np.float32)
-        forest = ExtraTreesRegressor(
-            self.n_estimators,
-            min_samples_leaf=_TAUGHT_LEAF,
-            max_features=min(_TRIED, X.shape[1]),
-            random_state=self.random_state or 0,
-            n_jobs=self.n_jobs,
-        )
-        grown = [member.tree_ for member in forest.fit(X, scores).estimators_]
-        self.n_features_in_ = X.shape[1]
-        values = np.concatenate([tree.value[:, 0, 0] for tree in grown])
-        self.trees_ = with_values(grown, values, self.n_features_in_)
-        return self
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """What the teacher would say, on average over the trees."""
-        X = np.asarray(X, dtype=np.float32)
-        return np.mean([tree.predict(X)[:, 0] for tree in self.trees_], axis=0)
 
 
 def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:

@@ -204,7 +204,7 @@ def test_columns_that_say_nothing_and_gaps(rows):
     with pytest.raises(InputError, match="every column holds a single value"):
         PretrainedRAD().fit(np.ones_like(X), y)
     with pytest.raises(ValueError, match="NaN"):
-        PretrainedRAD().fit(np.where(X > X.max() - 1e-9, np.nan, X), y)
+        PretrainedRAD().fit(np.where(X.max() - 1e-9 < X, np.nan, X), y)
 
 
 class Translated(PretrainedRAD):

@@ -1,0 +1,55 @@
+"""What learns a teacher's scores: files, and that it follows the teacher."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import riskad
+from riskad._checks import InputError
+from riskad.taught import TaughtForest, TaughtRidge
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    return X, -(X**2).sum(axis=1)
+
+
+def test_a_forest_follows_its_teacher_on_new_rows(lesson):
+    forest = TaughtForest(n_estimators=100).fit(*lesson)
+    X = np.random.default_rng(1).normal(size=(200, 3))
+    assert np.corrcoef(forest.score_samples(X), -(X**2).sum(axis=1))[0, 1] > 0.95
+
+
+def test_ridge_follows_a_linear_teacher(lesson):
+    X, _ = lesson
+    ridge = TaughtRidge(alpha=1e-6).fit(X, 2 * X[:, 0] - X[:, 2])
+    np.testing.assert_allclose(ridge.score_samples([[1.0, 5.0, 1.0]]), 1.0, atol=1e-6)
+
+
+def test_a_forest_is_the_same_each_time_and_after_a_file(lesson, tmp_path):
+    forest = TaughtForest(n_estimators=10).fit(*lesson)
+    expected = forest.score_samples(lesson[0])
+    again = clone(forest).fit(*lesson)
+    np.testing.assert_array_equal(again.score_samples(lesson[0]), expected)
+    unpickled = pickle.loads(pickle.dumps(forest))
+    np.testing.assert_array_equal(unpickled.score_samples(lesson[0]), expected)
+    riskad.save(forest, tmp_path / "forest.riskad")
+    loaded = riskad.load(tmp_path / "forest.riskad")
+    np.testing.assert_array_equal(loaded.score_samples(lesson[0]), expected)
+
+
+def test_forged_trees_are_refused(lesson):
+    state = TaughtForest(n_estimators=2).fit(*lesson).__getstate__()
+    state["trees_"]["left_child"][0] = 10**9
+    with pytest.raises(InputError, match="trees of this model are damaged"):
+        TaughtForest().__setstate__(state)
+
+
+def test_wide_tables_try_some_columns_at_a_split():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 400))
+    forest = TaughtForest(n_estimators=30).fit(X, X[:, :300].sum(axis=1))
+    assert np.corrcoef(forest.score_samples(X), X[:, :300].sum(axis=1))[0, 1] > 0.8

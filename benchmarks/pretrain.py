@@ -56,7 +56,7 @@ LATER = (
     Stage(
         1.01,
         500_000,
-        (256, 384, 512, 768, 1024),
+        (96, 160, 256, 384, 512, 768, 1024),
         128,
         (3, 4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 42),
     ),
@@ -298,7 +298,7 @@ class Tables:
         """Rows in the order labelled, pile, judged; up to half of the judged are anomalies."""
         B, rows = y.shape
         total = y.sum(1, keepdim=True)
-        normals = self.log_uniform(B, 1, low=16, high=0.7 * context).long()
+        normals = self.log_uniform(B, 1, low=4, high=0.7 * context).long()
         anomalies = normals * pi / (1 - pi) * torch.exp(0.7 * self.normal(B, 1))
         anomalies = anomalies.round().long().clamp(1, 100)
         one_kind = self.uniform(B, 1)

@@ -292,7 +292,7 @@ def test_the_way_through_with_every_model(folder, model):
     said = {
         "auto": r"Model +average of \d kinds of detector, weighted by held-out labels\n"
         r" +learned from 300 rows\n +member +weight +held-out AUC\n"
-        r"( +\w[\w ]+0\.\d\d +[01]\.\d{3}\n){4,5}Quality +AUC",
+        r"( +\w[\w ]+0\.\d\d +[01]\.\d{3}\n){6,7}Quality +AUC",
         "shallow": "linear, rad risk, modified_huber loss",
         "boosted": r"boosted trees, rad risk, logistic loss.*\n +300 rounds",
         "deep": r"neural network, nnrad risk, logistic loss.*\n +100 steps",

@@ -589,7 +589,7 @@ def test_the_demo_is_good_and_repeats(tmp_path):
     first, second = run_demo(tmp_path / "a"), run_demo(tmp_path / "b")
     for report in (first, second):
         for member in report.fit.fitted["leaderboard"]:
-            assert member.pop("seconds") > 0
+            assert member.pop("seconds") >= 0
     assert first == second
     assert first.riskad.auc.value > 0.95
     assert first.riskad.auc.value > first.isolation_forest.auc.value

@@ -87,10 +87,16 @@ def test_many_columns_are_taught_by_components():
     assert auc(model, X, truth) > 0.95
 
 
-def test_a_teacher_scores_fewer_rows_in_less_time():
-    few, many = (auto._Clock(budget).teachable(20) for budget in (1.0, 60.0))
-    assert 50 <= few < many
-    assert auto._Clock(1e-9).teachable(20) == 50
+def test_a_teacher_scores_fewer_rows_in_less_time(monkeypatch, capsys):
+    few, many = (auto._Clock(budget).teachable(20, 50) for budget in (1.0, 60.0))
+    assert 0 < few < many
+    assert auto._Clock(1.0).teachable(20, 90) < few
+    assert auto._Clock(1e-9).teachable(20, 50) == 0
+    monkeypatch.setattr(auto._Clock, "teachable", lambda *sizes: 49)
+    model = AutoRAD(budget=600, verbose=True).fit(*ring(300)[:2])
+    assert model.n_taught_ == 0
+    assert not {"taught forest", "taught kernel"} & set(model.members_)
+    assert "No time left for taught kernel" in capsys.readouterr().out
 
 
 def test_weights_are_nearly_equal_where_anomalies_are_few():

@@ -256,6 +256,8 @@ class AutoRAD(FrameDetector):
         AUC of the weighted average on held-out labelled rows, with its interval.
     n_rows_ : int
         Rows that members learned from.
+    n_taught_ : int
+        Rows of the pile that the pretrained network scored for the taught members.
     prior_ : float
         Share of normal rows in the pile, estimated from held-out scores. Where labels are too few
         for that, their share among labelled rows, and with labels of one kind alone 0.8.
@@ -323,7 +325,7 @@ class AutoRAD(FrameDetector):
         views = self._fit_views(self._fit_table(matrix[rows]), codes)
         seconds = self._fit_members(views, codes, labels, clock)
         self._standardise(views, codes)
-        trials = self._held_out(views, codes, clock)
+        trials = self._held_out(views, codes, seconds, clock)
         self._weigh(trials, seconds, labels)
         self._decide(views, codes, trials)
         return self
@@ -411,6 +413,9 @@ class AutoRAD(FrameDetector):
             if _RECIPES[name].taught:
                 lesson = lesson or self._lesson(views, codes, clock)
                 rows, target = lesson
+                if not len(rows):
+                    self._say(f"No time left for {name}")
+                    continue
             else:
                 rows = _with_labelled(codes, _RECIPES[name].most)
                 target = codes[rows]
@@ -421,10 +426,13 @@ class AutoRAD(FrameDetector):
     def _lesson(
         self, views: Mapping[str, np.ndarray], codes: np.ndarray, clock: _Clock
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Places of rows of the pile, and the teacher's scores of them."""
+        """Places of rows of the pile, and the teacher's scores of them; none without time."""
         F = self._teacher_features(views)
-        most = clock.teachable(F.shape[1])
-        rows = _pile(codes, min(_TAUGHT, most))
+        most = clock.teachable(F.shape[1], int((codes != UNLABELLED).sum()))
+        rows = _pile(codes, min(_TAUGHT, most)) if most >= _FEWEST_TAUGHT else np.array([], int)
+        self.n_taught_ = len(rows)
+        if not self.n_taught_:
+            return rows, np.array([])
         teacher = PretrainedRAD(pile=min(_READ, most), random_state=self._seed).fit(F, codes)
         return rows, teacher.score_samples(F[rows])
 
@@ -446,7 +454,11 @@ class AutoRAD(FrameDetector):
     # --- held-out labels ------------------------------------------------------------------
 
     def _held_out(
-        self, views: Mapping[str, np.ndarray], codes: np.ndarray, clock: _Clock
+        self,
+        views: Mapping[str, np.ndarray],
+        codes: np.ndarray,
+        seconds: Mapping[str, float],
+        clock: _Clock,
     ) -> _Trials | None:
         """Scores of labelled rows by fits that have not seen them, while time lasts."""
         n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
@@ -456,7 +468,8 @@ class AutoRAD(FrameDetector):
         rows = _with_labelled(codes, _PILE_ROWS)
         views = {name: features[rows] for name, features in views.items()}
         trials = _Trials(rows, codes[rows], {name: [] for name in self.members_}, [])
-        slowest = 0.0
+        # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
+        slowest = max((seconds[name] for name in seconds if _RECIPES[name].taught), default=0.0)
         for held in labelled_folds(trials.codes, n_splits, self._seed):
             if clock.left() < _HASTE * slowest:
                 break
@@ -480,9 +493,10 @@ class AutoRAD(FrameDetector):
             if name not in taught
         }
         if taught:  # the teacher itself: it need not score many rows here
-            teacher = PretrainedRAD(pile=_FOLD_READ, random_state=self._seed)
+            read, most = (min(self.n_taught_, size) for size in (_FOLD_READ, _FOLD_PILE))
+            teacher = PretrainedRAD(pile=read, random_state=self._seed)
             F = self._teacher_features(views)
-            scores |= dict.fromkeys(taught, _fold_scores(teacher, F, codes, held, _FOLD_PILE))
+            scores |= dict.fromkeys(taught, _fold_scores(teacher, F, codes, held, most))
         return scores
 
     def _without(
@@ -675,10 +689,10 @@ class _Clock:
     def left(self) -> float:
         return self.end - time.perf_counter()
 
-    def teachable(self, n_columns: int) -> int:
-        """Rows that a teacher can score after reading as many, in a part of the time left."""
-        cells = self.left() / 4 * _CELLS_PER_SECOND
-        return max(_FEWEST_TAUGHT, int(cells / (n_columns + 1) / 2))
+    def teachable(self, n_columns: int, n_labelled: int) -> int:
+        """Rows that a teacher can score in a part of the time, after as many and the labelled."""
+        rows = self.left() / 4 * _CELLS_PER_SECOND / (n_columns + 1)
+        return max(0, int((rows - n_labelled) / 2))
 
     def affordable(self, n_columns: int) -> int:
         """Rows whose features can be learned in a part of the budget, by a cautious guess."""

@@ -396,6 +396,7 @@ class AutoRAD(FrameDetector):
     ) -> dict[str, float]:
         """Fit members while there is time; gives the seconds of each."""
         self.members_: dict[str, Any] = {}
+        self.n_taught_ = 0
         seconds: dict[str, float] = {}
         lesson = None
         for name in self._names():

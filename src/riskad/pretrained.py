@@ -34,7 +34,8 @@ __all__ = ["MOST_COLUMNS", "PretrainedRAD"]
 MOST_COLUMNS = 40
 """Columns that the network reads as they are; of more it gets the principal components."""
 
-_WEIGHTS = "tables-1"  # of which files there are; a model remembers its own
+_WEIGHTS = "tables-1"  # a model remembers with which it was made
+_ALL_WEIGHTS = ("tables-1",)
 _HEADS = 3
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context
@@ -184,12 +185,12 @@ class _Network:
     @lru_cache(maxsize=1)
     def load(cls, name: str) -> _Network:
         """The weights that come with the package."""
-        file = files("riskad") / "weights" / f"{name}.npz"
-        if not file.is_file():
+        if name not in _ALL_WEIGHTS:
             raise InputError(
                 f"The model was made with the weights {name!r}, which this version of riskad does "
                 "not have; take the version that the model was saved with."
             )
+        file = files("riskad") / "weights" / f"{name}.npz"
         with file.open("rb") as opened, np.load(opened) as arrays:
             return cls({key: arrays[key].astype(np.float32) for key in arrays})
 

@@ -398,7 +398,7 @@ class AutoRAD(FrameDetector):
         self.members_: dict[str, Any] = {}
         self.n_taught_ = 0
         seconds: dict[str, float] = {}
-        lesson = None
+        lesson: tuple[np.ndarray, np.ndarray] | None = None
         for name in self._names():
             if seconds and clock.left() < _HASTE * max(seconds.values()):
                 self._say(f"No time left for {name}")

@@ -3,6 +3,8 @@ r"""Train the network of `riskad.PretrainedRAD` on synthetic tables (torch; a GP
     python benchmarks/pretrain.py --seconds 500 --output first
     python benchmarks/pretrain.py --seconds 440 --rate 1.2e-3 --seed 1 --start first/network.pt \
         --output second
+    python benchmarks/pretrain.py --seconds 1080 --rate 1.2e-3 --seed 2 --start second/network.pt \
+        --output third
 
 No real table takes part. Each step makes a batch of tables on the device: rows of which the share
 pi are anomalies (log-uniform from 0.012 to 0.4), a few labelled ones, a pile, and rows to be
@@ -371,11 +373,22 @@ def drawn_in(X: Tensor, context: int) -> Tensor:
 # --- the network --------------------------------------------------------------------------------
 
 
-class Attention(nn.Module):
-    """Cells attend to cells."""
+class Norm(nn.LayerNorm):
+    """In the precision of what comes in, where autocast would double its bytes."""
 
-    def __init__(self) -> None:
+    def forward(self, x: Tensor) -> Tensor:
+        """Values with mean 0 and variance 1 in each cell, scaled and shifted."""
+        weight, bias = (part.to(x.dtype) for part in (self.weight, self.bias))
+        with torch.autocast(x.device.type, enabled=False):
+            return functional.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
+
+
+class Attention(nn.Module):
+    """Cells attend to cells. Fused attention wastes most of its tiles where they are few."""
+
+    def __init__(self, *, few: bool) -> None:
         super().__init__()
+        self.few = few
         self.query, self.key, self.value, self.out = (
             nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)
         )
@@ -388,7 +401,11 @@ class Attention(nn.Module):
             part.reshape(-1, part.shape[-2], HEADS, WIDTH // HEADS).transpose(1, 2)
             for part in (self.query(x), self.key(first), self.value(first))
         )
-        found = functional.scaled_dot_product_attention(q, k, v)
+        if self.few:
+            weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+            found = weights.to(v.dtype) @ v
+        else:
+            found = functional.scaled_dot_product_attention(q, k, v)
         return self.out(found.transpose(1, 2).reshape(x.shape))
 
 
@@ -397,8 +414,8 @@ class Layer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm_cells, self.norm_rows, self.norm_alone = (nn.LayerNorm(WIDTH) for _ in range(3))
-        self.cells, self.rows = Attention(), Attention()
+        self.norm_cells, self.norm_rows, self.norm_alone = (Norm(WIDTH) for _ in range(3))
+        self.cells, self.rows = Attention(few=True), Attention(few=False)
         self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
         nn.init.zeros_(self.down.weight)
 
@@ -418,12 +435,12 @@ class Network(nn.Module):
         super().__init__()
         self.cell, self.label = nn.Linear(3, WIDTH), nn.Embedding(3, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(DEPTH))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 1)
+        self.norm, self.head = Norm(WIDTH), nn.Linear(WIDTH, 1)
 
     def forward(self, X: Tensor, state: Tensor, context: int) -> Tensor:
         """Scores s (tables, rows) of values and states."""
         cells = self.cell(torch.stack([X, X.abs(), X * X], -1))
-        x = torch.cat([cells, self.label(state)[:, :, None]], 2)
+        x = torch.cat([cells, self.label(state)[:, :, None].to(cells.dtype)], 2)
         for layer in self.layers:
             x = layer(x, context)
         return self.head(self.norm(x[:, :, -1]))[:, :, 0]
@@ -486,6 +503,9 @@ class Trainer:
 
     def __init__(self, network: Network, device: str, rate: float):
         self.network, self.average = network.to(device), copy.deepcopy(network).to(device)
+        if device == "cuda":
+            for layer in network.layers:
+                layer.compile(dynamic=True)
         self.tables, self.device, self.rate, self.steps = Tables(device), device, rate, 0
         self.optimizer = torch.optim.AdamW(
             network.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True
@@ -527,6 +547,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
+    torch.set_float32_matmul_precision("high")
     network, stages = Network(), FIRST
     if arguments.start:
         network.load_state_dict(torch.load(arguments.start, map_location="cpu"))

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 import riskad
 from riskad._checks import InputError
-from riskad.taught import TaughtForest, TaughtRidge
+from riskad.taught import TaughtForest
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +21,6 @@ def test_a_forest_follows_its_teacher_on_new_rows(lesson):
     forest = TaughtForest(n_estimators=100).fit(*lesson)
     X = np.random.default_rng(1).normal(size=(200, 3))
     assert np.corrcoef(forest.score_samples(X), -(X**2).sum(axis=1))[0, 1] > 0.95
-
-
-def test_ridge_follows_a_linear_teacher(lesson):
-    X, _ = lesson
-    ridge = TaughtRidge(alpha=1e-6).fit(X, 2 * X[:, 0] - X[:, 2])
-    np.testing.assert_allclose(ridge.score_samples([[1.0, 5.0, 1.0]]), 1.0, atol=1e-6)
 
 
 def test_a_forest_is_the_same_each_time_and_after_a_file(lesson, tmp_path):

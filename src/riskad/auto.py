@@ -9,12 +9,10 @@ Labels are few and the pile is large. So the pile teaches the representation
 | smooth forest | `ForestRAD` | the smooth view: columns, outlier scores, components |
 | kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores |
 | boosted | `BoostedRAD` | as the smooth forest, if LightGBM is installed |
-| linear | `ShallowRAD` | the smooth view: columns |
 | taught forest | `TaughtForest` | as the forest |
-| taught kernel | `TaughtRidge` | as the kernel |
 | deep | `DeepRAD` | as the smooth forest, if asked for |
 
-The taught ones learn the scores that `PretrainedRAD` gives to a thousand rows of the pile.
+The taught one learns the scores that `PretrainedRAD` gives to a thousand rows of the pile.
 
 Each member's scores are brought to mean 0 and standard deviation 1 on the pile and averaged with
 weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of them and SE the
@@ -24,8 +22,7 @@ standard error of A,
 
 what is clearly worse counts little, and since SE is large where anomalies are few, weights are
 then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
-b_k is 1/2 for the linear member, since the kernel can do what it does, 3/2 for the taught ones,
-whose teacher depends least on few labels, and 1 for the rest.
+b_k is 3 for the taught forest, whose teacher depends least on few labels, and 1 for the others.
 """
 
 from __future__ import annotations
@@ -58,7 +55,7 @@ from riskad.pretrained import MOST_COLUMNS, PretrainedRAD
 from riskad.risks import get_risk
 from riskad.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.shallow import ShallowRAD
-from riskad.taught import TaughtForest, TaughtRidge
+from riskad.taught import TaughtForest
 from riskad.thresholds import zero_one_threshold
 from riskad.trees import FrameDetector
 
@@ -74,12 +71,11 @@ _ROWS_PER_SECOND = 1_000
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
 _MAX_LABELLED = 10_000
 _PILE_ROWS = 1_000  # whose scores set the scale of a member's scores
-_TAUGHT = 1_000  # rows of the pile whose scores taught members learn
+_TAUGHT = 1_000  # rows of the pile whose scores the taught forest learns
 _READ, _FOLD_READ = 300, 150  # rows of the pile that its teacher reads
 _FOLD_PILE = 100  # that the teacher scores beside held-out rows
 _FEWEST_TAUGHT = 50
 _CELLS_PER_SECOND = 8_000  # that the teacher reads or scores, by a cautious guess
-_TAUGHT_PENALTY = 0.5
 _SPLITS = 5
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
 _REDUCED = 100
@@ -174,12 +170,6 @@ def _kernel(labels: _Labels, seed: int) -> ShallowRAD:
     )
 
 
-def _linear(labels: _Labels, seed: int) -> ShallowRAD:
-    if labels.risk == "rad":
-        return ShallowRAD(select="cv", random_state=seed)
-    return ShallowRAD(risk=labels.risk, lam=0.1, random_state=seed)
-
-
 def _boosted(labels: _Labels, seed: int) -> Any:
     from riskad.boosted import BoostedRAD
 
@@ -188,10 +178,6 @@ def _boosted(labels: _Labels, seed: int) -> Any:
 
 def _taught_forest(labels: _Labels, seed: int) -> TaughtForest:
     return TaughtForest(n_estimators=_TREES, random_state=seed)
-
-
-def _taught_kernel(labels: _Labels, seed: int) -> TaughtRidge:
-    return TaughtRidge(alpha=_TAUGHT_PENALTY)
 
 
 def _deep(labels: _Labels, seed: int) -> Any:
@@ -208,10 +194,8 @@ _RECIPES = {
     "kernel": _Recipe("smooth", _KERNELS, _kernel),
     "smooth forest": _Recipe("smooth", _TABLE, _forest),
     "forest": _Recipe("plain", _ALL, _forest),
-    "linear": _Recipe("smooth", ("columns",), _linear, base=0.5),  # a poor man's kernel
     "boosted": _Recipe("smooth", _TABLE, _boosted, most=3_000),
-    "taught forest": _Recipe("plain", _ALL, _taught_forest, base=1.5, taught=True),
-    "taught kernel": _Recipe("smooth", _KERNELS, _taught_kernel, base=1.5, taught=True),
+    "taught forest": _Recipe("plain", _ALL, _taught_forest, base=3.0, taught=True),
     "deep": _Recipe("smooth", _TABLE, _deep),
 }
 
@@ -257,7 +241,7 @@ class AutoRAD(FrameDetector):
     n_rows_ : int
         Rows that members learned from.
     n_taught_ : int
-        Rows of the pile that the pretrained network scored for the taught members.
+        Rows of the pile that the pretrained network scored for the taught forest.
     prior_ : float
         Share of normal rows in the pile, estimated from held-out scores. Where labels are too few
         for that, their share among labelled rows, and with labels of one kind alone 0.8.
@@ -398,7 +382,6 @@ class AutoRAD(FrameDetector):
         self.members_: dict[str, Any] = {}
         self.n_taught_ = 0
         seconds: dict[str, float] = {}
-        lesson: tuple[np.ndarray, np.ndarray] | None = None
         for name in self._names():
             if seconds and clock.left() < _HASTE * max(seconds.values()):
                 self._say(f"No time left for {name}")
@@ -412,8 +395,7 @@ class AutoRAD(FrameDetector):
             if name == "kernel" and labels.risk == "rad":
                 detector.set_params(**_chosen(F, codes, self._seed)._asdict())
             if _RECIPES[name].taught:
-                lesson = lesson or self._lesson(views, codes, clock)
-                rows, target = lesson
+                rows, target = self._lesson(views, codes, clock)
                 if not len(rows):
                     self._say(f"No time left for {name}")
                     continue

@@ -63,7 +63,7 @@ _MIN_BLOCKS_PER_WORKER = 4
 # On a device blocks are cut for the memory of what is made of their scores alone, a sample need not
 # grow with the rows, and a pass over one costs no more than to ask for it.
 _DEVICE_BLOCK_ROWS = 1 << 27
-_DEVICE_SAMPLE_ROWS = 1 << 18
+_DEVICE_SAMPLE_ROWS = 1 << 17
 _DEVICE_FEW_ROWS = 1 << 19
 # Rows of each kind that parted sources keep in memory, in bytes.
 _KEPT_BYTES = 1 << 25
@@ -91,6 +91,13 @@ class Block(NamedTuple):
         y = self.y[places]
         weight = None if self.weight is None else self.weight[places]
         return Block(self.X[places], y, weight, places_of(y))
+
+    def only_labelled(self) -> Block:
+        """Its labelled rows; unlike `take` this does not wait for a device."""
+        places = self.labelled
+        weight = None if self.weight is None else self.weight[places]
+        every = namespace(places).arange(len(places), device=places.device)
+        return Block(self.X[places], self.y[places], weight, every)
 
 
 class Rows(ABC):
@@ -318,7 +325,9 @@ class RowBlocks(Rows):
             left -= len(pick)
             open_share -= shares[kind]
         xp = namespace(chosen[0])
-        return self.take(xp.sort(xp.concat(chosen)))
+        places = xp.concat(chosen)
+        # Neighbours in memory are read together; a device reads rows from anywhere.
+        return self.take(places if _on_device(self.X) else xp.sort(places))
 
     def _pick(self, kind: int, count: int, quota: int, rng: np.random.Generator) -> Any:
         """Places of all rows of a kind, or of `quota` at random."""

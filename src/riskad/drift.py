@@ -125,10 +125,14 @@ def _sum_up(lines: np.ndarray) -> tuple[np.ndarray, ...]:
     edges = np.take_along_axis(ordered, places, axis=1)
     n = np.maximum(present, 1)
     below = np.minimum(_ranks(ordered, places), present[:, None, None]) / n[:, None, None]
-    held = np.where(np.isnan(ordered), 0.0, ordered)
-    mean = held.sum(axis=1) / n
-    off = np.where(np.isnan(ordered), 0.0, ordered - mean[:, None])
+    gaps = np.isnan(ordered) if missing.any() else None
+    mean = _without(ordered, gaps).sum(axis=1) / n
+    off = _without(ordered - mean[:, None], gaps)
     return edges, below, present, missing, mean, np.sqrt(np.einsum("ij,ij->i", off, off) / n)
+
+
+def _without(values: np.ndarray, gaps: np.ndarray | None) -> np.ndarray:
+    return values if gaps is None else np.where(gaps, 0.0, values)
 
 
 def _ranks(ordered: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -54,8 +54,8 @@ def takes(X: Any) -> bool:
     return X.dtype == torch.float32 and X.stride(1) == 1 and X.shape[1] <= _MOST_COLUMNS
 
 
-def column_sums(X: Tensor, weight: Tensor | None, shift: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Sums of x - shift and of their squares, weighted, in one read of the rows; on the host."""
+def column_sums(X: Tensor, weight: Tensor | None, shift: np.ndarray) -> Tensor:
+    """Sums of x - shift and of their squares, weighted, in one read of the rows: (2, columns)."""
     n, d = X.shape
     D, R, programs = _division(n, d)
     sums = X.new_empty(programs, 2, D)
@@ -64,8 +64,7 @@ def column_sums(X: Tensor, weight: Tensor | None, shift: np.ndarray) -> tuple[np
         torch.as_tensor(shift, dtype=X.dtype, device=X.device), sums, n, d, X.stride(0),
         WEIGHTED=weight is not None, R=R, D=D, TILES=_TILES,
     )  # fmt: skip
-    first, second = sums.sum(0, dtype=torch.float64).cpu().numpy()
-    return first[:d], second[:d]
+    return sums.sum(0, dtype=torch.float64)[:, :d]
 
 
 def value_and_gradient(

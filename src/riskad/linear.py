@@ -32,6 +32,7 @@ __all__ = [
 
 
 _SHIFT_ROWS = 1 << 13
+_FEW_SCORES = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,11 @@ def _shifted(block: Block, shift: np.ndarray) -> Any:
 
 def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     if (fused := _kernels(block.X)) is not None and fused.takes(block.X):
-        total, squares = fused.column_sums(block.X, block.weight, shift)
-        few = block.take(block.labelled)
-        return total, *_label_sums(_shifted(few, shift), few.y, _weights(few)), squares
+        sums = fused.column_sums(block.X, block.weight, shift)  # asked for, not waited for
+        few = block.only_labelled()
+        labelled = _label_sums(_shifted(few, shift), few.y, _weights(few))
+        total, squares = to_numpy(sums)
+        return total, *labelled, squares
     C = _shifted(block, shift)
     weight = _weights(block)
     operands = (C, C) if block.weight is None else (C, C, weight)
@@ -168,7 +171,10 @@ def _kind_sums(X: Any, labelled: Any, y: Any, weight: Any) -> tuple[np.ndarray, 
 
 def _label_sums(X: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
     """Weighted sums over the normals and the anomalies."""
-    return tuple(_weighted_rows(X, weight * (y == kind)) for kind in (NORMAL, ANOMALY))
+    members = [weight * (y == kind) for kind in (NORMAL, ANOMALY)]
+    if isinstance(weight, np.ndarray):
+        return tuple(_weighted_rows(X, member) for member in members)
+    return tuple(to_numpy(namespace(weight).stack(members) @ X))  # a device is asked once
 
 
 @dataclass(frozen=True)
@@ -249,9 +255,9 @@ class LinearModel:
 
         def block_values(block: Block) -> tuple[float, ...]:
             block = _needed(block, sums)
-            f = _scores(block.X, w, b)
+            f, marks = _at_hand(_scores(block.X, w, b), block.marks)
             functions = [s.support_value if support else s.value for s in sums]
-            return tuple(function(f, *block.marks) for function in functions)
+            return tuple(function(f, *marks) for function in functions)
 
         totals = self._needed_rows(sums).sum(block_values)
         return [v + s.constant for v, s in zip(totals, sums, strict=True)]
@@ -379,7 +385,7 @@ def _needed(block: Block, sums: Sequence[RowSum]) -> Block:
     """The block without its unlabelled rows, where none of the sums counts them."""
     if any(s.uses_unlabelled for s in sums):
         return block
-    return block.take(block.labelled)
+    return block.only_labelled()
 
 
 def _like(w: np.ndarray, X: Any) -> Any:
@@ -391,6 +397,13 @@ def _like(w: np.ndarray, X: Any) -> Any:
 
 def _scores(X: Any, w: np.ndarray, b: float) -> Any:
     return X @ _like(w, X) + b
+
+
+def _at_hand(f: Any, marks: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Few scores on the host: a device takes longer to be asked than they to be brought."""
+    if isinstance(f, np.ndarray) or len(f) > _FEW_SCORES:
+        return f, marks
+    return to_numpy(f), tuple(None if mark is None else mark.cpu().numpy() for mark in marks)
 
 
 def _fused(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) -> Any:

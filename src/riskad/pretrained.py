@@ -34,8 +34,8 @@ __all__ = ["MOST_COLUMNS", "PretrainedRAD"]
 MOST_COLUMNS = 40
 """Columns that the network reads as they are; of more it gets the principal components."""
 
-_WEIGHTS = "tables-1"  # a model remembers with which it was made
-_ALL_WEIGHTS = ("tables-1",)
+_WEIGHTS = "tables-2"  # a model remembers with which it was made
+_ALL_WEIGHTS = ("tables-1", "tables-2")
 _HEADS = 3
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context

@@ -11,35 +11,19 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import ExtraTreesRegressor
-from sklearn.linear_model import Ridge
 
 from riskad.trees import KeepsTrees, with_values
 
-__all__ = ["TaughtForest", "TaughtRidge"]
+__all__ = ["TaughtForest"]
 
-_LEAF = 2
+_LEAF = 5
 _TRIED = 100  # columns at each split, so that wide tables do not take long
-
-
-class TaughtRidge(Ridge):
-    """Ridge regression on scores; for features whose scale says how much they matter, as kernels.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> TaughtRidge(alpha=0.5).fit(X, X[:, 0]).score_samples([[1.0, 0.0]]).round(2)
-    array([1.])
-    """
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """What the teacher would say."""
-        return np.asarray(self.predict(X))
 
 
 class TaughtForest(KeepsTrees, BaseEstimator):
     """Extremely randomised trees grown on scores.
 
-    Leaves have at least two rows, and up to 100 columns are tried at each split.
+    Leaves have at least five rows, and up to 100 columns are tried at each split.
 
     Parameters
     ----------

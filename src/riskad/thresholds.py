@@ -300,10 +300,10 @@ def zero_one_threshold(
     if sample_weight is not None:
         weighty = sample_weight > 0
         scores, y, sample_weight = scores[weighty], y[weighty], sample_weight[weighty]
-    weight = np.ones(len(y)) if sample_weight is None else sample_weight
     order = np.argsort(scores)
     order = order[np.isin(y[order], list(risk.kinds()))]
-    scores, y, weight = scores[order], y[order], weight[order]
+    scores, y = scores[order], y[order]
+    weight = True if sample_weight is None else sample_weight[order]
     # Every threshold in (levels[i-1], levels[i]] decides alike; so do all beyond either end.
     first = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))
     levels, places = scores[first], np.append(first, len(scores))
@@ -317,8 +317,8 @@ def zero_one_threshold(
 
 
 def _shares_before(places: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Share of the weight that lies before each place."""
-    cumulative = np.append(0.0, np.cumsum(weight))
+    """Share of the weight, or of the rows that are marked, that lies before each place."""
+    cumulative = np.append(0, np.cumsum(weight))
     return cumulative[places] / cumulative[-1]
 
 

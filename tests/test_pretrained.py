@@ -16,7 +16,7 @@ from test_sklearn_contract import as_codes
 import riskad
 from riskad import InputError, PretrainedRAD
 from riskad.features import LearnedFeatures
-from riskad.pretrained import MOST_COLUMNS, _Network
+from riskad.pretrained import _WEIGHTS, MOST_COLUMNS, _Network
 
 
 def auc(model, X, truth):
@@ -132,7 +132,7 @@ def test_numpy_runs_the_network_as_torch_does(pretrain):
 
 def test_the_weights_have_the_shapes_of_the_script(pretrain):
     expected = {name: a.shape for name, a in pretrain.arrays(pretrain.Network()).items()}
-    assert {name: a.shape for name, a in _Network.load("tables-1").arrays.items()} == expected
+    assert {name: a.shape for name, a in _Network.load(_WEIGHTS).arrays.items()} == expected
 
 
 def test_synthetic_tables_are_what_the_script_says(pretrain):

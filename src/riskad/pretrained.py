@@ -1,6 +1,6 @@
 r"""PretrainedRAD: a network that learned on synthetic tables what a few labels tell of other rows.
 
-Nothing is trained in `fit`. The network was trained once, on a million tables made at random
+Nothing is trained in `fit`. The network was trained once, on two million tables made at random
 (`benchmarks/pretrain.py`), to tell anomalies from labelled rows and a contaminated pile that it
 gets to read: the *context*. Its loss was the logistic risk of unlabelled rows with both classes
 weighted alike, so that its output for a row x is near the best there is under such tables,
@@ -35,7 +35,6 @@ MOST_COLUMNS = 40
 """Columns that the network reads as they are; of more it gets the principal components."""
 
 _WEIGHTS = "tables-2"  # a model remembers with which it was made
-_ALL_WEIGHTS = ("tables-1", "tables-2")
 _HEADS = 3
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context
@@ -185,7 +184,7 @@ class _Network:
     @lru_cache(maxsize=1)
     def load(cls, name: str) -> _Network:
         """The weights that come with the package."""
-        if name not in _ALL_WEIGHTS:
+        if name != _WEIGHTS:
             raise InputError(
                 f"The model was made with the weights {name!r}, which this version of riskad does "
                 "not have; take the version that the model was saved with."

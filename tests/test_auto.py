@@ -117,7 +117,7 @@ def test_any_two_kinds_of_row_are_enough(n_normal, n_anomaly, least):
     new, _, truth = ring(seed=1)
     assert auc(model, new, truth) > least
     assert model.auc_ is None
-    assert 0 < (model.predict(new) == -1).mean() <= 0.5  # half of the labels at most are anomalies
+    assert 0 < (model.predict(new) == -1).mean() < 0.35  # one label of each kind is no rate of 1/2
     assert {row["auc"] for row in model.leaderboard_} == {None}
 
 

@@ -20,7 +20,7 @@ def lesson():
 def test_a_forest_follows_its_teacher_on_new_rows(lesson):
     forest = TaughtForest(n_estimators=100).fit(*lesson)
     X = np.random.default_rng(1).normal(size=(200, 3))
-    assert np.corrcoef(forest.score_samples(X), -(X**2).sum(axis=1))[0, 1] > 0.95
+    assert np.corrcoef(forest.score_samples(X), -(X**2).sum(axis=1))[0, 1] > 0.9
 
 
 def test_a_forest_is_the_same_each_time_and_after_a_file(lesson, tmp_path):

@@ -80,6 +80,7 @@ _SPLITS = 5
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
 _REDUCED = 100
 _A, _PRIOR, _LAMBDA = 0.02, 0.8, 0.003
+_GUESSED = 5  # rows that a guess of the anomaly rate is worth
 _KERNEL_LOSS = "squared"
 _KERNEL_CHOICES = [
     Candidate(_A, _PRIOR, _LAMBDA),
@@ -244,7 +245,8 @@ class AutoRAD(FrameDetector):
         Rows of the pile that the pretrained network scored for the taught forest.
     prior_ : float
         Share of normal rows in the pile, estimated from held-out scores. Where labels are too few
-        for that, their share among labelled rows, and with labels of one kind alone 0.8.
+        for that, their share among labelled rows, to which five are added of which four are normal;
+        with labels of one kind alone 0.8.
     offset_ : float
         Threshold on `score_samples`: where the zero-one risk of held-out labelled rows and the pile
         is lowest (`riskad.thresholds`); where none could be held out, so that the share 1 - prior_
@@ -609,9 +611,13 @@ def _lighter(detector: Any) -> Any:
 
 
 def _labelled_rate(codes: np.ndarray) -> float:
-    """Share of anomalies among labelled rows; with one kind of label alone the usual guess."""
+    """Share of anomalies among labelled rows, of which the usual guess counts as five more.
+
+    With one kind of label alone it is the guess.
+    """
     n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
-    return m / (n + m) if n and m else 1 - _PRIOR
+    guess = 1 - _PRIOR
+    return (m + _GUESSED * guess) / (n + m + _GUESSED) if n and m else guess
 
 
 def _mean_and_spread(scores: np.ndarray) -> tuple[float, float]:

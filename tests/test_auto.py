@@ -49,12 +49,14 @@ def test_it_finds_what_no_line_can(fitted):
 
 
 def test_members_that_do_worse_on_held_out_labels_weigh_less(fitted):
-    assert set(fitted.weights_) == set(fitted.members_) >= {"kernel", "forest", "taught forest"}
+    assert set(fitted.weights_) == set(fitted.members_) >= {"kernel", "forest", "linear"}
     assert sum(fitted.weights_.values()) == pytest.approx(1)
     by_auc = sorted(fitted.leaderboard_, key=lambda row: row["auc"])
-    beside_equals = [row["weight"] / auto._RECIPES[row["member"]].base for row in by_auc]
-    assert beside_equals == sorted(beside_equals)
-    assert beside_equals[0] < 0.8 * beside_equals[-1]
+    m = int((ring()[1] == -1).sum())
+    beside_equals = [row["weight"] / auto._RECIPES[row["member"]].weight(m) for row in by_auc]
+    np.testing.assert_allclose(beside_equals, sorted(beside_equals), atol=1e-3)  # rounded to 1e-4
+    assert by_auc[0]["member"] == "linear"
+    assert beside_equals[0] < 0.2 * beside_equals[-1]
     weights = [row["weight"] for row in fitted.leaderboard_]
     assert weights == sorted(weights, reverse=True)
 
@@ -100,9 +102,17 @@ def test_a_teacher_scores_fewer_rows_in_less_time(monkeypatch, capsys):
 def test_weights_are_nearly_equal_where_anomalies_are_few():
     few = {"forest": Auc(0.9, 0.1, 1.0, 30, 3), "kernel": Auc(0.8, 0.1, 1.0, 30, 3)}
     many = {"forest": Auc(0.9, 0.89, 0.91, 900, 300), "kernel": Auc(0.8, 0.78, 0.82, 900, 300)}
-    assert auto._weights(few)["kernel"] == pytest.approx(0.4, abs=0.02)
-    assert auto._weights(many)["kernel"] < 1e-4
-    assert auto._weights({"forest": None, "kernel": None}) == {"forest": 0.5, "kernel": 0.5}
+    assert auto._weights(few, 3)["kernel"] == pytest.approx(0.4, abs=0.02)
+    assert auto._weights(many, 300)["kernel"] < 1e-4
+    assert auto._weights({"forest": None, "kernel": None}, 1) == {"forest": 0.5, "kernel": 0.5}
+
+
+def test_a_teacher_counts_less_the_more_anomalies_are_labelled():
+    alike = {"forest": None, "taught forest": None}
+    few, more, many = (auto._weights(alike, m)["taught forest"] for m in (0, 100, 10_000))
+    assert few == pytest.approx(3 / 4)
+    assert more == pytest.approx(1.5 / 2.5)
+    assert many < 0.05
 
 
 # --- which labels there are -----------------------------------------------------------------

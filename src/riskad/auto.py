@@ -9,6 +9,7 @@ Labels are few and the pile is large. So the pile teaches the representation
 | smooth forest | `ForestRAD` | the smooth view: columns, outlier scores, components |
 | kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores |
 | boosted | `BoostedRAD` | as the smooth forest, if LightGBM is installed |
+| linear | `ShallowRAD` | the smooth view: columns |
 | taught forest | `TaughtForest` | as the forest |
 | deep | `DeepRAD` | as the smooth forest, if asked for |
 
@@ -22,7 +23,9 @@ standard error of A,
 
 what is clearly worse counts little, and since SE is large where anomalies are few, weights are
 then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
-b_k is 3 for the taught forest, whose teacher depends least on few labels, and 1 for the others.
+b_k is 1/2 for the linear member, since the kernel can do what it does, and 1 for the others but
+the taught forest. What its teacher knows beforehand counts most where labels are few: it has
+3 / (1 + m / 100) with m labelled anomalies.
 """
 
 from __future__ import annotations
@@ -75,6 +78,7 @@ _TAUGHT = 1_000  # rows of the pile whose scores the taught forest learns
 _READ, _FOLD_READ = 300, 150  # rows of the pile that its teacher reads
 _FOLD_PILE = 100  # that the teacher scores beside held-out rows
 _FEWEST_TAUGHT = 50
+_TEACHER_WORTH = 100  # labelled anomalies that halve what its knowledge counts
 _CELLS_PER_SECOND = 8_000  # that the teacher reads or scores, by a cautious guess
 _SPLITS = 5
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
@@ -110,11 +114,15 @@ class _Recipe:
     build: Callable[[_Labels, int], Any]
     """From the labels and a seed."""
     base: float = 1.0
-    """Weight beside others that do as well on held-out rows."""
+    """Weight beside others that do as well on held-out rows, where anomalies are few."""
     most: int = _MAX_ROWS
     """Rows of the pile that it learns from."""
     taught: bool = False
     """Whether it learns a teacher's scores rather than labels."""
+
+    def weight(self, n_anomaly: int) -> float:
+        """b_k with so many labelled anomalies."""
+        return self.base / (1 + n_anomaly / _TEACHER_WORTH) if self.taught else self.base
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,12 @@ def _kernel(labels: _Labels, seed: int) -> ShallowRAD:
     )
 
 
+def _linear(labels: _Labels, seed: int) -> ShallowRAD:
+    if labels.risk == "rad":
+        return ShallowRAD(select="cv", random_state=seed)
+    return ShallowRAD(risk=labels.risk, lam=0.1, random_state=seed)
+
+
 def _boosted(labels: _Labels, seed: int) -> Any:
     from riskad.boosted import BoostedRAD
 
@@ -195,6 +209,7 @@ _RECIPES = {
     "kernel": _Recipe("smooth", _KERNELS, _kernel),
     "smooth forest": _Recipe("smooth", _TABLE, _forest),
     "forest": _Recipe("plain", _ALL, _forest),
+    "linear": _Recipe("smooth", ("columns",), _linear, base=0.5),  # a poor man's kernel
     "boosted": _Recipe("smooth", _TABLE, _boosted, most=3_000),
     "taught forest": _Recipe("plain", _ALL, _taught_forest, base=3.0, taught=True),
     "deep": _Recipe("smooth", _TABLE, _deep),
@@ -507,7 +522,7 @@ class AutoRAD(FrameDetector):
         aucs = {
             name: None if trials is None else trials.auc(name, labels) for name in self.members_
         }
-        self.weights_ = _weights(aucs)
+        self.weights_ = _weights(aucs, labels.anomaly)
         self.leaderboard_ = [
             {
                 "member": name,
@@ -624,10 +639,10 @@ def _mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
     return float(scores.mean()), float(scores.std()) or 1.0
 
 
-def _weights(aucs: Mapping[str, Auc | None]) -> dict[str, float]:
-    """w_k ~ exp(-(A - A_k) / SE), adding up to 1."""
+def _weights(aucs: Mapping[str, Auc | None], n_anomaly: int) -> dict[str, float]:
+    """w_k ~ b_k exp(-(A - A_k) / SE), adding up to 1."""
     known = [auc for auc in aucs.values() if auc is not None]
-    raw = {name: _RECIPES[name].base for name in aucs}
+    raw = {name: _RECIPES[name].weight(n_anomaly) for name in aucs}
     if known:
         best = max(known, key=lambda auc: auc.value)
         error = (best.high - best.low) / 2 / _QUANTILE

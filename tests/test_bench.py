@@ -401,7 +401,8 @@ def test_the_command_line_runs_all_parts_the_main_one_first():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
-def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path):
+@pytest.mark.parametrize("done", [0, 2], ids=["workers-importing", "cells-done"])
+def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path, done):
     described = experiment(Slow, trials=20)
     text = f"title = 'x'\ntrials = 20\ndatasets = {list(SETS)}\n[[methods]]\nname = 'rad'\n"
     text += f"estimator = {described.methods[0].estimator!r}\n"
@@ -416,13 +417,17 @@ def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path):
         start_new_session=True,
     )
     path = out / "records" / "small.jsonl"
-    wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= 2)
+    if done:
+        wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= done)
+    else:
+        assert b"0 of 40 cells" in process.stderr.readline()
+        time.sleep(0.3)  # the workers are there, and are importing for a second or more
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does in a terminal
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Interrupted" in said
     assert b"Traceback" not in said
-    assert 2 <= len(results(path)) < 40
+    assert done <= len(results(path)) < 40
 
 
 def test_the_command_line_guesses_misspelt_parts(tmp_path):

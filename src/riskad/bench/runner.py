@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,7 @@ def _run_all(cells: Sequence[Cell], jobs: int) -> Iterator[dict[str, Any]]:
                 while waiting or flying:
                     while waiting and len(flying) < 2 * jobs:
                         cell = waiting.popleft()
-                        flying[pool.submit(run_cell, cell)] = cell
+                        flying[_submit(pool, cell)] = cell
                     for future in wait(flying, return_when=FIRST_COMPLETED).done:
                         record = future.result()
                         del flying[future]
@@ -179,7 +179,7 @@ def _run_all(cells: Sequence[Cell], jobs: int) -> Iterator[dict[str, Any]]:
 def _run_alone(cell: Cell) -> dict[str, Any]:
     with _pool(1) as pool:
         try:
-            return pool.submit(run_cell, cell).result()
+            return _submit(pool, cell).result()
         except BrokenProcessPool:
             reason = "the process died, as when memory runs out"
     return cell.identity | {"status": FAILED, "reason": reason, "versions": versions()}
@@ -192,11 +192,24 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
     )
 
 
-def _start_worker(parent: int) -> None:
-    """One thread per worker, since all cores have one; and none outlives a killed parent.
+def _submit(pool: ProcessPoolExecutor, cell: Cell) -> Future[dict[str, Any]]:
+    """Queue a cell, which may start a worker; Ctrl-C is the parent's to act on.
 
-    Ctrl-C reaches all processes of a terminal; it is the parent's to act on.
+    It reaches all processes of a terminal, those too that are still importing. A worker
+    inherits the signals held back here, and so has them held back from its first instruction.
     """
+    if not hasattr(signal, "pthread_sigmask"):
+        return pool.submit(run_cell, cell)
+    resource_tracker.ensure_running()  # the first start of it would let the signal through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(run_cell, cell)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(parent: int) -> None:
+    """One thread per worker, since all cores have one; and none outlives a killed parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

@@ -145,10 +145,26 @@ def test_what_a_description_does_not_say_is_as_in_the_one_it_is_like():
     assert {m.name for m in five.methods} == {m.name for m in main.methods}
     shallow = {m.name: m for m in five.methods}["ShallowRAD"]
     assert shallow.settings == {"risk": "nu", "lam": "cv"}
+    assert (shallow.estimator, shallow.trials) == ("riskad.ShallowRAD", 5)
     slow = {m.name for m in known["field-budgets-slow"].methods}
     assert not slow & {m.name for m in main.methods}
     with_pile = {"RandomForest+U", "ExtraTrees+U", "CatBoost+U", "SelfTraining"}
     assert slow == with_pile | {"XGBOD", "DeepSAD", "PReNet", "RoSAS", "DevNet"}
+
+
+def test_a_method_is_completed_by_the_one_of_the_same_name(tmp_path):
+    (tmp_path / "base.toml").write_text(
+        "title = 'x'\ntrials = 3\ndatasets = ['wine']\n"
+        "[[methods]]\nname = 'a'\nestimator = 'riskad.ShallowRAD'\nsettings = { lam = 1.0 }\n"
+        "[[methods]]\nname = 'b'\nestimator = 'riskad.BoostedRAD'\n"
+    )
+    (tmp_path / "mine.toml").write_text(
+        "like = 'base.toml'\n[[methods]]\nname = 'a'\ntrials = 1\n"
+        "[[methods]]\nname = 'c'\nestimator = 'riskad.AutoRAD'\n"
+    )
+    first, *others = load_experiment(tmp_path / "mine.toml").methods
+    assert first == Method("a", "riskad.ShallowRAD", {"lam": 1.0}, trials=1)
+    assert [method.name for method in others] == ["b", "c"]
 
 
 def test_a_circle_of_descriptions_is_refused(tmp_path):

@@ -21,8 +21,8 @@ as is each share of labelled rows. In place of test_share and labelled there are
     anomaly_rates = [0.01, 0.1]     # pi_n
     labelled = [0.05, 0.1]          # gamma_l
 
-A description may rest on another in the same folder: what it does not say is as there, and of the
-methods only those with a name of its own [[methods]] are replaced.
+A description may rest on another in the same folder: what it does not say is as there, and so is
+what one of its [[methods]] does not say of a method of the same name.
 
     like = "field.toml"
 
@@ -276,16 +276,20 @@ def load_experiment(path: Path) -> Experiment:
 
 
 def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a description, completed by the one that it is like; `readers` rest on this one."""
+    """Read a description, completed by the one that it is like; `readers` rest on this one.
+
+    A method of the same name is completed in the same way, entry by entry.
+    """
     if path in readers:
         raise InputError(f"{path.name} is like itself in the end. Remove one entry like = ...")
     own = tomllib.loads(path.read_text(encoding="utf-8"))
     if "like" not in own:
         return own
     base = _read(check_input_file(path.parent / str(own.pop("like"))), (*readers, path))
-    replaced = {method.get("name") for method in own.get("methods", [])}
-    kept = [method for method in base.get("methods", []) if method.get("name") not in replaced]
-    return base | own | {"methods": [*own.get("methods", []), *kept]}
+    methods = {method.get("name"): method for method in base.get("methods", [])}
+    for method in own.get("methods", []):
+        methods[method.get("name")] = methods.get(method.get("name"), {}) | method
+    return base | own | {"methods": list(methods.values())}
 
 
 def _protocol(description: dict[str, Any]) -> Tables | Images:

@@ -180,7 +180,7 @@ def test_wide_sparse_rows_are_reduced():
 def test_many_rows_are_sampled_with_every_label():
     codes = np.zeros(100_000, dtype=int)
     codes[:30], codes[30:35] = 1, -1
-    rows = AutoRAD()._sampled(codes, 20_000)
+    rows = AutoRAD()._sampled(codes, 20_000, 1_000)
     assert len(rows) == 20_000
     assert set(range(35)) <= set(rows.tolist())
 
@@ -219,8 +219,14 @@ def test_a_budget_that_runs_short_leaves_members_and_folds_out(monkeypatch, caps
 
 
 def test_a_short_budget_takes_fewer_rows():
-    assert auto._Clock(1.0).affordable(10) < auto._Clock(10.0).affordable(10) <= 20_000
-    assert auto._Clock(1.0).affordable(1000) < auto._Clock(1.0).affordable(10)
+    def most(budget, n_columns):
+        return auto._Clock(budget).affordable(n_columns)[0]
+
+    assert most(1.0, 10) < most(10.0, 10) <= 20_000
+    assert most(1.0, 1_000) < most(1.0, 10)
+    codes = np.repeat([1, -1, 0], [20, 10, 5_000])
+    sizes = [len(AutoRAD()._sampled(codes, *auto._Clock(b).affordable(5_000))) for b in (2, 20)]
+    assert sizes == [30 + 300, 30 + 1_000]  # so many of the pile even where columns are many
 
 
 def test_a_budget_that_is_none_is_refused():

@@ -66,11 +66,12 @@ __all__ = ["AutoRAD"]
 
 _QUANTILE = 1.96  # half an interval in standard errors
 _HASTE = 1.2  # a step is begun if so many times what it may take is left
+_FOLD_SHARE = 0.3  # of the seconds of all members, that their lighter fits of a fold take
 _TREES = 200
 _ANY_LEAF = 0.001
 _FOLD_TREES, _FOLD_ROUNDS = 50, 100
 _BLOCK = 5_000  # rows that are scored at a time
-_ROWS_PER_SECOND = 1_000
+_ROWS_PER_SECOND, _FEWEST_PER_SECOND = 1_000, 150
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
 _MAX_LABELLED = 10_000
 _PILE_ROWS = 1_000  # whose scores set the scale of a member's scores
@@ -320,7 +321,7 @@ class AutoRAD(FrameDetector):
     def _fit(self, X: Any, y: Any, clock: _Clock) -> AutoRAD:
         matrix, codes, _ = self._check_training(X, y)
         labels = _Labels.of(codes)
-        rows = self._sampled(codes, clock.affordable(matrix.shape[1]))
+        rows = self._sampled(codes, *clock.affordable(matrix.shape[1]))
         codes, self.n_rows_ = codes[rows], len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         views = self._fit_views(self._fit_table(matrix[rows]), codes)
@@ -347,14 +348,14 @@ class AutoRAD(FrameDetector):
 
     # --- rows and features ----------------------------------------------------------------
 
-    def _sampled(self, codes: np.ndarray, most: int) -> np.ndarray:
-        """Places of the rows to learn from: labelled ones before those of the pile."""
+    def _sampled(self, codes: np.ndarray, most: int, fewest: int) -> np.ndarray:
+        """Places of the rows to learn from: labelled ones, then at least `fewest` of the pile."""
         rng = np.random.default_rng(self._seed)
         order = rng.permutation(len(codes))
         order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]
         labelled = int((codes != UNLABELLED).sum())
         kept = order[: min(labelled, _MAX_LABELLED)]
-        pile = order[labelled:][: max(most - len(kept), _PILE_ROWS)]
+        pile = order[labelled:][: max(most - len(kept), fewest)]
         return np.sort(np.concatenate([kept, pile]))
 
     def _fit_table(self, matrix: Any) -> np.ndarray:
@@ -400,7 +401,8 @@ class AutoRAD(FrameDetector):
         self.n_taught_ = 0
         seconds: dict[str, float] = {}
         for name in self._names():
-            if seconds and clock.left() < _HASTE * max(seconds.values()):
+            kept = _FOLD_SHARE * sum(seconds.values())  # to hold out labelled rows at least once
+            if seconds and clock.left() < _HASTE * max(seconds.values()) + kept:
                 self._say(f"No time left for {name}")
                 break
             self._say(f"Fitting {name}")
@@ -698,9 +700,11 @@ class _Clock:
         rows = self.left() / 4 * _CELLS_PER_SECOND / (n_columns + 1)
         return max(0, int((rows - n_labelled) / 2))
 
-    def affordable(self, n_columns: int) -> int:
-        """Rows whose features can be learned in a part of the budget, by a cautious guess."""
-        return int(min(_MAX_ROWS, max(1, _ROWS_PER_SECOND * self.budget / (1 + n_columns / 50))))
+    def affordable(self, n_columns: int) -> tuple[int, int]:
+        """Rows whose features can be learned in a part of the budget, and fewest of the pile."""
+        most = _ROWS_PER_SECOND * self.budget / (1 + n_columns / 50)  # a cautious guess
+        fewest = min(_PILE_ROWS, _FEWEST_PER_SECOND * self.budget)
+        return int(min(_MAX_ROWS, max(1, most))), int(max(1, fewest))
 
 
 @contextmanager

@@ -120,8 +120,9 @@ def _lead_figure(summary: Summary) -> Any | None:
         for place, (_, found) in enumerate(points):
             at = (place, found.over_sets.mean)
             ax.annotate(found.peer, at, (3, 4), textcoords="offset points", fontsize=6)
-        ax.set_xticks(range(len(points)), [say_budget(budget) for budget, _ in points])
+        said = [say_budget(budget).replace(" a", "\na") for budget, _ in points]
+        ax.set_xticks(range(len(points)), said)
         ax.set_xlabel("labelled; beside the dots the best peer")
-        ax.margins(x=0.2)
+        ax.margins(x=0.25)
     drawn[0][0].set_ylabel("AutoRAD less the best peer")
     return figure

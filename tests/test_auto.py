@@ -225,8 +225,9 @@ def test_a_short_budget_takes_fewer_rows():
     assert most(1.0, 10) < most(10.0, 10) <= 20_000
     assert most(1.0, 1_000) < most(1.0, 10)
     codes = np.repeat([1, -1, 0], [20, 10, 5_000])
-    sizes = [len(AutoRAD()._sampled(codes, *auto._Clock(b).affordable(5_000))) for b in (2, 20)]
-    assert sizes == [30 + 300, 30 + 1_000]  # so many of the pile even where columns are many
+    budgets = (0.001, 2.0, 20.0)
+    few = [len(AutoRAD()._sampled(codes, *auto._Clock(b).affordable(5_000))) for b in budgets]
+    assert few == [30 + 200, 30 + 300, 30 + 1_000]  # columns are many, but so is the pile
 
 
 def test_a_budget_that_is_none_is_refused():

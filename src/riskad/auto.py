@@ -71,7 +71,7 @@ _TREES = 200
 _ANY_LEAF = 0.001
 _FOLD_TREES, _FOLD_ROUNDS = 50, 100
 _BLOCK = 5_000  # rows that are scored at a time
-_ROWS_PER_SECOND, _FEWEST_PER_SECOND = 1_000, 150
+_ROWS_PER_SECOND, _FEWEST_PER_SECOND, _FEWEST_ROWS = 1_000, 150, 200
 _MAX_ROWS = 20_000  # rows that members learn from; beyond it the pile is sampled
 _MAX_LABELLED = 10_000
 _PILE_ROWS = 1_000  # whose scores set the scale of a member's scores
@@ -703,8 +703,8 @@ class _Clock:
     def affordable(self, n_columns: int) -> tuple[int, int]:
         """Rows whose features can be learned in a part of the budget, and fewest of the pile."""
         most = _ROWS_PER_SECOND * self.budget / (1 + n_columns / 50)  # a cautious guess
-        fewest = min(_PILE_ROWS, _FEWEST_PER_SECOND * self.budget)
-        return int(min(_MAX_ROWS, max(1, most))), int(max(1, fewest))
+        fewest = min(_PILE_ROWS, max(_FEWEST_ROWS, _FEWEST_PER_SECOND * self.budget))
+        return int(min(_MAX_ROWS, max(1, most))), int(fewest)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ import argparse
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-WIDTH, HEADS, HIDDEN, DEPTH = 96, 3, 192, 5
+WIDTH, HEADS, HIDDEN, DEPTH = 96, 3, 192, 6
 SPARE_ROWS = 600  # made beyond those needed, so that there are anomalies to choose from
 
 
@@ -101,7 +101,12 @@ class Tables:
         width = _any(1, max(2, min(columns, 10)) + 1)
         nodes = self._nodes(self._causes(len(pi), rows, width), columns)
         X, nodes_together, key = self._picked(nodes, columns)
-        return X, self._label_by_score(self._score(nodes_together, key), pi)
+        if _any(0, 4) == 0:
+            score = self._trees(X, 1, _any(1, 30))[:, :, 0]
+        else:
+            score = self._score(nodes_together, key)
+        noise = self.log_uniform(len(pi), 1, low=0.001, high=0.3) * score.std(1, keepdim=True)
+        return X, self._label_by_score(score + noise * torch.randn_like(score), pi)
 
     def kinds(self, pi: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
         """Up to 3 anomalous and up to 13 normal kinds of row, through a network."""
@@ -202,12 +207,29 @@ class Tables:
         density = self.uniform(B, 1, 1, low=0.15, high=1)
         nodes = [causes]
         for _ in range(_any(1, 4)):
-            links = self.normal(B, nodes[-1].shape[2], width)
-            links = links * (self.uniform(*links.shape) < density)
-            x = standardised(nodes[-1] @ links) * self.log_uniform(B, 1, 1, low=0.3, high=2)
-            x = standardised(self._activated(x + 0.6 * self.normal(B, 1, width)))
+            if _any(0, 5) < 2:
+                x = standardised(self._trees(nodes[-1], width, _any(1, 5)))
+            else:
+                links = self.normal(B, nodes[-1].shape[2], width)
+                links = links * (self.uniform(*links.shape) < density)
+                x = standardised(nodes[-1] @ links) * self.log_uniform(B, 1, 1, low=0.3, high=2)
+                x = standardised(self._activated(x + 0.6 * self.normal(B, 1, width)))
             nodes.append(x + noise * torch.randn_like(x))
         return nodes
+
+    def _trees(self, x: Tensor, width: int, trees: int) -> Tensor:
+        """Each of `width` nodes is a sum of trees, which ask the same of all rows of a level."""
+        B, rows, m = x.shape
+        depth = _any(1, 5)
+        asked = self.whole(0, m, B, 1, width * trees * depth).expand(-1, rows, -1)
+        asked = torch.gather(x, 2, asked)
+        # A threshold is the value of some row, and so within the column wherever that lies.
+        above = asked > torch.gather(asked, 1, self.whole(0, rows, B, 1, asked.shape[2]))
+        powers = 2 ** torch.arange(depth, device=self.device)
+        leaf = (above.view(B, rows, -1, depth) * powers).sum(3)
+        values = self.normal(B, width * trees, 2**depth)
+        found = torch.gather(values.transpose(1, 2), 1, leaf)
+        return found.view(B, rows, width, trees).sum(3)
 
     def _activated(self, x: Tensor) -> Tensor:
         B, _, width = x.shape
@@ -231,15 +253,13 @@ class Tables:
         return torch.gather(together, 2, index[:, None].expand(-1, rows, -1)), together, key
 
     def _score(self, nodes: Tensor, key: Tensor) -> Tensor:
-        """What decides the label: one to three nodes, and some noise."""
+        """What decides the label: one to three nodes."""
         B, rows, m = nodes.shape
         key = torch.where(self.often(0.02, B, m), key + 3, self.uniform(B, m, high=3))
         index = key.topk(3, 1).indices
         weights = self.normal(B, 1, 3) * torch.tensor([1.0, 0.7, 0.7], device=self.device)
         weights = weights * (self.uniform(B, 1, 3) < torch.tensor([1.1, 0.4, 0.3]).to(weights))
-        score = (torch.gather(nodes, 2, index[:, None].expand(-1, rows, -1)) * weights).sum(2)
-        noise = self.log_uniform(B, 1, low=0.001, high=0.3) * score.std(1, keepdim=True)
-        return score + noise * self.normal(B, rows)
+        return (torch.gather(nodes, 2, index[:, None].expand(-1, rows, -1)) * weights).sum(2)
 
     def _label_by_score(self, score: Tensor, pi: Tensor) -> Tensor:
         """Anomalies have the largest scores, those near a value, or those at both ends."""
@@ -418,6 +438,7 @@ class Layer(nn.Module):
         self.cells, self.rows = Attention(few=True), Attention(few=False)
         self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
         nn.init.zeros_(self.down.weight)
+        nn.init.zeros_(self.down.bias)
 
     def forward(self, x: Tensor, context: int) -> Tensor:
         """Cells (tables, rows, columns + 1, width) after the layer."""
@@ -477,6 +498,37 @@ def arrays(network: Network) -> dict[str, np.ndarray]:
         "norm": norm(network.norm),
         "head": np.append(values(network.head.weight)[0], values(network.head.bias)),
     }
+
+
+def restore(network: Network, saved: Mapping[str, np.ndarray]) -> None:
+    """The other way round; layers that the file does not have stay as they begin: idle."""
+
+    def put(parameter: Tensor, value: np.ndarray) -> None:
+        parameter.data.copy_(torch.from_numpy(value.astype(np.float32)))
+
+    def norm(part: Any, value: np.ndarray) -> None:
+        put(part.weight, value[0])
+        put(part.bias, value[1])
+
+    def attention(part: Any, value: np.ndarray) -> None:
+        maps = (part.query, part.key, part.value, part.out)
+        for one, weights in zip(maps, value, strict=True):
+            put(one.weight, weights.T)
+
+    put(network.cell.weight, saved["cell"][:-1].T)
+    put(network.cell.bias, saved["cell"][-1])
+    put(network.label.weight, saved["label"])
+    norm(network.norm, saved["norm"])
+    put(network.head.weight, saved["head"][None, :-1])
+    put(network.head.bias, saved["head"][-1:])
+    for i, layer in enumerate(network.layers[: len(saved["up"])]):
+        for name in ("norm_cells", "norm_rows", "norm_alone"):
+            norm(getattr(layer, name), saved[name][i])
+        for name in ("cells", "rows"):
+            attention(getattr(layer, name), saved[name][i])
+        for name in ("up", "down"):
+            put(getattr(layer, name).weight, saved[name][i].T)
+            put(getattr(layer, name).bias, saved[f"{name}_bias"][i])
 
 
 # --- training -----------------------------------------------------------------------------------
@@ -541,7 +593,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder for the network")
     parser.add_argument("--seconds", type=float, default=500)
-    parser.add_argument("--start", type=Path, help="a network.pt to go on from, on large tables")
+    parser.add_argument("--start", type=Path, help="a tables.npz to go on from, on large tables")
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
@@ -550,7 +602,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     network, stages = Network(), FIRST
     if arguments.start:
-        network.load_state_dict(torch.load(arguments.start, map_location="cpu"))
+        restore(network, np.load(arguments.start))
         stages = LATER
     trainer = Trainer(network, arguments.device, arguments.rate)
     begin, tables, seen = time.perf_counter(), 0, []
@@ -567,9 +619,14 @@ def main() -> None:
                 f"{seconds:.0f} s, {tables:,} tables: risk {loss:.4f}, AUC {area:.4f}", flush=True
             )
             seen = []
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    torch.save(trainer.average.state_dict(), arguments.output / "network.pt")
-    np.savez_compressed(arguments.output / "tables.npz", **arrays(trainer.average))  # type: ignore
+            save(trainer, arguments.output)
+    save(trainer, arguments.output)
+
+
+def save(trainer: Trainer, output: Path) -> None:
+    """The average of the last steps, so that a run that is cut off leaves something."""
+    output.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(output / "tables.npz", **arrays(trainer.average))  # type: ignore
 
 
 if __name__ == "__main__":

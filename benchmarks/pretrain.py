@@ -1,21 +1,23 @@
 r"""Train the network of `riskad.PretrainedRAD` on synthetic tables (torch; a GPU to be of use).
 
     python benchmarks/pretrain.py --seconds 500 --output first
-    python benchmarks/pretrain.py --seconds 440 --rate 1.2e-3 --seed 1 --start first/network.pt \
+    python benchmarks/pretrain.py --seconds 440 --rate 1.2e-3 --seed 1 --start first/tables.npz \
         --output second
-    python benchmarks/pretrain.py --seconds 1080 --rate 1.2e-3 --seed 2 --start second/network.pt \
-        --output third
+
+and so on, each part from the one before; `results/pretrained/README.md` has all five.
 
 No real table takes part. Each step makes a batch of tables on the device: rows of which the share
 pi are anomalies (log-uniform from 0.012 to 0.4), a few labelled ones, a pile, and rows to be
 judged. The loss is the logistic loss of all rows without a label, with both classes weighted alike
 in each table. There are four families:
 
-- network: columns and the label are nodes of a random network of causes;
+- network: columns and the label are nodes of a random network of causes, or the label is a sum of
+  random trees over the columns;
 - kinds: rows are of several kinds, some of them anomalous, seen through a random network;
 - mixture: normal rows and anomalies are mixtures of Gaussians;
 - outliers: anomalies are spread, mixed up, uniform or moved in some columns.
 
+Nodes of a network are functions of sums of earlier ones, or sums of random trees over them.
 Columns are then made skew, rounded, cut or covered by noise, as measured ones are. The schedule
 goes from small tables to large ones, by the clock.
 """

@@ -135,6 +135,37 @@ def test_the_weights_have_the_shapes_of_the_script(pretrain):
     assert {name: a.shape for name, a in _Network.load(_WEIGHTS).arrays.items()} == expected
 
 
+def test_training_goes_on_from_the_file_and_a_new_layer_is_idle(pretrain, monkeypatch):
+    import torch
+
+    saved = _Network.load(_WEIGHTS).arrays
+    network = pretrain.Network()
+    pretrain.restore(network, saved)
+    for name, values in pretrain.arrays(network).items():
+        np.testing.assert_array_equal(values, saved[name].astype(np.float16), err_msg=name)
+    monkeypatch.setattr(pretrain, "DEPTH", pretrain.DEPTH + 1)
+    deeper = pretrain.Network()
+    pretrain.restore(deeper, saved)
+    X, state = torch.randn(1, 30, 4), torch.tensor([[1] * 10 + [2] * 5 + [0] * 15])
+    with torch.no_grad():
+        torch.testing.assert_close(deeper(X, state, 20), network(X, state, 20))
+
+
+def test_trees_are_steps_in_the_columns_that_they_ask_for(pretrain):
+    import torch
+
+    x = torch.randn(3, 400, 2, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    found = pretrain.Tables("cpu")._trees(x, 6, 1)
+    assert found.shape == (3, 400, 6)
+    levels = {len(column.unique()) for table in found for column in table.T}
+    assert max(levels) <= 16  # leaves of a tree of at most four levels
+    assert max(levels) > 1
+    torch.manual_seed(0)
+    squeezed = pretrain.Tables("cpu")._trees(torch.tanh(x), 6, 1)
+    torch.testing.assert_close(squeezed, found)  # the order of values alone counts
+
+
 def test_synthetic_tables_are_what_the_script_says(pretrain):
     import torch
 

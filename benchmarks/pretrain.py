@@ -3,21 +3,19 @@ r"""Train the network of `riskad.PretrainedRAD` on synthetic tables (torch; a GP
     python benchmarks/pretrain.py --seconds 500 --output first
     python benchmarks/pretrain.py --seconds 440 --rate 1.2e-3 --seed 1 --start first/tables.npz \
         --output second
-
-and so on, each part from the one before; `results/pretrained/README.md` has all five.
+    python benchmarks/pretrain.py --seconds 1080 --rate 1.2e-3 --seed 2 --start second/tables.npz \
+        --output third
 
 No real table takes part. Each step makes a batch of tables on the device: rows of which the share
 pi are anomalies (log-uniform from 0.012 to 0.4), a few labelled ones, a pile, and rows to be
 judged. The loss is the logistic loss of all rows without a label, with both classes weighted alike
 in each table. There are four families:
 
-- network: columns and the label are nodes of a random network of causes, or the label is a sum of
-  random trees over the columns;
+- network: columns and the label are nodes of a random network of causes;
 - kinds: rows are of several kinds, some of them anomalous, seen through a random network;
 - mixture: normal rows and anomalies are mixtures of Gaussians;
 - outliers: anomalies are spread, mixed up, uniform or moved in some columns.
 
-Nodes of a network are functions of sums of earlier ones, or sums of random trees over them.
 Columns are then made skew, rounded, cut or covered by noise, as measured ones are. The schedule
 goes from small tables to large ones, by the clock.
 """
@@ -37,7 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-WIDTH, HEADS, HIDDEN, DEPTH = 96, 3, 192, 6
+WIDTH, HEADS, HIDDEN, DEPTH = 96, 3, 192, 5
 SPARE_ROWS = 600  # made beyond those needed, so that there are anomalies to choose from
 
 
@@ -103,12 +101,7 @@ class Tables:
         width = _any(1, max(2, min(columns, 10)) + 1)
         nodes = self._nodes(self._causes(len(pi), rows, width), columns)
         X, nodes_together, key = self._picked(nodes, columns)
-        if _any(0, 4) == 0:
-            score = self._trees(X, 1, _any(1, 30))[:, :, 0]
-        else:
-            score = self._score(nodes_together, key)
-        noise = self.log_uniform(len(pi), 1, low=0.001, high=0.3) * score.std(1, keepdim=True)
-        return X, self._label_by_score(score + noise * torch.randn_like(score), pi)
+        return X, self._label_by_score(self._score(nodes_together, key), pi)
 
     def kinds(self, pi: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
         """Up to 3 anomalous and up to 13 normal kinds of row, through a network."""
@@ -209,29 +202,12 @@ class Tables:
         density = self.uniform(B, 1, 1, low=0.15, high=1)
         nodes = [causes]
         for _ in range(_any(1, 4)):
-            if _any(0, 5) < 2:
-                x = standardised(self._trees(nodes[-1], width, _any(1, 5)))
-            else:
-                links = self.normal(B, nodes[-1].shape[2], width)
-                links = links * (self.uniform(*links.shape) < density)
-                x = standardised(nodes[-1] @ links) * self.log_uniform(B, 1, 1, low=0.3, high=2)
-                x = standardised(self._activated(x + 0.6 * self.normal(B, 1, width)))
+            links = self.normal(B, nodes[-1].shape[2], width)
+            links = links * (self.uniform(*links.shape) < density)
+            x = standardised(nodes[-1] @ links) * self.log_uniform(B, 1, 1, low=0.3, high=2)
+            x = standardised(self._activated(x + 0.6 * self.normal(B, 1, width)))
             nodes.append(x + noise * torch.randn_like(x))
         return nodes
-
-    def _trees(self, x: Tensor, width: int, trees: int) -> Tensor:
-        """Each of `width` nodes is a sum of trees, which ask the same of all rows of a level."""
-        B, rows, m = x.shape
-        depth = _any(1, 5)
-        asked = self.whole(0, m, B, 1, width * trees * depth).expand(-1, rows, -1)
-        asked = torch.gather(x, 2, asked)
-        # A threshold is the value of some row, and so within the column wherever that lies.
-        above = asked > torch.gather(asked, 1, self.whole(0, rows, B, 1, asked.shape[2]))
-        powers = 2 ** torch.arange(depth, device=self.device)
-        leaf = (above.view(B, rows, -1, depth) * powers).sum(3)
-        values = self.normal(B, width * trees, 2**depth)
-        found = torch.gather(values.transpose(1, 2), 1, leaf)
-        return found.view(B, rows, width, trees).sum(3)
 
     def _activated(self, x: Tensor) -> Tensor:
         B, _, width = x.shape
@@ -255,13 +231,15 @@ class Tables:
         return torch.gather(together, 2, index[:, None].expand(-1, rows, -1)), together, key
 
     def _score(self, nodes: Tensor, key: Tensor) -> Tensor:
-        """What decides the label: one to three nodes."""
+        """What decides the label: one to three nodes, and some noise."""
         B, rows, m = nodes.shape
         key = torch.where(self.often(0.02, B, m), key + 3, self.uniform(B, m, high=3))
         index = key.topk(3, 1).indices
         weights = self.normal(B, 1, 3) * torch.tensor([1.0, 0.7, 0.7], device=self.device)
         weights = weights * (self.uniform(B, 1, 3) < torch.tensor([1.1, 0.4, 0.3]).to(weights))
-        return (torch.gather(nodes, 2, index[:, None].expand(-1, rows, -1)) * weights).sum(2)
+        score = (torch.gather(nodes, 2, index[:, None].expand(-1, rows, -1)) * weights).sum(2)
+        noise = self.log_uniform(B, 1, low=0.001, high=0.3) * score.std(1, keepdim=True)
+        return score + noise * self.normal(B, rows)
 
     def _label_by_score(self, score: Tensor, pi: Tensor) -> Tensor:
         """Anomalies have the largest scores, those near a value, or those at both ends."""

@@ -99,14 +99,6 @@ def test_a_teacher_scores_fewer_rows_in_less_time(monkeypatch, capsys):
     assert "No time left for taught forest" in capsys.readouterr().out
 
 
-def test_one_member_that_is_very_sure_does_not_outvote_the_others():
-    sure = auto._on_scale(np.array([-100.0, 0.0, 0.1]), 0.0, 1.0)
-    assert sure[0] == pytest.approx(-np.log(200), abs=1e-4)  # like a logarithm far out
-    assert sure[2] - sure[1] == pytest.approx(0.1, rel=0.01)  # as it is near the middle
-    others = auto._on_scale(np.array([2.0, 2.0]), 0.0, 1.0)
-    assert sure[0] + 4 * others[0] > 0 > -100 + 4 * 2
-
-
 def test_weights_are_nearly_equal_where_anomalies_are_few():
     few = {"forest": Auc(0.9, 0.1, 1.0, 30, 3), "kernel": Auc(0.8, 0.1, 1.0, 30, 3)}
     many = {"forest": Auc(0.9, 0.89, 0.91, 900, 300), "kernel": Auc(0.8, 0.78, 0.82, 900, 300)}

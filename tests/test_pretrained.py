@@ -151,21 +151,6 @@ def test_training_goes_on_from_the_file_and_a_new_layer_is_idle(pretrain, monkey
         torch.testing.assert_close(deeper(X, state, 20), network(X, state, 20))
 
 
-def test_trees_are_steps_in_the_columns_that_they_ask_for(pretrain):
-    import torch
-
-    x = torch.randn(3, 400, 2, generator=torch.Generator().manual_seed(0))
-    torch.manual_seed(0)
-    found = pretrain.Tables("cpu")._trees(x, 6, 1)
-    assert found.shape == (3, 400, 6)
-    levels = {len(column.unique()) for table in found for column in table.T}
-    assert max(levels) <= 16  # leaves of a tree of at most four levels
-    assert max(levels) > 1
-    torch.manual_seed(0)
-    squeezed = pretrain.Tables("cpu")._trees(torch.tanh(x), 6, 1)
-    torch.testing.assert_close(squeezed, found)  # the order of values alone counts
-
-
 def test_synthetic_tables_are_what_the_script_says(pretrain):
     import torch
 

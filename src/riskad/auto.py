@@ -15,14 +15,9 @@ Labels are few and the pile is large. So the pile teaches the representation
 
 The taught one learns the scores that `PretrainedRAD` gives to a thousand rows of the pile.
 
-Each member's scores are brought to mean 0 and standard deviation 1 on the pile, drawn in, and
-averaged:
-
-    s(x)  =  sum_k  w_k asinh((s_k(x) - mean_k) / spread_k).
-
-asinh is near the identity for usual scores and grows like a logarithm beyond, so that no member
-outvotes the others by being very sure. With A_k the AUC of member k on held-out labelled rows, A
-the best of them and SE the standard error of A,
+Each member's scores are brought to mean 0 and standard deviation 1 on the pile and averaged with
+weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of them and SE the
+standard error of A,
 
     w_k  ~  b_k exp(-(A - A_k) / SE):
 
@@ -565,8 +560,9 @@ class AutoRAD(FrameDetector):
     def _combine(self, views: Mapping[str, np.ndarray]) -> np.ndarray:
         total = np.zeros(len(next(iter(views.values()))))
         for name, detector in self.members_.items():
+            mean, spread = self.scales_[name]
             scores = detector.score_samples(self._features(name, views))
-            total += self.weights_[name] * _on_scale(scores, *self.scales_[name])
+            total += self.weights_[name] * (scores - mean) / spread
         return total
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -614,7 +610,8 @@ def _fold_scores(
     pile = others[_pile(codes[others], most)]
     detector.fit(F[others], codes[others])
     scores = detector.score_samples(F[np.concatenate([pile, held])])
-    return _on_scale(scores[len(pile) :], *_mean_and_spread(scores[: len(pile)]))
+    mean, spread = _mean_and_spread(scores[: len(pile)])
+    return np.asarray((scores[len(pile) :] - mean) / spread)
 
 
 def _lighter(detector: Any) -> Any:
@@ -642,11 +639,6 @@ def _labelled_rate(codes: np.ndarray) -> float:
 
 def _mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
     return float(scores.mean()), float(scores.std()) or 1.0
-
-
-def _on_scale(scores: np.ndarray, mean: float, spread: float) -> np.ndarray:
-    """asinh((s_k - mean_k) / spread_k)."""
-    return np.asarray(np.arcsinh((scores - mean) / spread))
 
 
 def _weights(aucs: Mapping[str, Auc | None], n_anomaly: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ weighted alike, so that its output for a row x is near the best there is under s
     s(x) = log p(x | anomaly, context) - log p(x | normal, context).
 
 A table is a grid of cells. A cell with the value v begins as a linear function of (v, |v|, v^2);
-each row has one cell more, for its label: normal, anomaly or none. Each of six layers lets the
+each row has one cell more, for its label: normal, anomaly or none. Each of five layers lets the
 cells of a row attend to each other, then the cells of a column to those of the context, and then
 changes each cell on its own. s is read from a row's last cell. So neither the order of rows nor
 that of columns matters, and rows outside the context do not know of each other.
@@ -34,7 +34,7 @@ __all__ = ["MOST_COLUMNS", "PretrainedRAD"]
 MOST_COLUMNS = 40
 """Columns that the network reads as they are; of more it gets the principal components."""
 
-_WEIGHTS = "tables-3"  # a model remembers with which it was made
+_WEIGHTS = "tables-2"  # a model remembers with which it was made
 _HEADS = 3
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context

@@ -428,6 +428,8 @@ def test_ranks_wins_and_leads_by_hand():
     assert found.ranks["AUC"] == pytest.approx(expected)
     assert [found.wins("AUC", name) for name in expected] == [2, 1, 1]
     assert found.seconds == dict.fromkeys(expected, 2.5)
+    # Each set's mean has an SE of 0.01, and the mean of three such one of sqrt(3) 0.01 / 3.
+    assert found.errors["AUC"]["AutoRAD"] == pytest.approx(0.01 / 3**0.5)
     ahead = lead(summarise(by_hand()), 0.05, "AUC")
     assert (ahead.peer, ahead.over_sets.mean) == ("LogReg", pytest.approx(0.2 / 3))
     values = [found.values["AUC"][name] for name in expected]
@@ -518,7 +520,8 @@ def test_targets_are_judged_by_the_numbers(summary):
         "larger lead in average precision over the best peer at 1 % than at 5 %": False,
         "median fit at most 20 s on sets under 10,000 rows": True,
     }
-    assert found["mean AUC at 5 % >= 0.935"].found == "0.9150, 4 methods, 4 sets, 3 trials"
+    said = found["mean AUC at 5 % >= 0.935"].found
+    assert said == "0.9150 (SE 0.0000 over trials), 4 methods, 4 sets, 3 trials"
     assert "+0.0200 over LogReg+U (3 trials), +0.0500" in found[list(found)[6]].found
     assert found[list(found)[-1]].found.startswith("3.0 s over 4 sets")
 
@@ -528,6 +531,12 @@ def test_a_mean_at_the_target_meets_it():
     rows += [record("LogReg", name, 0.9) for name in ("cardio", "Stamps")]
     assert targets(summarise(rows))[0].met is True
     assert targets(summarise([r | {"auc": 0.9349} for r in rows]))[0].met is False
+
+
+def test_one_trial_has_no_error():
+    rows = [record(m, "cardio", 0.9) for m in ("AutoRAD", "LogReg")]
+    assert comparisons(summarise(rows), 0.05)[0].errors["AUC"]["AutoRAD"] is None
+    assert targets(summarise(rows))[0].found.startswith("0.9000, ")
 
 
 def test_an_equal_rank_is_not_the_best():

@@ -84,9 +84,10 @@ def _size(budget: Budget) -> tuple[bool, float]:
 class Comparison:
     """Methods on the sets and trials that all of them have, under one budget.
 
-    `values` are, by metric and method, the means over trials in the order of `sets`; `n_trials` are
-    the trials of each set; `seconds` the median time of a fit. `peers` are the methods of others,
-    `left_out` the sets that some method has and others have not.
+    `values` are, by metric and method, the means over trials in the order of `sets`, and `errors`
+    the standard errors of the means of these over sets, by the choice of trials (None where a set
+    has a single one). `n_trials` are the trials of each set; `seconds` the median time of a fit.
+    `peers` are the methods of others, `left_out` the sets that some method has and others have not.
     """
 
     budget: Budget
@@ -96,6 +97,7 @@ class Comparison:
     left_out: tuple[str, ...]
     n_trials: tuple[int, ...]
     values: Mapping[str, Mapping[str, tuple[float, ...]]]
+    errors: Mapping[str, Mapping[str, float | None]]
     seconds: Mapping[str, float]
 
     def mean(self, metric: str, method: str) -> float:
@@ -156,10 +158,12 @@ def _compare(budget: Budget, cells: Mapping[str, Mapping[str, Cell]]) -> Compari
     shared = {name: _shared_trials([found.get(name) for found in cells.values()]) for name in every}
     sets = [name for name in every if shared[name]]
 
-    def means(metric: str, found: Mapping[str, Cell]) -> tuple[float, ...]:
-        values = {name: getattr(found[name], _VALUES[metric]) for name in sets}
-        return tuple(fmean(values[name][trial] for trial in shared[name]) for name in sets)
+    def by_set(metric: str, method: str) -> list[Estimate]:
+        values = {name: getattr(cells[method][name], _VALUES[metric]) for name in sets}
+        made = (Estimate.of([values[name][trial] for trial in shared[name]]) for name in sets)
+        return [estimate for estimate in made if estimate]
 
+    means = {metric: {method: by_set(metric, method) for method in cells} for metric in METRICS}
     return Comparison(
         budget,
         tuple(cells),
@@ -167,13 +171,20 @@ def _compare(budget: Budget, cells: Mapping[str, Mapping[str, Cell]]) -> Compari
         tuple(sets),
         tuple(name for name in every if not shared[name]),
         tuple(len(shared[name]) for name in sets),
-        {metric: {name: means(metric, cells[name]) for name in cells} for metric in METRICS},
+        {m: {name: tuple(one.mean for one in of[name]) for name in of} for m, of in means.items()},
+        {m: {name: _joint_error(of[name]) for name in of} for m, of in means.items()},
         {
             name: median(found[s].seconds[trial] for s in sets for trial in shared[s])
             for name, found in cells.items()
             if sets
         },
     )
+
+
+def _joint_error(means: Sequence[Estimate]) -> float | None:
+    """Standard error of the mean of independent means."""
+    errors = [mean.se for mean in means if mean.se is not None]
+    return math.hypot(*errors) / len(errors) if 0 < len(errors) == len(means) else None
 
 
 def _shared_trials(cells: Sequence[Cell | None]) -> list[tuple[int, int]]:
@@ -294,8 +305,9 @@ def _mean_target(main: Sequence[Comparison], metric: str) -> Target:
     text = f"mean {metric} at {say_budget(_MAIN_BUDGET)} >= {least:g}"
     if not main:
         return Target(text, "not run", None)
-    mean = main[-1].mean(metric, HEADLINE)
-    return Target(text, f"{mean:.4f}, {_scope(main[-1])}", mean >= least)
+    mean, error = main[-1].mean(metric, HEADLINE), main[-1].errors[metric][HEADLINE]
+    said = f"{mean:.4f}" if error is None else f"{mean:.4f} (SE {error:.4f} over trials)"
+    return Target(text, f"{said}, {_scope(main[-1])}", mean >= least)
 
 
 def _rank_target(main: Sequence[Comparison], metric: str) -> Target:

@@ -83,6 +83,13 @@ class Translated(ShallowRAD):
         return super().partial_fit(X, as_codes(X, y), sample_weight)
 
 
+# Detectors in single precision have tests of their own, with its tolerance. On some machines the
+# check passes.
+ROUNDING = {
+    "check_methods_subset_invariance": "products round otherwise where rows are more or fewer"
+}
+
+
 def as_codes(X, y):
     """Three or more labels become the codes in turn; of two, every third row is unlabelled."""
     if y is None:

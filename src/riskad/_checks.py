@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 __all__ = [
     "DataWarning",
     "InputError",
+    "MissingLibrary",
     "check_choice",
     "check_in_interval",
     "describe_column_difference",
@@ -26,6 +27,10 @@ class InputError(ValueError):
 
     The command line shows it without a traceback.
     """
+
+
+class MissingLibrary(InputError):
+    """A library that is needed here is not installed; the message says how to install it."""
 
 
 class DataWarning(UserWarning):

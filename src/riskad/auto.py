@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -49,6 +49,27 @@ from riskad.blocks import one_blas_thread
 from riskad.calibration import Calibration
 from riskad.columns import Filled
 from riskad.features import LearnedFeatures, NeighbourDistances
+from riskad.fields import (
+    COUNT,
+    FLAG,
+    JOBS,
+    NOTHING,
+    NUMBER,
+    POSITIVE,
+    SEED,
+    SHARE,
+    DictOf,
+    Fields,
+    Fixed,
+    ListOf,
+    Maybe,
+    Number,
+    Record,
+    State,
+    Text,
+    Tuple,
+    require,
+)
 from riskad.forest import ForestRAD
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.linear import sparse_to_dense
@@ -286,6 +307,55 @@ class AutoRAD(FrameDetector):
     """
 
     _slow_scores = True
+
+    _state_fields: ClassVar[Fields] = {
+        "budget": POSITIVE,
+        "deep": FLAG,
+        "verbose": FLAG,
+        "callback": NOTHING,
+        "n_jobs": JOBS,
+        "random_state": SEED,
+        "n_rows_": COUNT,
+        "n_taught_": COUNT,
+        "table_": Record(("Filled", "TruncatedSVD")),
+        "views_": DictOf(Text(choices=_VIEWS), Record(("LearnedFeatures",))),
+        "members_": DictOf(
+            Text(choices=_RECIPES),
+            Record(("ForestRAD", "ShallowRAD", "BoostedRAD", "TaughtForest", "DeepRAD")),
+        ),
+        "scales_": DictOf(Text(choices=_RECIPES), Tuple(NUMBER, POSITIVE)),
+        "weights_": DictOf(Text(choices=_RECIPES), SHARE),
+        "leaderboard_": ListOf(
+            Fixed(
+                {
+                    "member": Text(choices=_RECIPES),
+                    "weight": SHARE,
+                    "auc": Maybe(SHARE),
+                    "seconds": Number(0),
+                }
+            )
+        ),
+        "auc_": Maybe(Record(("Auc",))),
+        "prior_": SHARE,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        table, views, members = (state[name] for name in ("table_", "views_", "members_"))
+        before, after = _widths(table)
+        require(before == state["n_features_in_"], "table_: of other columns")
+        require(all(v.n_features_in_ == after for v in views.values()), "views_: of other columns")
+        for name, member in members.items():
+            recipe = _RECIPES[name]
+            require(recipe.view in views, f"members_: {name!r} without its view")
+            spans = views[recipe.view].slices_
+            require(set(recipe.parts) <= set(spans), f"members_: {name!r} without its features")
+            width = sum(spans[part].stop - spans[part].start for part in recipe.parts)
+            require(member.n_features_in_ == width, f"members_: {name!r} of other features")
+        for name in ("scales_", "weights_"):
+            require(set(state[name]) == set(members), f"{name}: of other members")
+        require(len(members) > 0, "members_: none")
 
     def __init__(
         self,
@@ -683,6 +753,14 @@ class _Trials:
         ]
         n_splits = min(_SPLITS, labels.normal, labels.anomaly)
         return auc_of_folds(values, n_splits, labels.normal, labels.anomaly)
+
+
+def _widths(table: Any) -> tuple[int, int]:
+    """How many columns a fitted table has before and after."""
+    if isinstance(table, Filled):
+        return table.widths
+    after, before = table.components_.shape
+    return before, after
 
 
 class _Clock:

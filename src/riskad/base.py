@@ -8,7 +8,7 @@ in the package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -25,6 +25,17 @@ from riskad.blocks import Rows
 from riskad.calibration import Calibration
 from riskad.conformal import FdrSelection, select_at_fdr
 from riskad.drift import PileSummary
+from riskad.fields import (
+    NAMES,
+    NUMBER,
+    Fields,
+    Maybe,
+    Number,
+    Optional,
+    Record,
+    State,
+    require,
+)
 from riskad.labels import (
     ANOMALY,
     NORMAL,
@@ -36,7 +47,7 @@ from riskad.labels import (
 from riskad.losses import namespace
 from riskad.risks import Risk
 from riskad.sources import as_rows, sampled
-from riskad.thresholds import RiskZero, Threshold, parse_threshold
+from riskad.thresholds import THRESHOLDS, RiskZero, Threshold, parse_threshold
 
 __all__ = ["MOST_SAMPLED", "Detector"]
 
@@ -57,6 +68,23 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     pile_: PileSummary | None
     threshold_: Threshold = RiskZero()
     _slow_scores = False  # where they take some 0.1 ms a row reasons are sought with fewer of them
+
+    _state_fields: ClassVar[Fields] = {
+        "n_features_in_": Number(1, 10**8, whole=True),
+        "feature_names_in_": Optional(NAMES),
+        "offset_": NUMBER,
+        "calibration_": Optional(Record(("Calibration",))),
+        "pile_": Optional(Maybe(Record(("PileSummary",)))),
+        "threshold_": Optional(Record(tuple(rule.__name__ for rule in THRESHOLDS.values()))),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        d, pile = state["n_features_in_"], state.get("pile_")
+        require(pile is None or pile.n_columns in (0, d), "pile_: of other columns")
+        ratio = getattr(state.get("calibration_"), "ratio", None)
+        require(ratio is None or len(ratio.coef) == d, "calibration_: of other columns")
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """Fit to X and y, then predict +1 (normal) or -1 (anomaly) for the same rows."""

@@ -16,7 +16,7 @@ The first two are sums of Gaussians around training rows z_i, in standardised co
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse.csgraph import laplacian
@@ -29,6 +29,7 @@ from sklearn.utils.validation import validate_data
 from riskad._checks import InputError, check_choice, check_in_interval
 from riskad.base import Detector, refuse_non_finite
 from riskad.blocks import RowBlocks
+from riskad.fields import FLAG, POSITIVE, SEED, SHARE, SIZE, Array, Fields, Maybe, Number, Text
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.linear import column_statistics
 from riskad.losses import Loss
@@ -55,6 +56,16 @@ class _KernelDetector(Detector):
 
     gamma: float | None
     scale: bool
+
+    _state_fields: ClassVar[Fields] = {
+        "gamma": Maybe(POSITIVE),
+        "scale": FLAG,
+        "gamma_": POSITIVE,
+        "_mean": Array("f", ("n_features_in_",)),
+        "_scale": Array("f", ("n_features_in_",), low=np.nextafter(0, 1), infinite=True),
+        "anchors_": Array("f", ("anchors", "n_features_in_")),
+        "coef_": Array("f", ("anchors",)),
+    }
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         """X as a dense float64 array of finite numbers."""
@@ -152,6 +163,8 @@ class OneClassSVM(_KernelDetector):
     >>> OneClassSVM().fit(X).predict([[0.0, 0.0], [4.0, 4.0]])
     array([ 1, -1])
     """
+
+    _state_fields: ClassVar[Fields] = {"nu": SHARE, "use_labels": FLAG}
 
     def __init__(
         self,
@@ -285,6 +298,19 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
     >>> bool(normal > anomaly)
     True
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "kernel": Text(choices=_PILE_ROWS),
+        "nu": SHARE,
+        "manifold": Number(0),
+        "n_neighbors": SIZE,
+        "pile": Text(choices=_PILE_SIDES),
+        "C": Number(0),
+        "bias": Number(0),
+        "anomaly_cost": Number(0),
+        "pile_rows": Maybe(SIZE),
+        "random_state": SEED,
+    }
 
     def __init__(
         self,

@@ -27,19 +27,36 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import brentq
 
-from riskad._checks import DataWarning, InputError, check_in_interval
+from riskad._checks import DataWarning, InputError, MissingLibrary, check_in_interval
 from riskad.base import check_kinds_present
 from riskad.blocks import RowBlocks
+from riskad.fields import (
+    COUNT,
+    FLAG,
+    JOBS,
+    NUMBER,
+    POSITIVE,
+    SEED,
+    SHARE,
+    SIZE,
+    TEXT,
+    Array,
+    DictOf,
+    Fields,
+    Maybe,
+    Number,
+    Text,
+)
 from riskad.labels import UNLABELLED, count_labels
-from riskad.losses import Loss, Pointwise
+from riskad.losses import LOSSES, Loss, Pointwise
 from riskad.objective import Objective, RowSum
-from riskad.risks import Risk, get_risk
+from riskad.risks import RISKS, Risk, get_risk
 from riskad.selection import PNUStratifiedKFold
 from riskad.trees import FrameDetector, check_booster_text
 
@@ -146,6 +163,26 @@ class BoostedRAD(FrameDetector):
     """
 
     cv_risk_: np.ndarray | None
+
+    _state_fields: ClassVar[Fields] = {
+        "loss": Text(choices=LOSSES),
+        "a": Number(-1, 1),
+        "prior": SHARE,
+        "risk": Text(choices=RISKS),
+        "n_rounds": SIZE,
+        "early_stopping": FLAG,
+        "learning_rate": POSITIVE,
+        "max_leaves": SIZE,
+        "min_leaf": Number(0),
+        "random_state": SEED,
+        "n_jobs": JOBS,
+        "cv_risk_": Maybe(Array("f", ("rounds tried",))),
+        "n_rounds_": COUNT,
+        "train_risk_": Array("f", ("risks",)),
+        "model_": Text(longest=10**9),
+        "feature_importances_": Array("f", ("n_features_in_",), low=0),
+        "risk_parts_": DictOf(TEXT, NUMBER),
+    }
 
     def __init__(
         self,
@@ -490,7 +527,7 @@ def _lightgbm() -> ModuleType:
     try:
         import lightgbm
     except ModuleNotFoundError:
-        raise InputError(
+        raise MissingLibrary(
             "BoostedRAD needs lightgbm, which is not installed: pip install 'riskad[boost]'."
         ) from None
     return lightgbm

@@ -20,7 +20,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, logit
@@ -29,6 +29,7 @@ from sklearn.utils import _safe_indexing
 
 from riskad._checks import DataWarning, InputError, check_in_interval
 from riskad.conformal import DensityRatio, check_normals, conformal_p_values
+from riskad.fields import COUNT, NUMBER, SHARE, Array, Fields, Maybe, Record, State, Tuple, require
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.metrics import fold_fits
 from riskad.mixture import Histograms, calibration_line, find_rate
@@ -64,6 +65,29 @@ class Calibration:
     """With `weighted`: w of each labelled normal, by a regression that has not seen it."""
     ratio: DensityRatio | None = None
     """With `weighted`: w of other rows."""
+
+    _state_fields: ClassVar[Fields] = {
+        "scores": Array("f", ("labelled",)),
+        "codes": Array("i", ("labelled",), -1, 1),
+        "pile": Array("f", ("kept",), rising=True),
+        "n_pile": COUNT,
+        "zero": NUMBER,
+        "rate": Maybe(Tuple(SHARE, SHARE, SHARE)),
+        "weights": Maybe(Array("f", ("normals",), low=0)),
+        "ratio": Maybe(Record(("DensityRatio",))),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        codes, pile, n_pile, rate = (state[name] for name in ("codes", "pile", "n_pile", "rate"))
+        require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
+        require(len(pile) == min(n_pile, _MOST) or len(pile) == n_pile, "n_pile: another number")
+        require(rate is None or rate[1] <= rate[2], "rate: its interval ends before it begins")
+        weights, ratio = state["weights"], state["ratio"]
+        require((weights is None) == (ratio is None), "weights: without their ratio")
+        normals = int((codes == NORMAL).sum())
+        require(weights is None or len(weights) == normals, "weights: one for each normal row")
 
     @classmethod
     def of(

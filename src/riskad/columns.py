@@ -7,13 +7,14 @@ at scoring time what was never seen, is NaN: a tree sends it where missing value
 from __future__ import annotations
 
 from numbers import Number
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import polars as pl
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from riskad._checks import InputError
+from riskad.fields import COUNT, TEXT, Array, DictOf, Fields, ListOf, Maybe, State, require
 
 __all__ = ["Filled", "Levels", "is_frame", "learn_levels", "to_matrix"]
 
@@ -70,6 +71,31 @@ class Filled(TransformerMixin, BaseEstimator):
            [33.,  1.,  0.],
            [35.,  0.,  1.]])
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "levels": Maybe(DictOf(COUNT, ListOf(TEXT))),
+        "texts_": ListOf(COUNT),
+        "numbers_": ListOf(COUNT),
+        "gaps_": Array("i", ("gaps",), low=0),
+        "medians_": Array("f", ("numbers",)),
+        "codes_": ListOf(Array("f", (None,), low=0)),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        texts, numbers = state["texts_"], state["numbers_"]
+        require(sorted(texts + numbers) == list(range(len(texts + numbers))), "texts_: not all")
+        require(len(state["medians_"]) == len(numbers), "medians_: one for each number")
+        require(bool((state["gaps_"] < len(numbers)).all()), "gaps_: no such column")
+        require(len(state["codes_"]) == len(texts), "codes_: some for each text")
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """How many columns a matrix has before and after."""
+        coded = sum(len(codes) for codes in self.codes_)
+        after = len(self.numbers_) + len(self.gaps_) + coded
+        return len(self.numbers_) + len(self.texts_), after
 
     def __init__(self, levels: Levels | None = None):
         self.levels = levels

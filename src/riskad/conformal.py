@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 from scipy.stats import false_discovery_control
 
 from riskad._checks import InputError, check_in_interval
+from riskad.fields import NUMBER, Array, Fields
 
 __all__ = ["DensityRatio", "FdrSelection", "conformal_p_values", "select_at_fdr"]
 
@@ -151,6 +152,13 @@ class DensityRatio:
     scale: np.ndarray
     coef: np.ndarray
     intercept: float
+
+    _state_fields: ClassVar[Fields] = {
+        "mean": Array("f", ("columns",)),
+        "scale": Array("f", ("columns",), low=np.nextafter(0, 1)),
+        "coef": Array("f", ("columns",)),
+        "intercept": NUMBER,
+    }
 
     @classmethod
     def between(cls, normals: Any, pile: Any, weights: np.ndarray) -> DensityRatio:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.stats import false_discovery_control, fisher_exact, kstwo
 
 from riskad._checks import InputError, check_in_interval
+from riskad.fields import COUNT, Array, Fields, State, require
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.mixture import Histograms, find_rate
 
@@ -57,6 +58,27 @@ class PileSummary:
     missing: np.ndarray
     mean: np.ndarray
     scale: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {
+        "n_columns": COUNT,
+        "edges": Array("f", ("lines", _QUANTILES), gaps=True),
+        "below": Array("f", ("lines", 2, _QUANTILES), 0, 1),
+        "present": Array("i", ("lines",), low=0),
+        "missing": Array("i", ("lines",), low=0),
+        "mean": Array("f", ("lines",), infinite=True),
+        "scale": Array("f", ("lines",), low=0, infinite=True),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        lines, d = len(state["edges"]), state["n_columns"]
+        require(lines in (d, d + 1) and lines > 0, "n_columns: another number of lines")
+        rows = state["present"] + state["missing"]
+        require(bool((rows == rows[0]).all()) and rows[0] > 0, "present: other numbers of rows")
+        edges = state["edges"][state["present"] > 0]
+        rising = not np.isnan(edges).any() and bool((np.diff(edges, axis=1) >= 0).all())
+        require(rising, "edges: expected values in rising order")
 
     @classmethod
     def of(cls, X: Any, anomaly_scores: np.ndarray | None = None) -> Self | None:

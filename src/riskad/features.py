@@ -8,7 +8,8 @@ nearest neighbour `fit_transform` leaves it out, so that training rows and new r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -17,6 +18,26 @@ from sklearn.metrics import pairwise_distances_chunked
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from riskad._checks import InputError, check_choice
+from riskad.fields import (
+    COUNT,
+    FLAG,
+    NAMES,
+    POSITIVE,
+    SEED,
+    SIZE,
+    Array,
+    DictOf,
+    Either,
+    Fields,
+    ListOf,
+    Number,
+    Optional,
+    Record,
+    Span,
+    State,
+    Text,
+    require,
+)
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.trees import KeepsTrees, with_values
 
@@ -43,6 +64,13 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the maps share: a seed, a sample of rows, finite numbers in."""
 
     random_state: int | None
+
+    _state_fields: ClassVar[Fields] = {
+        "random_state": SEED,
+        "n_features_in_": SIZE,
+        "feature_names_in_": Optional(NAMES),
+        "n_features_out_": COUNT,
+    }
 
     def _check(self, X: Any, reset: bool) -> np.ndarray:
         return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
@@ -92,6 +120,23 @@ class GaussianKernels(_Map):
     >>> GaussianKernels(n_components=50).fit_transform(X).shape
     (100, 150)
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "widths": Either(ListOf(POSITIVE, "widths"), Array("f", ("widths",))),
+        "n_components": SIZE,
+        "max_rows": SIZE,
+        "median_": POSITIVE,
+        "maps_": ListOf(Record(("Nystroem",)), "widths"),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        maps = state["maps_"]
+        same = all(each.n_features_in_ == state["n_features_in_"] for each in maps)
+        require(same, "maps_: of other columns")
+        width = sum(len(each.components_) for each in maps)
+        require(len(maps) > 0 and width == state["n_features_out_"], "maps_: another size")
 
     def __init__(
         self,
@@ -162,6 +207,23 @@ class TreeLeaves(KeepsTrees, _Map):
     np.float64(5.0)
     """
 
+    _state_fields: ClassVar[Fields] = {
+        "n_estimators": SIZE,
+        "max_depth": Number(1, 100, whole=True),
+        "max_rows": SIZE,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state in which a leaf has no column."""
+        trees = state["trees_"]
+        require({"values", "left_child"} <= set(trees), "trees_: without nodes")
+        values, child = trees["values"], trees["left_child"]
+        require(values.ndim == 3 and child.shape == values.shape[:1], "trees_: other shapes")
+        places = values[child == -1, 0, 0]
+        inside = bool((places >= 0).all() and (places < state["n_features_out_"]).all())
+        require(places.size > 0 and inside, "trees_: leaves without a column")
+
     def __init__(
         self,
         n_estimators: int = 100,
@@ -224,6 +286,22 @@ class OutlierScores(KeepsTrees, _Map):
     >>> OutlierScores().fit_transform(X).argmax(axis=0)
     array([200, 200])
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "n_neighbors": SIZE,
+        "max_rows": SIZE,
+        "rows_": Array("f", ("rows", "n_features_in_")),
+        "path_length_": POSITIVE,
+        "floor_": POSITIVE,
+        "mean_": Array("f", (2,)),
+        "scale_": Array("f", (2,), low=np.nextafter(0, 1)),
+        "n_features_out_": Number(2, 2, whole=True),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state without rows to be near to."""
+        require(len(state["rows_"]) > 0, "rows_: none")
 
     def __init__(
         self, n_neighbors: int = 10, *, max_rows: int = 5_000, random_state: int | None = None
@@ -312,6 +390,23 @@ class NeighbourDistances(_Map):
     array([False,  True])
     """
 
+    _state_fields: ClassVar[Fields] = {
+        "n_neighbors": SIZE,
+        "unlabelled": FLAG,
+        "max_rows": SIZE,
+        "places_": DictOf(Number(-1, 1, whole=True), Array("i", (None,), low=0)),
+        "rows_": DictOf(Number(-1, 1, whole=True), Array("f", (None, "n_features_in_"))),
+        "floor_": POSITIVE,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        rows = state["rows_"]
+        require(all(len(each) for each in rows.values()), "rows_: none of a kind")
+        width = len(rows) + (NORMAL in rows and ANOMALY in rows)
+        require(len(rows) > 0 and width == state["n_features_out_"], "rows_: other kinds")
+
     def __init__(
         self,
         n_neighbors: int = 1,
@@ -383,6 +478,21 @@ class SmoothScaler(_Map):
 
     random_state = None
 
+    _state_fields: ClassVar[Fields] = {
+        "random_state": Optional(SEED),
+        "median_": Array("f", ("n_features_in_",)),
+        "scale_": Array("f", ("n_features_in_",), low=0),
+        "kept_": Array("i", ("kept",), low=0),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        kept = state["kept_"]
+        require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
+        require(bool((state["scale_"][kept] > 0).all()), "scale_: zero")
+        require(len(kept) == state["n_features_out_"], "kept_: another number of columns")
+
     def fit(self, X: Any, y: Any = None) -> SmoothScaler:
         """Find m and s of each column; y is not looked at."""
         X = self._check(X, reset=True)
@@ -441,6 +551,39 @@ class LearnedFeatures(_Map):
     >>> features.slices_["outliers"]
     slice(4, 6, None)
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "parts": ListOf(Text(choices=_PARTS)),
+        "smooth": FLAG,
+        "widths": Either(ListOf(POSITIVE), Array("f", (None,))),
+        "n_components": SIZE,
+        "scaler_": Record(("SmoothScaler", "StandardScaler")),
+        "kept_": Array("i", ("kept",), low=0),
+        "maps_": DictOf(Text(choices=_PARTS), Record()),
+        "slices_": DictOf(Text(choices=_PARTS), Span()),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        d, scaler, maps = state["n_features_in_"], state["scaler_"], state["maps_"]
+        require(scaler.n_features_in_ == d, "scaler_: of other columns")
+        require(state["smooth"] == isinstance(scaler, SmoothScaler), "scaler_: another kind")
+        require(bool((state["kept_"] < d).all()), "kept_: no such column")
+        columns = scaler.n_features_out_ if state["smooth"] else len(state["kept_"])
+        widths, given = {"columns": columns}, {}
+        for part, each in maps.items():
+            require(type(each) in _map_types(part), f"maps_[{part!r}]: another kind")
+            given[part] = each.n_features_in_
+            widths[part] = len(each.get_feature_names_out())
+        wanted = {part: widths.get("kernels") if part == "shapes" else columns for part in maps}
+        require(given == wanted, "maps_: of other columns")
+        require(set(state["parts"]) <= set(widths), "parts: without their maps")
+        ends = np.cumsum([0, *(widths[part] for part in state["parts"])]).tolist()
+        spans = [slice(*pair) for pair in pairwise(ends)]
+        slices = dict(zip(state["parts"], spans, strict=True))
+        require(state["slices_"] == slices, "slices_: of other widths")
+        require(state["n_features_out_"] == ends[-1], "n_features_out_: another number")
 
     def __init__(
         self,
@@ -524,6 +667,20 @@ class LearnedFeatures(_Map):
         size = min(self.n_components, *shape)
         solver = "covariance_eigh" if shape[1] <= _FEW_COLUMNS else "randomized"
         return PCA(size, svd_solver=solver, random_state=seed)
+
+
+def _map_types(part: str) -> tuple[type, ...]:
+    """What may learn a part."""
+    from sklearn.decomposition import PCA
+
+    known = {
+        "kernels": GaussianKernels,
+        "outliers": OutlierScores,
+        "distances": NeighbourDistances,
+        "components": PCA,
+        "shapes": PCA,
+    }
+    return (known[part],) if part in known else ()
 
 
 def _distances(

@@ -15,7 +15,7 @@ classifier that takes sample weights then descends the risk; here it is a forest
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -24,8 +24,9 @@ from sklearn.ensemble import ExtraTreesClassifier
 from riskad._checks import InputError, check_in_interval
 from riskad.base import check_kinds_present
 from riskad.blocks import RowBlocks
+from riskad.fields import JOBS, NUMBER, SEED, SHARE, SIZE, TEXT, Array, DictOf, Fields, Number, Text
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.risks import Risk, get_risk
+from riskad.risks import RISKS, Risk, get_risk
 from riskad.trees import KeepsTrees, TreeDetector
 
 __all__ = ["ForestRAD", "class_weights"]
@@ -86,6 +87,18 @@ class ForestRAD(KeepsTrees, TreeDetector):
     >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
     array([ 1, -1])
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "a": Number(-1, 1),
+        "prior": SHARE,
+        "risk": Text(choices=RISKS),
+        "n_estimators": SIZE,
+        "min_leaf": Number(0),
+        "random_state": SEED,
+        "n_jobs": JOBS,
+        "feature_importances_": Array("f", ("n_features_in_",), low=0),
+        "risk_parts_": DictOf(TEXT, NUMBER),
+    }
 
     def __init__(
         self,

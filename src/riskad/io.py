@@ -1,30 +1,27 @@
 """Models on disk: one file, no pickle, checked before it is believed.
 
-A model file is a zip archive of two members:
+A model file is a zip archive of three members:
 
-- `riskad.json` says what the file is: its format version, the versions of the libraries that
-  wrote it, the class of the model and the notes that were saved with it;
-- the model, without code: `model.safetensors` for `DeepRAD`, `NNPU` and `DeepSAD` (weights as
-  safetensors, everything else as JSON), `model.skops` for all others, pipelines among them (arrays
-  and named types, as skops stores them).
+- `riskad.json`, the header: what the file is, the versions of the libraries that wrote it, the
+  class of the model, the notes that were saved with it, and a checksum of the other two members;
+- `state.json`, the model: its types, numbers and texts (`riskad.stored`);
+- `arrays.safetensors`, its arrays, which other tools can read, too.
 
-Loading builds only types that are known to be harmless: those skops trusts, the estimators of
-this package, and what the caller lists in `trusted`. The trees of `BoostedRAD` and `ForestRAD` are
-checked first (`riskad.trees`). torch is needed for networks alone, LightGBM for boosted trees.
+What a file may hold is a closed list of types, each with the values it can have. Everything is held
+against it when a file is opened, so that a file is a model or it is refused, in one sentence.
+`SECURITY.md` says what opening, scoring, calibrating and refitting a file from others can do.
+The checksum finds what happens by accident. It is no protection against intent: whoever changes a
+file can write another one.
 """
 
 from __future__ import annotations
 
-import importlib
+import hashlib
 import json
 import os
 import platform
-import struct
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,43 +32,29 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import riskad
-from riskad._checks import InputError, enumerate_names
+from riskad._archive import read_members, write_members
+from riskad._checks import InputError, MissingLibrary
 from riskad._files import atomic_path, check_input_file, check_output_file
-from riskad.calibration import Calibration
-from riskad.conformal import DensityRatio
-from riskad.drift import PileSummary
-from riskad.metrics import Estimate
-from riskad.selection import Selection
-from riskad.stream import Stream
-from riskad.thresholds import Threshold
+from riskad.fields import COUNT, TEXT, DictOf, Fixed, Text, check_state
+from riskad.notes import check_notes
+from riskad.stored import from_members, read_json, to_members
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
-_HEADER = "riskad.json"
-_MODEL = "model.skops"
-_NETWORK = "model.safetensors"
-_NETWORK_LIBRARIES = ("torch", "safetensors")
-_DETECTORS = "riskad.deep.detectors"
-# What a fitted estimator may hold beside arrays: data, and no code.
-_RECORDS = (Calibration, DensityRatio, Estimate, PileSummary, Selection, Stream, Threshold)
-# What reading a damaged archive raises, according to where the damage is.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    KeyError,
-    IndexError,
-    TypeError,
-    AttributeError,
-    NotImplementedError,  # a compression method that does not exist
-    RuntimeError,  # a member that claims to be encrypted
-    ValueError,
-    OSError,
-)
+_HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
+_NETWORKS = "riskad.deep."
+_HEADER_FIELDS = {
+    "format": Text(choices=(FORMAT,)),
+    "format_version": COUNT,
+    "model": TEXT,
+    "created": TEXT,
+    "versions": DictOf(TEXT, TEXT),
+    "notes": Fixed({}),  # by themselves: they may be whatever JSON can hold
+    "checksum": TEXT,
+}
 
 
 @dataclass(frozen=True)
@@ -84,6 +67,8 @@ class ModelHeader:
     notes: dict[str, Any] = field(default_factory=dict)
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
+    checksum: str = ""
+    """SHA-256 of the other members, in the order of their names."""
 
 
 def save(
@@ -95,10 +80,25 @@ def save(
 ) -> None:
     """Write a fitted model to one file, without pickle; an existing file needs `force`.
 
-    `notes` is kept with the model and read back by `read_header`: anything that JSON can hold.
-    What was written is read back before the file gets its name. The `callback` of an `AutoRAD`,
-    `DeepRAD`, `NNPU` or `DeepSAD` is left out.
+    Detectors of riskad can be saved, and pipelines of them with the usual transformers of
+    scikit-learn. What cannot be read again is not written: functions, modules and classes of one's
+    own are code (for classes see `riskad.stored.register`). The `callback` of a detector and the
+    `memory` of a pipeline are left out.
 
+    Parameters
+    ----------
+    model : estimator
+        A fitted detector, transformer or pipeline.
+    path : path
+        Where to write it.
+    notes : dict, optional
+        Anything that JSON can hold, to be read back by `read_header`; "fit" is what `riskad fit`
+        notes.
+    force : bool, default=False
+        Whether an existing file may be replaced.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from sklearn.preprocessing import StandardScaler
     >>> model = StandardScaler().fit([[0.0], [2.0]])
@@ -110,81 +110,82 @@ def save(
     """
     check_output_file(path, force)
     _check_fitted(model)
-    member, dump = (_NETWORK, _dump_network) if _is_network(model) else (_MODEL, _dump)
-    stored = dump(model)
-    header = _header_bytes(model, notes or {})
+    state, arrays = _stored(model)
+    members = {_STATE: state, _ARRAYS: arrays}
+    header = make_header(model, notes or {}, _checksum(members))
+    members = {_HEADER: _header_bytes(header), **members}
     with atomic_path(path, force) as part:
-        with zipfile.ZipFile(part, "x", compression=zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_HEADER, header)
-            archive.writestr(member, stored)
-        if _read_member(part, member) != stored:
+        write_members(part, members)
+        if read_members(part, _MEMBERS) != members:
             raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
 
 
-def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
+def load(path: str | os.PathLike[str]) -> Any:
     """Read a model that `save` wrote.
 
-    `trusted` lists further types that the file may contain, by full name. A file can only
-    build what is trusted; the error that names a type is the moment to ask where the file
-    comes from. A network that was saved by itself needs none.
+    A file builds only what is on a closed list of types, whoever wrote it, and runs no code of its
+    own (`SECURITY.md`).
+
+    Parameters
+    ----------
+    path : path
+        The model file.
+
+    Returns
+    -------
+    estimator
+        The fitted model; it scores as the one that was saved.
     """
+    header = read_header(path)
     path = check_input_file(path)
-    read_header(path)
-    if _has_member(path, _NETWORK):
-        return _load_network(path)
-    return _load_skops(path, trusted)
+    members = _read(path, _MEMBERS)
+    if _checksum(members) != header.checksum:
+        raise _damaged(path, "its content is not what was written: the checksum differs")
+    try:
+        model = from_members(members[_STATE], members[_ARRAYS])
+        if not isinstance(model, BaseEstimator) or _class_name(model) != header.model:
+            raise InputError(f"its header says that it is a {header.model!a}")
+        _check_fitted(model)
+    except MissingLibrary:
+        raise
+    except InputError as error:
+        raise _damaged(path, str(error)) from None
+    return model
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     """Read what a model file says about itself: versions, date, class and notes."""
     path = check_input_file(path)
-    with _damage_is_input_error(path):
-        fields = json.loads(_read_member(path, _HEADER))
-        if fields["format"] != FORMAT:
-            raise KeyError(fields["format"])
-        format_version = int(fields["format_version"])
+    data = _read(path, (_HEADER,), others=True)[_HEADER]
+    try:
+        found = read_json(data)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise InputError("its header is of another kind of file")
+        format_version: Any = found.get("format_version")
+        COUNT.check(format_version, {})
         if format_version == FORMAT_VERSION:
-            return ModelHeader(**fields)
-    written_by = f"format {format_version}, riskad {fields.get('versions', {}).get('riskad', '?')}"
-    if format_version > FORMAT_VERSION:
-        raise InputError(
-            f"{path.name!r} was written by a newer riskad ({written_by}) than this one, "
-            f"{riskad.__version__}; upgrade riskad to read it."
-        )
-    raise InputError(
-        f"{path.name!r} has a format that riskad no longer reads ({written_by}); "
-        "fit the model again and save it with this version."
+            return _checked_header(found)
+    except InputError as error:
+        raise _damaged(path, str(error).removeprefix(": ")) from None
+    raise _other_version(path, format_version)
+
+
+def make_header(model: BaseEstimator, notes: Mapping[str, Any], checksum: str = "") -> ModelHeader:
+    """Return what a file of this model, saved now, would say about itself."""
+    name = _class_name(model)
+    return ModelHeader(
+        model=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(("torch",) if name.startswith(_NETWORKS) else ()),
+        notes=dict(notes),
+        checksum=checksum,
     )
 
 
-def _load_network(path: Path) -> Any:
-    """Read a network: one of our detectors, whatever the file holds."""
-    data = _read_member(path, _NETWORK)
-    state = _import_room("riskad.deep.state")
-    try:
-        return state.state_from_bytes(data)
-    except InputError as error:
-        raise InputError(f"{path.name!r} cannot be read: {error}") from error
+# --- writing ------------------------------------------------------------------------------
 
 
-def _load_skops(path: Path, trusted: Sequence[str]) -> Any:
-    data = _read_member(path, _MODEL)
-    import skops.io
-
-    with _damage_is_input_error(path):
-        unknown = [name for name in skops.io.get_untrusted_types(data=data) if not _is_ours(name)]
-    refused = sorted(set(unknown) - set(trusted))
-    if refused:
-        raise InputError(
-            f"{path.name!r} contains types that are not known to be safe: "
-            f"{enumerate_names(refused)}. If you know who made the file and trust them, "
-            f"load it with trusted={refused!r}."
-        )
-    with _damage_is_input_error(path):
-        return skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
-
-
-def _check_fitted(model: BaseEstimator) -> None:
+def _check_fitted(model: Any) -> None:
     if not isinstance(model, BaseEstimator):
         raise InputError(f"Only scikit-learn estimators can be saved, got {type(model).__name__}.")
     try:
@@ -193,112 +194,95 @@ def _check_fitted(model: BaseEstimator) -> None:
         raise InputError(f"This {type(model).__name__} is not fitted; call fit first.") from error
 
 
-def make_header(model: BaseEstimator, notes: Mapping[str, Any]) -> ModelHeader:
-    """Return what a file of this model, saved now, would say about itself."""
-    return ModelHeader(
-        model=f"{type(model).__module__}.{type(model).__qualname__}",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(_NETWORK_LIBRARIES if _is_network(model) else ("skops",)),
-        notes=dict(notes),
-    )
-
-
-def _header_bytes(model: BaseEstimator, notes: Mapping[str, Any]) -> bytes:
+def _stored(model: BaseEstimator) -> tuple[bytes, bytes]:
+    """The members of a model, if it can be built again from them."""
     try:
-        return json.dumps(asdict(make_header(model, notes)), indent=1, allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
+        members = to_members(model)
+        from_members(*members)
+    except InputError as error:
+        raise InputError(
+            f"This {type(model).__name__} cannot be saved without pickle: {error}{_way_out(model)}"
+        ) from None
+    return members
+
+
+def _way_out(model: BaseEstimator) -> str:
+    """What else can be done with a model that cannot be saved."""
+    if hasattr(model, "best_estimator_"):
+        return " Save its best_estimator_."
+    if _class_name(model).startswith(_NETWORKS) and not isinstance(model.module, str):
+        return (
+            " Choose a named architecture, such as module='mlp' with hidden; or keep "
+            "riskad.deep.state.state_to_bytes(model) and give the module again to "
+            "state_from_bytes(data, module=...)."
+        )
+    return ""
+
+
+def _header_bytes(header: ModelHeader) -> bytes:
+    try:
+        data = json.dumps(asdict(header), indent=1, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"The notes cannot be written as JSON: {error}.") from error
+    try:
+        check_notes(read_json(data)["notes"])
+    except InputError as error:
+        raise InputError(f"The notes cannot be written: {error}.") from None
+    return data
 
 
-def _versions(others: Sequence[str]) -> dict[str, str]:
-    libraries = ("numpy", "scipy", "scikit-learn", *others)
+def _versions(others: tuple[str, ...]) -> dict[str, str]:
+    libraries = ("numpy", "scipy", "scikit-learn", "safetensors", *others)
     own = {"riskad": riskad.__version__, "python": platform.python_version()}
     return own | {library: version(library) for library in libraries}
 
 
-def _is_network(model: BaseEstimator) -> bool:
-    """Whether a model is one of our networks by itself; a subclass of them is another's code."""
-    return type(model).__module__ == _DETECTORS
+def _class_name(model: object) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def _dump_network(model: Any) -> bytes:
-    """Return one of our networks as safetensors and JSON, if it can be built again from that."""
-    if not isinstance(model.module, str):
-        raise InputError(
-            f"This {type(model).__name__} has a module of your own, which is code and cannot be "
-            "saved without pickle. Choose a named architecture, such as module='mlp' with hidden; "
-            "or keep riskad.deep.state.state_to_bytes(model) and give the module again to "
-            "state_from_bytes(data, module=...)."
+def _checksum(members: Mapping[str, bytes]) -> str:
+    content = hashlib.sha256()
+    for name in sorted({_STATE, _ARRAYS}):
+        content.update(members[name])
+    return content.hexdigest()
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def _read(path: Path, names: Sequence[str], others: bool = False) -> dict[str, bytes]:
+    try:
+        return read_members(path, names, others)
+    except InputError as error:
+        raise _damaged(path, str(error)) from None
+
+
+def _checked_header(found: Mapping[str, Any]) -> ModelHeader:
+    notes = found.get("notes")
+    check_state({**found, "notes": {}}, _HEADER_FIELDS)
+    check_notes(notes)
+    try:
+        datetime.fromisoformat(found["created"])
+    except ValueError:
+        raise InputError(f"{found['created']!a} is no date") from None
+    return ModelHeader(**{each.name: found[each.name] for each in fields(ModelHeader)})
+
+
+def _other_version(path: Path, format_version: int) -> InputError:
+    if format_version > FORMAT_VERSION:
+        return InputError(
+            f"{path.name!r} was written by a newer riskad (format {format_version}) than this one, "
+            f"{riskad.__version__}; upgrade riskad to read it."
         )
-    state = _import_room("riskad.deep.state")
-    stored: bytes = state.state_to_bytes(model)
-    state.state_from_bytes(stored)
-    return stored
+    return InputError(
+        f"{path.name!r} has a format that riskad no longer reads (format {format_version}); "
+        "fit the model again and save it with this version."
+    )
 
 
-def _dump(model: BaseEstimator) -> bytes:
-    """Return the model as skops stores it, if it can be built again from that."""
-    import skops.io
-
-    try:
-        stored: bytes = skops.io.dumps(model)
-        skops.io.loads(stored, trusted=skops.io.get_untrusted_types(data=stored))
-    except Exception as error:  # skops has no common error; a lambda fails in its own way
-        raise InputError(
-            f"This {type(model).__name__} cannot be saved without pickle: {error} "
-            "Functions defined on the spot are the usual cause; use named ones."
-        ) from error
-    return stored
-
-
-def _read_member(path: Path, member: str) -> bytes:
-    """Read one member whole; the archive's checksum is verified on the way."""
-    with _damage_is_input_error(path), zipfile.ZipFile(path) as archive:
-        return archive.read(member)
-
-
-def _has_member(path: Path, member: str) -> bool:
-    with _damage_is_input_error(path), zipfile.ZipFile(path) as archive:
-        return member in archive.namelist()
-
-
-@contextmanager
-def _damage_is_input_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (InputError, PermissionError):
-        raise
-    except _DAMAGE as error:
-        raise InputError(
-            f"{path.name!r} is not a riskad model, or it is damaged ({_say(error)}). "
-            "Copy it again from where it was made, or fit the model again."
-        ) from error
-
-
-def _say(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else repr(error)
-
-
-def _is_ours(name: str) -> bool:
-    """Whether a type's name is that of an estimator or a record of ours (never of a function)."""
-    module, _, attribute = name.rpartition(".")
-    if module != "riskad" and not module.startswith("riskad."):
-        return False
-    try:
-        found = getattr(_import_room(module), attribute)
-    except (ImportError, AttributeError):
-        return False
-    return isinstance(found, type) and issubclass(found, (BaseEstimator, *_RECORDS))
-
-
-def _import_room(module: str) -> Any:
-    """A module of this package; those of networks need libraries that may not be there."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name not in _NETWORK_LIBRARIES:
-            raise
-        raise InputError(
-            f"Networks are saved and loaded with {error.name}, which is not installed: "
-            "pip install 'riskad[deep]'."
-        ) from None
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path.name!r} is not a riskad model, or it is damaged ({why}). "
+        "Copy it again from where it was made, or fit the model again."
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -13,6 +13,7 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm, rankdata, t
 
 from riskad._checks import DataWarning, InputError, check_choice, check_in_interval
+from riskad.fields import COUNT, NUMBER, SHARE, Fields
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 
 __all__ = [
@@ -59,6 +60,12 @@ class Estimate:
     n_normal: int
     n_anomaly: int
     confidence: float = 0.95
+
+    _state_fields: ClassVar[Fields] = dict.fromkeys(("value", "low", "high"), NUMBER) | {
+        "n_normal": COUNT,
+        "n_anomaly": COUNT,
+        "confidence": SHARE,
+    }
 
     def __format__(self, spec: str) -> str:
         value, low, high = (format(x, spec or ".3f") for x in (self.value, self.low, self.high))

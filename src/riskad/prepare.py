@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -27,10 +27,28 @@ from riskad._checks import (
     describe_column_difference,
     enumerate_names,
 )
+from riskad.fields import (
+    COUNT,
+    FLAG,
+    NAMES,
+    NUMBER,
+    TEXT,
+    DictOf,
+    Either,
+    Fields,
+    ListOf,
+    Maybe,
+    Number,
+    State,
+    Text,
+    require,
+)
 from riskad.tables import check_columns
 from riskad.tallies import Numbers, RowSample, Texts
 
 __all__ = ["BLANK", "OTHER", "NotAsInTraining", "TablePreparer", "usual_value"]
+
+_KINDS = ("number", "text", "dropped")
 
 BLANK = "(blank)"
 OTHER = "(other)"
@@ -193,6 +211,47 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     age: 1 blank filled with the median 25
     dropped 'plan': every row holds 'a'
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "text": ListOf(TEXT),
+        "number": ListOf(TEXT),
+        "max_levels": Number(1, 10**6, whole=True),
+        "n_features_in_": COUNT,
+        "feature_names_in_": NAMES,
+        "n_rows_": COUNT,
+        "kinds_": DictOf(TEXT, Text(choices=_KINDS)),
+        "medians_": DictOf(TEXT, NUMBER),
+        "blanks_": DictOf(TEXT, COUNT),
+        "levels_": DictOf(TEXT, ListOf(TEXT)),
+        "rare_": DictOf(TEXT, COUNT),
+        "dropped_": DictOf(TEXT, TEXT),
+        "usual_": DictOf(TEXT, Maybe(Either(NUMBER, TEXT))),
+        "source_columns_": ListOf(TEXT),
+        "sparse_": FLAG,
+        "_feature_names": ListOf(TEXT),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        kinds, usual, levels = state["kinds_"], state["usual_"], state["levels_"]
+        of_kind = {k: {name for name in kinds if kinds[name] == k} for k in _KINDS}
+        require(set(kinds) == set(state["feature_names_in_"]), "kinds_: of other columns")
+        require(set(state["dropped_"]) == of_kind["dropped"], "dropped_: other columns")
+        require(set(levels) == of_kind["text"], "levels_: other columns than those of text")
+        require(set(state["blanks_"]) == of_kind["number"], "blanks_: other columns")
+        require(set(state["medians_"]) <= of_kind["number"], "medians_: other columns")
+        require(set(usual) == of_kind["number"] | of_kind["text"], "usual_: other columns")
+        require(all(isinstance(usual[name], str) for name in levels), "usual_: not text")
+        numbers = (usual[name] for name in of_kind["number"])
+        require(not any(isinstance(value, str) for value in numbers), "usual_: not a number")
+        different = all(len(set(each)) == len(each) > 0 for each in levels.values())
+        require(different, "levels_: expected different texts")
+        again = object.__new__(cls)
+        again.__dict__.update(state)
+        again._name_features()
+        names = "_feature_names", "source_columns_", "sparse_"
+        require(all(getattr(again, n) == state[n] for n in names), "_feature_names: others")
 
     def __init__(
         self, *, text: Sequence[str] = (), number: Sequence[str] = (), max_levels: int = 50

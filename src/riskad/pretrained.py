@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad._checks import InputError, check_in_interval
 from riskad.base import Detector, refuse_non_finite
+from riskad.fields import COUNT, SEED, SHARE, Array, Fields, Maybe, Record, State, Text, require
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.linear import sparse_to_dense
 
@@ -88,6 +89,31 @@ class PretrainedRAD(Detector):
     """
 
     _slow_scores = True
+
+    _state_fields: ClassVar[Fields] = {
+        "prior": SHARE,
+        "pile": COUNT,
+        "random_state": SEED,
+        "kept_": Array("i", ("kept",), low=0),
+        "scaler_": Record(("StandardScaler",)),
+        "components_": Maybe(Record(("PCA",))),
+        "context_": Array("f", ("read", "seen")),
+        "states_": Array("i", ("read",), 0, 2),
+        "weights_": Text(choices=(_WEIGHTS,)),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        kept, scaler, components = (state[n] for n in ("kept_", "scaler_", "components_"))
+        require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
+        require(scaler.n_features_in_ == len(kept), "scaler_: of other columns")
+        seen = len(kept)
+        if components is not None:
+            require(components.n_features_in_ == seen, "components_: of other columns")
+            seen = components.n_components_
+        require(state["context_"].shape[1] == seen, "context_: of other columns")
+        require(len(state["context_"]) > 0, "context_: no rows")
 
     def __init__(self, *, prior: float = 0.8, pile: int = 300, random_state: int | None = None):
         self.prior = prior

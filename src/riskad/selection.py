@@ -23,12 +23,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
 
 from riskad._checks import InputError
+from riskad.fields import (
+    COUNT,
+    NUMBER,
+    TEXT,
+    Array,
+    Either,
+    Fields,
+    ListOf,
+    Maybe,
+    Record,
+    State,
+    Text,
+    Tuple,
+    require,
+)
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.losses import Loss
 from riskad.metrics import Auc, auc_of_folds
@@ -142,6 +157,9 @@ class Candidate(NamedTuple):
     lam: float
 
 
+Candidate._state_fields = dict.fromkeys(Candidate._fields, NUMBER)  # type: ignore[attr-defined]
+
+
 @dataclass(frozen=True)
 class Selection:
     """Which candidates were compared, how, and why one was taken; the first is the default."""
@@ -165,6 +183,21 @@ class Selection:
     labelled anomaly is held out of fits of the pu risk, which need none: what they reach is a
     cautious guess at what a fit that knows it does. None without an anomaly or a second normal.
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "candidates": ListOf(Either(Record(("Candidate",)), Tuple(NUMBER, NUMBER, NUMBER)), "n"),
+        "criterion": Text(choices=("auc", "pu risk", "none")),
+        "scores": Array("f", ("n",), gaps=True, infinite=True),
+        "errors": Array("f", ("n",), gaps=True, infinite=True),
+        "chosen": COUNT,
+        "reason": TEXT,
+        "auc": Maybe(Record(("Auc",))),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        require(state["chosen"] < len(state["candidates"]), "chosen: no such candidate")
 
     def __str__(self) -> str:
         a, prior, lam = self.candidates[self.chosen]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
@@ -26,6 +26,25 @@ from riskad._checks import (
 from riskad.base import Detector, check_kinds_present, refuse_non_finite
 from riskad.blocks import RowBlocks, Rows, one_blas_thread, places_of, to_numpy
 from riskad.drift import PileSummary, rows_to_sum_up
+from riskad.fields import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    SEED,
+    SHARE,
+    TEXT,
+    Array,
+    DictOf,
+    Either,
+    Fields,
+    Maybe,
+    Number,
+    Optional,
+    Record,
+    State,
+    Text,
+    require,
+)
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.linear import (
     ColumnStatistics,
@@ -35,13 +54,13 @@ from riskad.linear import (
     column_statistics,
     sparse_to_dense,
 )
-from riskad.losses import Loss
+from riskad.losses import LOSSES, Loss
 from riskad.metrics import auc_with_interval, labelled_folds
 from riskad.objective import Objective, RowSum
 from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambda
 from riskad.risks import RISKS, Risk, Term, get_risk
 from riskad.selection import Candidate, Selection, choose
-from riskad.solvers import Problem, Solution, minimize_rounded, solve, warn_not_converged
+from riskad.solvers import SOLVERS, Problem, Solution, minimize_rounded, solve, warn_not_converged
 from riskad.sources import as_rows, at_most, in_memory, on_host, refuse_non_finite_rows
 from riskad.stream import Stream, StreamProblem
 from riskad.thresholds import zero_one_threshold
@@ -190,6 +209,51 @@ class ShallowRAD(Detector):
     >>> round(model.objective_, 3) >= 0        # Theorem 1
     True
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "loss": Text(choices=LOSSES),
+        "a": Number(-1, 1),
+        "prior": SHARE,
+        "penalty": Text(choices=PENALTIES),
+        "lam": Either(Text(choices=LAMBDA_RULES), Number(0)),
+        "risk": Text(choices=RISKS),
+        "feature_map": Maybe(Either(Text(choices=FEATURE_MAPS), Record(fitted=False))),
+        "fit_intercept": FLAG,
+        "intercept_scaling": Number(0),
+        "scale": FLAG,
+        "solver": Text(choices=("auto", *SOLVERS)),
+        "select": Maybe(Text(choices=SELECT)),
+        "tol": Number(0),
+        "max_iter": Number(1, 10**9, whole=True),
+        "random_state": SEED,
+        "_mean": Array("f", ("n_features_in_",)),
+        "_scale": Array("f", ("n_features_in_",), low=np.nextafter(0, 1), infinite=True),
+        "_stream": Optional(Record(("Stream",))),
+        "feature_map_": Maybe(Record()),
+        "selection_": Maybe(Record(("Selection",))),
+        "a_": NUMBER,
+        "prior_": SHARE,
+        "lambda_": Number(0),
+        "coef_": Array("f", ("weights",)),
+        "intercept_": NUMBER,
+        "objective_": NUMBER,
+        "weight_norm_": Number(0),
+        "solver_": TEXT,
+        "n_iter_": COUNT,
+        "criterion_": TEXT,
+        "optimality_": NUMBER,
+        "risk_parts_": DictOf(TEXT, NUMBER),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        phi, d, stream = state["feature_map_"], state["n_features_in_"], state.get("_stream")
+        if phi is not None:
+            require(getattr(phi, "n_features_in_", d) == d, "feature_map_: of other columns")
+            d = len(phi.get_feature_names_out())
+        require(len(state["coef_"]) == d, f"coef_: expected {d} weights")
+        require(stream is None or len(stream.shift) == d, "_stream: of other columns")
 
     def __init__(
         self,

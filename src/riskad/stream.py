@@ -28,14 +28,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from riskad._checks import InputError
 from riskad.blocks import KINDS, Block, RowBlocks
+from riskad.fields import COUNT, Array, Fields, State, Text, require
 from riskad.linear import LinearModel
-from riskad.losses import Loss, Pointwise
+from riskad.losses import LOSSES, Loss, Pointwise
 from riskad.objective import Objective, RowSum
 from riskad.regularization import Reach
 from riskad.risks import KIND_NAMES, Risk
@@ -83,6 +84,30 @@ class Stream:
     """Rows that were ever added: it seeds the keys."""
     loss: str = ""
     """Whose parabolas these are."""
+
+    _state_fields: ClassVar[Fields] = {
+        "shift": Array("f", ("d",)),
+        "moments": Array("f", (3, "p", "p")),
+        "bend": Array("f", (3, "p", "p")),
+        "slope": Array("f", (3, "p")),
+        "level": Array("f", (3,)),
+        "X": Array("f", ("n", "d")),
+        "y": Array("i", ("n",), -1, 1),
+        "weight": Array("f", ("n",), low=0),
+        "key": Array("f", ("n",), low=0, infinite=True),
+        "cutoff": Array("f", (3,), low=0, infinite=True),
+        "reach": Array("f", (3,), low=0),
+        "mean": Array("f", ("d",)),
+        "scale": Array("f", ("d",), low=0, infinite=True),
+        "n_seen": COUNT,
+        "loss": Text(choices=("", *LOSSES)),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        p, d = len(state["slope"][0]), len(state["shift"])
+        require(p == d + 1, "moments: of other columns")
 
     @classmethod
     def empty(cls, d: int) -> Stream:

@@ -6,12 +6,13 @@ scores finds others quickly, and is smoother than the teacher.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import ExtraTreesRegressor
 
+from riskad.fields import JOBS, SEED, SIZE, Fields
 from riskad.trees import KeepsTrees, with_values
 
 __all__ = ["TaughtForest"]
@@ -47,6 +48,13 @@ class TaughtForest(KeepsTrees, BaseEstimator):
     >>> bool(low < high)
     True
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "n_estimators": SIZE,
+        "random_state": SEED,
+        "n_jobs": JOBS,
+        "n_features_in_": SIZE,
+    }
 
     def __init__(
         self, *, n_estimators: int = 200, random_state: int | None = None, n_jobs: int = 1

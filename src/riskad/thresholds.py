@@ -18,6 +18,7 @@ import numpy as np
 from riskad._checks import InputError, check_choice, check_in_interval
 from riskad.calibration import Calibration
 from riskad.conformal import check_normals
+from riskad.fields import POSITIVE, SHARE, Fields, Maybe, Number
 from riskad.risks import Risk
 
 __all__ = [
@@ -47,6 +48,7 @@ class Threshold(ABC):
     """
 
     name: ClassVar[str]
+    _state_fields: ClassVar[Fields] = {}
 
     @abstractmethod
     def of(self, calibration: Calibration) -> float:
@@ -82,6 +84,7 @@ class AnomalyRate(Threshold):
 
     pi_n: float | None = None
     name = "rate"
+    _state_fields: ClassVar[Fields] = {"pi_n": Maybe(SHARE)}
 
     def __post_init__(self) -> None:
         if self.pi_n is not None:
@@ -109,6 +112,7 @@ class BestF(Threshold):
 
     beta: float = 1.0
     name = "f"
+    _state_fields: ClassVar[Fields] = {"beta": POSITIVE}
 
     def __str__(self) -> str:
         return f"f{self.beta:.12g}"
@@ -137,6 +141,7 @@ class Cost(Threshold):
     false_alarm: float = 1.0
     miss: float = 10.0
     name = "cost"
+    _state_fields: ClassVar[Fields] = {"false_alarm": POSITIVE, "miss": POSITIVE}
 
     def __post_init__(self) -> None:
         for side in ("false_alarm", "miss"):
@@ -161,6 +166,7 @@ class FalseAlarms(Threshold):
 
     rate: float = 0.01
     name = "false-alarms"
+    _state_fields: ClassVar[Fields] = {"rate": SHARE}
 
     def __post_init__(self) -> None:
         check_in_interval("rate", self.rate, 0, 1, "It is the share of normal rows to be flagged.")
@@ -189,6 +195,7 @@ class TopK(Threshold):
 
     k: int = 10
     name = "top"
+    _state_fields: ClassVar[Fields] = {"k": Number(1, whole=True)}
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, (int, np.integer)) or isinstance(self.k, bool) or self.k < 1:

@@ -8,7 +8,7 @@ child lies behind its parent and exists, and every split is of a column that exi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_array, validate_data
 from riskad._checks import InputError, enumerate_names
 from riskad.base import Detector, refuse_non_finite
 from riskad.columns import Levels, is_frame, learn_levels, to_matrix
+from riskad.fields import COUNT, TEXT, Array, DictOf, Fields, ListOf, State, require
 
 __all__ = [
     "FrameDetector",
@@ -34,6 +35,10 @@ class KeepsTrees:
 
     trees_: list[Any]
     n_features_in_: int
+
+    _state_fields: ClassVar[Fields] = {
+        "trees_": DictOf(TEXT, Array("fiu", None, gaps=True, infinite=True)),
+    }
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())  # type: ignore[call-overload]
@@ -84,6 +89,14 @@ class FrameDetector(TreeDetector):
     """One that also takes frames with text columns, as codes of the texts seen in fit."""
 
     categories_: Levels
+
+    _state_fields: ClassVar[Fields] = {"categories_": DictOf(COUNT, ListOf(TEXT))}
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        places = state["categories_"]
+        require(all(place < state["n_features_in_"] for place in places), "categories_: no column")
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; text columns of a frame as codes."""

@@ -44,6 +44,7 @@ from riskad.labels import (
     parse_labels,
 )
 from riskad.metrics import Auc, auc_with_interval
+from riskad.notes import known_to_fit
 from riskad.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
 from riskad.prepare import BLANK, Fold, NotAsInTraining, TablePreparer
 from riskad.priors import (
@@ -1514,7 +1515,7 @@ def describe_model(model: Any, header: ModelHeader) -> ModelReport:
         header=header,
         steps=steps,
         settings=_plain_parameters(detector),
-        fitted=header.notes.get("fit", {}).get("fitted") or _facts_of(detector),
+        fitted=_facts_of(detector) | known_to_fit(header.notes.get("fit", {})),
         preparation=first.describe() if isinstance(first, TablePreparer) else [],
         decision=_decision_facts(detector),
     )

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,9 +19,26 @@ from riskad._checks import InputError
 from riskad.base import Detector, refuse_non_finite
 from riskad.deep.batches import Pools, Rows, pools_of
 from riskad.deep.disk import Stored, blocks, on_disk
-from riskad.deep.nets import Stack
+from riskad.deep.nets import ARCHITECTURES, Stack, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import History, Progress, Settings, choose_device, evaluate
+from riskad.fields import (
+    COUNT,
+    FLAG,
+    NOTHING,
+    SEED,
+    SIZE,
+    TEXT,
+    Array,
+    DictOf,
+    Fields,
+    ListOf,
+    Maybe,
+    Number,
+    State,
+    Text,
+    require,
+)
 from riskad.risks import KIND_NAMES
 
 __all__ = ["Callback", "DeepDetector", "Module"]
@@ -29,6 +47,7 @@ Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 Callback = Callable[[Progress], None]
 # What tables and images are brought to, the first of these unless they are of another.
 _TABLE_TYPES, _IMAGE_TYPES = [np.float64, np.float32], [np.float32, np.uint8]
+_DEVICES = ("auto", "cpu", "mps", "cuda", *(f"cuda:{place}" for place in range(64)))
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 
@@ -56,6 +75,64 @@ class DeepDetector(Detector):
     shape_: tuple[int, ...]
     weights_: dict[str, np.ndarray]
     n_steps_: int
+
+    _state_fields: ClassVar[Fields] = {
+        "module": Maybe(Text(choices=ARCHITECTURES)),
+        "hidden": Maybe(ListOf(SIZE)),
+        "batch": ListOf(SIZE),
+        "n_steps": Number(0, 10**9, whole=True),
+        "learning_rate": Number(0),
+        "weight_decay": Number(0),
+        "schedule": Text(choices=("constant", "cosine")),
+        "check_every": SIZE,
+        "scale": FLAG,
+        "warm_start": FLAG,
+        "device": Text(choices=_DEVICES),
+        "random_state": SEED,
+        "verbose": FLAG,
+        "callback": NOTHING,
+        "shape_": ListOf(SIZE),
+        "_mean": Array("f", ("channels",)),
+        "_scale": Array("f", ("channels",), low=np.nextafter(0, 1)),
+        "weights_": DictOf(TEXT, Array("fi", None)),
+        "n_steps_": COUNT,
+        "best_step_": COUNT,
+        "history_": DictOf(
+            Text(choices=("step", "risk", "validation", "pretraining")),
+            Array("fi", (None,), gaps=True, infinite=True),
+        ),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        shape = state["shape_"]
+        require(math.prod(shape) == state["n_features_in_"], "shape_: of other columns")
+        require(len(state["_mean"]) == shape[0], "_mean: of other columns")
+        if state["module"] is not None:  # otherwise only its owner knows it
+            cls._check_weights(state)
+
+    @classmethod
+    def _check_weights(cls, state: State) -> None:
+        """Refuse weights that are not those of the network.
+
+        How large it is is told before it is built: a few bytes can ask for any size.
+        """
+        shape, stored = tuple(state["shape_"]), state["weights_"]
+        architecture = find_architecture(state["module"], state["hidden"])
+        architecture.check_shape(state["module"], shape)
+        sizes = [math.prod(architecture.map_shape(shape)), *architecture.sizes]
+        channels = [shape[0], *architecture.channels]
+        needed = sum(a * b for layers in (sizes, channels) for a, b in pairwise(layers))
+        has = sum(each.size for each in stored.values())
+        require(needed <= has, f"weights_: expected at least {needed:,} numbers, got {has:,}")
+        detector = object.__new__(cls)
+        detector.__dict__.update(state)
+        wanted = {
+            name: tuple(value.shape)
+            for name, value in detector._build([detector]).state_dict().items()
+        }
+        require({name: w.shape for name, w in stored.items()} == wanted, "weights_: other shapes")
 
     # --- settings -------------------------------------------------------------------------
 

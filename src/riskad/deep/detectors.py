@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -34,8 +34,9 @@ from riskad.deep.trainer import (
     pad_rows,
     train,
 )
+from riskad.fields import COUNT, SHARE, SIZE, Array, Fields, Number, Text
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.losses import Loss
+from riskad.losses import LOSSES, Loss
 from riskad.risks import KIND_NAMES, RISKS, Risk, get_risk
 from riskad.thresholds import zero_one_threshold
 
@@ -55,6 +56,16 @@ class _RiskDetector(DeepDetector):
     gamma: float
     validation: float
     patience: int
+
+    _state_fields: ClassVar[Fields] = {
+        "loss": Text(choices=LOSSES),
+        "prior": SHARE,
+        "guard": Text(choices=GUARDS),
+        "beta": Number(0),
+        "gamma": Number(0),
+        "validation": SHARE,
+        "patience": SIZE,
+    }
 
     @abstractmethod
     def _check_risk(self) -> Risk:
@@ -224,6 +235,8 @@ class DeepRAD(_RiskDetector):
     >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
     array([ 1, -1])
     """
+
+    _state_fields: ClassVar[Fields] = {"risk": Text(choices=RISKS), "a": Number(-1, 1)}
 
     def __init__(
         self,
@@ -471,6 +484,14 @@ random_state, verbose, callback :
     >>> bool(normal > anomaly)
     True
     """
+
+    _state_fields: ClassVar[Fields] = {
+        "eta": Number(0),
+        "eps": Number(0),
+        "prior": SHARE,
+        "pretrain_steps": COUNT,
+        "centre_": Array("f", ("representation",)),
+    }
 
     def __init__(
         self,

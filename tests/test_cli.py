@@ -425,7 +425,7 @@ def test_json_is_the_only_output(folder):
     assert report["command"] == "score"
     assert report["top"][0]["anomaly_score"] >= report["top"][1]["anomaly_score"]
     report = json.loads(succeed("inspect", "model.riskad", "--json"))
-    assert report["header"]["format_version"] == 1
+    assert report["header"]["format_version"] == 2
     report = json.loads(succeed("demo", "--json"))
     assert report["riskad"]["auc"]["value"] > 0.9
 
@@ -673,7 +673,7 @@ def test_help_and_version_load_nothing_heavy():
         "import sys; from riskad.cli import cli\n"
         "for arguments in (['--help'], ['fit', '--help'], ['--version']):\n"
         "    cli.main(arguments, standalone_mode=False)\n"
-        "heavy = {'numpy', 'scipy', 'sklearn', 'polars', 'rich', 'torch', 'skops'}\n"
+        "heavy = {'numpy', 'scipy', 'sklearn', 'polars', 'rich', 'torch', 'safetensors'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     stdout, stderr = riskad_process(code=code).communicate(timeout=60)

@@ -245,6 +245,15 @@ def test_inspect(model_file):
     assert "safetensors" in json.loads(result.stdout)["header"]["versions"]
 
 
+@pytest.mark.parametrize("method", [NNPU, DeepSAD])
+def test_inspect_of_networks_without_a_choice_of_risk(tmp_path, method):
+    X, y, _ = make_pile()
+    save(quick(method).fit(X, y), tmp_path / "model.riskad")
+    result = CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.riskad")])
+    assert result.exit_code == 0, result.output
+    assert "neural network" in result.stdout
+
+
 def test_score_wants_to_know_how_to_read_a_table(model_file, tmp_path):
     (tmp_path / "new.csv").write_text("a,b,c,d\n1,2,3,4\n")
     arguments = ["score", model_file, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]

@@ -452,10 +452,14 @@ def _average_lines(fitted: Mapping[str, Any]) -> list[str]:
 
 
 def _say_risk(shape: str, settings: Mapping[str, Any]) -> str:
-    return (
-        f"{shape}, {settings['risk']} risk, {settings['loss']} loss, a = {settings['a']:g}, "
-        f"prior = {settings['prior']:g} normal"
-    )
+    """Say what was minimised, as far as the detector has such settings.
+
+    >>> _say_risk("neural network", {"loss": "sigmoid", "prior": 0.8})
+    'neural network, sigmoid loss, prior = 0.8 normal'
+    """
+    words = {"risk": "{} risk", "loss": "{} loss", "a": "a = {:g}", "prior": "prior = {:g} normal"}
+    said = (words[name].format(settings[name]) for name in words if name in settings)
+    return ", ".join([shape, *said])
 
 
 def _linear_lines(settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:

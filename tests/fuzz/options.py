@@ -1,0 +1,124 @@
+"""Every option of every command, as the command line declares them, with values that do not fit."""
+
+import click
+
+from riskad.cli import cli
+
+from .tables import QUICK
+
+INTEGERS = ("0", "1", "-1", "3", "1.5", "", "x", "9" * 30, str(2**31), str(2**63), "1e3", "٣", " 2")
+FLOATS = ("0", "0.1", "0.5", "1", "-0.5", "1.5", "1e308", "1e-320", "nan", "inf", "-inf", "1e400")
+FLOATS += ("", "x", "0,5", "50%", "9" * 30)
+TEXTS = ("status", "amount", "age", "country", "txid", "ok", "fraud", "", " ", "x", "Status", "é")
+TEXTS += ("amont", "\udcff", "x" * 5000, "a\nb", "*", "[", "-", "--", "--help", "{}", "0", "1")
+RULES = ("risk", "rate", "rate:0.1", "f1", "f2", "f0", "f-1", "fnan", "f1e400", "top:3")
+RULES += (
+    "cost:1:10",
+    "cost:0:0",
+    "cost:1",
+    "cost:1e308:1e-308",
+    "top:-1",
+    "top:1.5",
+    "top:" + "9" * 30,
+)
+RULES += ("false-alarms:0", "false-alarms:2", "rate:nan", "rate:inf", ":", "::", "", "F1", "f1:2")
+INPUTS = ("plain.csv", "plain.csv", "missing.csv", "plain", ".", "/", "", "folder", "empty.csv")
+INPUTS += ("shallow.riskad", "*.csv", "[", "x" * 300, "\udcff.csv", "plain.csv/x", "~", "plain.cvs")
+OUTPUTS = ("out.csv", "out.parquet", "out.html", "out.json", "out.riskad", "out.onnx", "out", "")
+OUTPUTS += (".", "folder", "missing/out.csv", "plain.csv", "shallow.riskad", "/dev/null", "x" * 300)
+OUTPUTS += ("\udcff.csv", "out.CSV", "empty.csv/out.csv", "out.csv.gz", "/proc/out.csv")
+MODELS = ("shallow.riskad", "boosted.riskad", "forest.riskad", "mapped.riskad", "plain.csv")
+MODELS += (
+    "folder",
+    "missing.riskad",
+    "",
+    "shallow.riskd",
+    "empty.csv",
+    "rad.riskad",
+    "deep.riskad",
+)
+# These run for minutes when all is well: each gets an option that no command has.
+LONG = ("demo", "shallow", "deep", "field", "run")
+GOOD = {"model": "shallow.riskad", "data": "plain.csv", "rule": "f1", "label": "status"}
+ENDINGS = {"fit": "out.riskad", "threshold": "out.riskad"}
+ENDINGS |= {"report": "out.html", "export": "out.onnx"}
+
+
+def _commands(group, path=()):
+    """Every command below a group, with the words that call it."""
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*path, name))
+        yield (*path, name), command
+
+
+COMMANDS = tuple(_commands(cli))
+
+
+def options(rng, folder, store):
+    """A command line: what it must have, right or wrong, and some of what it may have."""
+    (folder / "folder").mkdir()
+    (folder / "empty.csv").touch()
+    (folder / "plain.csv").write_bytes((store / "plain.csv").read_bytes())
+    path, command = rng.choice(COMMANDS)
+    step = ["riskad", *path]
+    wrong = rng.choice((0, 0.1, 0.5))
+    for parameter in command.params:
+        needed = parameter.required or isinstance(parameter, click.Argument)
+        if not needed and rng.random() > 0.15:
+            continue
+        if rng.random() < wrong / 3 and needed:
+            continue
+        repeats = 2 if (parameter.multiple or parameter.nargs == -1) and rng.random() < 0.2 else 1
+        for _ in range(repeats):
+            step += _words(rng, parameter, path[-1], needed and rng.random() >= wrong)
+    if path == ("fit",):
+        step += _quick_fit(rng, step)
+    if rng.random() < 0.3 and "--force" not in step:
+        step.append("--force")
+    if path[-1] in LONG and len(path) + (path[-1] == "demo") > 1 and "--help" not in step:
+        step.append("--no-such-option")
+    if rng.random() < wrong / 4:
+        step.insert(rng.randrange(1, len(step) + 1), rng.choice(TEXTS))
+    return [step]
+
+
+def _words(rng, parameter, command, good):
+    """How a parameter is written: its name, if it has one, and a value."""
+    names = [] if isinstance(parameter, click.Argument) else [rng.choice(parameter.opts)]
+    if getattr(parameter, "is_flag", False):
+        return names
+    value = GOOD.get(parameter.name) if good else None
+    if good and parameter.name == "output":
+        value = ENDINGS.get(command, "out.csv")
+    return [*names, _value(rng, parameter) if value is None else value]
+
+
+def _value(rng, parameter):
+    kind = parameter.type
+    if isinstance(kind, click.Choice):
+        choices = [choice for choice in kind.choices if choice != "dask"]  # starts a cluster
+        return rng.choice((*choices, *choices, "", "x", choices[0].upper()))
+    if isinstance(kind, click.types.IntParamType):
+        return rng.choice(INTEGERS)
+    if isinstance(kind, click.types.FloatParamType):
+        return rng.choice(FLOATS)
+    if parameter.name in ("threshold", "rule"):
+        return rng.choice(RULES)
+    if parameter.name == "lam":
+        return rng.choice((*FLOATS, "cv", "tight", "theorem"))
+    if parameter.name == "model":
+        return rng.choice(MODELS)
+    if parameter.name in ("data", "description", "folder"):
+        return rng.choice(INPUTS)
+    return rng.choice(OUTPUTS if isinstance(kind, click.Path) else TEXTS)
+
+
+def _quick_fit(rng, step):
+    """Most fits are of the quick model; labels have their meaning."""
+    words = [] if "--normal" in step else ["--normal", "ok", "--anomaly", "fraud"]
+    if rng.random() < 0.97:
+        words += ["--model", "shallow"] + ([] if "--lam" in step else list(QUICK[2:4]))
+    else:
+        words += ["--budget", "0.5"] if "--budget" not in step else []
+    return words

@@ -54,15 +54,16 @@ def make(name, folder):
     """Fit a base model and write NAME.riskad and its scores, NAME.npy."""
     import riskad
 
+    new = Path(folder, f"{name}.new")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model, notes = _fit_table(name) if name in TABLE_MODELS else (_fit_matrix(name), {})
-        riskad.save(model, Path(folder, "new"), notes=notes)
+        riskad.save(model, new, notes=notes)
         np.save(Path(folder, f"{name}.npy"), model.score_samples(rows_of(name)))
-    members = read_archive(Path(folder, "new").read_bytes())
+    members = read_archive(new.read_bytes())
     header = json.loads(members[HEADER]) | {"created": "2026-01-01T00:00:00+00:00"}
     members[HEADER] = json.dumps(header, indent=1).encode()
-    Path(folder, "new").unlink()
+    new.unlink()
     Path(folder, f"{name}.riskad").write_bytes(write_archive(reseal(members)))
 
 

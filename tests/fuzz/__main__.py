@@ -48,7 +48,7 @@ def _show(kind, number, seed):
     from . import play
 
     with runner.store_folder() as store:
-        for name in runner.files():
+        for name in runner.FILES:
             play.prepare(name, store)
         played = play.play(kind, number, seed, store)
     for result in played:

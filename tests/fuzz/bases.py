@@ -70,14 +70,15 @@ def make(name, folder):
 def _fit_table(name):
     from sklearn.pipeline import Pipeline
 
-    from riskad import ForestRAD
+    from riskad import ForestRAD, calibrate
     from riskad.prepare import TablePreparer
     from riskad.workflow import Labels, fit_table
 
     if name == "forest":
         data, y = frame().drop("txid", "status"), matrix()[1]
         forest = ForestRAD(n_estimators=5, random_state=0)
-        return Pipeline([("prepare", TablePreparer()), ("detect", forest)]).fit(data, y), {}
+        model = Pipeline([("prepare", TablePreparer()), ("detect", forest)]).fit(data, y)
+        return calibrate(model, data, y, n_splits=2), {}
     settings = {
         "shallow": {"lam": 0.1},
         "boosted": {"n_rounds": 5},

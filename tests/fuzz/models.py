@@ -22,7 +22,7 @@ NAMES = ("", "x", "../riskad.json", "/riskad.json", "RISKAD.JSON", "riskad.json/
 
 
 def steps(rng, name, same=False):
-    """Load and score in Python, then a command line that reads header and model.
+    """Load and score in Python, then three command lines that read header and model.
 
     `same`: what was changed leaves the model as it was, so scores are the same or there is a
     sentence.
@@ -48,12 +48,12 @@ def steps(rng, name, same=False):
     last = len(commands) if name in bases.SHALLOW else len(commands) - 1
     if name == "auto":
         last = 6  # the rest takes a second
-    return [load, commands[rng.randrange(last)]]
+    return [load, *rng.sample(commands[:last], 3)]
 
 
 def header(rng, folder, store):
     """Any node of riskad.json, of another type, size, name or missing."""
-    name = bases.choose(rng, ("shallow",) * 4 + bases.NAMES)
+    name = bases.choose(rng, ("shallow",) * 8 + bases.NAMES)
     members = read_archive((store / f"{name}.riskad").read_bytes())
     members[HEADER] = mutate_json(rng, members[HEADER])
     (folder / MODEL).write_bytes(write_archive(members))
@@ -62,13 +62,13 @@ def header(rng, folder, store):
 
 def state(rng, folder, store):
     """Any value, array, shape or type of a stored model that is no network."""
-    others = tuple(name for name in bases.NAMES if name not in bases.NETWORKS)
+    others = tuple(name for name in bases.NAMES if name not in bases.NETWORKS) + ("shallow",) * 3
     return _change_state(rng, folder, store, bases.choose(rng, others))
 
 
 def deep(rng, folder, store):
     """The same for networks."""
-    return _change_state(rng, folder, store, bases.choose(rng, bases.NETWORKS))
+    return _change_state(rng, folder, store, bases.choose(rng, ("deep",) * 2 + bases.NETWORKS))
 
 
 def _change_state(rng, folder, store, name):

@@ -56,11 +56,13 @@ def mutate_json(rng, data):
 
 
 def _place(rng, box):
-    """A random node, as the container and the key it has there; levels are alike probable."""
+    """A random node, as the container and the key it has there; most are deep."""
     parent, key = box, 0
-    while isinstance(parent[key], dict | list) and parent[key] and rng.random() < 0.88:
+    while isinstance(parent[key], dict | list) and parent[key] and rng.random() < 0.93:
         parent = parent[key]
-        key = rng.choice(list(parent)) if isinstance(parent, dict) else rng.randrange(len(parent))
+        keys = list(parent) if isinstance(parent, dict) else range(len(parent))
+        full = [key for key in keys if isinstance(parent[key], dict | list) and parent[key]]
+        key = rng.choice(full if full and rng.random() < 0.6 else keys)
     return parent, key
 
 

@@ -37,8 +37,6 @@ MODELS += (
     "rad.riskad",
     "deep.riskad",
 )
-# These run for minutes when all is well: each gets an option that no command has.
-LONG = ("demo", "shallow", "deep", "field", "run")
 GOOD = {"model": "shallow.riskad", "data": "plain.csv", "rule": "f1", "label": "status"}
 ENDINGS = {"fit": "out.riskad", "threshold": "out.riskad"}
 ENDINGS |= {"report": "out.html", "export": "out.onnx"}
@@ -53,6 +51,9 @@ def _commands(group, path=()):
 
 
 COMMANDS = tuple(_commands(cli))
+# They run for minutes when all is well: each gets an option that no command has.
+LONG = tuple(found for found in COMMANDS if found[0][0] in ("demo", "bench"))
+SHORT = tuple(found for found in COMMANDS if found not in LONG)
 
 
 def options(rng, folder, store):
@@ -60,7 +61,7 @@ def options(rng, folder, store):
     (folder / "folder").mkdir()
     (folder / "empty.csv").touch()
     (folder / "plain.csv").write_bytes((store / "plain.csv").read_bytes())
-    path, command = rng.choice(COMMANDS)
+    path, command = rng.choice(LONG if rng.random() < 0.05 else SHORT)
     step = ["riskad", *path]
     wrong = rng.choice((0, 0.1, 0.5))
     for parameter in command.params:
@@ -76,7 +77,7 @@ def options(rng, folder, store):
         step += _quick_fit(rng, step)
     if rng.random() < 0.3 and "--force" not in step:
         step.append("--force")
-    if path[-1] in LONG and len(path) + (path[-1] == "demo") > 1 and "--help" not in step:
+    if (path, command) in LONG:
         step.append("--no-such-option")
     if rng.random() < wrong / 4:
         step.insert(rng.randrange(1, len(step) + 1), rng.choice(TEXTS))

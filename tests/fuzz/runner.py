@@ -10,19 +10,24 @@ import resource
 import shlex
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from pathlib import Path
 
 KINDS = ("csv", "numbers", "parquet", "zip", "header", "state", "deep", "options")
+# What inputs are made of; models that take long to fit come first.
+FILES = ("auto", "deep", "shallow", "boosted", "forest", "mapped", "pipeline", "pretrained")
+FILES += ("rad", "nnpu", "sad", "plain.csv")
 HANG_SECONDS = 20
 MEMORY_BYTES = 2 * 10**9
+# tests/fuzz/play.py says what they mean; an error is one of the fuzzer itself.
 FAILURES = ("traceback", "hang", "half-written", "memory", "silent", "mute", "crash", "error")
 OUTCOMES = ("ok", "sentence", *FAILURES)
-_PREPARE_SECONDS = 300
+_START_SECONDS = 300
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -41,154 +46,129 @@ def set_threads():
 
 
 def _work(connection, seed, store):
+    """What a worker does: answer jobs, (kind, number) or ("prepare", file), until it is killed."""
     set_threads()
     from . import play
 
-    _warm_up()
+    play.warm_up()
     _limit_memory()
     connection.send(None)
-    while (job := connection.recv()) is not None:
-        kind, what = job
+    while True:
+        kind, what = connection.recv()
         if kind == "prepare":
-            play.prepare(what, store)
-            connection.send(None)
+            connection.send(play.prepare(what, store))
             continue
         try:
             last = play.play(kind, what, seed, store)[-1]
-        except Exception:  # of the fuzzer itself: counted, so that a long run goes on
+        except Exception:  # counted, so that a long run goes on
             last = play.Played("", "error", traceback.format_exc())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         peak *= 1 if sys.platform == "darwin" else 1024
         connection.send((last.verdict, last.step, last.message, last.where, peak))
 
 
-def _warm_up():
-    """Import what commands import when they are called, so that it is in no input's time."""
-    import lightgbm  # noqa: F401
-    import onnxruntime  # noqa: F401
-    import torch
-
-    import riskad.deep.detectors
-    import riskad.findings
-    import riskad.page
-    import riskad.workflow  # noqa: F401
-
-    torch.set_num_threads(1)
-
-
 def _limit_memory():
     """Let allocations fail before the machine is out of memory."""
-    if sys.platform != "linux":
-        return
-    pages, resident = map(int, Path("/proc/self/statm").read_text().split()[:2])
-    page = os.sysconf("SC_PAGE_SIZE")
-    limit = pages * page + MEMORY_BYTES - resident * page
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    if sys.platform == "linux":
+        statm = Path("/proc/self/statm").read_text().split()
+        mapped, resident = (int(pages) * os.sysconf("SC_PAGE_SIZE") for pages in statm[:2])
+        limit = mapped - resident + MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 class _Worker:
-    """A process that plays jobs one after another, and is replaced when it dies or hangs."""
+    """A process that answers jobs, and is started anew when it has died or hung."""
 
     def __init__(self, seed, store):
-        self._arguments = (seed, store)
-        self._start()
+        self._arguments, self._process = (seed, store), None
+
+    def ask(self, job):
+        """The answer to a job, or what happened instead."""
+        if self._process is None:
+            self._start()
+        limit = _START_SECONDS if job[0] == "prepare" else HANG_SECONDS
+        try:
+            self._connection.send(job)
+            if self._connection.poll(limit):
+                answer = self._connection.recv()
+                if answer is None or answer[-1] <= MEMORY_BYTES:
+                    return answer
+                lost = ("memory", answer[1], f"a peak of {answer[-1]:,} bytes", "", answer[-1])
+            else:
+                lost = ("hang", "", f"no end after {limit} s", "", 0)
+        except (EOFError, ConnectionError):
+            self._process.join()
+            lost = ("crash", "", f"the process ended with {self._process.exitcode}", "", 0)
+        self.stop()
+        return lost
 
     def _start(self):
-        self.connection, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_work, args=(theirs, *self._arguments), daemon=True)
-        self.process.start()
+        self._connection, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_work, args=(theirs, *self._arguments), daemon=True)
+        self._process.start()
         theirs.close()
-        self.job, self.ready = None, False
-        self.deadline = time.monotonic() + _PREPARE_SECONDS
-
-    def give(self, job):
-        self.job, self.begun = job, time.monotonic()
-        limit = _PREPARE_SECONDS if job[0] == "prepare" else HANG_SECONDS
-        self.deadline = time.monotonic() + limit
-        self.connection.send(job)
+        if not self._connection.poll(_START_SECONDS):
+            raise RuntimeError(f"A worker did not start in {_START_SECONDS} s.")
+        self._connection.recv()
 
     def stop(self):
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-
-    def replace(self):
-        self.stop()
-        self._start()
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+            self._process = None
 
 
 def _play_all(jobs, workers, record):
-    """Hand out jobs until all have an outcome; record(job, outcome) is told of each."""
-    jobs, open_jobs = iter(jobs), True
-    for worker in workers:
-        if worker.ready:
-            open_jobs = _give_next(worker, jobs) and open_jobs
-    while any(worker.job or not worker.ready for worker in workers):
-        ready = wait([worker.connection for worker in workers], timeout=1)
-        for worker in workers:
-            waiting, outcome = worker.job or not worker.ready, None
-            if worker.connection in ready:
-                try:
-                    outcome = worker.connection.recv()
-                except EOFError:
-                    worker.process.join()
-                    outcome = ("crash", "", f"the process ended: {worker.process.exitcode}", "", 0)
-            elif waiting and time.monotonic() > worker.deadline:
-                outcome = ("hang", "", f"no end after {HANG_SECONDS} s", "", 0)
-            else:
-                continue
-            _settle(worker, outcome, record)
-            if worker.ready and worker.job is None and open_jobs:
-                open_jobs = _give_next(worker, jobs)
+    """Give every worker jobs until there are none; record(job, answer, seconds) hears of each."""
+    jobs, lock, ended = iter(jobs), threading.Lock(), threading.Event()
 
+    def serve(worker):
+        while not ended.is_set():
+            with lock:
+                job = next(jobs, None)
+            if job is None:
+                return
+            start = time.monotonic()
+            answer = worker.ask(job)
+            with lock:
+                record(job, answer, time.monotonic() - start)
 
-def _give_next(worker, jobs):
-    job = next(jobs, None)
-    if job is not None:
-        worker.give(job)
-    return job is not None
-
-
-def _settle(worker, outcome, record):
-    lost = outcome is not None and outcome[0] in ("hang", "crash")
-    if worker.job is None or worker.job[0] == "prepare":
-        if lost:
-            raise RuntimeError(f"A worker could not begin with {worker.job}: {outcome[2]}")
-        worker.ready, worker.job = True, None
-        return
-    if outcome[4] > MEMORY_BYTES:
-        outcome = ("memory", outcome[1], f"a peak of {outcome[4]:,} bytes", "", outcome[4])
-        lost = True
-    record(worker.job, outcome, time.monotonic() - worker.begun)
-    worker.job = None
-    if lost:
-        worker.replace()
+    with ThreadPoolExecutor(len(workers)) as pool:
+        try:
+            for served in [pool.submit(serve, worker) for worker in workers]:
+                served.result()
+        finally:
+            ended.set()
 
 
 def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: None):
-    """Play that many inputs, the same number of each kind, and return the summary."""
-    counts = {kind: Counter() for kind in kinds}
-    spent = Counter()
+    """Play that many inputs, kind after kind in turn, and return the summary."""
+    counts, spent = {kind: Counter() for kind in kinds}, Counter()
     groups, peak, done, start = {}, 0, 0, time.monotonic()
 
-    def record(job, outcome, seconds):
+    def prepared(job, answer, seconds):
+        if answer is not None:
+            raise RuntimeError(f"The file {job[1]} of the fuzzer could not be made: {answer[2]}.")
+
+    def record(job, answer, seconds):
         nonlocal peak, done
-        verdict, step, message, where, memory = outcome
+        verdict, step, message, where, memory = answer
         counts[job[0]][verdict] += 1
         spent[job[0]] += seconds
         peak, done = max(peak, memory), done + 1
         if verdict in FAILURES:
-            kind = {"verdict": verdict, "kind": job[0], "where": where, "count": 0}
+            what = {"verdict": verdict, "kind": job[0], "where": where, "count": 0}
             example = {"replay": replay(*job, seed), "command": step, "message": message[-2000:]}
-            groups.setdefault((verdict, job[0], where), kind | example)["count"] += 1
+            groups.setdefault((verdict, job[0], where), what | example)["count"] += 1
         progress(done, sum(group["count"] for group in groups.values()))
 
-    jobs = ((kind, number) for number in range(-(-inputs // len(kinds))) for kind in kinds)
     with store_folder() as store:
         workers = [_Worker(seed, store) for _ in range(processes)]
         try:
-            _play_all([("prepare", name) for name in files()], workers, record)
-            _play_all((job for job, _ in zip(jobs, range(inputs), strict=False)), workers, record)
+            _play_all([("prepare", name) for name in FILES], workers, prepared)
+            jobs = ((kinds[i % len(kinds)], i // len(kinds)) for i in range(inputs))
+            _play_all(jobs, workers, record)
         finally:
             for worker in workers:
                 worker.stop()
@@ -196,24 +176,17 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         "seed": seed,
         "inputs": done,
         "outcomes": {name: sum(c[name] for c in counts.values()) for name in OUTCOMES},
-        "by_kind": {kind: dict(sorted(counts[kind].items())) for kind in counts},
-        "mean_milliseconds": {k: round(1000 * spent[k] / counts[k].total(), 1) for k in counts},
+        "by_kind": {kind: dict(sorted(counts[kind].items())) for kind in kinds},
+        "mean_milliseconds": {k: round(1000 * spent[k] / max(1, counts[k].total())) for k in kinds},
         "peak_memory_mb": round(peak / 1e6),
         "seconds": round(time.monotonic() - start),
         "failures": sorted(groups.values(), key=lambda group: -group["count"]),
     }
 
 
-def files():
-    """Base models, slow ones first, and a table."""
-    quick = ("boosted", "forest", "mapped", "pipeline", "pretrained", "rad", "nnpu", "sad")
-    return ("auto", "deep", "shallow", *quick, "plain.csv")
-
-
 def replay(kind, number, seed):
-    return shlex.join(
-        ["python", "-m", "tests.fuzz", "--kind", kind, "--number", str(number), "--seed", str(seed)]
-    )
+    words = ("python", "-m", "tests.fuzz", "--kind", kind, "--number", number, "--seed", seed)
+    return shlex.join(map(str, words))
 
 
 def write(summary, folder):
@@ -226,20 +199,20 @@ def write(summary, folder):
 
 
 def _page(summary):
+    inputs, seed = summary["inputs"], summary["seed"]
     rows = [("kind", *OUTCOMES), ("---",) * (1 + len(OUTCOMES))]
-    rows += [(k, *(f"{c.get(n, 0):,}" for n in OUTCOMES)) for k, c in summary["by_kind"].items()]
-    rows += [("all", *(f"{summary['outcomes'][name]:,}" for name in OUTCOMES))]
+    for kind, counts in (summary["by_kind"] | {"all": summary["outcomes"]}).items():
+        rows.append((kind, *(f"{counts.get(name, 0):,}" for name in OUTCOMES)))
     lines = [
         "# Fuzzing",
         "",
-        f"{summary['inputs']:,} inputs, seed {summary['seed']}, {summary['seconds']:,} s, at most "
-        f"{summary['peak_memory_mb']:,} MB in a process. Made by `python -m tests.fuzz --inputs "
-        f"{summary['inputs']} --seed {summary['seed']} --out results/fuzz`; `tests/fuzz/play.py` "
-        "says what each outcome means.",
+        f"{inputs:,} inputs in {summary['seconds']:,} s, each process with at most "
+        f"{summary['peak_memory_mb']:,} MB. `tests/fuzz/play.py` says what the outcomes mean. Made by",
+        f"`python -m tests.fuzz --inputs {inputs} --seed {seed} --out results/fuzz`.",
         "",
         *("| " + " | ".join(row) + " |" for row in rows),
     ]
     for group in summary["failures"]:
-        first = f"- {group['verdict']}, {group['kind']}: {group['where'] or 'no exception'}"
-        lines.append(f"{first}, {group['count']:,} times, for example `{group['replay']}`")
+        what = f"- {group['verdict']} {group['where']}, {group['count']:,} times"
+        lines.append(f"{what}, for example `{group['replay']}`")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,27 @@ from .mutations import mutate_bytes
 
 FIT = ("--label", "status", "--normal", "ok", "--anomaly", "fraud")
 QUICK = ("--model", "shallow", "--lam", "0.1", "--loss", "squared")
-JUNK = ("", " ", '"', "''", ",", ";", "\t", "\n", "\r", "\\", "\0", "#", "é", "😀", "\u202e", "NA")
+SLOW = (("--model", "boosted"), ("--model", "deep"), ("--budget", "0.5"))
+SLOW += (("--model", "shallow"), ("--model", "shallow", "--penalty", "l1", "--lam", "0.1"))
+JUNK = (
+    "",
+    " ",
+    '"',
+    "''",
+    ",",
+    ";",
+    "\t",
+    "\n",
+    "\r",
+    "\\",
+    "\0",
+    "#",
+    "é",
+    "😀",
+    "\u202e",
+    "\ud800",
+    "NA",
+)
 JUNK += ("ok", "OK ", "fraud", "normal", "1", "-1", "0", "True", "x" * 100_000, "=1+1", "null", "?")
 LABELS = ("ok", "OK", " ok", "fraud", "Fraud", "1", "0", "-1", "1.0", "", " ", "NA", "nan", "maybe")
 HEADERS = ("", " ", "amount", "status", "anomaly_score", "is_anomaly", "reason_1", "é", "a,b", "1")
@@ -40,9 +60,10 @@ def commands(rng, name):
         return ["riskad", "score", model, name, "-o", out, *rng.choice(extras), *as_json]
     if which < 0.58:
         extras = ([], ["--ranked", "ranked.csv"], ["--report", "page.html"], ["--id", "txid"])
+        how = rng.choices((QUICK, *SLOW), (40, *(1 for _ in SLOW)))[0]
         last = [*rng.choice(extras), *as_json]
-        return ["riskad", "fit", name, *FIT, *QUICK, "-o", "fitted.riskad", *last]
-    if which < 0.7:
+        return ["riskad", "fit", name, *FIT, *how, "-o", "fitted.riskad", *last]
+    if which < 0.66:
         return ["riskad", "prior", name, *FIT, *as_json]
     if model == "auto.riskad":
         model = "shallow.riskad"  # the rest takes a second with the large one
@@ -63,9 +84,11 @@ def csv(rng, folder, store):
     for _ in range(rng.choice((1, 1, 2, 3))):
         _break_rows(rng, rows)
     data = _csv_text(rng, rows)
-    if rng.random() < 0.25:
+    if rng.random() < 0.15:
         data = mutate_bytes(rng, data)
-    name = rng.choice(("table.csv",) * 8 + ("table.tsv", "table.txt", "table.CSV", "table.parquet"))
+    name = rng.choice(
+        ("table.csv",) * 30 + ("table.tsv", "table.txt", "table.CSV", "table.parquet")
+    )
     (folder / name).write_bytes(data)
     return [commands(rng, name)]
 
@@ -84,13 +107,12 @@ def _break_rows(rng, rows):
         row[rng.randrange(len(row))] = rng.choice(JUNK)
     elif change == 4:
         rows.insert(rng.randrange(len(rows) + 1), rng.choice(([], [""], [","] * 6, list(row))))
-    elif change == 5:
-        del rows[rng.choice((0, 1, 2, len(rows))) :]
+    elif change == 5 and rng.random() < 0.3:
+        del rows[rng.choice((0, 1, 2)) :]
     elif change == 6:
-        place = rng.randrange(6)
+        place, size = rng.randrange(6), rng.choice((0, 2))  # a column less, or one twice
         for row in rows:
-            if len(row) > place:
-                rng.choice((row.__delitem__, lambda at, row=row: row.insert(at, row[at])))(place)
+            row[place : place + 1] = row[place : place + 1] * size
     elif change == 7:
         for row in rows[1:]:
             if row:
@@ -100,14 +122,14 @@ def _break_rows(rng, rows):
         for row in rows[rng.choice((0, 1, 1)) :]:
             if len(row) > column:
                 row[column] = junk
-    else:
+    elif rng.random() < 0.2:
         del rows[0]
 
 
 def _csv_text(rng, rows):
-    separator = rng.choice((",",) * 8 + (";", "\t", "|", " "))
+    separator = rng.choice((",",) * 12 + (";", "\t", "|", " "))
     quote = rng.choice(('"',) * 6 + ("'", ""))
-    end = rng.choice(("\n",) * 6 + ("\r\n", "\r", "\n\n"))
+    end = rng.choice(("\n",) * 8 + ("\r\n", "\r", "\n\n"))
 
     def cell(value):
         special = separator in value or "\n" in value or (quote and quote in value)
@@ -116,8 +138,8 @@ def _csv_text(rng, rows):
         return f"{quote}{value.replace(quote, quote * 2)}{quote}"
 
     text = end.join(separator.join(map(cell, row)) for row in rows) + rng.choice((end, end, ""))
-    encoding = rng.choice(("utf-8",) * 12 + ("utf-8-sig", "utf-16", "latin-1", "cp1252", "utf-32"))
-    return text.encode(encoding, "replace")
+    encoding = rng.choice(("utf-8",) * 30 + ("utf-8-sig", "utf-16", "latin-1", "cp1252", "utf-32"))
+    return text.encode(encoding, "surrogatepass" if "utf" in encoding else "replace")
 
 
 def numbers(rng, folder, store):

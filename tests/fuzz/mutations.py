@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import math
+import warnings
 import zipfile
 
 import numpy as np
@@ -204,7 +205,8 @@ def write_archive(members, compression=zipfile.ZIP_DEFLATED):
     """A zip of these members with right checksums and no date; pairs may repeat a name."""
     out = io.BytesIO()
     pairs = members.items() if isinstance(members, dict) else members
-    with zipfile.ZipFile(out, "w", compression, compresslevel=1) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(out, "w", compression) as archive:
+        warnings.simplefilter("ignore", UserWarning)  # of names that repeat
         for name, data in pairs:
             archive.writestr(zipfile.ZipInfo(name), data, compression)
     return out.getvalue()

@@ -149,6 +149,8 @@ def _python(words, store):
         model = riskad.load(path)
         if action == "calibrate":
             riskad.calibrate(model, bases.rows_of(name), bases.matrix()[1], n_splits=2)
+        if not hasattr(model, "score_samples"):
+            return "ok", "no detector, which can be loaded as well"
         scores = np.asarray(model.score_samples(bases.rows_of(name)), dtype=float)
     except riskad.InputError as error:
         return "sentence", str(error)

@@ -207,7 +207,8 @@ def _page(summary):
         "# Fuzzing",
         "",
         f"{inputs:,} inputs in {summary['seconds']:,} s, each process with at most "
-        f"{summary['peak_memory_mb']:,} MB. `tests/fuzz/play.py` says what the outcomes mean. Made by",
+        f"{summary['peak_memory_mb']:,} MB. Outcomes are explained in\n"
+        "`tests/fuzz/play.py`. Made by",
         f"`python -m tests.fuzz --inputs {inputs} --seed {seed} --out results/fuzz`.",
         "",
         *("| " + " | ".join(row) + " |" for row in rows),

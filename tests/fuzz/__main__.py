@@ -44,15 +44,19 @@ def _progress(done, failed):
 
 
 def _show(kind, number, seed):
+    """Play one input in this process, under the limit of memory of the workers."""
     runner.set_threads()
     from . import play
 
     with runner.store_folder() as store:
         for name in runner.FILES:
             play.prepare(name, store)
-        played = play.play(kind, number, seed, store)
+        runner.limit_memory()
+        played = play.play(
+            kind, number, seed, store, tell=lambda step: print("$", step, flush=True)
+        )
     for result in played:
-        print(f"$ {result.step}\n{result.message}\n=> {result.verdict} {result.where}\n")
+        print(f"\n$ {result.step}\n{result.message}\n=> {result.verdict} {result.where}")
     return play.is_failure(played[-1].verdict)
 
 

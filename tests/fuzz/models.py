@@ -18,6 +18,21 @@ from .mutations import (
 )
 
 MODEL = "model.riskad"
+COMMANDS = (
+    "inspect MODEL",
+    "inspect MODEL --json",
+    "threshold MODEL f1 -o new.riskad",
+    "score MODEL plain.csv -o scored.csv --reasons 1",
+    "score MODEL plain.csv -o scored.csv --fdr 0.1 --json",
+    "bounds MODEL",
+    "threshold MODEL cost:1:10 -o new.riskad",
+    "drift MODEL plain.csv",
+    "suggest MODEL plain.csv -n 5",
+    "explain MODEL plain.csv --json",
+    "report MODEL plain.csv -o page.html",
+    "report MODEL plain.csv -o page.json",
+    "export MODEL model.onnx",
+)
 NAMES = ("", "x", "../riskad.json", "/riskad.json", "RISKAD.JSON", "riskad.json/", "model.pkl")
 
 
@@ -28,27 +43,11 @@ def steps(rng, name, same=False):
     sentence.
     """
     load = ["python", "score", MODEL, name, *(["same"] if same else [])]
-    out = ["-o", rng.choice(("page.html", "page.json"))]
-    commands = [
-        ["riskad", "inspect", MODEL],
-        ["riskad", "inspect", MODEL, "--json"],
-        ["riskad", "bounds", MODEL],
-        ["riskad", "threshold", MODEL, rng.choice(("f1", "rate", "cost:1:10")), "-o", "new.riskad"],
-        ["riskad", "score", MODEL, "plain.csv", "-o", "scored.csv", "--reasons", "1"],
-        ["riskad", "score", MODEL, "plain.csv", "-o", "scored.csv", "--fdr", "0.1", "--json"],
-        ["riskad", "drift", MODEL, "plain.csv"],
-        ["riskad", "suggest", MODEL, "plain.csv", "-n", "5"],
-        ["riskad", "explain", MODEL, "plain.csv", "--json"],
-        ["riskad", "report", MODEL, "plain.csv", *out],
-        ["riskad", "report", MODEL, "plain.csv", *out],
-        ["riskad", "export", MODEL, "model.onnx"],
-        ["python", "calibrate", MODEL, name],
-    ]
-    # A network, a forest or an average is fitted as long as its file says: no refit of theirs.
-    last = len(commands) if name in bases.SHALLOW else len(commands) - 1
-    if name == "auto":
-        last = 6  # the rest takes a second
-    return [load, *rng.sample(commands[:last], 3)]
+    lines = COMMANDS[:5] if name == "auto" else COMMANDS  # the rest would take it a second
+    commands = [f"riskad {line}".replace("MODEL", MODEL).split() for line in lines]
+    if name in bases.SHALLOW:  # others are fitted as long as their file says: no refit of theirs
+        commands.append(["python", "calibrate", MODEL, name])
+    return [load, *rng.sample(commands, 3)]
 
 
 def header(rng, folder, store):

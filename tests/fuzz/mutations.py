@@ -47,9 +47,12 @@ def mutate_bytes(rng, data):
 
 def mutate_json(rng, data):
     """Change one to three nodes of a JSON text, anywhere; now and then its bytes."""
-    if rng.random() < 0.05:
+    try:
+        box = [json.loads(data)]
+    except (ValueError, RecursionError):
+        box = []
+    if not box or rng.random() < 0.05:
         return mutate_bytes(rng, data)
-    box = [json.loads(data)]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         _change_node(rng, box)
     text = json.dumps(box[0] if box else None).replace(f'"{OVERFLOW}"', "1e400")
@@ -73,7 +76,7 @@ def _change_node(rng, box):
     parent, key = _place(rng, box)
     node, change = parent[key], rng.randrange(10)
     if isinstance(node, str) and node.startswith(("{", "[")):  # JSON within JSON
-        parent[key] = mutate_json(rng, node.encode()).decode(errors="replace")
+        parent[key] = mutate_json(rng, node.encode(errors="replace")).decode(errors="replace")
     elif change <= 3:
         parent[key] = copy.deepcopy(rng.choice(VALUES))
     elif change == 4:

@@ -4,38 +4,33 @@ import click
 
 from riskad.cli import cli
 
-from .tables import QUICK
 
-INTEGERS = ("0", "1", "-1", "3", "1.5", "", "x", "9" * 30, str(2**31), str(2**63), "1e3", "٣", " 2")
-FLOATS = ("0", "0.1", "0.5", "1", "-0.5", "1.5", "1e308", "1e-320", "nan", "inf", "-inf", "1e400")
-FLOATS += ("", "x", "0,5", "50%", "9" * 30)
-TEXTS = ("status", "amount", "age", "country", "txid", "ok", "fraud", "", " ", "x", "Status", "é")
-TEXTS += ("amont", "\udcff", "x" * 5000, "a\nb", "*", "[", "-", "--", "--help", "{}", "0", "1")
-RULES = ("risk", "rate", "rate:0.1", "f1", "f2", "f0", "f-1", "fnan", "f1e400", "top:3")
-RULES += (
-    "cost:1:10",
-    "cost:0:0",
-    "cost:1",
-    "cost:1e308:1e-308",
-    "top:-1",
-    "top:1.5",
-    "top:" + "9" * 30,
+def _values(text, *others):
+    return ["", " ", "x" * 300, *text.split(), *others]
+
+
+INTEGERS = _values("0 1 -1 3 1.5 x 2147483648 9223372036854775808 1e3 ٣", "9" * 30)
+FLOATS = _values("0 0.1 0.5 1 -0.5 1.5 1e308 1e-320 nan inf -inf 1e400 x 0,5 50%")
+TEXTS = _values(
+    "status amount age country txid ok fraud Status é amont * [ - -- --help {} 0 1",
+    "\udcff",
+    "a\nb",
 )
-RULES += ("false-alarms:0", "false-alarms:2", "rate:nan", "rate:inf", ":", "::", "", "F1", "f1:2")
-INPUTS = ("plain.csv", "plain.csv", "missing.csv", "plain", ".", "/", "", "folder", "empty.csv")
-INPUTS += ("shallow.riskad", "*.csv", "[", "x" * 300, "\udcff.csv", "plain.csv/x", "~", "plain.cvs")
-OUTPUTS = ("out.csv", "out.parquet", "out.html", "out.json", "out.riskad", "out.onnx", "out", "")
-OUTPUTS += (".", "folder", "missing/out.csv", "plain.csv", "shallow.riskad", "/dev/null", "x" * 300)
-OUTPUTS += ("\udcff.csv", "out.CSV", "empty.csv/out.csv", "out.csv.gz", "/proc/out.csv")
-MODELS = ("shallow.riskad", "boosted.riskad", "forest.riskad", "mapped.riskad", "plain.csv")
-MODELS += (
-    "folder",
-    "missing.riskad",
-    "",
-    "shallow.riskd",
-    "empty.csv",
-    "rad.riskad",
-    "deep.riskad",
+RULES = _values(
+    "risk rate rate:0.1 rate:nan rate:inf f1 f2 f0 f-1 fnan f1e400 F1 f1:2 : :: cost:1:10 cost:0:0 "
+    "cost:1 cost:1e308:1e-308 top:3 top:-1 top:1.5 top:1e30 false-alarms:0 false-alarms:2"
+)
+INPUTS = _values(
+    "plain.csv plain.csv missing.csv plain . / folder empty.csv *.csv [ ~ plain.csv/x plain.cvs "
+    "shallow.riskad \udcff.csv"
+)
+OUTPUTS = _values(
+    "out.csv out.parquet out.html out.json out.riskad out.onnx out . folder missing/out.csv "
+    "plain.csv shallow.riskad empty.csv/out.csv out.CSV out.csv.gz /dev/null \udcff.csv"
+)
+MODELS = _values(
+    "shallow.riskad boosted.riskad forest.riskad mapped.riskad deep.riskad rad.riskad plain.csv "
+    "folder missing.riskad shallow.riskd empty.csv"
 )
 GOOD = {"model": "shallow.riskad", "data": "plain.csv", "rule": "f1", "label": "status"}
 ENDINGS = {"fit": "out.riskad", "threshold": "out.riskad"}
@@ -118,8 +113,6 @@ def _value(rng, parameter):
 def _quick_fit(rng, step):
     """Most fits are of the quick model; labels have their meaning."""
     words = [] if "--normal" in step else ["--normal", "ok", "--anomaly", "fraud"]
-    if rng.random() < 0.97:
-        words += ["--model", "shallow"] + ([] if "--lam" in step else list(QUICK[2:4]))
-    else:
-        words += ["--budget", "0.5"] if "--budget" not in step else []
-    return words
+    slow = [] if "--budget" in step else ["--budget", "0.5"]
+    quick = ["--model", "shallow", *([] if "--lam" in step else ["--lam", "0.1"])]
+    return words + (quick if rng.random() < 0.97 else slow)

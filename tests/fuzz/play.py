@@ -80,7 +80,7 @@ def prepare(name, store):
         bases.make(name, store)
 
 
-def play(kind, number, seed, store):
+def play(kind, number, seed, store, tell=lambda step: None):
     """Play one input step by step; the first failure ends it."""
     rng, played = Random(f"{seed}/{kind}/{number}"), []
     with tempfile.TemporaryDirectory(dir=store) as place, contextlib.chdir(place):
@@ -90,6 +90,7 @@ def play(kind, number, seed, store):
                     shutil.copyfile(Path(store, word), word)
             if "plain.csv" in step:
                 shutil.copyfile(Path(store, "plain.csv"), "plain.csv")
+            tell(shlex.join(step))
             played.append(_judge(step, Path(store)))
             refused = played[0].verdict == "sentence" and len(played) == 2
             if refused or is_failure(played[-1].verdict):
@@ -184,6 +185,6 @@ def _files():
 def _where(error):
     """The kind of a failure: its type, and the last line of ours that it passed."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if f"{os.sep}riskad{os.sep}" in f.filename]
+    ours = [f for f in frames if f.filename.startswith(os.path.dirname(riskad.__file__) + os.sep)]
     last = f"{Path(ours[-1].filename).name}:{ours[-1].name}" if ours else "outside riskad"
     return f"{type(error).__name__} in {last}"

@@ -51,7 +51,7 @@ def _work(connection, seed, store):
     from . import play
 
     play.warm_up()
-    _limit_memory()
+    limit_memory()
     connection.send(None)
     while True:
         kind, what = connection.recv()
@@ -67,13 +67,18 @@ def _work(connection, seed, store):
         connection.send((last.verdict, last.step, last.message, last.where, peak))
 
 
-def _limit_memory():
+def limit_memory():
     """Let allocations fail before the machine is out of memory."""
     if sys.platform == "linux":
         statm = Path("/proc/self/statm").read_text().split()
         mapped, resident = (int(pages) * os.sysconf("SC_PAGE_SIZE") for pages in statm[:2])
         limit = mapped - resident + MEMORY_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+
+def _load():
+    """How many processes share a core, at least 1: seconds are those of a core of one's own."""
+    return max(1, os.getloadavg()[0] / os.cpu_count())
 
 
 class _Worker:
@@ -86,7 +91,7 @@ class _Worker:
         """The answer to a job, or what happened instead."""
         if self._process is None:
             self._start()
-        limit = _START_SECONDS if job[0] == "prepare" else HANG_SECONDS
+        limit = _START_SECONDS if job[0] == "prepare" else HANG_SECONDS * _load()
         try:
             self._connection.send(job)
             if self._connection.poll(limit):
@@ -95,7 +100,7 @@ class _Worker:
                     return answer
                 lost = ("memory", answer[1], f"a peak of {answer[-1]:,} bytes", "", answer[-1])
             else:
-                lost = ("hang", "", f"no end after {limit} s", "", 0)
+                lost = ("hang", "", f"no end after {limit:.0f} s", "", 0)
         except (EOFError, ConnectionError):
             self._process.join()
             lost = ("crash", "", f"the process ended with {self._process.exitcode}", "", 0)

@@ -10,30 +10,26 @@ import pyarrow.parquet as pq
 from . import bases
 from .mutations import mutate_bytes
 
-FIT = ("--label", "status", "--normal", "ok", "--anomaly", "fraud")
-QUICK = ("--model", "shallow", "--lam", "0.1", "--loss", "squared")
-SLOW = (("--model", "boosted"), ("--model", "deep"), ("--budget", "0.5"))
-SLOW += (("--model", "shallow"), ("--model", "shallow", "--penalty", "l1", "--lam", "0.1"))
-JUNK = (
-    "",
-    " ",
-    '"',
-    "''",
-    ",",
-    ";",
-    "\t",
-    "\n",
-    "\r",
-    "\\",
-    "\0",
-    "#",
-    "é",
-    "😀",
-    "\u202e",
-    "\ud800",
-    "NA",
-)
-JUNK += ("ok", "OK ", "fraud", "normal", "1", "-1", "0", "True", "x" * 100_000, "=1+1", "null", "?")
+LABEL = "--label status --normal ok --anomaly fraud"
+QUICK = "--model shallow --lam 0.1 --loss squared"
+# What is done with a table, how often, and what may be added.
+COMMANDS = {
+    "score MODEL TABLE -o scored.csv": (35, ("--reasons 2", "--fdr 0.1", "--threshold top:3")),
+    "score MODEL TABLE -o scored.parquet": (10, ("--reasons 2", "--json")),
+    f"prior TABLE {LABEL}": (10, ("--json", "--method pu", "--method divergence")),
+    "drift QUICK TABLE": (10, ("--json", "--level 0.5")),
+    "suggest QUICK TABLE": (10, ("-o next.csv", "--label status", "-n 5 --json")),
+    "explain QUICK TABLE": (10, ("-o reasons.csv", "--id txid", "--rows 40 --json")),
+    "report QUICK TABLE -o page.html": (4, ("--top 0",)),
+    "report QUICK TABLE -o page.json": (3, ("--top 100",)),
+    f"fit TABLE {LABEL} {QUICK} -o new.riskad": (8, ("--ranked ranked.csv", "--report page.html")),
+    f"fit TABLE {LABEL} -o new.riskad --model shallow": (1, ("--penalty l1", "--loss logistic")),
+    f"fit TABLE {LABEL} -o new.riskad --budget 0.5": (0.3, ("--report page.html",)),
+    f"fit TABLE {LABEL} -o new.riskad --model boosted": (0.3, ("--risk pu",)),
+    f"fit TABLE {LABEL} -o new.riskad --model deep": (0.3, ("--risk pu",)),
+}
+JUNK = ("", " ", '"', "''", ",", ";", "\t", "\n", "\r", "\\", "\0", "#", "é", "😀", "\u202e", "?")
+JUNK += ("ok", "OK ", "fraud", "normal", "1", "-1", "0", "True", "x" * 100_000, "null", "\ud800")
 LABELS = ("ok", "OK", " ok", "fraud", "Fraud", "1", "0", "-1", "1.0", "", " ", "NA", "nan", "maybe")
 HEADERS = ("", " ", "amount", "status", "anomaly_score", "is_anomaly", "reason_1", "é", "a,b", "1")
 HEADERS += ("amount\n", '"', "x" * 5000, "\ufeff", "True", "None", "p_value", "anomaly_probability")
@@ -49,33 +45,13 @@ NUMBERS = (
 CONSTANTS = ("1e300", "-1e300", "1e-300", "0", "1e308", "5e-324", "123456789012345678", "", "nan")
 
 
-def commands(rng, name):
-    """A command line that reads the table NAME, with a model that knows such tables."""
-    model = f"{bases.choose(rng, bases.TABLE_MODELS)}.riskad"
-    as_json = ["--json"] if rng.random() < 0.3 else []
-    which = rng.random()
-    if which < 0.5:
-        extras = ([], ["--reasons", "2"], ["--fdr", "0.1"], ["--threshold", "top:3"])
-        out = rng.choice(("scored.csv", "scored.csv", "scored.parquet"))
-        return ["riskad", "score", model, name, "-o", out, *rng.choice(extras), *as_json]
-    if which < 0.58:
-        extras = ([], ["--ranked", "ranked.csv"], ["--report", "page.html"], ["--id", "txid"])
-        how = rng.choices((QUICK, *SLOW), (40, *(1 for _ in SLOW)))[0]
-        last = [*rng.choice(extras), *as_json]
-        return ["riskad", "fit", name, *FIT, *how, "-o", "fitted.riskad", *last]
-    if which < 0.66:
-        return ["riskad", "prior", name, *FIT, *as_json]
-    if model == "auto.riskad":
-        model = "shallow.riskad"  # the rest takes a second with the large one
-    if which < 0.78:
-        return ["riskad", "drift", model, name, *as_json]
-    if which < 0.86:
-        extras = ([], ["-o", "next.csv"], ["--label", "status"], ["-n", "5"])
-        return ["riskad", "suggest", model, name, *rng.choice(extras), *as_json]
-    if which < 0.94:
-        extras = ([], ["-o", "reasons.csv"], ["--id", "txid"], ["--rows", "40"])
-        return ["riskad", "explain", model, name, *rng.choice(extras), *as_json]
-    return ["riskad", "report", model, name, "-o", rng.choice(("page.html", "page.json"))]
+def commands(rng, table):
+    """A command line that reads a table, with a model that knows such tables."""
+    line = rng.choices(list(COMMANDS), [weight for weight, _ in COMMANDS.values()])[0]
+    line = f"riskad {line} {rng.choice(('', *COMMANDS[line][1]))}".replace("TABLE", table)
+    quick = [name for name in bases.TABLE_MODELS if name != "auto"]
+    line = line.replace("MODEL", f"{bases.choose(rng, bases.TABLE_MODELS)}.riskad")
+    return [line.replace("QUICK", f"{rng.choice(quick)}.riskad").split()]
 
 
 def csv(rng, folder, store):
@@ -90,7 +66,7 @@ def csv(rng, folder, store):
         ("table.csv",) * 30 + ("table.tsv", "table.txt", "table.CSV", "table.parquet")
     )
     (folder / name).write_bytes(data)
-    return [commands(rng, name)]
+    return commands(rng, name)
 
 
 def _break_rows(rng, rows):
@@ -161,7 +137,7 @@ def numbers(rng, folder, store):
         rows *= rng.choice((2, 20))
     lines = [",".join(f'"{c}"' if "," in c else c for c in row) for row in (bases.COLUMNS, *rows)]
     (folder / "table.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return [commands(rng, "table.csv")]
+    return commands(rng, "table.csv")
 
 
 def parquet(rng, folder, store):
@@ -191,7 +167,7 @@ def parquet(rng, folder, store):
         data = data[:start] + mutate_bytes(rng, data[start:])
     name = rng.choice(("table.parquet",) * 8 + ("table.pq", "table.csv"))
     (folder / name).write_bytes(data)
-    return [commands(rng, name)]
+    return commands(rng, name)
 
 
 def _column(rng):

@@ -116,6 +116,7 @@ def test_a_worker_that_hangs_or_dies_is_reported_and_replaced(tmp_path, monkeypa
         worker._process.kill()
         assert worker.ask(("options", 0))[0] == "crash"
         monkeypatch.setattr(runner, "HANG_SECONDS", 0)
+        monkeypatch.setattr(runner, "_POLL_SECONDS", 0)
         assert worker.ask(("options", 0))[0] == "hang"
         monkeypatch.undo()
         assert worker.ask(("options", 0))[0] in ("ok", "sentence")

@@ -23,6 +23,7 @@ def main():
     parser.add_argument("--kind", choices=runner.KINDS, help="only inputs of this kind")
     parser.add_argument("--number", type=int, help="play this one of its kind, and show it")
     choices = parser.parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # hostile text is shown, too
     if choices.number is not None:
         if choices.kind is None:
             parser.error("--number needs --kind")

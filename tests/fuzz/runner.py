@@ -28,6 +28,9 @@ MEMORY_BYTES = 2 * 10**9
 FAILURES = ("traceback", "hang", "half-written", "memory", "silent", "mute", "crash", "error")
 OUTCOMES = ("ok", "sentence", *FAILURES)
 _START_SECONDS = 300
+_POLL_SECONDS = 0.2
+# Addresses that threads of other libraries leave behind would reach the limit at last.
+_JOBS_OF_A_PROCESS = 5000
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -68,12 +71,19 @@ def _work(connection, seed, store):
 
 
 def limit_memory():
-    """Let allocations fail before the machine is out of memory."""
+    """Let huge allocations fail; addresses are more than memory, so this alone cannot judge."""
     if sys.platform == "linux":
-        statm = Path("/proc/self/statm").read_text().split()
-        mapped, resident = (int(pages) * os.sysconf("SC_PAGE_SIZE") for pages in statm[:2])
-        limit = mapped - resident + MEMORY_BYTES
+        limit = _memory("self", 0) + 2 * MEMORY_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+
+def _memory(process, which):
+    """Bytes that a process has mapped (0) or holds (1), where Linux tells."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text().split()[which]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _load():
@@ -85,22 +95,30 @@ class _Worker:
     """A process that answers jobs, and is started anew when it has died or hung."""
 
     def __init__(self, seed, store):
-        self._arguments, self._process = (seed, store), None
+        self._arguments, self._process, self._asked = (seed, store), None, 0
 
     def ask(self, job):
         """The answer to a job, or what happened instead."""
+        self._asked += 1
+        if self._asked % _JOBS_OF_A_PROCESS == 0:
+            self.stop()
         if self._process is None:
             self._start()
         limit = _START_SECONDS if job[0] == "prepare" else HANG_SECONDS * _load()
         try:
             self._connection.send(job)
-            if self._connection.poll(limit):
-                answer = self._connection.recv()
-                if answer is None or answer[-1] <= MEMORY_BYTES:
-                    return answer
-                lost = ("memory", answer[1], f"a peak of {answer[-1]:,} bytes", "", answer[-1])
+            held, end = 0, time.monotonic() + limit
+            while not (done := self._connection.poll(_POLL_SECONDS)) and time.monotonic() < end:
+                if (held := _memory(self._process.pid, 1)) > MEMORY_BYTES:
+                    break
+            answer = self._connection.recv() if done else None
+            if done and (answer is None or answer[-1] <= MEMORY_BYTES):
+                return answer
+            held = answer[-1] if done else held
+            if held > MEMORY_BYTES:
+                lost = ("memory", "", f"{held:,} bytes in use", "", held)
             else:
-                lost = ("hang", "", f"no end after {limit:.0f} s", "", 0)
+                lost = ("hang", "", f"no end after {limit:.0f} s", "", held)
         except (EOFError, ConnectionError):
             self._process.join()
             lost = ("crash", "", f"the process ended with {self._process.exitcode}", "", 0)
@@ -164,7 +182,8 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         peak, done = max(peak, memory), done + 1
         if verdict in FAILURES:
             what = {"verdict": verdict, "kind": job[0], "where": where, "count": 0}
-            example = {"replay": replay(*job, seed), "command": step, "message": message[-2000:]}
+            example = {"replay": replay(*job, seed)}
+            example |= {"command": _printable(step), "message": _printable(message[-2000:])}
             groups.setdefault((verdict, job[0], where), what | example)["count"] += 1
         progress(done, sum(group["count"] for group in groups.values()))
 
@@ -187,6 +206,10 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         "seconds": round(time.monotonic() - start),
         "failures": sorted(groups.values(), key=lambda group: -group["count"]),
     }
+
+
+def _printable(text):
+    return text.encode(errors="backslashreplace").decode()
 
 
 def replay(kind, number, seed):

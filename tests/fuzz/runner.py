@@ -73,7 +73,7 @@ def _work(connection, seed, store):
 def limit_memory():
     """Let huge allocations fail; addresses are more than memory, so this alone cannot judge."""
     if sys.platform == "linux":
-        limit = _memory("self", 0) + 2 * MEMORY_BYTES
+        limit = _memory("self", 0) + 3 * MEMORY_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 

@@ -1,0 +1,114 @@
+"""The tables and the fitted models that are changed, small and the same in every run."""
+
+import json
+import warnings
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from .mutations import HEADER, read_archive, reseal, write_archive
+
+COLUMNS = ("txid", "amount", "age", "country", "online", "status")
+N_NORMAL, N_ANOMALY, N_ROWS = 8, 6, 30
+# Models of tables, which the command line scores, and of matrices, which it refuses to.
+TABLE_MODELS = ("shallow", "boosted", "forest", "auto", "deep")
+NETWORKS = ("deep", "rad", "nnpu", "sad")
+SHALLOW = ("shallow", "mapped", "pipeline")  # whose refit takes milliseconds whatever they say
+NAMES = (*TABLE_MODELS, "mapped", "pipeline", "pretrained", *NETWORKS[1:])
+
+
+def table():
+    """Rows of text as in a CSV file: 8 normal, 6 anomalies, 16 unlabelled."""
+    rng = Random(0)
+    rows = []
+    for row in range(N_ROWS):
+        odd = N_NORMAL <= row < N_NORMAL + N_ANOMALY or row > N_ROWS - 4
+        label = "ok" if row < N_NORMAL else "fraud" if row < N_NORMAL + N_ANOMALY else ""
+        amount = f"{rng.gauss(60 if odd else 20, 8):.2f}"
+        age = "" if row % 7 == 6 else str(rng.randint(18, 80))
+        country = rng.choice(("FR", "DE", "IT"))
+        rows.append([f"t{row:03d}", amount, age, country, str(bool(odd or row % 3)), label])
+    return rows
+
+
+def matrix():
+    """The same number of rows as numbers, and their codes."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([1, -1, 0], (N_NORMAL, N_ANOMALY, N_ROWS - N_NORMAL - N_ANOMALY))
+    return rng.normal(size=(N_ROWS, 3)) + 2.0 * (y == -1)[:, None], y
+
+
+def frame():
+    import polars as pl
+
+    return pl.DataFrame(table(), schema=COLUMNS, orient="row")
+
+
+def rows_of(name):
+    """The rows that a model is asked to score, as it takes them."""
+    return frame() if name in TABLE_MODELS else matrix()[0]
+
+
+def make(name, folder):
+    """Fit a base model and write NAME.riskad and its scores, NAME.npy."""
+    import riskad
+
+    new = Path(folder, f"{name}.new")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, notes = _fit_table(name) if name in TABLE_MODELS else (_fit_matrix(name), {})
+        riskad.save(model, new, notes=notes)
+        np.save(Path(folder, f"{name}.npy"), model.score_samples(rows_of(name)))
+    members = read_archive(new.read_bytes())
+    header = json.loads(members[HEADER]) | {"created": "2026-01-01T00:00:00+00:00"}
+    members[HEADER] = json.dumps(header, indent=1).encode()
+    new.unlink()
+    Path(folder, f"{name}.riskad").write_bytes(write_archive(reseal(members)))
+
+
+def _fit_table(name):
+    from sklearn.pipeline import Pipeline
+
+    from riskad import ForestRAD, calibrate
+    from riskad.prepare import TablePreparer
+    from riskad.workflow import Labels, fit_table
+
+    if name == "forest":
+        data, y = frame().drop("txid", "status"), matrix()[1]
+        forest = ForestRAD(n_estimators=5, random_state=0)
+        model = Pipeline([("prepare", TablePreparer()), ("detect", forest)]).fit(data, y)
+        return calibrate(model, data, y, n_splits=2), {}
+    settings = {
+        "shallow": {"lam": 0.1},
+        "boosted": {"n_rounds": 5},
+        "auto": {"budget": 60.0},
+        "deep": {"hidden": (4,), "n_steps": 5},
+    }[name]
+    labels = Labels("status", ["ok"], ["fraud"])
+    fit = fit_table(frame(), labels, id="txid", model=name, settings=settings | {"random_state": 0})
+    return fit.model, fit.report.notes()
+
+
+def _fit_matrix(name):
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+
+    import riskad
+
+    X, y = matrix()
+    network = {"hidden": (4,), "n_steps": 5, "random_state": 0}
+    model = {
+        "mapped": lambda: riskad.ShallowRAD(lam=0.1, feature_map="rbf", random_state=0),
+        "pipeline": lambda: make_pipeline(SimpleImputer(), riskad.ShallowRAD(lam=0.1)),
+        "pretrained": lambda: riskad.PretrainedRAD(pile=20, random_state=0),
+        "rad": lambda: riskad.DeepRAD(**network),
+        "nnpu": lambda: riskad.NNPU(**network),
+        "sad": lambda: riskad.DeepSAD(pretrain_steps=5, **network),
+    }[name]().fit(X, y)
+    return model if name == "nnpu" else riskad.calibrate(model, X, y, n_splits=2)
+
+
+def choose(rng, names):
+    """One of these models; large ones, slow to read, are rare."""
+    return rng.choices(names, [0.3 if name == "auto" else 3 for name in names])[0]

@@ -1,0 +1,228 @@
+"""Changes to bytes, JSON, arrays and archives that keep the rest of them well formed."""
+
+import copy
+import hashlib
+import io
+import json
+import math
+import warnings
+import zipfile
+
+import numpy as np
+
+HEADER = "riskad.json"
+NUMBERS = (-1, 0, 1, 2, 0.5, 1e-320, 1e308, -1e308, 2**31, 2**63, 2**64, 10**40, -(10**40))
+UNFIT = (math.nan, math.inf, -math.inf)
+# Two values that json.dumps cannot write are put into its text afterwards.
+DEEP, OVERFLOW = "<deep>", "<1e400>"
+VALUES = (
+    *(None, True, False, "", "x", "nan", "\ud800", "é\x00\n", "x" * 10_000, "os.system", "../x"),
+    *(*NUMBERS, *UNFIT, DEEP, OVERFLOW, [], {}, [[]], [None], {"": None}, [1, "x", None, {}]),
+)
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
+    f"{letter}{8 * size}": f"<{letter.lower()}{size}" for letter in "IU" for size in (2, 4, 8)
+}
+
+
+def mutate_bytes(rng, data):
+    """Flip, cut, insert, repeat or lose bytes."""
+    data, at = bytearray(data), rng.randrange(len(data) + 1)
+    change = rng.randrange(6)
+    if change == 0:
+        for _ in range(rng.choice((1, 1, 2, 8, 64))):
+            if data:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    elif change == 1:
+        del data[at:]
+    elif change == 2:
+        data[at:at] = rng.randbytes(rng.choice((1, 4, 1000)))
+    elif change == 3:
+        del data[at : at + rng.choice((1, 2, 16))]
+    elif change == 4:
+        data[at:at] = data[at : at + rng.choice((4, 64))]
+    else:
+        data[at : at + 4] = rng.choice((b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\xfe"))
+    return bytes(data)
+
+
+def mutate_json(rng, data):
+    """Change one to three nodes of a JSON text, anywhere; now and then its bytes."""
+    try:
+        box = [json.loads(data)]
+    except (ValueError, RecursionError):
+        box = []
+    if not box or rng.random() < 0.05:
+        return mutate_bytes(rng, data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        _change_node(rng, box)
+    text = json.dumps(box[0] if box else None).replace(f'"{OVERFLOW}"', "1e400")
+    return text.replace(f'"{DEEP}"', "[" * 100_000 + "]" * 100_000, 1).encode()
+
+
+def _place(rng, box):
+    """A random node, as the container and the key it has there; most are deep."""
+    parent, key = box, 0
+    while isinstance(parent[key], dict | list) and parent[key] and rng.random() < 0.93:
+        parent = parent[key]
+        keys = list(parent) if isinstance(parent, dict) else range(len(parent))
+        full = [key for key in keys if isinstance(parent[key], dict | list) and parent[key]]
+        key = rng.choice(full if full and rng.random() < 0.6 else keys)
+    return parent, key
+
+
+def _change_node(rng, box):
+    if not box:
+        return
+    parent, key = _place(rng, box)
+    node, change = parent[key], rng.randrange(10)
+    if isinstance(node, str) and node.startswith(("{", "[")):  # JSON within JSON
+        parent[key] = mutate_json(rng, node.encode(errors="replace")).decode(errors="replace")
+    elif change <= 3:
+        parent[key] = copy.deepcopy(rng.choice(VALUES))
+    elif change == 4:
+        del parent[key]
+    elif change == 5:
+        other, name = _place(rng, box)
+        parent[key] = copy.deepcopy(other[name])
+    elif change == 6 and isinstance(parent, dict):
+        parent[rng.choice(("", "x", "\ud800", f"{key}_", str(key).upper()))] = parent.pop(key)
+    elif isinstance(node, list):
+        parent[key] = rng.choice((node[:-1], node[:1], node * 2, node[::-1], dict(enumerate(node))))
+    elif isinstance(node, dict):
+        parent[key] = rng.choice((list(node), list(node.values()), [node], node | {"x": 1}))
+    elif isinstance(node, int | float) and not isinstance(node, bool):
+        parent[key] = rng.choice((-node, node + 1, node - 1, str(node), [node], node * 1e300))
+    else:
+        parent[key] = rng.choice((f"{node}x", [node], {"x": node}, str(node) * 2, 7))
+
+
+def mutate_array(rng, array):
+    """Another array: hostile values, another shape, another type, other sizes."""
+    array, change = np.array(array), rng.randrange(8)
+    if change <= 2 and array.size and array.dtype.kind in "fiu":
+        return _with_value(rng, array)
+    if change == 3:
+        return -array if array.dtype.kind in "fi" else array[::-1] if array.ndim else array
+    if change == 4:
+        return array.astype(rng.choice(("<f8", "<f4", "<i8", "<i4", "u1", "?")), copy=True)
+    if change == 5:
+        shapes = [(-1,), (1, -1), (-1, 1), (*array.shape, 1), array.shape[::-1]]
+        return array.reshape(rng.choice(shapes)) if array.size else array.reshape(0, 3)
+    if change == 6 and array.ndim:
+        return rng.choice((array[:-1], array[:0], np.concatenate([array, array]), array[:1]))
+    return np.full(array.shape, rng.choice((0, 1)), array.dtype)
+
+
+def _with_value(rng, array):
+    flat = array.reshape(-1)
+    places = [rng.randrange(flat.size)] if rng.random() < 0.6 else range(flat.size)
+    if array.dtype.kind == "f":
+        value = rng.choice((*UNFIT, 1e308, -1e308, -1.0, 0.0, 1e-320))
+    else:
+        limits = np.iinfo(array.dtype)
+        value = rng.choice((limits.min, limits.max, min(flat.size + 1, limits.max), 0, 1))
+    with np.errstate(over="ignore"):
+        for place in places:
+            flat[place] = value
+    return flat.reshape(array.shape)
+
+
+def mutate_npy(rng, data):
+    if rng.random() < 0.1:
+        return mutate_bytes(rng, data)
+    out = io.BytesIO()
+    np.save(out, mutate_array(rng, np.load(io.BytesIO(data), allow_pickle=False)))
+    return out.getvalue()
+
+
+def mutate_safetensors(rng, data):
+    """Change one tensor, the names, or what the header says of them."""
+    size = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8 : 8 + size]), data[8 + size :]
+    names = [name for name in header if name != "__metadata__"]
+    change = rng.randrange(10)
+    if change == 0 or not names:
+        return mutate_bytes(rng, data[: 8 + size]) + body
+    if change == 1:
+        return _safetensors_bytes(mutate_json(rng, data[8 : 8 + size]), body)
+    if change == 2 and "__metadata__" in header:
+        said = json.dumps(header.pop("__metadata__")).encode()
+        rest = json.dumps(header).encode()[1:]
+        return _safetensors_bytes(b'{"__metadata__":' + mutate_json(rng, said) + b"," + rest, body)
+    tensors = {name: _tensor(header[name], body) for name in names}
+    one, other = rng.choice(names), rng.choice(names)
+    if change == 3:
+        tensors[one], tensors[other] = tensors[other], tensors[one]
+    elif change == 4:
+        tensors[rng.choice(("", "x", f"{one}x", "\ud800"))] = tensors.pop(one)
+    elif change == 5:
+        del tensors[one]
+    else:
+        tensors[one] = mutate_array(rng, tensors[one])
+    return _with_tensors(header.get("__metadata__"), tensors)
+
+
+def _tensor(entry, body):
+    start, end = entry["data_offsets"]
+    return np.frombuffer(body[start:end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+
+
+def _with_tensors(metadata, tensors):
+    header, body = ({} if metadata is None else {"__metadata__": metadata}), b""
+    for name, array in tensors.items():
+        dtype = next(key for key, spelled in DTYPES.items() if np.dtype(spelled) == array.dtype)
+        data = array.tobytes()
+        header[name] = {"dtype": dtype, "shape": list(array.shape)}
+        header[name]["data_offsets"] = [len(body), len(body) + len(data)]
+        body += data
+    return _safetensors_bytes(json.dumps(header).encode(), body)
+
+
+def _safetensors_bytes(header, body):
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + body
+
+
+def mutate_member(rng, name, data):
+    """Change a member of a model file in the way of its kind; an archive in an archive inside."""
+    if name.endswith(".json"):
+        return mutate_json(rng, data)
+    if name.endswith(".safetensors"):
+        return mutate_safetensors(rng, data)
+    if name.endswith(".npy"):
+        return mutate_npy(rng, data)
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        inner = read_archive(data)
+        texts = [member for member in inner if member.endswith(".json")]
+        one = rng.choice(texts if texts and rng.random() < 0.5 else [*inner])
+        return write_archive(inner | {one: mutate_member(rng, one, inner[one])})
+    return mutate_bytes(rng, data)
+
+
+def read_archive(data):
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write_archive(members, compression=zipfile.ZIP_DEFLATED):
+    """A zip of these members with right checksums and no date; pairs may repeat a name."""
+    out = io.BytesIO()
+    pairs = members.items() if isinstance(members, dict) else members
+    with warnings.catch_warnings(), zipfile.ZipFile(out, "w", compression) as archive:
+        warnings.simplefilter("ignore", UserWarning)  # of names that repeat
+        for name, data in pairs:
+            archive.writestr(zipfile.ZipInfo(name), data, compression)
+    return out.getvalue()
+
+
+def reseal(members):
+    """The members with a header that has their right checksum again, where it had one."""
+    try:
+        header = json.loads(members[HEADER])
+    except (KeyError, ValueError, RecursionError):
+        return members
+    if not isinstance(header, dict) or "checksum" not in header:
+        return members
+    digest = hashlib.sha256(b"".join(members[n] for n in sorted(members) if n != HEADER))
+    header["checksum"] = digest.hexdigest()
+    return members | {HEADER: json.dumps(header, indent=1).encode()}

@@ -229,7 +229,7 @@ def _number_blocks(g: _Graph, preparer: TablePreparer, name: str) -> list[str]:
     blank = g.node("IsNaN", value)
     blocks = []
     if name in preparer.medians_:
-        blocks.append(g.node("Where", blank, np.array(preparer.medians_[name]), value))
+        blocks.append(g.node("Where", blank, np.array(preparer.medians_[name], dtype=float), value))
     if preparer.blanks_[name]:
         blocks.append(g.cast(blank, np.float64))
     return blocks

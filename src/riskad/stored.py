@@ -395,12 +395,11 @@ def fields_of(cls: type) -> dict[str, Field]:
 def _with_plain(
     cls: type, state: Mapping[str, Any], fields: Mapping[str, Field]
 ) -> dict[str, Field]:
-    """Fields of a scikit-learn type: what other versions of it add may be plain values.
-
-    Settings, which have no underscore at either end, may be missing, as others have fewer.
-    """
-    learned = {name for name in fields if name.startswith("_") or name.endswith("_")}
-    found = {name: f if name in learned else Optional(f) for name, f in fields.items()}
+    """Fields of a scikit-learn type: what other versions of it add may be plain values."""
+    known = set(cls._get_param_names())  # type: ignore[attr-defined]
+    settings = {name for name in fields if not name.startswith("_") and not name.endswith("_")}
+    gone = settings - known  # another version's
+    found = {name: Optional(f) if name in gone else f for name, f in fields.items()}
     for name in set(state) - set(fields):
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
             raise InputError(f"{name!a} is not the name of an attribute")

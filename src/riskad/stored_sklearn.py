@@ -107,12 +107,15 @@ class _Level(Array):
             require(value.dtype.kind in "fiub", ": expected numbers or texts")
 
 
+@dataclass(frozen=True)
 class _Dtype(Field):
-    """A type of numbers."""
+    """A type of numbers, or of one of these kinds."""
+
+    kinds: str = "fiub"
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
         """Refuse everything else."""
-        right = isinstance(value, np.dtype) and value.kind in "fiub"
+        right = isinstance(value, np.dtype) and value.kind in self.kinds
         right = right or (isinstance(value, type) and issubclass(value, np.number))
         require(right, ": expected a type of numbers")
 
@@ -311,7 +314,11 @@ SKLEARN: dict[str, SklearnType] = {
         _FEATURES
         | _flags("copy", "add_indicator", "keep_empty_features")
         | {"strategy": Text(choices=("mean", "median", "most_frequent", "constant"))}
-        | {"indicator_": Maybe(Record(("MissingIndicator",)))},
+        | {
+            "_fit_dtype": _Dtype("fiubO"),
+            "_fill_dtype": Optional(_Dtype("fiubO")),
+            "indicator_": Maybe(Record(("MissingIndicator",))),
+        },
         _imputer_fits,
     ),
     "MissingIndicator": SklearnType(

@@ -129,10 +129,11 @@ class DeepDetector(Detector):
         detector = object.__new__(cls)
         detector.__dict__.update(state)
         wanted = {
-            name: tuple(value.shape)
+            name: (str(value.dtype), tuple(value.shape))
             for name, value in detector._build([detector]).state_dict().items()
         }
-        require({name: w.shape for name, w in stored.items()} == wanted, "weights_: other shapes")
+        found = {name: (f"torch.{w.dtype}", w.shape) for name, w in stored.items()}
+        require(found == wanted, "weights_: of other shapes or types")
 
     # --- settings -------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Calibration:
         random_state : int, optional
             Seed of that estimate.
         """
-        codes = check_codes(y)
+        codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
         labelled = (codes != UNLABELLED) & ~np.isnan(held_out)
         pile = np.sort(fitted[codes == UNLABELLED])

@@ -289,8 +289,7 @@ class DeepRAD(_RiskDetector):
         y : array of shape (n,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         """
-        X = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(X, y, None)
+        X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, codes)
         return self
 
@@ -396,8 +395,7 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
 
     def fit(self, X: Any, y: Any = None) -> NNPU:
         """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
-        X = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(X, y, None)
+        X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, self._used(codes))
         return self
 
@@ -517,8 +515,7 @@ random_state, verbose, callback :
 
     def fit(self, X: Any, y: Any = None) -> DeepSAD:
         """Fit to rows X with labels y: +1 normal, -1 anomaly, 0 unlabelled."""
-        X = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(X, y, None)
+        X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, codes)
         return self
 

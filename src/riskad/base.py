@@ -13,15 +13,12 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad._checks import InputError, enumerate_names
 from riskad.blocks import Rows, on_host_array
 from riskad.calibration import Calibration
+from riskad.columns import check_numbers
 from riskad.conformal import FdrSelection, select_at_fdr
 from riskad.drift import PileSummary
 from riskad.labels import (
@@ -31,6 +28,7 @@ from riskad.labels import (
     LabelCodes,
     LabelCounts,
     check_codes,
+    check_rows_match,
     refuse_ambiguous,
 )
 from riskad.losses import namespace
@@ -152,15 +150,13 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; finiteness is checked where the rows are read."""
-        return validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            reset=reset,
-        )
+        return self._check_table(X, reset, accept_sparse="csr")
+
+    def _check_table(self, X: Any, reset: bool, **options: Any) -> Any:
+        """X as numbers, not necessarily finite."""
+        least = 2 if reset else 1
+        options |= {"ensure_all_finite": False, "ensure_min_samples": least}
+        return check_numbers(self, on_host_array(X), reset, **options)
 
     def _check_columns(self, rows: Rows, reset: bool) -> None:
         """Remember the columns of a source, or see that they are those of the fit."""
@@ -210,11 +206,7 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
                 "one label for each row: +1 normal, -1 anomaly, 0 unlabelled."
             )
         codes = check_codes(y)
-        if len(codes) != X.shape[0]:
-            raise InputError(
-                f"X has {X.shape[0]:,} rows and y {len(codes):,} labels. Give one label for each "
-                "row, 0 where nobody checked."
-            )
+        check_rows_match(X, codes)
         return codes, check_weight(X, sample_weight)
 
     def _forget_decisions(self) -> None:

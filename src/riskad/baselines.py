@@ -24,7 +24,6 @@ from sklearn import svm
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neighbors import kneighbors_graph
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import validate_data
 
 from riskad._checks import InputError, check_choice, check_in_interval
 from riskad.base import MOST_SAMPLED, Detector, check_said, refuse_non_finite
@@ -59,14 +58,7 @@ class _KernelDetector(Detector):
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         """X as a dense float64 array of finite numbers."""
-        X = validate_data(
-            self,
-            X,
-            dtype=np.float64,
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            reset=reset,
-        )
+        X = self._check_table(X, reset, dtype=np.float64)
         if not np.isfinite(X).all():
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
         return X

@@ -50,6 +50,7 @@ __all__ = [
     "LabelCounts",
     "ambiguity_hint",
     "check_codes",
+    "check_rows_match",
     "count_labels",
     "from_anomatools",
     "from_deepod",
@@ -507,6 +508,16 @@ anomaly=...).
     if not is_said(y):
         refuse_ambiguous(count_labels(codes))
     return codes
+
+
+def check_rows_match(X: Any, codes: Codes) -> None:
+    """Each row of X must have one label."""
+    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    if len(codes) != n_rows:
+        raise InputError(
+            f"X has {n_rows:,} rows and y {len(codes):,} labels. Give one label for each row, 0 "
+            "where nobody checked."
+        )
 
 
 def is_said(y: Any) -> bool:

@@ -42,6 +42,7 @@ from riskad.labels import (
     count_labels,
     parse_distinct,
     parse_labels,
+    read_codes,
 )
 from riskad.metrics import Auc, auc_with_interval
 from riskad.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
@@ -1669,7 +1670,9 @@ def suggest_table(
         progress("Preparing the columns")
         matrix = preparer.transform(frame)
         progress("Choosing rows")
-        found = suggest_rows(detector, matrix, n, y=np.where(labelled, NORMAL, UNLABELLED))
+        found = suggest_rows(
+            detector, matrix, n, y=read_codes(np.where(labelled, NORMAL, UNLABELLED))
+        )
     if len(found) < n:
         said.append(f"{n:,} rows were asked for, and only {len(found):,} have no label: all came.")
     id = id if id in frame.columns else None

@@ -124,10 +124,12 @@ def check_numbers(
 
 
 def _is_plain(frame: Any) -> bool:
-    """Whether all columns of a frame are NumPy's numbers, or such without a gap."""
+    """Whether scikit-learn reads all columns of a frame as the numbers that they are."""
     if isinstance(frame, pl.DataFrame):
-        plain = all(kind.is_integer() or kind.is_float() for kind in frame.dtypes)
-        return plain and not any(count for (count,) in frame.null_count().iter_columns())
+        kinds = set(frame.dtypes)
+        plain = all(kind.is_integer() or kind.is_float() for kind in kinds)
+        gaps = any(column.null_count() for column in frame.iter_columns())
+        return plain and not gaps and kinds != {pl.Float32()}  # which it would widen
     return all(_is_numpy(kind) and kind.kind in "biuf" for kind in frame.dtypes)
 
 

@@ -95,7 +95,8 @@ class DeepDetector(Detector):
         Rows on disk stay there, whatever numbers they are.
         """
         X = as_table(on_host_array(X))
-        ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
+        with input_errors(type(self).__name__):
+            ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
         X = self._check_images(X, reset) if ndim > 2 else self._check_numbers(X, reset)
         if reset and not self._goes_on():
             self.shape_ = X.shape[1:]

@@ -11,6 +11,7 @@ the same matrix.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,6 @@ from types import NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
-import polars as pl
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, validate_data
@@ -45,16 +45,23 @@ _FEWEST_OF_LEVEL = 2
 
 def is_frame(X: Any) -> bool:
     """Whether X is a polars or a pandas frame."""
-    return isinstance(X, pl.DataFrame) or (hasattr(X, "iloc") and hasattr(X, "columns"))
+    return _is_polars(X, "DataFrame") or (hasattr(X, "iloc") and hasattr(X, "columns"))
+
+
+def _is_polars(X: Any, kind: str) -> bool:
+    """Whether X is of this class of polars, which is not imported for the question."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(X, getattr(polars, kind))
 
 
 def as_table(X: Any) -> Any:
     """X, a lazy frame collected, if it can be a table; columns must be told apart by their names.
 
+    >>> import polars as pl
     >>> as_table(pl.LazyFrame({"age": [31, 47]})).shape
     (2, 1)
     """
-    if isinstance(X, pl.LazyFrame):
+    if _is_polars(X, "LazyFrame"):
         return X.collect()
     if is_frame(X):
         _check_names(list(X.columns))
@@ -125,11 +132,11 @@ def check_numbers(
 
 def _is_plain(frame: Any) -> bool:
     """Whether scikit-learn reads all columns of a frame as the numbers that they are."""
-    if isinstance(frame, pl.DataFrame):
+    if _is_polars(frame, "DataFrame"):
         kinds = set(frame.dtypes)
         plain = all(kind.is_integer() or kind.is_float() for kind in kinds)
         gaps = any(column.null_count() for column in frame.iter_columns())
-        return plain and not gaps and kinds != {pl.Float32()}  # which it would widen
+        return plain and not gaps and set(map(str, kinds)) != {"Float32"}  # which it would widen
     return all(_is_numpy(kind) and kind.kind in "biuf" for kind in frame.dtypes)
 
 
@@ -142,6 +149,7 @@ def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
 
     Single precision stays where all columns have it.
 
+    >>> import polars as pl
     >>> _to_numbers(pl.DataFrame({"age": [31, None], "paid": [True, False]}), "ShallowRAD")
     array([[31.,  1.],
            [nan,  0.]])
@@ -153,7 +161,7 @@ def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
         _is_text(column)  # refuses dates
         try:
             matrix[:, place] = _floats(column)
-        except _NO_NUMBERS:
+        except ValueError:
             raise InputError(_describe_text(column, who, fitted)) from None
     return matrix
 
@@ -185,6 +193,7 @@ def _spells(text: str) -> bool:
 def learn_levels(frame: Any) -> Levels:
     """The text columns of a frame and what they hold, in order.
 
+    >>> import polars as pl
     >>> learn_levels(pl.DataFrame({"age": [31, 47], "town": ["Ulm", None]}))
     {1: ['Ulm']}
     """
@@ -196,6 +205,7 @@ def learn_levels(frame: Any) -> Levels:
 def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
     """The frame as floats: codes of `levels` in the text columns, NaN for what is missing or new.
 
+    >>> import polars as pl
     >>> to_matrix(pl.DataFrame({"age": [31, None], "town": ["Bonn", "Ulm"]}), {1: ["Ulm"]})
     array([[31., nan],
            [nan,  0.]])
@@ -256,12 +266,14 @@ def _frequent(column: np.ndarray) -> np.ndarray:
 
 
 def _column(frame: Any, place: int) -> Any:
-    return frame.to_series(place) if isinstance(frame, pl.DataFrame) else frame.iloc[:, place]
+    return frame.to_series(place) if _is_polars(frame, "DataFrame") else frame.iloc[:, place]
 
 
 def _is_text(column: Any) -> bool:
     """Whether a column holds texts or categories; dates are neither these nor numbers."""
-    if isinstance(column, pl.Series):
+    if _is_polars(column, "Series"):
+        import polars as pl
+
         if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
             return False
         text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
@@ -287,7 +299,9 @@ def _holds_numbers(kind: Any) -> bool:
 
 
 def _texts(column: Any) -> list[str | None]:
-    if isinstance(column, pl.Series):
+    if _is_polars(column, "Series"):
+        import polars as pl
+
         return column.cast(pl.String).to_list()
     missing = column.isna().tolist()
     return [None if gap else str(v) for v, gap in zip(column.tolist(), missing, strict=True)]
@@ -296,18 +310,28 @@ def _texts(column: Any) -> list[str | None]:
 def _numbers(column: Any) -> np.ndarray:
     try:
         return _floats(column)
-    except _NO_NUMBERS:
+    except ValueError:
         raise InputError(
             f"Column {column.name!r} held numbers when the model was fitted and now holds values "
             f"of type {column.dtype}. Give it as numbers."
         ) from None
 
 
-_NO_NUMBERS = (ValueError, TypeError, pl.exceptions.PolarsError)
-
-
 def _floats(column: Any) -> np.ndarray:
-    if isinstance(column, pl.Series):
-        kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
+    """The numbers of a column, NaN where it has none; a ValueError where these are no numbers."""
+    try:
+        if _is_polars(column, "Series"):
+            return _polars_floats(column)
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _polars_floats(column: Any) -> np.ndarray:
+    import polars as pl
+
+    kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
+    try:
         return column.cast(kind).to_numpy()
-    return column.to_numpy(dtype=float, na_value=np.nan)
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(str(error)) from error

@@ -38,6 +38,7 @@ from riskad.labels import (
     NORMAL,
     UNLABELLED,
     Codes,
+    LabelCodes,
     LabelCounts,
     count_labels,
     parse_distinct,
@@ -692,7 +693,7 @@ def _keep_rows(files: _Files, preparer: TablePreparer, used: Sequence[str]) -> t
     kept = files.fold(partial(_Kept.of, preparer=preparer), _Kept.joined, rows)
     codes = [np.full(s.rows.height, kind, dtype=np.int8) for kind, s in kept.samples.items()]
     frame = pl.concat([sample.rows for sample in kept.samples.values()])
-    return kept, _Rows.of(preparer, frame, np.concatenate(codes))
+    return kept, _Rows.of(preparer, frame, LabelCodes.of(np.concatenate(codes)))
 
 
 def _say_learned(detector: Any, kept: _Kept) -> str:

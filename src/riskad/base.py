@@ -205,9 +205,10 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give "
                 "one label for each row: +1 normal, -1 anomaly, 0 unlabelled."
             )
+        weight = check_weight(X, sample_weight)
         codes = check_codes(y)
         check_rows_match(X, codes)
-        return codes, check_weight(X, sample_weight)
+        return codes, weight
 
     def _forget_decisions(self) -> None:
         """What an earlier fit has led to."""

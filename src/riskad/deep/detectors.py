@@ -335,10 +335,12 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
     Examples
     --------
     >>> import numpy as np
+    >>> import riskad
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
     >>> y = np.zeros(1000, dtype=int)
     >>> y[:100] = 1
+    >>> y = riskad.parse_labels(y, normal=1, unlabelled=0)  # elsewhere 1 may mean anomaly
     >>> normal, anomaly = NNPU(prior=0.9, n_steps=100).fit(X, y).score_samples([[0, 0], [4, 4]])
     >>> bool(normal > anomaly)
     True

@@ -155,7 +155,6 @@ DOORS = {
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_pile": lambda model, X, y: remember_pile(model, X, y),
     "bounds_of": lambda model, X, y: riskad.bounds.bounds_of(model, X, y),
-    "mask_labels": lambda model, X, y: riskad.mask_labels(y, 0.5),
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "Together": lambda model, X, y: Together([riskad.DeepRAD()]).fit(X, [np.arange(120)], [y]),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from riskad._checks import InputError, check_in_interval
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCodes, check_codes, count_labels
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCodes, count_labels, read_codes
 
 __all__ = ["OneClassSplit", "label_anomalies", "mask_labels", "one_class_split"]
 
@@ -122,7 +122,7 @@ def label_anomalies(
 def _check_truth(truth: Any) -> Codes:
     """Return `truth` as codes if each row is normal or an anomaly and both kinds occur."""
     try:
-        codes = check_codes(truth)
+        codes = read_codes(truth)
     except InputError as error:
         raise InputError(f"The truth cannot be used as it is: {error}") from None
     seen = count_labels(codes)

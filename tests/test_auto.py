@@ -12,6 +12,7 @@ from test_sklearn_contract import as_codes
 
 import riskad
 from riskad import AutoRAD, InputError, auto, explain_rows
+from riskad.labels import read_codes
 from riskad.metrics import Auc
 
 
@@ -123,7 +124,7 @@ def test_a_teacher_counts_less_the_more_anomalies_are_labelled():
 )
 def test_any_two_kinds_of_row_are_enough(n_normal, n_anomaly, least):
     X, y, _ = ring(300, n_normal, n_anomaly)
-    model = AutoRAD(budget=600).fit(X, y)
+    model = AutoRAD(budget=600).fit(X, read_codes(y))
     new, _, truth = ring(seed=1)
     assert auc(model, new, truth) > least
     assert model.auc_ is None

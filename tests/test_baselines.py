@@ -18,6 +18,7 @@ from test_sklearn_contract import as_codes
 from riskad import baselines
 from riskad._checks import InputError
 from riskad.baselines import OneClassSVM, SemiSupervisedOneClassSVM, ShallowPU
+from riskad.labels import read_codes
 from riskad.shallow import ShallowRAD
 
 METHODS = {
@@ -255,7 +256,7 @@ def test_the_deformed_kernel_is_that_of_the_direct_formula(manifold):
 
 def test_without_graph_and_anomalies_it_is_the_one_class_svm_of_the_normals():
     X, y, _ = make_pile(labelled=0.5)
-    y = np.abs(y)
+    y = read_codes(np.abs(y))
     model = SemiSupervisedOneClassSVM(manifold=0).fit(X, y)
     Z = standardised(X)
     expected = svm.OneClassSVM(nu=0.1, gamma=1 / 4, tol=1e-8).fit(Z[y == 1])
@@ -269,7 +270,7 @@ def test_without_graph_and_anomalies_it_is_the_one_class_svm_of_the_normals():
 @pytest.mark.parametrize("nu", [0.05, 0.3])
 def test_nu_bounds_the_share_of_normals_that_fall_out(nu):
     X, y, _ = make_pile(labelled=0.5)
-    model = SemiSupervisedOneClassSVM(nu=nu).fit(X, np.abs(y))
+    model = SemiSupervisedOneClassSVM(nu=nu).fit(X, read_codes(np.abs(y)))
     margin = model.decision_function(X[y != 0]) / model.offset_
     assert (margin < -1e-5).mean() <= nu <= (margin < 1e-5).mean()
 
@@ -285,7 +286,7 @@ def test_costlier_anomalies_are_pushed_further_out():
 
 def test_a_graph_of_few_rows_joins_them_all():
     X, y, _ = make_pile(8, labelled=1.0)
-    X, y = X[:5], np.array([1, 1, 1, 0, 0])
+    X, y = X[:5], read_codes([1, 1, 1, 0, 0])
     assert np.isfinite(SemiSupervisedOneClassSVM(n_neighbors=50).fit(X, y).score_samples(X)).all()
 
 
@@ -342,7 +343,7 @@ def test_without_a_pile_normals_and_anomalies_cost_the_same(pile):
 
 def test_bias_two_decides_like_bayes_where_few_rows_are_anomalous():
     X, y, truth = make_pile(2000, 2, anomaly_rate=0.1, labelled=0.2, shift=4.0)
-    y = np.maximum(y, 0)  # no anomaly is known
+    y = read_codes(np.maximum(y, 0))  # no anomaly is known
     predicted = SemiSupervisedOneClassSVM("biased").fit(X, y).predict(X)
     assert (predicted == truth).mean() > 0.95
 
@@ -357,7 +358,7 @@ def test_pu_is_the_pu_risk_with_the_anomalies_in_the_pile(loss, lam):
     weight = np.random.default_rng(0).uniform(0.5, 2, len(X))
     model = ShallowPU(loss, prior=0.7, lam=lam).fit(X, y, sample_weight=weight)
     expected = ShallowRAD(loss, risk="pu", prior=0.7, lam=lam)
-    expected.fit(X, np.maximum(y, 0), sample_weight=weight)
+    expected.fit(X, read_codes(np.maximum(y, 0)), sample_weight=weight)
     np.testing.assert_array_equal(model.coef_, expected.coef_)
     assert model.offset_ == expected.offset_
     assert set(model.risk_parts_) == {
@@ -425,7 +426,7 @@ NO_ANOMALY = r"needs a labelled anomaly \(-1\), and y has none .* OneClassSVM\(\
 def test_a_missing_kind_of_row_is_named(pile, name, kinds, message):
     X = pile[0]
     with pytest.raises(InputError, match=message):
-        clone(METHODS[name]).fit(X, np.resize(kinds, len(X)))
+        clone(METHODS[name]).fit(X, read_codes(np.resize(kinds, len(X))))
 
 
 @pytest.mark.parametrize(
@@ -434,7 +435,8 @@ def test_a_missing_kind_of_row_is_named(pile, name, kinds, message):
 )
 def test_kinds_that_are_not_needed_may_be_absent(pile, name, kinds):
     X = pile[0]
-    assert np.isfinite(clone(METHODS[name]).fit(X, np.resize(kinds, len(X))).score_samples(X)).all()
+    model = clone(METHODS[name]).fit(X, read_codes(np.resize(kinds, len(X))))
+    assert np.isfinite(model.score_samples(X)).all()
 
 
 @pytest.mark.parametrize("name", LABELLED)

@@ -1,12 +1,17 @@
 """Row blocks: the sum over blocks is the sum over rows, without copies."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from threadpoolctl import ThreadpoolController
 
 from riskad import blocks
-from riskad.blocks import RowBlocks
+from riskad.blocks import RowBlocks, one_blas_thread, one_thread
+from riskad.shallow import ShallowRAD
 
 LAYOUTS = {
     "C order": np.ascontiguousarray,
@@ -238,3 +243,63 @@ def test_weights_travel_with_the_sample():
     rows.sample_weight = np.arange(270.0)
     sample = draw(rows, 30, (1, 1, 1))
     assert_array_equal(sample.sample_weight, sample.X[:, 0])
+
+
+# --- threads of BLAS ----------------------------------------------------------------------------
+
+
+def _blas_thread_counts():
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    return [library.get_num_threads() for library in libraries]
+
+
+@pytest.fixture
+def two_blas_threads():
+    """Two threads of BLAS, whatever the environment says; restored afterwards."""
+    limiter = ThreadpoolController().select(user_api="blas").limit(limits=2)
+    blocks._release_blas()
+    yield _blas_thread_counts()
+    blocks._release_blas()
+    limiter.restore_original_limits()
+    blocks._release_blas()
+
+
+@pytest.mark.parametrize("first_out", [0, 1])
+def test_overlapping_calls_in_threads_leave_blas_as_it_was(two_blas_threads, first_out):
+    """The first to enter need not be the last to leave, nor the other way round."""
+    assert set(two_blas_threads) == {2}
+    inside, leave = ([threading.Event(), threading.Event()] for _ in range(2))
+
+    def call(i):
+        with one_blas_thread():
+            inside[i].set()
+            assert leave[i].wait(60)
+
+    threads = [threading.Thread(target=call, args=[i]) for i in range(2)]
+    for thread, event in zip(threads, inside, strict=True):
+        thread.start()
+        assert event.wait(60)
+    assert set(_blas_thread_counts()) == {1}
+    for i in (first_out, 1 - first_out):
+        leave[i].set()
+        threads[i].join(60)
+        assert set(_blas_thread_counts()) == ({1} if i == first_out else {2})
+
+
+def test_overlapping_scores_leave_blas_as_it_was(two_blas_threads):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 3)), np.repeat([1, -1, 0], 100)
+    model = ShallowRAD(lam=1.0).fit(X, y)
+    with ThreadPoolExecutor(4) as pool:
+        fits = [pool.submit(ShallowRAD(lam=1.0).fit, X, y) for _ in range(40)]
+        rows = [pool.submit(model.score_samples, RowBlocks(X, y)) for _ in range(40)]
+    expected = model.score_samples(X)
+    assert all(np.array_equal(each.result().coef_, model.coef_) for each in fits)
+    assert all(np.array_equal(each.result(), expected) for each in rows)
+    assert _blas_thread_counts() == two_blas_threads
+
+
+def test_an_error_inside_leaves_blas_as_it_was(two_blas_threads):
+    with pytest.raises(KeyError), one_blas_thread(), one_thread():
+        raise KeyError
+    assert _blas_thread_counts() == two_blas_threads

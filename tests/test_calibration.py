@@ -15,6 +15,7 @@ import riskad
 from riskad import InputError, ShallowRAD, calibrate
 from riskad.baselines import ShallowPU
 from riskad.calibration import Calibration, _folds, _on_scale
+from riskad.labels import read_codes
 from riskad.metrics import auc_with_interval, brier_score
 from riskad.thresholds import FalseAlarms, RiskZero
 
@@ -99,7 +100,7 @@ def test_few_labels_leave_what_they_cannot_tell_undone(rows):
 
 def test_normals_alone_are_enough_for_p_values(rows):
     X, y, _ = rows
-    y = np.where(y == -1, 0, y)
+    y = read_codes(np.where(y == -1, 0, y))
     model = calibrate(ShallowPU().fit(X, y), X, y)
     assert model.set_threshold(FalseAlarms(0.05)).predict(X).min() == -1
 

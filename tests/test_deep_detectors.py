@@ -24,6 +24,7 @@ import riskad
 from riskad._checks import InputError
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.deep.nets import ARCHITECTURES
+from riskad.labels import read_codes
 from riskad.losses import LOSSES
 from riskad.risks import RISKS
 from riskad.thresholds import zero_one_threshold
@@ -96,7 +97,7 @@ def test_labels_matter(method):
 
 def test_labelled_anomalies_are_a_part_of_the_pile_for_nnpu():
     X, y, _ = make_pile()
-    moved = quick(NNPU).fit(X, np.where(y == -1, 0, y))
+    moved = quick(NNPU).fit(X, read_codes(np.where(y == -1, 0, y)))
     assert np.array_equal(quick(NNPU).fit(X, y).score_samples(X), moved.score_samples(X))
 
 
@@ -130,7 +131,8 @@ def test_pretraining_lowers_the_error_of_the_autoencoder():
 @pytest.mark.parametrize("labels", [(0,), (1, 0), (-1, 0), (1, -1), (1, -1, 0)])
 def test_deep_sad_takes_the_kinds_that_there_are(labels):
     X, y, _ = make_pile()
-    model = quick(DeepSAD, prior=0.9).fit(X, np.where(np.isin(y, labels), y, labels[-1]))
+    y = read_codes(np.where(np.isin(y, labels), y, labels[-1]))
+    model = quick(DeepSAD, prior=0.9).fit(X, y)
     assert np.isfinite(model.offset_)
     if labels == (0,):
         assert (model.predict(X) == -1).mean() == pytest.approx(0.1, abs=0.01)
@@ -146,6 +148,7 @@ def test_any_risk_and_loss_of_the_core(risk):
 
 def test_risks_without_a_kind_do_without_its_rows():
     X, y, _ = make_pile()
+    y = read_codes(y)
     for risk, absent in (("pn", 0), ("nnpu", -1), ("nu", 1)):
         quick(DeepRAD, risk=risk).fit(X[y != absent], y[y != absent])
 
@@ -355,7 +358,7 @@ def test_bad_settings(method, settings, message):
 )
 def test_missing_kinds(method, labels, message):
     X, y, _ = make_pile()
-    changed = np.array([labels.get(int(code), int(code)) for code in y])
+    changed = read_codes([labels.get(int(code), int(code)) for code in y])
     with pytest.raises(InputError, match=message):
         quick(method).fit(X, changed)
 

@@ -133,7 +133,7 @@ def test_a_gap_is_found_wherever_it_is(store, rows):
 
 
 def test_text_on_disk_is_refused(store):
-    with pytest.raises(ValueError, match="could not convert string to float"):
+    with pytest.raises(InputError, match="X holds text, 'a' for instance"):
         DeepRAD().fit(store(np.array([["a"], ["b"]])), [1, -1])
 
 

@@ -11,6 +11,7 @@ import riskad
 from riskad import NNPU, DeepRAD, DeepSAD
 from riskad._checks import InputError
 from riskad.deep import Together
+from riskad.labels import read_codes
 
 torch.set_num_threads(1)
 
@@ -127,7 +128,7 @@ def test_before_fit():
         ([np.arange(5), [-1]], [[1, -1, 0, 0, 0], [1]], "got -1 to -1"),
         ([np.arange(5), [0.5]], [[1, -1, 0, 0, 0], [1]], "whole numbers"),
         ([np.arange(5), []], [[1, -1, 0, 0, 0], []], "whole numbers"),
-        ([np.arange(5), [1]], [[1, -1, 0, 0, 0], [1, 0]], "has 1 rows and labels.1. 2 labels"),
+        ([np.arange(5), [1]], [[1, -1, 0, 0, 0], [-1, 0]], "has 1 rows and labels.1. 2 labels"),
     ],
 )
 def test_rows_and_labels_that_do_not_fit(rows, labels, message):
@@ -138,12 +139,12 @@ def test_rows_and_labels_that_do_not_fit(rows, labels, message):
 def test_kinds_must_be_the_same_for_deep_sad():
     X, rows, labels = problem()
     with pytest.raises(InputError, match="same kinds of rows"):
-        Together(MEMBERS["sad"][:2]).fit(X, rows[:2], [labels[0], np.abs(labels[1])])
+        Together(MEMBERS["sad"][:2]).fit(X, rows[:2], [labels[0], read_codes(np.abs(labels[1]))])
 
 
 def test_labels_that_cannot_be_fitted():
     X, rows, labels = problem()
-    no_anomaly = [labels[0], np.abs(labels[1])]
+    no_anomaly = [labels[0], read_codes(np.abs(labels[1]))]
     with pytest.raises(InputError, match="anom"):
         Together([DeepRAD(**RAD), DeepRAD(**RAD)]).fit(X, rows[:2], no_anomaly)
     single = np.where(np.arange(len(labels[1])) == 0, -1, np.abs(labels[1]))

@@ -21,6 +21,7 @@ from riskad.labels import (
     check_codes,
     count_labels,
     parse_labels,
+    read_codes,
 )
 
 WORDS = ["ok", "fraud", "", "ok", None, "  "]
@@ -374,10 +375,10 @@ def test_codes_form_one_column(y):
 @given(st.lists(st.one_of(wholes, st.floats()), min_size=1))
 def test_numbers_pass_exactly_if_they_are_codes(y):
     if all(value in (-1, 0, 1) for value in y):
-        assert_codes(check_codes(y), y)
+        assert_codes(read_codes(y), y)
     else:
         with pytest.raises(InputError):
-            check_codes(y)
+            read_codes(y)
 
 
 def test_following_the_remedy_for_missing_values_works():
@@ -393,7 +394,7 @@ def test_following_the_remedy_for_missing_values_works():
 def test_the_hint_shows_three_readings_of_zeros_and_ones():
     hint = ambiguity_hint(np.array([0, 1, 1], dtype=np.int8))
     assert "0 (1 row) and 1 (2 rows)" in hint
-    for call in ("fit(X, y)", "from_deepod(y)", "from_pyod(y)", '"pu"', '"nu"', '"pn"'):
+    for call in ("parse_labels(y, normal=1, unlabelled=0)", "from_deepod(y)", "from_pyod(y)"):
         assert call in hint
 
 

@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from riskad._checks import DataWarning, InputError
+from riskad.labels import read_codes
 from riskad.metrics import (
     auc_with_interval,
     average_precision_with_interval,
@@ -138,7 +139,7 @@ def test_the_result_reads_as_a_sentence():
 )
 def test_one_kind_of_label_is_not_enough(y, counts):
     with pytest.raises(InputError, match=f"needs both kinds of label, got {counts} anomalies"):
-        auc_with_interval(y, np.zeros(len(y)))
+        auc_with_interval(read_codes(y), np.zeros(len(y)))
 
 
 def test_scores_that_are_no_numbers_are_refused():
@@ -354,7 +355,7 @@ def test_a_rate_that_cannot_be_is_remarked():
 def test_the_pile_needs_scores_and_both_kinds():
     y, scores, _ = pile(3, m=5, n_u=20)
     with pytest.raises(InputError, match="need labelled anomalies and unlabelled rows, got 0 and"):
-        pile_precision_recall(np.abs(y), scores, 1.5, 0.1)
+        pile_precision_recall(read_codes(np.abs(y)), scores, 1.5, 0.1)
     with pytest.raises(InputError, match="out_of_fold_scores"):
         pile_precision_recall(y, np.full(len(y), np.nan), 1.5, 0.1)
     with pytest.raises(InputError, match="share of anomalies in the pile"):

@@ -16,6 +16,7 @@ from test_sklearn_contract import ROUNDING, as_codes
 import riskad
 from riskad import InputError, PretrainedRAD
 from riskad.features import LearnedFeatures
+from riskad.labels import read_codes
 from riskad.pretrained import _WEIGHTS, MOST_COLUMNS, _Network
 
 
@@ -68,7 +69,7 @@ def test_labels_decide_what_is_an_anomaly(rows):
 @pytest.mark.parametrize("kept", [1, -1])
 def test_one_kind_of_label_is_enough(rows, kept):
     X, y, truth = rows
-    model = PretrainedRAD(pile=100).fit(X, np.where(y == kept, y, 0))
+    model = PretrainedRAD(pile=100).fit(X, read_codes(np.where(y == kept, y, 0)))
     assert auc(model, X, truth) > 0.8
 
 

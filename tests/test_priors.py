@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import riskad
 from riskad import DataWarning, InputError, ShallowRAD, cli, estimate_prior
+from riskad.labels import read_codes
 from riskad.mixture import Histograms, divergence, em, log_ratio
 from riskad.priors import (
     METHODS,
@@ -114,6 +115,7 @@ def test_kinds_that_cannot_be_told_apart_call_for_a_warning():
 
 def test_auto_takes_what_is_there():
     X, y = make_mixture(0.2)
+    y = read_codes(y)
     assert estimate_prior(X, y).method == "em"
     for kind, method in ((1, "pu"), (-1, "nu")):
         rows = (y == kind) | (y == 0)
@@ -253,7 +255,7 @@ def test_constant_scores_are_refused(method):
     ],
 )
 def test_missing_kinds_are_errors_with_a_remedy(counts, method, message):
-    y = np.repeat(np.array([1, -1, 0]), counts)
+    y = read_codes(np.repeat([1, -1, 0], counts))
     X = np.random.default_rng(0).standard_normal((len(y), 2))
     with pytest.raises(InputError, match=message):
         estimate_prior(X, y, method=method)
@@ -269,7 +271,7 @@ def test_other_mistakes_are_errors_too():
         estimate_prior(X, y, estimator=StandardScaler())
     with pytest.raises(InputError, match=r"y must hold only \+1"):
         estimate_prior(X, np.where(y == 0, 2, y))
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(InputError, match="X has .* rows and y"):
         estimate_prior(X[1:], y)
     X[3, 1] = np.nan
     with pytest.raises(InputError, match="missing value"):

@@ -6,6 +6,7 @@ import os
 import pkgutil
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,61 @@ def test_readme_holds_exactly_the_two_commands():
 def test_the_code_of_the_readme_runs():
     for block in code_blocks("python"):
         exec(block, {})
+
+
+OPTIONAL = (
+    *("torch", "safetensors", "triton", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
+    *("dask", "distributed", "pooch", "matplotlib", "catboost", "xgboost", "pyod"),
+)
+RESOLVE = """
+import sys
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Missing())
+import riskad
+
+for dotted in {names!r}:
+    found = riskad
+    try:
+        for part in dotted.split(".")[1:]:
+            found = getattr(found, part)
+    except (AttributeError, ImportError) as error:
+        print(dotted, type(error).__name__, error, sep="|")
+"""
+
+
+def dotted_names():
+    """Every `riskad.room.name` of the documentation; files and addresses are none."""
+    files = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+    files += [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
+    found = {name for file in files for name in re.findall(r"\briskad(?:\.\w+)+", read(file))}
+    return sorted(name for name in found if not re.fullmatch(r"\w+\.(riskad|html|onnx|py)", name))
+
+
+@pytest.mark.parametrize("missing", [(), OPTIONAL], ids=["all there", "none there"])
+def test_the_names_of_the_documentation_are_there_after_a_bare_import(missing):
+    """Each in a process that has imported nothing else; or the advice which package to install."""
+    names = dotted_names()
+    assert {"riskad.workflow.fit_files", "riskad.parquet.ParquetRows"} <= set(names)
+    code = RESOLVE.format(missing=missing, names=names)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    unresolved = [line for line in run.stdout.splitlines() if "pip install 'riskad[" not in line]
+    assert unresolved == []
+    assert missing or not run.stdout
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    for module in (riskad, riskad.bench):
+        with pytest.raises(AttributeError, match="has no attribute 'fit_fils'"):
+            _ = module.fit_fils
+    assert {"workflow", "parquet", "export", "AutoRAD"} <= set(dir(riskad))
+    assert "_checks" not in riskad._rooms()
 
 
 def test_the_readme_shows_what_the_demo_prints(monkeypatch):

@@ -22,6 +22,7 @@ from riskad import (
     labelled_auc,
 )
 from riskad import selection as room
+from riskad.labels import read_codes
 from riskad.losses import LOSSES
 from riskad.metrics import auc_of_folds, auc_with_interval
 
@@ -102,7 +103,7 @@ def test_a_kind_that_is_too_small_is_named(counts, message):
 
 
 def test_a_kind_that_is_absent_is_not_missed():
-    y = codes(20, 0, 50)
+    y = read_codes(codes(20, 0, 50))
     assert len(list(PNUStratifiedKFold(5).split(y, y))) == 5
 
 

@@ -139,8 +139,12 @@ def test_gaps_in_a_source_are_refused_by_column():
 
 def test_missing_kinds_are_named_after_the_first_pass():
     X, y = make_table()
+    rows = in_parts(X, np.maximum(y, 0))
+    with pytest.raises(InputError, match=r"(?s)y holds only 0 .*parse_labels.*from_pyod"):
+        ShallowRAD().fit(rows)
+    rows.labels_said = True
     with pytest.raises(InputError, match="the rad risk needs a labelled anomaly"):
-        ShallowRAD().fit(in_parts(X, np.maximum(y, 0)))
+        ShallowRAD().fit(rows)
 
 
 @pytest.mark.parametrize("detector", [AutoRAD(budget=30), ForestRAD(), BoostedRAD(n_rounds=20)])

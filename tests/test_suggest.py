@@ -205,7 +205,7 @@ def test_mistakes_are_named(fitted):
         suggest_rows(model, X, 0)
     with pytest.raises(InputError, match="Every row is labelled"):
         suggest_rows(model, X, y=np.ones(len(X)))
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(InputError, match="X has 600 rows and y 3 labels"):
         suggest_rows(model, X, y=np.zeros(3))
     with pytest.raises(InputError, match="StandardScaler gives no scores"):
         suggest_rows(StandardScaler().fit(X), X)

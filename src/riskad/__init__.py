@@ -98,43 +98,21 @@ _ROOM_OF = {
     "suggest_rows": "suggest",
     "theorem_lambda": "regularization",
 }
-_ROOMS = (
-    "auto",
-    "baselines",
-    "boosted",
-    "bounds",
-    "calibration",
-    "conformal",
-    "datasets",
-    "deep",
-    "drift",
-    "explain",
-    "features",
-    "forest",
-    "io",
-    "labels",
-    "losses",
-    "metrics",
-    "pretrained",
-    "priors",
-    "regularization",
-    "risks",
-    "search",
-    "selection",
-    "shallow",
-    "solvers",
-    "stream",
-    "suggest",
-    "thresholds",
-)
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOM_OF:
         return getattr(_import_room(_ROOM_OF[name]), name)
-    if name in _ROOMS:
-        return import_module(f"riskad.{name}")
+    if name in _rooms():
+        return _import_room(name)
     raise AttributeError(f"module 'riskad' has no attribute {name!r}")
+
+
+def _rooms() -> list[str]:
+    """The modules of the package that have no underscore before their name."""
+    from pkgutil import iter_modules
+
+    return [found.name for found in iter_modules(__path__) if not found.name.startswith("_")]
 
 
 def _import_room(room: str) -> Any:
@@ -148,4 +126,4 @@ def _import_room(room: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOM_OF, *_ROOMS})
+    return sorted({*globals(), *_ROOM_OF, *_rooms()})

@@ -13,16 +13,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad._checks import InputError, enumerate_names
-from riskad.blocks import Rows
+from riskad.blocks import Rows, on_host_array
 from riskad.calibration import Calibration
+from riskad.columns import check_numbers
 from riskad.conformal import FdrSelection, select_at_fdr
 from riskad.drift import PileSummary
 from riskad.fields import (
@@ -40,13 +36,15 @@ from riskad.labels import (
     ANOMALY,
     NORMAL,
     UNLABELLED,
+    LabelCodes,
     LabelCounts,
-    ambiguity_hint,
     check_codes,
+    check_rows_match,
+    refuse_ambiguous,
 )
 from riskad.losses import namespace
 from riskad.risks import Risk
-from riskad.sources import as_rows, sampled
+from riskad.sources import as_rows, sampled, unpacked
 from riskad.thresholds import THRESHOLDS, RiskZero, Threshold, parse_threshold
 
 __all__ = ["MOST_SAMPLED", "Detector"]
@@ -93,6 +91,7 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     def score_samples(self, X: Any) -> np.ndarray:
         """Scores g(x): the higher, the more normal."""
         check_is_fitted(self)
+        X, _, _ = unpacked(X)
         if (rows := as_rows(X)) is not None:
             self._check_columns(rows, reset=False)
             return rows.each(self._scores)
@@ -179,15 +178,13 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; finiteness is checked where the rows are read."""
-        return validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            reset=reset,
-        )
+        return self._check_table(X, reset, accept_sparse="csr")
+
+    def _check_table(self, X: Any, reset: bool, **options: Any) -> Any:
+        """X as numbers, not necessarily finite."""
+        least = 2 if reset else 1
+        options |= {"ensure_all_finite": False, "ensure_min_samples": least}
+        return check_numbers(self, on_host_array(X), reset, **options)
 
     def _check_columns(self, rows: Rows, reset: bool) -> None:
         """Remember the columns of a source, or see that they are those of the fit."""
@@ -214,10 +211,12 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
         self, X: Any, y: Any, sample_weight: Any = None
     ) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows in memory with their codes and weights; of a source, a sample of its rows."""
+        X, y, sample_weight = unpacked(X, y, sample_weight)
         source = as_rows(X, y, sample_weight)
         if source is not None:
             rows = sampled(source, MOST_SAMPLED, seed=0)
-            X, y, sample_weight = rows.X, rows.y, rows.sample_weight
+            check_said(source)
+            X, y, sample_weight = rows.X, LabelCodes.of(rows.y), rows.sample_weight
         X = self._check_rows(X, reset=True)
         codes, weight = self._check_labels(X, y, sample_weight)
         if source is not None:
@@ -234,11 +233,9 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give "
                 "one label for each row: +1 normal, -1 anomaly, 0 unlabelled."
             )
+        weight = check_weight(X, sample_weight)
         codes = check_codes(y)
-        check_consistent_length(X, codes)
-        if sample_weight is None:
-            return codes, None
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        check_rows_match(X, codes)
         return codes, weight
 
     def _forget_decisions(self) -> None:
@@ -251,6 +248,20 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.input_tags.sparse = True
         return tags
+
+
+def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
+    """Weights of the rows of X as doubles, none of them negative."""
+    if sample_weight is None:
+        return None
+    weight = on_host_array(sample_weight)
+    return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def check_said(rows: Rows) -> None:
+    """Refuse a source whose labels are 0 and 1 alone, unless it knows what these mean."""
+    if not rows.labels_said:
+        refuse_ambiguous(rows.counts())
 
 
 _REMEDIES = {
@@ -284,10 +295,9 @@ def check_kinds_present(
     needed = risk.kinds()
     for kind in (ANOMALY, NORMAL, UNLABELLED):
         if kind in needed and not totals[kind] > 0:
-            hint = ambiguity_hint(counts) if kind == ANOMALY else ""
             raise InputError(
                 f"the {risk.name} risk needs {_NAMES[kind]}, and y has none "
-                f"({counts}). {hint or _REMEDIES[kind].format(besides=besides)}"
+                f"({counts}). {_REMEDIES[kind].format(besides=besides)}"
             )
 
 

@@ -24,16 +24,16 @@ from sklearn import svm
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neighbors import kneighbors_graph
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import validate_data
 
 from riskad._checks import InputError, check_choice, check_in_interval
-from riskad.base import Detector, refuse_non_finite
-from riskad.blocks import RowBlocks
+from riskad.base import MOST_SAMPLED, Detector, check_said, refuse_non_finite
+from riskad.blocks import RowBlocks, Rows
 from riskad.fields import FLAG, POSITIVE, SEED, SHARE, SIZE, Array, Fields, Maybe, Number, Text
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, count_labels
 from riskad.linear import column_statistics
 from riskad.losses import Loss
 from riskad.shallow import ShallowRAD
+from riskad.sources import as_rows, sampled, unpacked
 
 __all__ = ["OneClassSVM", "SemiSupervisedOneClassSVM", "ShallowPU"]
 
@@ -69,14 +69,7 @@ class _KernelDetector(Detector):
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         """X as a dense float64 array of finite numbers."""
-        X = validate_data(
-            self,
-            X,
-            dtype=np.float64,
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            reset=reset,
-        )
+        X = self._check_table(X, reset, dtype=np.float64)
         if not np.isfinite(X).all():
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
         return X
@@ -181,20 +174,29 @@ class OneClassSVM(_KernelDetector):
 
     def fit(self, X: Any, y: Any = None) -> OneClassSVM:
         """Fit to rows X; of the labels y only -1 counts, and only with `use_labels`."""
-        X = self._check_rows(X, reset=True)
+        if self.use_labels:
+            X, codes, _ = self._check_training(X, y)
+            _require("OneClassSVM with use_labels=True", count_labels(codes), (NORMAL, UNLABELLED))
+            X = X[codes != ANOMALY]
+        else:
+            X = self._check_unlabelled(X)
         _check_nu(self.nu)
         self._check_width()
-        if self.use_labels:
-            X = self._without_anomalies(X, y)
         Z = self._learn_columns(X)
         model = svm.OneClassSVM(nu=self.nu, gamma=self.gamma_, cache_size=_CACHE_MB).fit(Z)
         self._keep(model.support_vectors_, model.dual_coef_[0], model.offset_[0])
         return self
 
-    def _without_anomalies(self, X: np.ndarray, y: Any) -> np.ndarray:
-        codes, _ = self._check_labels(X, y, None)
-        _require("OneClassSVM with use_labels=True", codes, (NORMAL, UNLABELLED))
-        return X[codes != ANOMALY]
+    def _check_unlabelled(self, X: Any) -> np.ndarray:
+        """Rows whose labels, if they bring any, are not looked at."""
+        self._forget_decisions()
+        X, _, _ = unpacked(X)
+        source = as_rows(X)
+        if source is None:
+            return self._check_rows(X, reset=True)
+        rows = self._check_rows(sampled(source, MOST_SAMPLED, seed=0).X, reset=True)
+        self._check_columns(source, reset=True)
+        return rows
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -343,10 +345,9 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
 
     def fit(self, X: Any, y: Any = None) -> SemiSupervisedOneClassSVM:
         """Fit to rows X with labels y: +1 normal, -1 anomaly, 0 unlabelled."""
-        X = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(X, y, None)
+        X, codes, _ = self._check_training(X, y)
         self._check_settings()
-        self._check_kinds(codes)
+        self._check_kinds(count_labels(codes))
         Z = self._learn_columns(X)
         rows = self._rows_used(codes)
         fit = self._fit_laplacian if self.kernel == "laplacian" else self._fit_biased
@@ -365,14 +366,14 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         if self.pile_rows is not None:
             _check_whole("pile_rows", self.pile_rows)
 
-    def _check_kinds(self, codes: np.ndarray) -> None:
+    def _check_kinds(self, counts: LabelCounts) -> None:
         who = f"kernel={self.kernel!r}"
         if self.kernel == "laplacian":
-            _require(who, codes, (NORMAL,))
+            _require(who, counts, (NORMAL,))
         elif self.pile == "outside":
-            _require(f"{who} with pile='outside'", codes, (NORMAL,), (UNLABELLED, ANOMALY))
+            _require(f"{who} with pile='outside'", counts, (NORMAL,), (UNLABELLED, ANOMALY))
         else:
-            _require(f"{who} with pile='normal'", codes, (ANOMALY,), (NORMAL, UNLABELLED))
+            _require(f"{who} with pile='normal'", counts, (ANOMALY,), (NORMAL, UNLABELLED))
 
     def _rows_used(self, codes: np.ndarray) -> np.ndarray:
         """All labelled rows, then as many of the pile as are wanted."""
@@ -485,10 +486,12 @@ class ShallowPU(ShallowRAD):
     Examples
     --------
     >>> import numpy as np
+    >>> import riskad
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (800, 2)), rng.normal(3, 1, (200, 2))])
     >>> y = np.zeros(1000, dtype=int)          # nobody checked these
     >>> y[:40] = 1                             # 40 known normal rows
+    >>> y = riskad.parse_labels(y, normal=1, unlabelled=0)  # elsewhere 1 may mean anomaly
     >>> ShallowPU().fit(X, y).predict([[0.0, 0.0], [4.0, 4.0]])
     array([ 1, -1])
     """
@@ -529,13 +532,13 @@ class ShallowPU(ShallowRAD):
             "go into the pile by y[y == -1] = 0."
         )
 
-    def _check_labels(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Codes and weights, the anomalies moved into the pile."""
-        codes, weight = super()._check_labels(X, y, sample_weight)
-        _require("ShallowPU", codes, (NORMAL,), (UNLABELLED, ANOMALY))
-        return np.where(codes == ANOMALY, UNLABELLED, codes).astype(codes.dtype), weight
+    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> Rows:
+        """The rows of a fit, the anomalies moved into the pile."""
+        rows = super()._check_source(X, y, sample_weight)
+        check_said(rows)
+        if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
+            _require("ShallowPU", rows.counts(), (NORMAL,), (UNLABELLED, ANOMALY))
+        return rows.without_label(ANOMALY)
 
 
 # --- checks ---------------------------------------------------------------------------------
@@ -547,13 +550,14 @@ _ROWS = {
 }
 
 
-def _require(who: str, codes: np.ndarray, *groups: tuple[int, ...]) -> None:
+def _require(who: str, counts: LabelCounts, *groups: tuple[int, ...]) -> None:
     """Of each group of kinds there must be a row."""
+    found = {NORMAL: counts.normal, ANOMALY: counts.anomaly, UNLABELLED: counts.unlabelled}
     for kinds in groups:
-        if not np.isin(codes, kinds).any():
+        if not any(found[kind] for kind in kinds):
             wanted = " or ".join(_ROWS[kind] for kind in kinds)
             raise InputError(
-                f"{who} needs {wanted}, and y has none ({count_labels(codes)}). Mark at least one "
+                f"{who} needs {wanted}, and y has none ({counts}). Mark at least one "
                 "row so, or choose a method that does without: OneClassSVM() needs no labels."
             )
 

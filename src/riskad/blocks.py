@@ -20,8 +20,10 @@ by the labelled rows and by a random sample of the pile: both are in memory afte
 from __future__ import annotations
 
 import contextvars
+import copy
 import functools
 import itertools
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,10 +36,10 @@ import numpy as np
 from array_api_compat import is_torch_array
 from joblib import effective_n_jobs
 from scipy import sparse
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from riskad._checks import InputError
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, is_said
 from riskad.losses import namespace
 
 __all__ = [
@@ -50,6 +52,9 @@ __all__ = [
     "RowBlocks",
     "Rows",
     "Threads",
+    "on_host_array",
+    "one_blas_thread",
+    "one_thread",
     "places_of",
     "to_numpy",
 ]
@@ -92,6 +97,11 @@ class Block(NamedTuple):
         weight = None if self.weight is None else self.weight[places]
         return Block(self.X[places], y, weight, places_of(y))
 
+    def without_label(self, kind: int) -> Block:
+        """The same rows, those labelled `kind` unlabelled."""
+        y = _without_label(self.y, kind)
+        return Block(self.X, y, self.weight, places_of(y))
+
     def only_labelled(self) -> Block:
         """Its labelled rows; unlike `take` this does not wait for a device."""
         places = self.labelled
@@ -104,15 +114,17 @@ class Rows(ABC):
     """Rows with their labels and weights, wherever they are.
 
     Each has `n_rows`, `n_features`, `sparse`, whether blocks are CSR, and where columns have names
-    these. `eps` is the rounding of a block's numbers. `costly` says that a pass over the rows takes
-    much longer than one over a sample of them, however few they are, and `few` up to how many rows
-    there would be nothing to save.
+    these. `labels_said` tells whether the meaning of labels was said, should they be 0 and 1 alone
+    (`riskad.labels`). `eps` is the rounding of a block's numbers. `costly` says that a pass over
+    the rows takes much longer than one over a sample of them, however few they are, and `few` up
+    to how many rows there would be nothing to save.
     """
 
     n_rows: int
     n_features: int
     sparse: bool = False
     feature_names: Sequence[str] | None = None
+    labels_said: bool = False
     costly: bool = False
     few: int = 0
     eps: float = float(np.finfo(np.float64).eps)
@@ -154,6 +166,10 @@ class Rows(ABC):
     def blocks_of(self, kind: int) -> Iterator[Block]:
         """Blocks of the rows labelled `kind` that have weight, small enough to be made dense."""
 
+    @abstractmethod
+    def without_label(self, kind: int) -> Rows:
+        """The same rows, those labelled `kind` unlabelled; what the others mean is then said."""
+
     def behind(self, transform: Callable[[Any], Any], n_features: int) -> MappedRows:
         """The features transform(x) of the rows, found anew in each pass."""
         return MappedRows(self, transform, n_features)
@@ -186,7 +202,8 @@ class RowBlocks(Rows):
 
     def __init__(self, X: Any, y: Any, sample_weight: Any = None, block_rows: int | None = None):
         self.X = X
-        self.y = y
+        self.labels_said = is_said(y)
+        self.y = np.asarray(y) if self.labels_said else y
         self.sample_weight = sample_weight
         self.n_rows, self.n_features = X.shape
         self.block_rows = block_rows or _rows_per_block(X)
@@ -305,6 +322,13 @@ class RowBlocks(Rows):
         if self.sample_weight is not None:
             members = members & (self.sample_weight > 0)
         return iter(self.take(places_of(members)).dense_sized())
+
+    def without_label(self, kind: int) -> RowBlocks:
+        """The same rows, those labelled `kind` unlabelled."""
+        y = _without_label(self.y, kind)
+        other = RowBlocks(self.X, y, self.sample_weight, self.block_rows)
+        other.labels_said = True
+        return other
 
     def dense_sized(self) -> RowBlocks:
         """The same rows in blocks small enough to be made dense, one at a time."""
@@ -431,13 +455,14 @@ class PartedRows(Rows):
         self.n_rows = sum(part.n_rows for part in parts) if n_rows is None else n_rows
         self.passes = 0
         self._kept: Reservoir | None = None
+        self._hidden: tuple[int, ...] = ()  # kinds whose rows count as unlabelled
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Add up the tuples `f(block)`, entry by entry, in the order of the parts."""
         if self._kept is None:
             return self._first_pass(f)
         self.passes += 1
-        visits = self.engine.map(functools.partial(_visit, f, None), self.parts)
+        visits = self.engine.map(functools.partial(_visit, f, None, self._hidden), self.parts)
         return _add_up(total for total, _ in visits)
 
     def _first_pass(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -446,7 +471,8 @@ class PartedRows(Rows):
         kept = Reservoir(most, share=most / max(1, self.n_rows))
 
         def totals() -> Iterator[tuple[Any, ...]]:
-            for total, part in self.engine.map(functools.partial(_visit, f, kept), self.parts):
+            visit = functools.partial(_visit, f, kept, self._hidden)
+            for total, part in self.engine.map(visit, self.parts):
                 kept.join(part)
                 yield total
 
@@ -498,9 +524,16 @@ class PartedRows(Rows):
             yield from self.kept.rows.blocks_of(kind)
             return
         self.passes += 1
-        for block in self.engine.map(functools.partial(_members, kind), self.parts):
+        for block in self.engine.map(functools.partial(_members, kind, self._hidden), self.parts):
             if block is not None:
                 yield block
+
+    def without_label(self, kind: int) -> Rows:
+        """The same rows, those labelled `kind` unlabelled; they are read anew."""
+        other = copy.copy(self)
+        other._hidden, other._kept, other.passes = (*self._hidden, kind), None, 0
+        other.labels_said = True
+        return other
 
 
 def _first(part: Part, number: int) -> Any:
@@ -508,10 +541,18 @@ def _first(part: Part, number: int) -> Any:
     return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
 
 
-def _members(kind: int, part: Part, number: int) -> Block | None:
+def _blocks(part: Part, hidden: tuple[int, ...]) -> Iterator[Block]:
+    """The blocks of a part, in which rows of the kinds `hidden` have no label."""
+    for block in part.blocks():
+        for kind in hidden:
+            block = block.without_label(kind)
+        yield block
+
+
+def _members(kind: int, hidden: tuple[int, ...], part: Part, number: int) -> Block | None:
     """The rows of a kind that have weight."""
     found = []
-    for block in part.blocks():
+    for block in _blocks(part, hidden):
         members = block.y == kind
         if block.weight is not None:
             members &= block.weight > 0
@@ -520,13 +561,17 @@ def _members(kind: int, part: Part, number: int) -> Block | None:
 
 
 def _visit(
-    f: Callable[[Block], tuple[Any, ...]], pattern: Reservoir | None, part: Part, number: int
+    f: Callable[[Block], tuple[Any, ...]],
+    pattern: Reservoir | None,
+    hidden: tuple[int, ...],
+    part: Part,
+    number: int,
 ) -> tuple[tuple[Any, ...], Reservoir | None]:
     """The sum of f over the blocks of a part, and what is to be kept of its rows."""
     kept = None if pattern is None else pattern.empty(number)
 
     def sums() -> Iterator[tuple[Any, ...]]:
-        for block in part.blocks():
+        for block in _blocks(part, hidden):
             if kept is not None:
                 kept.add(block)
             yield f(block)
@@ -646,6 +691,7 @@ class MappedRows(Rows):
 
     def __init__(self, rows: Rows, transform: Callable[[Any], Any], n_features: int):
         self.rows = rows
+        self.labels_said = rows.labels_said
         self.transform = transform
         self.n_rows = rows.n_rows
         self.n_features = n_features
@@ -689,6 +735,10 @@ class MappedRows(Rows):
             for part in _cut(block, _dense_rows(self.n_features)):
                 yield _mapped(part, self.transform)
 
+    def without_label(self, kind: int) -> Rows:
+        """The same features, those of rows labelled `kind` unlabelled."""
+        return MappedRows(self.rows.without_label(kind), self.transform, self.n_features)
+
     def _materialised(self, rows: Any) -> RowBlocks:
         parts = [self.transform(block.X) for block in rows]
         return RowBlocks(np.concatenate([_dense(X) for X in parts]), rows.y, rows.sample_weight)
@@ -719,6 +769,69 @@ def _dense(X: Any) -> np.ndarray:
 _inside = contextvars.ContextVar("one_blas_thread", default=False)
 
 
+class _SharedLimit:
+    """BLAS libraries whose number of threads is the process's, at one while anybody is inside.
+
+    Were each caller to restore what it found, calls that overlap in other threads would find one
+    another's limit and leave it for good. So the first to enter sets it, and the last to leave
+    restores what was there before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_inside = 0
+        self._before: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._n_inside:
+                found = ((library, library.get_num_threads()) for library in _blas().shared)
+                self._before = [(library, n) for library, n in found if n is not None and n > 1]
+                for library, _ in self._before:
+                    library.set_num_threads(1)
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if not self._n_inside and self._before:
+                _release_blas()
+                for library, n in self._before:
+                    library.set_num_threads(n)
+                _release_blas()
+
+
+def _release_blas() -> None:
+    """Let this thread set numbers of threads: from 3.8 on, threadpoolctl heeds only the first."""
+    release = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+
+
+class _Blas(NamedTuple):
+    """The BLAS libraries of this process."""
+
+    shared: list[Any]
+    """Those whose number of threads is the process's."""
+    own: ThreadpoolController
+    """Those that ask OpenMP, in which every thread has a number of its own."""
+
+
+@functools.cache
+def _blas() -> _Blas:
+    libraries = ThreadpoolController().select(user_api="blas")
+    shared = [each for each in libraries.lib_controllers if not _asks_openmp(each)]
+    paths = [each.filepath for each in libraries.lib_controllers if _asks_openmp(each)]
+    return _Blas(shared, libraries.select(filepath=paths))
+
+
+def _asks_openmp(library: Any) -> bool:
+    return getattr(library, "threading_layer", None) == "openmp"
+
+
+_shared_limit = _SharedLimit()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Keep BLAS to one thread; free of cost inside another such block, so enter it early."""
@@ -727,15 +840,18 @@ def one_blas_thread() -> Iterator[None]:
         return
     token = _inside.set(True)
     try:
-        with _blas_threads().limit(limits=1, user_api="blas"):
+        with _shared_limit, _blas().own.limit(limits=1):
             yield
     finally:
         _inside.reset(token)
 
 
-@functools.cache
-def _blas_threads() -> ThreadpoolController:
-    return ThreadpoolController()
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep BLAS and, for the calling thread, OpenMP to one thread."""
+    openmp = ThreadpoolController().select(user_api="openmp")
+    with one_blas_thread(), openmp.limit(limits=1):
+        yield
 
 
 def _add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -751,16 +867,27 @@ def _add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(total)
 
 
+def on_host_array(values: Any) -> Any:
+    """A torch tensor as an array on the host; anything else as it is."""
+    if not is_torch_array(values):
+        return values
+    values = values.detach().cpu()
+    half = values.dtype.is_floating_point and values.element_size() < 4
+    return (values.float() if half else values).numpy()  # NumPy has no bfloat16
+
+
 def to_numpy(array: Any) -> np.ndarray:
     """The array in double precision on the host."""
-    if is_torch_array(array):
-        array = array.detach().cpu()
-    return np.asarray(array, dtype=np.float64)
+    return np.asarray(on_host_array(array), dtype=np.float64)
 
 
 def places_of(mask: Any) -> Any:
     """Places of entries that are not 0, as an array of the same kind."""
     return np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero()[:, 0]
+
+
+def _without_label(y: Any, kind: int) -> Any:
+    return y * (y != kind)  # arrays and tensors alike; the type stays
 
 
 def _on_device(X: Any) -> bool:

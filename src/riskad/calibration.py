@@ -28,9 +28,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 
 from riskad._checks import DataWarning, InputError, check_in_interval
+from riskad.columns import as_table
 from riskad.conformal import DensityRatio, check_normals, conformal_p_values
 from riskad.fields import COUNT, NUMBER, SHARE, Array, Fields, Maybe, Record, State, Tuple, require
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
 from riskad.metrics import fold_fits
 from riskad.mixture import Histograms, calibration_line, find_rate
 from riskad.selection import PNUStratifiedKFold
@@ -117,7 +118,7 @@ class Calibration:
         random_state : int, optional
             Seed of that estimate.
         """
-        codes = check_codes(y)
+        codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
         labelled = (codes != UNLABELLED) & ~np.isnan(held_out)
         pile = np.sort(fitted[codes == UNLABELLED])
@@ -290,12 +291,13 @@ def calibrate(
     array([0.557, 0.016])
     """
     detector = model[-1] if hasattr(model, "steps") else model
-    codes = check_codes(y)
+    X, codes = as_table(X), check_codes(y)
     if not hasattr(detector, "set_threshold") or not hasattr(detector, "offset_"):
         raise InputError(
             f"calibrate takes a fitted detector of riskad, or a pipeline that ends in one, got "
             f"{model!r}. Call fit first."
         )
+    check_rows_match(X, codes)
     fitted = -model.score_samples(X)
     zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
     calibration = cross_calibrate(

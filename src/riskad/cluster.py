@@ -26,7 +26,7 @@ import numpy as np
 
 from riskad._checks import InputError, enumerate_names
 from riskad.blocks import PartedRows, RowBlocks
-from riskad.labels import UNLABELLED, check_codes
+from riskad.labels import UNLABELLED, is_said, read_codes
 
 __all__ = ["ClusterError", "DaskEngine", "DaskRows", "dask_engine"]
 
@@ -55,7 +55,8 @@ class DaskRows(PartedRows):
     X : dask array or dask dataframe of numbers, of shape (n_rows, n_features)
         Rows.
     y : array or Dask collection of n_rows codes, optional
-        +1 normal, -1 anomaly, 0 unlabelled; all unlabelled by default.
+        +1 normal, -1 anomaly, 0 unlabelled; all unlabelled by default. Where there is no -1, what
+        `riskad.parse_labels` returns.
     sample_weight : array or Dask collection of n_rows numbers, optional
         A weight w counts a row as w rows.
     """
@@ -77,6 +78,7 @@ class DaskRows(PartedRows):
         engine = DaskEngine(_client())
         parts = engine.keep(made)
         super().__init__(parts, self.array.shape[1], engine=engine, n_rows=int(sum(chunks)))
+        self.labels_said = y is None or is_said(y)
         self.feature_names = names
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
@@ -157,7 +159,7 @@ def _cluster_errors(address: str | None) -> Iterator[None]:
 def _part(X: Any, y: Any, weight: Any) -> RowBlocks:
     """A partition as rows in the memory of a worker."""
     X = np.ascontiguousarray(X)
-    codes = np.full(len(X), UNLABELLED, dtype=np.int8) if y is None else check_codes(np.asarray(y))
+    codes = np.full(len(X), UNLABELLED, dtype=np.int8) if y is None else np.asarray(read_codes(y))
     weight = None if weight is None else np.asarray(weight, dtype=np.float64)
     return RowBlocks(X, codes, weight)
 

@@ -2,21 +2,41 @@
 
 A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit. What is missing, and
 at scoring time what was never seen, is NaN: a tree sends it where missing values go.
+
+`as_table` is the door for whatever is given as X, and `check_numbers` that of methods which take
+numbers alone: whoever keeps them, NumPy, Arrow or pandas' own types with NA, the same numbers are
+the same matrix.
 """
 
 from __future__ import annotations
 
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Number
+from types import NoneType
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import polars as pl
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_array, validate_data
 
-from riskad._checks import InputError
+from riskad._checks import InputError, enumerate_names
 from riskad.fields import COUNT, TEXT, Array, DictOf, Fields, ListOf, Maybe, State, require
 
-__all__ = ["Filled", "Levels", "is_frame", "learn_levels", "to_matrix"]
+__all__ = [
+    "Filled",
+    "Levels",
+    "as_table",
+    "check_numbers",
+    "input_errors",
+    "is_frame",
+    "learn_levels",
+    "to_matrix",
+]
 
 Levels: TypeAlias = dict[int, list[str]]
 """The texts of each text column, by the column's place."""
@@ -26,12 +46,155 @@ _FEWEST_OF_LEVEL = 2
 
 def is_frame(X: Any) -> bool:
     """Whether X is a polars or a pandas frame."""
-    return isinstance(X, pl.DataFrame) or (hasattr(X, "iloc") and hasattr(X, "columns"))
+    return _is_polars(X, "DataFrame") or (hasattr(X, "iloc") and hasattr(X, "columns"))
+
+
+def _is_polars(X: Any, kind: str) -> bool:
+    """Whether X is of this class of polars, which is not imported for the question."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(X, getattr(polars, kind))
+
+
+def as_table(X: Any) -> Any:
+    """X, a lazy frame collected, if it can be a table; columns must be told apart by their names.
+
+    >>> import polars as pl
+    >>> as_table(pl.LazyFrame({"age": [31, 47]})).shape
+    (2, 1)
+    """
+    if _is_polars(X, "LazyFrame"):
+        return X.collect()
+    if is_frame(X):
+        _check_names(list(X.columns))
+    elif getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise InputError(
+            "Complex data not supported: X must hold real numbers. Give real and imaginary parts, "
+            "or sizes and angles, as columns of their own."
+        )
+    return X
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    """Two columns of one name cannot be told apart, nor can those of which some have no text."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"X has several columns of one name: {enumerate_names(twice)}. Give each a name of its "
+            "own, or leave all but one out."
+        )
+    kinds = {type(name) for name in names}
+    if str in kinds and len(kinds) > 1:
+        other = next(name for name in names if not isinstance(name, str))
+        raise InputError(
+            f"names of columns must all be texts, and X has {other!r} of type "
+            f"{type(other).__name__} among them. With pandas: X.columns = X.columns.astype(str)."
+        )
+
+
+_TEXT = re.compile(r"could not convert string to float: (?:np\.str_\()?('.*?')")
+_WITHOUT_TEXT = (
+    "AutoRAD and BoostedRAD take a frame with text as it is, and so does `riskad fit` for every "
+    "model; else turn it into numbers first, for example with sklearn's OneHotEncoder."
+)
+
+
+@contextmanager
+def input_errors(who: str) -> Iterator[None]:
+    """What scikit-learn and NumPy find wrong with X, as mistakes of the user."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        text = _TEXT.match(str(error))
+        if text:
+            message = f"X holds text, {text[1]} for instance, and {who} takes numbers."
+            raise InputError(f"{message} {_WITHOUT_TEXT}") from None
+        raise InputError(str(error)) from error
+
+
+def check_numbers(
+    estimator: Any, X: Any, reset: bool, dtype: Any = (np.float64, np.float32), **options: Any
+) -> Any:
+    """X as an array of numbers by scikit-learn's checks, which take the `options`.
+
+    With `reset` the estimator remembers the columns, else they must be those it remembers.
+    """
+    X, who = as_table(X), type(estimator).__name__
+    if sparse.issparse(X) and not options.get("accept_sparse"):
+        raise InputError(f"{who} takes dense tables, and X is sparse. Give X.toarray().")
+    with input_errors(who):
+        if not is_frame(X) or _is_plain(X):
+            return validate_data(estimator, X, dtype=dtype, reset=reset, **options)
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        matrix = _to_numbers(X, who, fitted=not reset)
+        return check_array(matrix, dtype=dtype, input_name="X", estimator=estimator, **options)
+
+
+def _is_plain(frame: Any) -> bool:
+    """Whether scikit-learn reads all columns of a frame as the numbers that they are."""
+    if _is_polars(frame, "DataFrame"):
+        kinds = set(frame.dtypes)
+        plain = all(kind.is_integer() or kind.is_float() for kind in kinds)
+        gaps = any(column.null_count() for column in frame.iter_columns())
+        return plain and not gaps and set(map(str, kinds)) != {"Float32"}  # which it would widen
+    return all(_is_numpy(kind) and kind.kind in "biuf" for kind in frame.dtypes)
+
+
+def _is_numpy(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) or type(kind).__name__ == "SparseDtype"
+
+
+def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
+    """The frame as floats, NaN for what is missing; refuses text, unless it spells a number.
+
+    Single precision stays where all columns have it.
+
+    >>> import polars as pl
+    >>> _to_numbers(pl.DataFrame({"age": [31, None], "paid": [True, False]}), "ShallowRAD")
+    array([[31.,  1.],
+           [nan,  0.]])
+    """
+    columns = [_column(frame, place) for place in range(frame.shape[1])]
+    single = bool(columns) and all(_is_single(column.dtype) for column in columns)
+    matrix = np.empty(frame.shape, dtype=np.float32 if single else np.float64)
+    for place, column in enumerate(columns):
+        _is_text(column)  # refuses dates
+        try:
+            matrix[:, place] = _floats(column)
+        except ValueError:
+            raise InputError(_describe_text(column, who, fitted)) from None
+    return matrix
+
+
+def _describe_text(column: Any, who: str, fitted: bool) -> str:
+    example = next((t for t in _texts(column) if t is not None and not _spells(t)), "")
+    text = f"text, {example!r} for instance"
+    if fitted:
+        return (
+            f"Column {column.name!r} held numbers when the model was fitted and now holds {text}. "
+            "Give it as numbers."
+        )
+    return f"Column {column.name!r} holds {text}, and {who} takes numbers. {_WITHOUT_TEXT}"
+
+
+def _is_single(kind: Any) -> bool:
+    return str(kind).lower() in ("float32", "float[pyarrow]")
+
+
+def _spells(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def learn_levels(frame: Any) -> Levels:
     """The text columns of a frame and what they hold, in order.
 
+    >>> import polars as pl
     >>> learn_levels(pl.DataFrame({"age": [31, 47], "town": ["Ulm", None]}))
     {1: ['Ulm']}
     """
@@ -43,6 +206,7 @@ def learn_levels(frame: Any) -> Levels:
 def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
     """The frame as floats: codes of `levels` in the text columns, NaN for what is missing or new.
 
+    >>> import polars as pl
     >>> to_matrix(pl.DataFrame({"age": [31, None], "town": ["Bonn", "Ulm"]}), {1: ["Ulm"]})
     array([[31., nan],
            [nan,  0.]])
@@ -128,18 +292,20 @@ def _frequent(column: np.ndarray) -> np.ndarray:
 
 
 def _column(frame: Any, place: int) -> Any:
-    return frame.to_series(place) if isinstance(frame, pl.DataFrame) else frame.iloc[:, place]
+    return frame.to_series(place) if _is_polars(frame, "DataFrame") else frame.iloc[:, place]
 
 
 def _is_text(column: Any) -> bool:
     """Whether a column holds texts or categories; dates are neither these nor numbers."""
-    if isinstance(column, pl.Series):
+    if _is_polars(column, "Series"):
+        import polars as pl
+
         if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
             return False
         text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
     else:
         kind = getattr(column.dtype, "kind", "O")
-        if kind in "biuf":
+        if kind in "biuf" or _holds_numbers(column.dtype):
             return False
         text = kind in "OU"
         if column.dtype == object:
@@ -152,8 +318,16 @@ def _is_text(column: Any) -> bool:
     return True
 
 
+def _holds_numbers(kind: Any) -> bool:
+    """Whether a type of pandas' that is not NumPy's is one of numbers: decimals, or nothing."""
+    scalar = None if isinstance(kind, np.dtype) else getattr(kind, "type", None)
+    return isinstance(scalar, type) and issubclass(scalar, (Number, NoneType))
+
+
 def _texts(column: Any) -> list[str | None]:
-    if isinstance(column, pl.Series):
+    if _is_polars(column, "Series"):
+        import polars as pl
+
         return column.cast(pl.String).to_list()
     missing = column.isna().tolist()
     return [None if gap else str(v) for v, gap in zip(column.tolist(), missing, strict=True)]
@@ -161,11 +335,29 @@ def _texts(column: Any) -> list[str | None]:
 
 def _numbers(column: Any) -> np.ndarray:
     try:
-        if isinstance(column, pl.Series):
-            return column.cast(pl.Float64).to_numpy()
-        return column.to_numpy(dtype=float, na_value=np.nan)
-    except (ValueError, TypeError, pl.exceptions.PolarsError):
+        return _floats(column)
+    except ValueError:
         raise InputError(
             f"Column {column.name!r} held numbers when the model was fitted and now holds values "
             f"of type {column.dtype}. Give it as numbers."
         ) from None
+
+
+def _floats(column: Any) -> np.ndarray:
+    """The numbers of a column, NaN where it has none; a ValueError where these are no numbers."""
+    try:
+        if _is_polars(column, "Series"):
+            return _polars_floats(column)
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _polars_floats(column: Any) -> np.ndarray:
+    import polars as pl
+
+    kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
+    try:
+        return column.cast(kind).to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(str(error)) from error

@@ -37,6 +37,7 @@ from sklearn.utils.sparsefuncs import csc_median_axis_0
 
 from riskad._checks import InputError
 from riskad.base import Detector
+from riskad.columns import as_table
 from riskad.prepare import BLANK, Matrix, TablePreparer, Value, usual_value
 
 __all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
@@ -172,7 +173,7 @@ def explain_rows(model: Any, X: Any, *, background: Any = None, random_state: in
     >>> np.allclose(total, model.anomaly_score(X[-20:]), atol=1e-8)
     True
     """
-    view = _view(model, X, background)
+    view = _view(model, as_table(X), as_table(background))
     scores, base = view.score(view.matrix), float(view.score(view.reference_row)[0])
     contributions = _own_contributions(view)
     if contributions is None:

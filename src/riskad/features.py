@@ -15,9 +15,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import pairwise_distances_chunked
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from riskad._checks import InputError, check_choice
+from riskad.columns import check_numbers
 from riskad.fields import (
     COUNT,
     FLAG,
@@ -73,7 +74,7 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     }
 
     def _check(self, X: Any, reset: bool) -> np.ndarray:
-        return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+        return check_numbers(self, X, reset)
 
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng(self.random_state or 0)

@@ -11,7 +11,9 @@ UNLABELLED    0   nobody said
 Other libraries use the same numbers for other things, and data files use words. What a
 value means is therefore always said by the user, never guessed: `parse_labels` translates
 any spelling, the `from_*` functions the conventions of other libraries, and `check_codes`
-is the gate that lets only the three codes through.
+is the gate that lets only the three codes through. Of these a `y` that holds nothing but 0 and
+1 can be read in several ways and is refused, unless it comes from one of the translations:
+they return `LabelCodes`, an array that remembers that its meaning was said.
 
 How two values compare, in `y` and in the spellings given for it:
 
@@ -44,9 +46,11 @@ __all__ = [
     "ANOMALY",
     "NORMAL",
     "UNLABELLED",
+    "LabelCodes",
     "LabelCounts",
     "ambiguity_hint",
     "check_codes",
+    "check_rows_match",
     "count_labels",
     "from_anomatools",
     "from_deepod",
@@ -54,8 +58,11 @@ __all__ = [
     "from_pulearn",
     "from_pyod",
     "from_sklearn",
+    "is_said",
     "parse_distinct",
     "parse_labels",
+    "read_codes",
+    "refuse_ambiguous",
 ]
 
 NORMAL = 1
@@ -63,6 +70,28 @@ ANOMALY = -1
 UNLABELLED = 0
 
 Codes: TypeAlias = NDArray[np.int8]
+
+
+class LabelCodes(np.ndarray[tuple[Any, ...], np.dtype[np.int8]]):
+    """int8 codes of which somebody has said what they mean; an array like any other otherwise.
+
+    Rows of it are such codes, too. What is calculated from it is a plain array.
+
+    >>> codes = LabelCodes.of(np.array([1, 0, 0], dtype=np.int8))
+    >>> codes[1:], codes == 1
+    (LabelCodes([0, 0], dtype=int8), array([ True, False, False]))
+    """
+
+    @classmethod
+    def of(cls, codes: NDArray[np.int8]) -> LabelCodes:
+        """The same codes, not copied, as codes whose meaning is known."""
+        return codes.view(cls)
+
+    def __array_wrap__(
+        self, array: NDArray[Any], context: Any = None, return_scalar: bool = False
+    ) -> Any:
+        return array[()] if return_scalar else np.asarray(array)
+
 
 _UNKNOWN = 2  # inside a translation only: a value that was given no meaning
 _MAX_SHOWN = 8
@@ -140,11 +169,10 @@ class _Column:
             total[text] += count
         return dict(total.most_common())
 
-    def translate(self, meaning: Mapping[str | None, int]) -> Codes:
+    def translate(self, meaning: Mapping[str | None, int]) -> LabelCodes:
         """Return each row's code; `_UNKNOWN` where its text has no meaning."""
         code_of_place = [meaning.get(text, _UNKNOWN) for text in self.texts]
-        codes: Codes = np.array(code_of_place, dtype=np.int8)[self.places]
-        return codes
+        return LabelCodes.of(np.array(code_of_place, dtype=np.int8)[self.places])
 
 
 # --- how a value is shown ----------------------------------------------------------------
@@ -261,7 +289,7 @@ def parse_labels(
     unlabelled: object = None,
     others: str = "raise",
     name: str = "y",
-) -> Codes:
+) -> LabelCodes:
     """Translate labels of any spelling into +1 normal, -1 anomaly, 0 unlabelled.
 
     Parameters
@@ -281,17 +309,18 @@ def parse_labels(
 
     Returns
     -------
-    int8 array with the codes of the rows.
+    `LabelCodes`, an int8 array with the codes of the rows. Estimators take it as it is, even where
+    it holds nothing but 0 and 1.
 
     Examples
     --------
     >>> from riskad.labels import parse_labels
     >>> parse_labels(["ok", "fraud", "", None, "ok"], normal="ok", anomaly="fraud")
-    array([ 1, -1,  0,  0,  1], dtype=int8)
+    LabelCodes([ 1, -1,  0,  0,  1], dtype=int8)
     >>> parse_labels([0, 1, 1, 9], normal=0, anomaly=1, unlabelled=[8, 9])
-    array([ 1, -1, -1,  0], dtype=int8)
+    LabelCodes([ 1, -1, -1,  0], dtype=int8)
     >>> parse_labels(["fraud", "open", "held"], anomaly="fraud", others="unlabelled")
-    array([-1,  0,  0], dtype=int8)
+    LabelCodes([-1,  0,  0], dtype=int8)
     >>> parse_labels(["ok", "fruad"], normal="ok", anomaly="fraud")
     Traceback (most recent call last):
         ...
@@ -324,15 +353,30 @@ def parse_distinct(
     {'ok': 1, 'fraud': -1, None: 0}
     """
     if normal is None and anomaly is None:
-        codes = check_codes([value for value in counts if value is not None])
-        known = dict(zip((v for v in counts if v is not None), codes.tolist(), strict=True))
-        return {value: known.get(value, UNLABELLED) for value in counts}
+        return _own_codes(counts, name)
     given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
     by_text: Counter[str | None] = Counter()
     for value, n_rows in counts.items():
         by_text[_canonical(value)] += n_rows
     meaning = _read_meanings(dict(by_text.most_common()), given, others, name)
     return {value: meaning.get(_canonical(value), UNLABELLED) for value in counts}
+
+
+def _own_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
+    """The distinct labels as the codes they are; a missing one is unlabelled."""
+    values = [value for value in counts if value is not None]
+    code_of = dict(zip(values, read_codes(values).tolist(), strict=True))
+    codes = {value: code_of.get(value, UNLABELLED) for value in counts}
+    if set(codes.values()) == {NORMAL, UNLABELLED}:
+        by_text = {_canonical(value): n_rows for value, n_rows in counts.items()}
+        zero = "0" if "0" in by_text else "missing"
+        raise InputError(
+            f"{name} holds only {_show_counts(by_text)}, which can mean several things. Say which: "
+            f"normal=1, unlabelled=0 if 1 is normal and {zero} unlabelled; anomaly=1, "
+            f"unlabelled=0 if 1 is an anomaly and {zero} unlabelled; normal=0, anomaly=1 if 0 is "
+            "normal and 1 an anomaly."
+        )
+    return codes
 
 
 def _read_meanings(
@@ -363,7 +407,7 @@ def _read_meanings(
 # --- from the conventions of other libraries ---------------------------------------------
 
 
-def _from_convention(y: Any, library: str, **spelled: list[str]) -> Codes:
+def _from_convention(y: Any, library: str, **spelled: list[str]) -> LabelCodes:
     """Translate by a fixed convention, in which a kind of label may well be absent."""
     column = _Column.read(_as_column(y, "y"))
     meaning = _meanings(spelled)
@@ -378,60 +422,60 @@ def _from_convention(y: Any, library: str, **spelled: list[str]) -> Codes:
     return column.translate(meaning)
 
 
-def from_pyod(y: Any) -> Codes:
+def from_pyod(y: Any) -> LabelCodes:
     """Translate PyOD's labels (XGBOD, DevNet): 1 or True is anomaly, 0 or False is normal.
 
     >>> from_pyod([0, 0, 1])
-    array([ 1,  1, -1], dtype=int8)
+    LabelCodes([ 1,  1, -1], dtype=int8)
     """
     return _from_convention(y, "PyOD", anomaly=["1", "True"], normal=["0", "False"])
 
 
-def from_deepod(y: Any) -> Codes:
+def from_deepod(y: Any) -> LabelCodes:
     """Translate the labels of DeepOD and ADBench: 1 or True is anomaly, 0 or False unlabelled.
 
     >>> from_deepod([0, 0, 1])
-    array([ 0,  0, -1], dtype=int8)
+    LabelCodes([ 0,  0, -1], dtype=int8)
     """
     return _from_convention(y, "DeepOD", anomaly=["1", "True"], unlabelled=["0", "False"])
 
 
-def from_sklearn(y: Any, *, normal: object = None, anomaly: object = None) -> Codes:
+def from_sklearn(y: Any, *, normal: object = None, anomaly: object = None) -> LabelCodes:
     """Translate labels of `sklearn.semi_supervised`: -1 is unlabelled, you name the classes.
 
     >>> from_sklearn([0, 1, -1, -1], normal=0, anomaly=1)
-    array([ 1, -1,  0,  0], dtype=int8)
+    LabelCodes([ 1, -1,  0,  0], dtype=int8)
     """
     return parse_labels(y, normal=normal, anomaly=anomaly, unlabelled=-1)
 
 
-def from_deepsad(y: Any) -> Codes:
+def from_deepsad(y: Any) -> LabelCodes:
     """Check Deep SAD's labels, which are our own: 1 normal, -1 anomaly, 0 unlabelled.
 
     >>> from_deepsad([1, -1, 0])
-    array([ 1, -1,  0], dtype=int8)
+    LabelCodes([ 1, -1,  0], dtype=int8)
     """
-    return check_codes(y)
+    return read_codes(y)
 
 
-def from_anomatools(y: Any) -> Codes:
+def from_anomatools(y: Any) -> LabelCodes:
     """Translate the labels of anomatools: 1 is anomaly, -1 is normal, 0 is unlabelled.
 
     >>> from_anomatools([1, -1, 0])
-    array([-1,  1,  0], dtype=int8)
+    LabelCodes([-1,  1,  0], dtype=int8)
     """
     return _from_convention(y, "anomatools", anomaly=["1"], normal=["-1"], unlabelled=["0"])
 
 
-def from_pulearn(y: Any, *, positive: str) -> Codes:
+def from_pulearn(y: Any, *, positive: str) -> LabelCodes:
     """Translate the labels of pulearn: 1 or True is a labelled positive; 0, -1, False unlabelled.
 
     Whether a positive is a normal row or an anomaly depends on the task: say it.
 
     >>> from_pulearn([1, 0, -1], positive="anomaly")
-    array([-1,  0,  0], dtype=int8)
+    LabelCodes([-1,  0,  0], dtype=int8)
     >>> from_pulearn([True, False], positive="normal")
-    array([1, 0], dtype=int8)
+    LabelCodes([1, 0], dtype=int8)
     """
     kind = check_choice("positive", positive, ("normal", "anomaly"))
     spelled = {kind: ["1", "True"], "unlabelled": ["0", "-1", "False"]}
@@ -441,31 +485,67 @@ def from_pulearn(y: Any, *, positive: str) -> Codes:
 # --- the gate ----------------------------------------------------------------------------
 
 
-def check_codes(y: Any) -> Codes:
+def check_codes(y: Any) -> LabelCodes:
     """Return `y` as int8 codes, or say how to translate it.
 
     Only the numbers +1 (normal), -1 (anomaly) and 0 (unlabelled) pass, as integers or floats;
-    text, truth values and missing values do not. An int8 array passes without being copied.
+    text, truth values and missing values do not. Neither does a `y` of 0 and 1 alone, which other
+    libraries read in other ways, unless it is `LabelCodes`: what `parse_labels` and the `from_*`
+    functions return. An int8 array passes without being copied.
 
     >>> check_codes([1.0, -1.0, 0.0])
-    array([ 1, -1,  0], dtype=int8)
+    LabelCodes([ 1, -1,  0], dtype=int8)
     >>> check_codes(["ok", "fraud"])
     Traceback (most recent call last):
         ...
     riskad._checks.InputError: y must hold only +1 (normal), -1 (anomaly) and 0 (unlabelled), \
 got 'ok' (1 row), 'fraud' (1 row). Say what the values mean: riskad.parse_labels(y, normal=..., \
 anomaly=...).
+    >>> check_codes(parse_labels([0, 1], normal=1, unlabelled=0))
+    LabelCodes([0, 1], dtype=int8)
     """
+    codes = read_codes(y)
+    if not is_said(y):
+        refuse_ambiguous(count_labels(codes))
+    return codes
+
+
+def check_rows_match(X: Any, codes: Codes) -> None:
+    """Each row of X must have one label."""
+    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    if len(codes) != n_rows:
+        raise InputError(
+            f"X has {n_rows:,} rows and y {len(codes):,} labels. Give one label for each row, 0 "
+            "where nobody checked."
+        )
+
+
+def is_said(y: Any) -> bool:
+    """Whether `y` comes from a translation, so that its 0 and 1 have one meaning."""
+    return isinstance(y, LabelCodes) and y.dtype == np.int8
+
+
+def read_codes(y: Any) -> LabelCodes:
+    """The codes of `y` as `check_codes` reads them, taken at their word: 0 and 1 alone pass."""
     from sklearn.utils import column_or_1d  # here, so that importing this room stays light
 
     try:
-        values = column_or_1d(y)
-    except ValueError as error:
+        values = column_or_1d(_on_host(y))
+    except (ValueError, TypeError) as error:
         raise InputError(f"y must hold one label for each row: {error}") from error
     codes = _as_codes(values)
     if codes is None:
         raise InputError(_refusal(values))
-    return codes
+    return LabelCodes.of(codes)
+
+
+def _on_host(y: Any) -> Any:
+    """A torch tensor as an array; a frame of one column as that column."""
+    if hasattr(y, "detach") and hasattr(y, "cpu"):  # by its methods, without importing torch
+        return y.detach().cpu().numpy()
+    if hasattr(y, "columns") and len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
+        return y[y.columns[0]]
+    return y
 
 
 def _as_codes(values: NDArray[Any]) -> Codes | None:
@@ -521,6 +601,12 @@ def _remedy(texts: set[str | None]) -> str:
     return remedy
 
 
+def refuse_ambiguous(counts: LabelCounts) -> None:
+    """Refuse labels that hold only 0 and 1, where nobody has said what these mean."""
+    if hint := ambiguity_hint(counts):
+        raise InputError(hint)
+
+
 def ambiguity_hint(codes: Codes | LabelCounts) -> str:
     """Return the readings of a `y` that holds only 0 and 1, or "" for any other `y`.
 
@@ -528,11 +614,11 @@ def ambiguity_hint(codes: Codes | LabelCounts) -> str:
     mean something else by it.
 
     >>> print(ambiguity_hint(np.array([0, 1, 0], dtype=np.int8)))
-    y holds only 0 (2 rows) and 1 (1 row), which can mean three things. Say which:
-      1 normal, 0 unlabelled (our codes):         risk="pu", lam="cv", fit(X, y)
-      1 anomaly, 0 unlabelled (DeepOD, ADBench):  risk="nu", lam="cv", \
-fit(X, riskad.labels.from_deepod(y))
-      1 anomaly, 0 normal (PyOD):                 risk="pn", fit(X, riskad.labels.from_pyod(y))
+    y holds only 0 (2 rows) and 1 (1 row), which can mean several things. Say which, with one of \
+these in place of y:
+      1 normal, 0 unlabelled:                     riskad.parse_labels(y, normal=1, unlabelled=0)
+      1 anomaly, 0 normal (PyOD):                 riskad.labels.from_pyod(y)
+      1 anomaly, 0 unlabelled (DeepOD, ADBench):  riskad.labels.from_deepod(y)
     >>> ambiguity_hint(np.array([0, 1, -1], dtype=np.int8))
     ''
     """
@@ -542,12 +628,12 @@ fit(X, riskad.labels.from_deepod(y))
     zeros, ones = _show_counts({"0": seen.unlabelled}), _show_counts({"1": seen.normal})
     return "\n".join(
         [
-            f"y holds only {zeros} and {ones}, which can mean three things. Say which:",
-            '  1 normal, 0 unlabelled (our codes):         risk="pu", lam="cv", fit(X, y)',
-            '  1 anomaly, 0 unlabelled (DeepOD, ADBench):  risk="nu", lam="cv", '
-            "fit(X, riskad.labels.from_deepod(y))",
-            '  1 anomaly, 0 normal (PyOD):                 risk="pn", '
-            "fit(X, riskad.labels.from_pyod(y))",
+            f"y holds only {zeros} and {ones}, which can mean several things. Say which, with one "
+            "of these in place of y:",
+            "  1 normal, 0 unlabelled:                     "
+            "riskad.parse_labels(y, normal=1, unlabelled=0)",
+            "  1 anomaly, 0 normal (PyOD):                 riskad.labels.from_pyod(y)",
+            "  1 anomaly, 0 unlabelled (DeepOD, ADBench):  riskad.labels.from_deepod(y)",
         ]
     )
 

@@ -13,8 +13,9 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm, rankdata, t
 
 from riskad._checks import DataWarning, InputError, check_choice, check_in_interval
+from riskad.columns import as_table
 from riskad.fields import COUNT, NUMBER, SHARE, Fields
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
 
 __all__ = [
     "AUC_INTERVALS",
@@ -631,7 +632,8 @@ def out_of_fold_scores(
     """
     from sklearn.utils import _safe_indexing
 
-    codes = check_codes(y)
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
     rarer = min(int((codes == ANOMALY).sum()), int((codes == NORMAL).sum()))
     if rarer < 2:
         raise InputError(

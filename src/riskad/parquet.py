@@ -58,7 +58,7 @@ class ParquetRows(PartedRows):
         Column with the labels. Without it all rows are unlabelled, as scoring needs them.
     normal, anomaly, unlabelled, others :
         What the labels mean, as `riskad.parse_labels` takes it; nothing where the column holds
-        +1, -1 and 0.
+        +1, -1 and 0, and an anomaly is among them: 1 alone may elsewhere mean anomaly.
     columns : list of str, optional
         Columns to learn from; by default all but those of labels and weights.
     weight : str, optional
@@ -110,6 +110,7 @@ class ParquetRows(PartedRows):
         ]
         first = next(block for part in parts for block in part.blocks()).X
         super().__init__(parts, first.shape[1], sparse.issparse(first), engine)
+        self.labels_said = True  # parse_distinct has seen all labels
         self.feature_names = self.columns if prepare is None else feature_names
 
     def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> ParquetRows:
@@ -120,6 +121,7 @@ class ParquetRows(PartedRows):
         parts = [replace(cast(_RowGroup, part), reader=other._reader) for part in self.parts]
         first = next(block for part in parts for block in part.blocks()).X
         PartedRows.__init__(other, parts, first.shape[1], sparse.issparse(first), self.engine)
+        other._hidden = self._hidden
         other.feature_names = None
         return other
 

@@ -20,10 +20,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import t
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing, check_array, check_consistent_length
+from sklearn.utils import _safe_indexing, check_array
 
 from riskad._checks import DataWarning, InputError, check_choice, check_in_interval
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, check_codes, count_labels
+from riskad.columns import as_table
+from riskad.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    Codes,
+    LabelCounts,
+    check_codes,
+    check_rows_match,
+    count_labels,
+)
 from riskad.metrics import fold_fits
 from riskad.mixture import RESAMPLES, Floats, Found, Histograms, find_rate, log_ratio, shift
 from riskad.shallow import ShallowRAD
@@ -133,8 +143,8 @@ def estimate_prior(
 
 
 def _check_rows(X: Any, y: Any) -> tuple[Any, Codes]:
-    codes = check_codes(y)
-    check_consistent_length(X, codes)
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
     return X.tocsr() if sparse.issparse(X) else X, codes
 
 

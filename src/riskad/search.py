@@ -19,7 +19,8 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from riskad._checks import InputError
-from riskad.labels import ANOMALY, NORMAL, check_codes
+from riskad.columns import as_table
+from riskad.labels import ANOMALY, NORMAL, check_codes, check_rows_match
 from riskad.losses import Loss
 from riskad.metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.risks import get_risk
@@ -139,7 +140,8 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> RADSearchCV:
         """Compare all candidates, then fit the one that is taken to all rows."""
-        codes = check_codes(y)
+        X, codes = as_table(X), check_codes(y)
+        check_rows_match(X, codes)
         rarer = _rarer(codes)
         if rarer < 2:
             self.criterion_, self.cv_results_, self.best_params_ = "none", None, {}
@@ -234,7 +236,8 @@ def evaluate_nested(
     confidence : float, default=0.95
         Of the interval.
     """
-    codes = check_codes(y)
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
     rarer = _rarer(codes)
     if rarer < 2:
         raise InputError(

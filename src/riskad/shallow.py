@@ -14,7 +14,7 @@ from array_api_compat import array_namespace, is_torch_array
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from riskad._checks import (
     DataWarning,
@@ -23,8 +23,14 @@ from riskad._checks import (
     check_in_interval,
     enumerate_names,
 )
-from riskad.base import Detector, check_kinds_present, refuse_non_finite
-from riskad.blocks import RowBlocks, Rows, one_blas_thread, places_of, to_numpy
+from riskad.base import (
+    Detector,
+    check_kinds_present,
+    check_said,
+    check_weight,
+    refuse_non_finite,
+)
+from riskad.blocks import RowBlocks, Rows, on_host_array, one_blas_thread, places_of, to_numpy
 from riskad.drift import PileSummary, rows_to_sum_up
 from riskad.fields import (
     COUNT,
@@ -45,7 +51,7 @@ from riskad.fields import (
     Text,
     require,
 )
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, read_codes
 from riskad.linear import (
     ColumnStatistics,
     LinearModel,
@@ -61,7 +67,7 @@ from riskad.regularization import PENALTIES, Reach, measure_reach, theorem_lambd
 from riskad.risks import RISKS, Risk, Term, get_risk
 from riskad.selection import Candidate, Selection, choose
 from riskad.solvers import SOLVERS, Problem, Solution, minimize_rounded, solve, warn_not_converged
-from riskad.sources import as_rows, at_most, in_memory, on_host, refuse_non_finite_rows
+from riskad.sources import as_rows, at_most, in_memory, on_host, refuse_non_finite_rows, unpacked
 from riskad.stream import Stream, StreamProblem
 from riskad.thresholds import zero_one_threshold
 
@@ -356,8 +362,8 @@ class ShallowRAD(Detector):
                     DataWarning,
                     stacklevel=2,
                 )
-            X = self._check_rows(_on_host(X), reset=first)
-            Z, codes, weight = self._stream_rows(X, y, sample_weight, fit_map=first)
+            X = self._check_rows(on_host_array(X), reset=first)
+            Z, codes, weight = self._stream_rows(X, y, sample_weight, risk, fit_map=first)
             before = Stream.empty(Z.shape[1]) if first else self._stream
             self._fit_stream(before.forgotten(forget).added(Z, codes, weight, self._seed), risk)
         return self
@@ -381,8 +387,8 @@ class ShallowRAD(Detector):
                     f"loss={risk.loss.name!r} and feature_map={self.feature_map!r}. Fit again "
                     "without these rows."
                 )
-            X = self._check_rows(X, reset=False)
-            Z, codes, weight = self._stream_rows(X, y, sample_weight, fit_map=False)
+            X = self._check_rows(on_host_array(X), reset=False)
+            Z, codes, weight = self._stream_rows(X, y, sample_weight, risk, fit_map=False)
             self._fit_stream(self._stream.removed(Z, codes, weight), risk)
         return self
 
@@ -390,10 +396,10 @@ class ShallowRAD(Detector):
         rows = self._check_source(X, y, sample_weight)
         risk = self._check_settings()
         if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
-            check_kinds_present(risk, rows.counts(), rows.totals())
+            _check_kinds(risk, rows)
         statistics = self._column_statistics(rows, risk)
+        _check_kinds(risk, rows)
         totals = rows.totals()
-        check_kinds_present(risk, rows.counts(), totals)
         model = self._linear_model(rows, statistics)
         if self.select is None:
             self.selection_ = None
@@ -479,6 +485,7 @@ class ShallowRAD(Detector):
 
     def _check_source(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """The rows of a fit, from wherever they come."""
+        X, y, sample_weight = unpacked(X, y, sample_weight)
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
             self._forget_decisions()
@@ -487,17 +494,15 @@ class ShallowRAD(Detector):
         X = self._check_rows(X, reset=True)
         if is_torch_array(X) and is_torch_array(y) and _are_codes(y, len(X)):
             self._forget_decisions()
-            weight = None
-            if sample_weight is not None:
-                weight = _check_sample_weight(
-                    _on_host(sample_weight), X, dtype=np.float64, ensure_non_negative=True
-                )
+            weight = check_weight(X, sample_weight)
             on_device = y.to(X.device, array_namespace(y).int8)
             return RowBlocks(X, on_device, None if weight is None else _beside(weight, X))
-        codes, weight = self._check_labels(X, _on_host(y), _on_host(sample_weight))
-        if is_torch_array(X):
-            return RowBlocks(X, _beside(codes, X), None if weight is None else _beside(weight, X))
-        return RowBlocks(X, codes, weight)
+        codes, weight = self._check_labels(X, y, sample_weight)
+        if not is_torch_array(X):
+            return RowBlocks(X, codes, weight)
+        rows = RowBlocks(X, _beside(codes, X), None if weight is None else _beside(weight, X))
+        rows.labels_said = True
+        return rows
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """As for all detectors; a tensor stays one, on its device."""
@@ -507,7 +512,7 @@ class ShallowRAD(Detector):
             raise InputError(
                 f"X must have rows and columns, got a tensor of shape {tuple(X.shape)}."
             )
-        X = X.detach() if X.dtype.is_floating_point and X.element_size() >= 4 else X.float()
+        X = _as_floats(X.detach())
         self._check_columns(RowBlocks(X, None), reset)
         return X
 
@@ -800,10 +805,16 @@ class ShallowRAD(Detector):
         return risk
 
     def _stream_rows(
-        self, X: Any, y: Any, sample_weight: Any, fit_map: bool
+        self, X: Any, y: Any, sample_weight: Any, risk: Risk, fit_map: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Features, codes and weights of a batch."""
+        # A batch may lack anomalies by chance: its 0 and 1 are ambiguous only in a stream that has
+        # had none either, and for a risk that does not wait for them.
+        known = hasattr(self, "_stream") and self._stream.totals[ANOMALY] > 0
+        if y is not None and (known or ANOMALY in risk.kinds()):
+            y = read_codes(y)
         codes, weight = self._check_labels(X, y, sample_weight)
+        codes = np.asarray(codes)
         if not np.isfinite(X.data if sparse.issparse(X) else X).all():
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
         if fit_map:
@@ -877,7 +888,8 @@ class ShallowRAD(Detector):
             missing = self._stream.missing(self._check_settings())
             raise NotFittedError(
                 f"the {self.risk} risk needs {' and '.join(missing)} rows as well, of which "
-                "partial_fit has seen none so far: there is no model yet."
+                "partial_fit has seen none so far: there is no model yet. Labels are +1 normal, "
+                "-1 anomaly, 0 unlabelled; riskad.parse_labels translates others."
             )
         return hasattr(self, "coef_")
 
@@ -924,7 +936,8 @@ class ShallowRAD(Detector):
         risk = problem.objective.risk
         rows = at_most(problem.model.rows, _THRESHOLD_ROWS, risk.kind_weights(), self._seed)
         scores = rows.each(lambda X: problem.model.scores(theta, X))
-        return zero_one_threshold(risk, scores, _on_host(rows.y), _on_host(rows.sample_weight))
+        y, weight = on_host_array(rows.y), on_host_array(rows.sample_weight)
+        return zero_one_threshold(risk, scores, y, weight)
 
     def _sum_up(self, rows: Rows) -> PileSummary | None:
         """What is kept of the pile, to compare later rows with."""
@@ -998,13 +1011,24 @@ def _beside(values: np.ndarray, X: Any) -> Any:
     return array_namespace(X).asarray(values, dtype=dtype, device=X.device)
 
 
+def _as_floats(X: Any) -> Any:
+    """A tensor of single or double precision: the least that holds its numbers."""
+    if X.dtype.is_complex:
+        raise InputError("Complex data not supported: X must hold real numbers.")
+    if X.dtype.is_floating_point:
+        return X if X.element_size() >= 4 else X.float()
+    return X.float() if X.element_size() < 4 else X.double()
+
+
+def _check_kinds(risk: Risk, rows: Rows) -> None:
+    """The labels of a fit must be known to mean what they say, and be those the risk needs."""
+    check_said(rows)
+    check_kinds_present(risk, rows.counts(), rows.totals())
+
+
 def _are_codes(y: Any, n_rows: int) -> bool:
     """Whether a tensor holds one code for each row, seen where it is."""
     return tuple(y.shape) == (n_rows,) and bool((y == y.sign()).all())
-
-
-def _on_host(values: Any) -> Any:
-    return to_numpy(values) if is_torch_array(values) else values
 
 
 def _reach(model: LinearModel, kind: int) -> Reach:

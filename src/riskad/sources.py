@@ -9,9 +9,28 @@ import numpy as np
 
 from riskad._checks import InputError
 from riskad.blocks import RowBlocks, Rows, to_numpy
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 
-__all__ = ["as_rows", "at_most", "in_memory", "on_host", "refuse_non_finite_rows", "sampled"]
+__all__ = [
+    "as_rows",
+    "at_most",
+    "in_memory",
+    "on_host",
+    "refuse_non_finite_rows",
+    "sampled",
+    "unpacked",
+]
+
+
+def unpacked(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    """Rows that are in memory, with their labels and weights, as the table that they are.
+
+    So they pass the same checks as a table. Anything else is returned as it is.
+    """
+    if not isinstance(X, RowBlocks):
+        return X, y, sample_weight
+    _refuse_more(X, y, sample_weight)
+    return X.X, LabelCodes.of(X.y) if X.labels_said else X.y, X.sample_weight
 
 
 def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
@@ -20,10 +39,7 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
     A source carries its own labels and weights.
     """
     if isinstance(X, Rows):
-        if y is not None or sample_weight is not None:
-            raise InputError(
-                f"{type(X).__name__} brings its own labels and weights: call fit(rows) alone."
-            )
+        _refuse_more(X, y, sample_weight)
         return X
     dask = sys.modules.get("dask")  # who has a collection has imported it
     if dask is not None and dask.is_dask_collection(X):
@@ -31,6 +47,13 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
 
         return DaskRows(X, y, sample_weight)
     return None
+
+
+def _refuse_more(rows: Rows, y: Any, sample_weight: Any) -> None:
+    if y is not None or sample_weight is not None:
+        raise InputError(
+            f"{type(rows).__name__} brings its own labels and weights: call fit(rows) alone."
+        )
 
 
 def at_most(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:

@@ -35,10 +35,10 @@ from sklearn.metrics import pairwise_distances_chunked
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_consistent_length
 
 from riskad._checks import InputError
-from riskad.labels import UNLABELLED, check_codes
+from riskad.columns import as_table
+from riskad.labels import UNLABELLED, check_codes, check_rows_match
 
 __all__ = ["BORDERLINE", "LIKELY", "UNLIKE", "Suggestion", "suggest_rows"]
 
@@ -116,6 +116,7 @@ def suggest_rows(
     if not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"n must be a whole number of rows, 1 or more, got {n!r}.")
     model = getattr(model, "best_estimator_", model)
+    X = as_table(X)
     scores, t = _scores(model, X), _threshold(model)
     known, free = _split(scores, y)
     borderline, likely = _groups(scores[free], t, n)
@@ -149,7 +150,7 @@ def _threshold(model: Any) -> float:
 def _split(scores: Floats, y: Any) -> tuple[Places, Places]:
     """Places of the labelled rows and of the others."""
     codes = np.zeros(len(scores), dtype=np.int8) if y is None else check_codes(y)
-    check_consistent_length(scores, codes)
+    check_rows_match(scores, codes)
     free = np.flatnonzero(codes == UNLABELLED)
     if not free.size:
         raise InputError("Every row is labelled; there is none left to suggest.")

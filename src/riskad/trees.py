@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from riskad._checks import InputError, enumerate_names
 from riskad.base import Detector, refuse_non_finite
-from riskad.columns import Levels, is_frame, learn_levels, to_matrix
+from riskad.columns import Levels, as_table, input_errors, is_frame, learn_levels, to_matrix
 from riskad.fields import COUNT, TEXT, Array, DictOf, Fields, ListOf, State, require
 
 __all__ = [
@@ -63,15 +63,7 @@ class TreeDetector(Detector):
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix, which may hold NaN."""
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            reset=reset,
-        )
+        X = super()._check_rows(X, reset)
         self._refuse_infinities(X)
         return X
 
@@ -100,13 +92,15 @@ class FrameDetector(TreeDetector):
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; text columns of a frame as codes."""
+        X = as_table(X)
         levels = self._learn_categories(X) if reset else self.categories_
         if not levels:
             X = super()._check_rows(X, reset)
         elif is_frame(X):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            least = 2 if reset else 1
-            X = check_array(to_matrix(X, levels), ensure_all_finite=False, ensure_min_samples=least)
+            with input_errors(type(self).__name__):
+                validate_data(self, X, reset=reset, skip_check_array=True)
+                least, matrix = 2 if reset else 1, to_matrix(X, levels)
+                X = check_array(matrix, ensure_all_finite=False, ensure_min_samples=least)
             self._refuse_infinities(X)
         else:
             names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))

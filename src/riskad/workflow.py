@@ -38,10 +38,12 @@ from riskad.labels import (
     NORMAL,
     UNLABELLED,
     Codes,
+    LabelCodes,
     LabelCounts,
     count_labels,
     parse_distinct,
     parse_labels,
+    read_codes,
 )
 from riskad.metrics import Auc, auc_with_interval
 from riskad.notes import known_to_fit
@@ -692,7 +694,7 @@ def _keep_rows(files: _Files, preparer: TablePreparer, used: Sequence[str]) -> t
     kept = files.fold(partial(_Kept.of, preparer=preparer), _Kept.joined, rows)
     codes = [np.full(s.rows.height, kind, dtype=np.int8) for kind, s in kept.samples.items()]
     frame = pl.concat([sample.rows for sample in kept.samples.values()])
-    return kept, _Rows.of(preparer, frame, np.concatenate(codes))
+    return kept, _Rows.of(preparer, frame, LabelCodes.of(np.concatenate(codes)))
 
 
 def _say_learned(detector: Any, kept: _Kept) -> str:
@@ -1670,7 +1672,9 @@ def suggest_table(
         progress("Preparing the columns")
         matrix = preparer.transform(frame)
         progress("Choosing rows")
-        found = suggest_rows(detector, matrix, n, y=np.where(labelled, NORMAL, UNLABELLED))
+        found = suggest_rows(
+            detector, matrix, n, y=read_codes(np.where(labelled, NORMAL, UNLABELLED))
+        )
     if len(found) < n:
         said.append(f"{n:,} rows were asked for, and only {len(found):,} have no label: all came.")
     id = id if id in frame.columns else None

@@ -9,3 +9,14 @@
 one training, `records` keeps what came out, `runner` does all cells and resumes, `summary` and
 `render` make tables.
 """
+
+from importlib import import_module
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    from pkgutil import iter_modules
+
+    if name in [found.name for found in iter_modules(__path__)]:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,9 +25,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
-from threadpoolctl import threadpool_limits
 
 from riskad._checks import InputError, check_choice
+from riskad.blocks import one_thread
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 
 __all__ = ["Classifier", "NotApplicable", "Peer", "Scorer"]
@@ -212,9 +212,9 @@ class Scorer(Peer):
         if target.sum() == 1:  # some draw pairs of anomalies: they meet the only one twice
             X, target = np.vstack([X, X[target == 1]]), np.append(target, 1)
         model = self._new_peer()
-        with threadpool_limits(1):
+        with one_thread():
             return model.fit(X, target)
 
     def _anomaly_scores(self, X: np.ndarray) -> np.ndarray:
-        with threadpool_limits(1):
+        with one_thread():
             return self.model_.decision_function(X)

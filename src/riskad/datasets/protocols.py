@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from riskad._checks import InputError, check_in_interval
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, check_codes, count_labels
+from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCodes, count_labels, read_codes
 
 __all__ = ["OneClassSplit", "label_anomalies", "mask_labels", "one_class_split"]
 
@@ -75,7 +75,7 @@ of each kind. Give at least fraction=0.67.
     normal, anomalous = np.flatnonzero(codes == NORMAL), np.flatnonzero(codes == ANOMALY)
     counts, probabilities = _anomaly_counts(len(normal), len(anomalous), k)
     a = int(rng.choice(counts, p=probabilities))
-    masked = np.full(len(codes), UNLABELLED, dtype=np.int8)
+    masked = LabelCodes.of(np.full(len(codes), UNLABELLED, dtype=np.int8))
     masked[rng.choice(anomalous, a, replace=False)] = ANOMALY
     masked[rng.choice(normal, k - a, replace=False)] = NORMAL
     return masked
@@ -114,7 +114,7 @@ def label_anomalies(
         raise InputError(f"count must be a whole number of anomalies from 1 on, got {count!r}.")
     anomalous = np.flatnonzero(codes == ANOMALY)
     kept = _generator(random_state).permutation(anomalous)[:count]
-    masked = np.full(len(codes), UNLABELLED, dtype=np.int8)
+    masked = LabelCodes.of(np.full(len(codes), UNLABELLED, dtype=np.int8))
     masked[kept] = ANOMALY
     return masked
 
@@ -122,7 +122,7 @@ def label_anomalies(
 def _check_truth(truth: Any) -> Codes:
     """Return `truth` as codes if each row is normal or an anomaly and both kinds occur."""
     try:
-        codes = check_codes(truth)
+        codes = read_codes(truth)
     except InputError as error:
         raise InputError(f"The truth cannot be used as it is: {error}") from None
     seen = count_labels(codes)
@@ -259,7 +259,7 @@ def one_class_split(
     rows = np.concatenate(
         [rng.permutation(normal)[:n_p], rng.choice(others, n - n_p, replace=False)]
     )
-    truth, y_rad, y_pu = np.zeros((3, n), dtype=np.int8)
+    truth, y_rad, y_pu = LabelCodes.of(np.zeros((3, n), dtype=np.int8))
     truth[:n_p], truth[n_p:] = NORMAL, ANOMALY
     # Rows are in random order within each kind, so the first ones are as good as any.
     y_pu[:k_pu] = NORMAL

@@ -12,11 +12,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array
 from torch import Tensor, nn
 
 from riskad._checks import InputError
 from riskad.base import Detector, refuse_non_finite
+from riskad.blocks import on_host_array
+from riskad.columns import as_table, input_errors
 from riskad.deep.batches import Pools, Rows, pools_of
 from riskad.deep.disk import Stored, blocks, on_disk
 from riskad.deep.nets import ARCHITECTURES, Stack, find_architecture
@@ -170,8 +172,10 @@ class DeepDetector(Detector):
 
         Rows on disk stay there, whatever numbers they are.
         """
-        ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
-        X = self._check_images(X, reset) if ndim > 2 else self._check_table(X, reset)
+        X = as_table(on_host_array(X))
+        with input_errors(type(self).__name__):
+            ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
+        X = self._check_images(X, reset) if ndim > 2 else self._check_numbers(X, reset)
         if reset and not self._goes_on():
             self.shape_ = X.shape[1:]
         elif X.shape[1:] != self.shape_:
@@ -181,15 +185,8 @@ class DeepDetector(Detector):
             )
         return X
 
-    def _check_table(self, X: Any, reset: bool) -> np.ndarray:
-        X = validate_data(
-            self,
-            X,
-            dtype=_kept_types(X, _TABLE_TYPES),
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            reset=reset,
-        )
+    def _check_numbers(self, X: Any, reset: bool) -> np.ndarray:
+        X = self._check_table(X, reset, dtype=_kept_types(X, _TABLE_TYPES))
         row = _first_non_finite(X)
         if row is not None and not on_disk(X):  # it counts all gaps, and a file may be large
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
@@ -197,13 +194,14 @@ class DeepDetector(Detector):
         return X
 
     def _check_images(self, X: Any, reset: bool) -> np.ndarray:
-        X = check_array(
-            X,
-            dtype=_kept_types(X, _IMAGE_TYPES),
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-            allow_nd=True,
-        )
+        with input_errors(type(self).__name__):
+            X = check_array(
+                X,
+                dtype=_kept_types(X, _IMAGE_TYPES),
+                ensure_all_finite=False,
+                ensure_min_samples=2 if reset else 1,
+                allow_nd=True,
+            )
         _refuse_row(_first_non_finite(X))
         if reset:
             self.n_features_in_ = math.prod(X.shape[1:])

@@ -302,8 +302,7 @@ class DeepRAD(_RiskDetector):
         y : array of shape (n,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         """
-        X = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(X, y, None)
+        X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, codes)
         return self
 
@@ -349,10 +348,12 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
     Examples
     --------
     >>> import numpy as np
+    >>> import riskad
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
     >>> y = np.zeros(1000, dtype=int)
     >>> y[:100] = 1
+    >>> y = riskad.parse_labels(y, normal=1, unlabelled=0)  # elsewhere 1 may mean anomaly
     >>> normal, anomaly = NNPU(prior=0.9, n_steps=100).fit(X, y).score_samples([[0, 0], [4, 4]])
     >>> bool(normal > anomaly)
     True
@@ -409,8 +410,7 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
 
     def fit(self, X: Any, y: Any = None) -> NNPU:
         """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
-        X = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(X, y, None)
+        X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, self._used(codes))
         return self
 
@@ -538,8 +538,7 @@ random_state, verbose, callback :
 
     def fit(self, X: Any, y: Any = None) -> DeepSAD:
         """Fit to rows X with labels y: +1 normal, -1 anomaly, 0 unlabelled."""
-        X = self._check_rows(X, reset=True)
-        codes, _ = self._check_labels(X, y, None)
+        X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, codes)
         return self
 

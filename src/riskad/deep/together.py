@@ -174,7 +174,7 @@ def _check_parts(
                 f"rows[{i}] must lie between 0 and {n - 1}, as X has {n} rows; got "
                 f"{part.min()} to {part.max()}."
             )
-    codes = [check_codes(each) for each in labels]
+    codes = [np.asarray(check_codes(each)) for each in labels]
     for i, (part, each) in enumerate(zip(parts, codes, strict=True)):
         if len(part) != len(each):
             raise InputError(f"rows[{i}] has {len(part)} rows and labels[{i}] {len(each)} labels.")

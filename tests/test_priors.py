@@ -271,7 +271,7 @@ def test_other_mistakes_are_errors_too():
         estimate_prior(X, y, estimator=StandardScaler())
     with pytest.raises(InputError, match=r"y must hold only \+1"):
         estimate_prior(X, np.where(y == 0, 2, y))
-    with pytest.raises(InputError, match="X has .* rows and y"):
+    with pytest.raises(InputError, match=r"X has .* rows and y"):
         estimate_prior(X[1:], y)
     X[3, 1] = np.nan
     with pytest.raises(InputError, match="missing value"):

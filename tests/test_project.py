@@ -40,11 +40,13 @@ def test_readme_holds_exactly_the_two_commands():
     assert read("README.md").count("python3 -m venv") == 2
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_the_code_of_the_readme_runs():
     for block in code_blocks("python"):
         exec(block, {})
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_the_readme_shows_what_the_demo_prints(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     printed = CliRunner().invoke(cli, ["demo"]).stdout

@@ -193,7 +193,8 @@ def _line_search(
         level = abs(trial_value - value) <= unseen and np.linalg.norm(trial_gradient) < norm
         if fell or level:
             return trial, trial_value, trial_gradient
-        size *= float(np.clip(slope / (slope - trial_gradient @ direction), 0.02, 0.8))
+        bend = slope - float(trial_gradient @ direction)
+        size *= float(np.clip(slope / bend, 0.02, 0.8)) if bend else 0.02
     return None
 
 

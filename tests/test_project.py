@@ -78,6 +78,7 @@ def test_constraints_pin_every_line_and_no_local_build():
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
 
 
+@pytest.mark.usefixtures("no_hurry")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     if name.endswith(".kernels"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from bench_estimators import Team
 from click.testing import CliRunner
+from conftest import PATIENCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
@@ -426,7 +427,7 @@ def test_a_killed_run_goes_on_to_the_same_records(tmp_path, sets):
         "from riskad.bench import image_trial; from riskad.datasets import images as files\n"
         "from riskad.bench.experiment import load_experiment\n"
         "from riskad.bench.runner import run_experiment\n"
-        "image_trial.team_class = lambda: Team; Team.seconds = 0.2\n"
+        "image_trial.team_class = lambda: Team; Team.seconds = 1.0\n"
         "files._SHA256 = dict.fromkeys(files._SHA256)\n"
         "run_experiment(load_experiment(Path(sys.argv[1])), Path(sys.argv[2]), together=4)\n"
     )
@@ -434,7 +435,7 @@ def test_a_killed_run_goes_on_to_the_same_records(tmp_path, sets):
     command = [sys.executable, str(script), str(tmp_path / "small.toml"), str(tmp_path)]
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths})
     path = tmp_path / "small.jsonl"
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE
     while not path.exists() or path.read_bytes().count(b"\n") < 8:
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from conftest import PATIENCE
 
 import riskad
 from riskad import cli as cli_module
@@ -272,6 +273,7 @@ def test_inspect_of_a_model_from_python(folder):
     assert "not made by `riskad fit`" in fail("score", "bare.riskad", "new.csv", "-o", "out.csv")
 
 
+@pytest.mark.usefixtures("no_hurry")
 @pytest.mark.parametrize("model", MODELS)
 def test_the_way_through_with_every_model(folder, model):
     if MODELS[model].library is not None:
@@ -325,6 +327,7 @@ def test_a_model_whose_library_is_missing(folder, monkeypatch, model, library):
     assert f"needs {library}, which is not installed: pip install 'riskad[" in message
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_demo():
     output = succeed("demo")
     for words in ("breast cancer", "isolation forest", r"AUC +0\.9", "riskad fit data.csv --label"):
@@ -676,7 +679,7 @@ def test_help_and_version_load_nothing_heavy():
         "heavy = {'numpy', 'scipy', 'sklearn', 'polars', 'rich', 'torch', 'safetensors'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
-    stdout, stderr = riskad_process(code=code).communicate(timeout=60)
+    stdout, stderr = riskad_process(code=code).communicate(timeout=PATIENCE)
     assert stderr == "[]\n"
     assert "Usage: cli fit" in stdout or "fit [OPTIONS] DATA" in stdout
     assert riskad.__version__ in stdout
@@ -684,12 +687,12 @@ def test_help_and_version_load_nothing_heavy():
 
 def test_exit_codes_and_streams(folder):
     process = riskad_process("fit", "cards.csv", *FIT, "-o", "model.riskad", cwd=folder)
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (0, "")
     assert stdout.startswith("cards.csv: 300 rows")
     for arguments, code in ((["score", "no.riskad", "new.csv", "-o", "x.csv"], 1), (["fit"], 2)):
         process = riskad_process(*arguments, cwd=folder)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=PATIENCE)
         assert (process.returncode, stdout) == (code, "")
         assert "Traceback" not in stderr
         assert "Error: " in stderr
@@ -701,7 +704,7 @@ from riskad.cli import main
 def slow(frame, part, name, separator, header):
     part.write(b"half")
     print("half", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 riskad.tables._write_csv = slow
 main()
 """
@@ -719,7 +722,7 @@ def test_interrupted_in_the_middle_of_writing(fitted, number, code):
         assert process.stdout.readline() == "half\n"
         assert len(files(fitted)) == len(before) + 1
         process.send_signal(number)
-        assert process.wait(timeout=30) == code
+        assert process.wait(timeout=PATIENCE) == code
         assert "Traceback" not in process.stderr.read()
     assert files(fitted) == before
 
@@ -729,7 +732,7 @@ def test_a_reader_that_leaves_early_is_no_error(fitted):
     with process:
         process.stdout.close()
         assert process.stderr.read() == ""
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
@@ -746,7 +749,7 @@ def test_progress_on_a_terminal_goes_to_stderr(fitted):
     )
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
             chunk = os.read(ours, 4096)
@@ -756,6 +759,6 @@ def test_progress_on_a_terminal_goes_to_stderr(fitted):
             break
         shown += chunk
     os.close(ours)
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=PATIENCE)
     assert json.loads(stdout)["command"] == "inspect"
     assert b"Reading model.riskad" in shown

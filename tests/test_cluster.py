@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import PATIENCE
 from numpy.testing import assert_allclose, assert_array_equal
 
 from riskad import InputError, ShallowRAD
@@ -102,21 +103,35 @@ def test_labels_must_fit_the_rows():
 
 
 class _Slow:
-    """A loss-free way to lengthen a pass: rows that take a moment to make."""
+    """A loss-free way to lengthen a pass: rows that take a moment to make.
 
-    def __init__(self, seconds):
+    The first worker to make some writes a file.
+    """
+
+    def __init__(self, seconds, begun):
         self.seconds = seconds
+        self.begun = begun
+        self.ours = os.getpid()
 
     def __call__(self, X):
+        if os.getpid() != self.ours:  # Dask tries it here on no rows
+            self.begun.touch()
         time.sleep(self.seconds)
         return X
 
+    def wait(self):
+        end = time.monotonic() + PATIENCE
+        while not self.begun.exists():
+            assert time.monotonic() < end, "no worker has begun"
+            time.sleep(0.02)
 
-def test_a_worker_killed_in_the_middle_does_not_lose_the_fit(client):
+
+def test_a_worker_killed_in_the_middle_does_not_lose_the_fit(client, tmp_path):
     X, y = make_table()
     settings = {"loss": "logistic", "lam": 0.01, "tol": 1e-9, "scale": False}
     whole = ShallowRAD(**settings).fit(X, y)
-    slow = da.from_array(X, chunks=(500, 4)).map_blocks(_Slow(0.3), dtype=float)
+    make = _Slow(0.3, tmp_path / "begun")
+    slow = da.from_array(X, chunks=(500, 4)).map_blocks(make, dtype=float)
     pids = list(client.run(os.getpid).values())
     found = {}
 
@@ -125,20 +140,21 @@ def test_a_worker_killed_in_the_middle_does_not_lose_the_fit(client):
 
     thread = threading.Thread(target=fit)
     thread.start()
-    time.sleep(0.8)  # 6 parts of 0.3 s on 2 workers: they are being made
+    make.wait()  # 6 parts of 0.3 s on 2 workers: they are being made
     os.kill(pids[0], signal.SIGKILL)
-    thread.join(timeout=120)
+    thread.join(timeout=PATIENCE)
     assert_allclose(found["model"].coef_, whole.coef_, rtol=1e-8, atol=1e-10)
     assert len(client.run(os.getpid)) >= 1
 
 
-def test_a_lost_scheduler_is_a_clear_error():
+def test_a_lost_scheduler_is_a_clear_error(tmp_path):
     X, y = make_table()
     cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
-    client = distributed.Client(cluster, timeout="3s")
+    client = distributed.Client(cluster, timeout="30s")
     try:
-        slow = da.from_array(X, chunks=(100, 4)).map_blocks(_Slow(0.2), dtype=float)
-        threading.Timer(1.0, cluster.close).start()
+        make = _Slow(0.2, tmp_path / "begun")
+        slow = da.from_array(X, chunks=(100, 4)).map_blocks(make, dtype=float)
+        threading.Thread(target=lambda: (make.wait(), cluster.close())).start()
         with pytest.raises(ClusterError, match="stopped answering in the middle"):
             ShallowRAD(lam=0.1).fit(slow, y)
     finally:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import make_pile
+from conftest import PATIENCE, make_pile
 from torch import nn
 
 from riskad._checks import InputError
@@ -177,7 +177,7 @@ def join_group(rank, folder):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
-    limit = timedelta(minutes=3)
+    limit = timedelta(seconds=PATIENCE)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=limit)
 
 

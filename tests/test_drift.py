@@ -334,6 +334,7 @@ def small():
     return X, np.r_[[1, -1] * 5, [0] * 40]
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_any_model_of_a_table_remembers_its_pile():
     table = make_table(300, 0)
     fit = fit_table(

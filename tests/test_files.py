@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import PATIENCE
 
 from riskad._checks import InputError
 from riskad._files import atomic_path, check_input_file, check_output_file
@@ -117,7 +118,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path):
         "with atomic_path('out.txt') as part:\n"
         "    part.write_text('half')\n"
         "    print('written', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script],
@@ -129,5 +130,5 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path):
         assert process.stdout.readline() == b"written\n"
         assert len(names(tmp_path)) == 1
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) != 0
+        assert process.wait(timeout=PATIENCE) != 0
     assert names(tmp_path) == []

@@ -138,6 +138,7 @@ def test_only_a_sample_is_kept_and_the_report_says_so(folder, cards, monkeypatch
     np.testing.assert_allclose(fit.ranked["anomaly_score"].to_numpy(), best)
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_other_models_learn_from_labelled_rows_and_a_sample(folder, cards, monkeypatch):
     monkeypatch.setattr(workflow, "_KEPT_ROWS", 200)
     settings = {"budget": 2.0, "random_state": 0}

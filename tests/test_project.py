@@ -41,13 +41,14 @@ def test_readme_holds_exactly_the_two_commands():
     assert read("README.md").count("python3 -m venv") == 2
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_the_code_of_the_readme_runs():
     for block in code_blocks("python"):
         exec(block, {})
 
 
 OPTIONAL = (
-    *("torch", "safetensors", "triton", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
+    *("torch", "triton", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
     *("dask", "distributed", "pooch", "matplotlib", "catboost", "xgboost", "pyod"),
 )
 RESOLVE = """
@@ -101,6 +102,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
     assert "_checks" not in riskad._rooms()
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_the_readme_shows_what_the_demo_prints(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     printed = CliRunner().invoke(cli, ["demo"]).stdout
@@ -132,6 +134,7 @@ def test_constraints_pin_every_line_and_no_local_build():
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
 
 
+@pytest.mark.usefixtures("no_hurry")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     if name.endswith(".kernels"):

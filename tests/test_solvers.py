@@ -368,6 +368,48 @@ def test_stopping_early_warns_with_the_measured_value_and_a_remedy():
         solve(problem, tol=1e-9, max_iter=1, warn=False)
 
 
+BEYOND_ROUNDING = [
+    ("newton", {"loss": "logistic"}),
+    ("newton", {"loss": "modified_huber", "lam": 1e-4}),
+    ("lbfgs", {"loss": "logistic"}),
+    ("lbfgs", {"loss": "sigmoid"}),
+    ("proximal", {"loss": "logistic", "penalty": "l1", "lam": 0.1}),
+    ("dc", {"risk": "pn", "loss": "hinge"}),
+]
+
+
+@pytest.mark.parametrize(("solver", "settings"), BEYOND_ROUNDING, ids=str)
+def test_a_tolerance_below_rounding_ends_as_success_and_says_so(solver, settings):
+    """No gradient is that small: rounding, on whatever processor, ends the search."""
+    problem = make_problem(**settings)
+    exact, usual = solve(problem, solver, tol=1e-30), solve(problem, solver, tol=1e-8)
+    assert exact.converged
+    assert exact.n_iter < 100
+    if exact.optimality > 1e-30:  # a gap of exactly 0 is no gap
+        assert exact.criterion == f"{usual.criterion}, as small as rounding allows"
+    assert exact.optimality < 1e-9
+    assert exact.value <= usual.value + 1e-13
+
+
+@pytest.mark.parametrize(("solver", "settings"), BEYOND_ROUNDING[:5], ids=str)
+def test_too_few_iterations_are_no_success_whatever_the_tolerance(solver, settings):
+    with pytest.warns(ConvergenceWarning, match=r"> tol=1e-30; raise max_iter"):
+        found = solve(make_problem(**settings), solver, tol=1e-30, max_iter=1)
+    assert not found.converged
+
+
+@pytest.mark.parametrize("loss", ["modified_huber", "logistic"])
+def test_columns_far_from_zero_cost_no_more_digits_than_their_scores(loss):
+    """x . w + b_0 cancels 1e6 to 1: values have 6 digits less, and gradients decide."""
+    problem = make_problem(loss=loss, lam=0.5)
+    rows = RowBlocks(problem.model.rows.X + 1e6, problem.model.rows.y)
+    statistics = column_statistics(rows)
+    model = LinearModel(rows, statistics.mean, statistics.scale)
+    far = solve(Problem(model, problem.objective, problem.lam), "newton", tol=1e-8)
+    assert far.optimality <= 1e-8
+    np.testing.assert_allclose(far.theta, solve(problem, "newton", tol=1e-8).theta, atol=1e-7)
+
+
 def test_a_risk_without_a_minimum_asks_for_more_regularisation():
     problem = make_problem("nu", "modified_huber", lam=1e-6, penalty="l1", n=40, d=8)
     with pytest.warns(ConvergenceWarning, match="negative .*raise lam"):

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from conftest import PATIENCE
 
 from riskad import tables
 from riskad.cli import cli
@@ -439,7 +440,7 @@ plain = riskad.workflow._suspicion
 def slow(batch, scores, id, rows_before):
     if rows_before > 300:
         print("half", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     return plain(batch, scores, id, rows_before)
 riskad.workflow._suspicion = slow
 main()
@@ -459,7 +460,7 @@ def test_an_interrupted_parquet_is_not_there(tmp_path, model, number, code):
     with process:
         assert process.stdout.readline() == "half\n"
         process.send_signal(number)
-        assert process.wait(timeout=30) == code
+        assert process.wait(timeout=PATIENCE) == code
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cards.parquet", "out.parquet"]
     assert (tmp_path / "out.parquet").read_text() == "precious"
 

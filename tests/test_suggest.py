@@ -212,11 +212,12 @@ def test_mistakes_are_named(fitted):
 
 
 def test_many_rows_take_seconds():
+    """Of this process, whatever others are doing: one, and minutes if it went by pairs of rows."""
     X, y, _ = make_pile(200_000, 20, labelled=0.001)
     model = ShallowRAD().fit(X, y)
-    start = time.perf_counter()
+    start = time.process_time()
     chosen = suggest_rows(model, X, 50, y=y)
-    assert time.perf_counter() - start < 20  # a second, on an idle machine
+    assert time.process_time() - start < 20
     assert {LIKELY, BORDERLINE} <= set(chosen.reasons)
 
 
@@ -250,6 +251,7 @@ def test_a_pipeline_with_text_columns():
     assert_array_equal(chosen.rows, bare.rows)
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_a_table_is_ready_to_be_labelled_and_fitted_again():
     cards = make_cards()
     model = fit_table(cards, LABELS, id="card").model
@@ -265,6 +267,7 @@ def test_a_table_is_ready_to_be_labelled_and_fitted_again():
     assert again.columns == {"amount": "number", "country": "text"}
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_a_label_column_that_is_missing_is_added():
     cards = make_cards()
     model = fit_table(cards, LABELS, id="card").model

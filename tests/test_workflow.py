@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 import pytest
+from conftest import unhurried
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -301,7 +302,8 @@ def test_no_rows(cards, fit):
 @pytest.fixture(scope="module")
 def auto_fit(cards):
     said = []
-    return workflow.fit_table(cards[0], LABELS, id="card", progress=said.append), said
+    with unhurried():
+        return workflow.fit_table(cards[0], LABELS, id="card", progress=said.append), said
 
 
 def test_auto_decides_by_what_it_held_out_itself(cards, auto_fit, monkeypatch):
@@ -334,6 +336,7 @@ def test_auto_is_saved_without_its_callback(auto_fit, cards, tmp_path):
     np.testing.assert_array_equal(again.score_samples(cards[0]), model.score_samples(cards[0]))
 
 
+@pytest.mark.usefixtures("no_hurry")
 @pytest.mark.parametrize("kind", ["ok", "fraud", "both"])
 def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
     table = cards[0].head(150)
@@ -583,6 +586,7 @@ def test_notes_hold_no_rows(fit, tmp_path):
 # --- the demonstration -------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("no_hurry")
 def test_the_demo_is_good_and_repeats(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -242,6 +242,11 @@ class LinearModel:
         """(w, b_0) for rows as they came in, which may not be those of `rows`."""
         return self.raw(theta)
 
+    def score_rounding(self, theta: np.ndarray) -> float:
+        """How far rounding moves a score: f = x . w + b_0 cancels terms as large as mean . w."""
+        w, b = self.raw(theta)
+        return self.rows.eps * (float(np.abs(self.mean) @ np.abs(w)) + abs(b))
+
     def scores(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """Scores f of the rows of one block, on the host."""
         w, b = self.raw(theta)

@@ -163,7 +163,8 @@ class ShallowRAD(Detector):
         with the unbiased pu risk, which needs none. Takes risk="rad" and penalty="l2";
         `riskad.RADSearchCV` searches over anything.
     tol : float, default=1e-6
-        Tolerance of the solver's stopping test (`criterion_`).
+        Tolerance of the solver's stopping test. Where rounding allows no value as small, the least
+        it allows is enough, and `criterion_` says so.
     max_iter : int, default=100
         Most iterations of the solver.
     random_state : int, default=None

@@ -342,17 +342,8 @@ class StreamProblem:
         )
         theta = np.zeros(self.model.n_parameters)
         reference = _gradient_norm(task.value_and_gradient(theta)[1], self.model.constant) or 1.0
-        theta, value, norm, steps = minimize_smooth(task, theta, tol * reference, max_iter)
-        optimality = norm / reference
-        return Solution(
-            theta,
-            value,
-            optimality,
-            "gradient norm relative to that at zero",
-            steps,
-            optimality <= tol,
-            solver="newton",
-        )
+        found = minimize_smooth(task, theta, tol * reference, max_iter)
+        return replace(found.as_solution(reference, tol), solver="newton")
 
     def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         """(w, b_0) in the units of X."""
@@ -406,6 +397,10 @@ class _Task(SmoothTask):
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:
         return super().hessian(theta) + self.bend
+
+    def hessian_product(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        product = super().hessian_product(theta)
+        return lambda x: product(x) + self.bend @ x
 
 
 def _gradient_norm(gradient: np.ndarray, constant: float) -> float:

@@ -140,7 +140,8 @@ def solve(
     theta : array, optional
         Where to start; zero by default.
     tol : float
-        Tolerance of the solver's stopping test, reported as `Solution.optimality`.
+        Tolerance of the solver's stopping test, reported as `Solution.optimality`. Where rounding
+        allows no value as small, the least it allows is enough, and `Solution.criterion` says so.
     max_iter : int
         Most iterations.
     seed : int

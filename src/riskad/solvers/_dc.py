@@ -28,7 +28,7 @@ import numpy as np
 
 from riskad.linear import LinearModel
 from riskad.objective import Objective, RowSum, merge
-from riskad.solvers._problem import Problem, SmoothTask, Solution
+from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution
 from riskad.solvers._smooth import minimize_smooth
 
 __all__ = ["dc"]
@@ -37,6 +37,11 @@ CONVEX_CRITERION = "duality gap relative to the objective at zero"
 CRITERION = "certified decrease still possible, relative to the objective at zero"
 
 _N_STARTS = 3
+# Kinks are not rounded over less: curvatures of 1 / gamma leave gradients no digits.
+_LEAST_GAMMA = 1e-9
+# A bound that lies this close to the objective, relative to 1 + |F|, is as close as rounding and
+# such kinks allow.
+_CLOSEST = 1e-11
 # As for Newton's method, a sample is solved first; kinks need more rows to show their place.
 _SAMPLE_ABOVE = 50_000
 _SAMPLE_SHARE = 16
@@ -89,20 +94,24 @@ class _Majorant:
         mixed = merge([*parts, *(s.scaled(1 - tau) for s in self.second)])
         smooth = all(s.loss.smooth for s in mixed)
         warm.gamma = min(1.0, 10 * warm.gamma)
+        bound = -np.inf
         while True:
             rounded = mixed if smooth else [s.smoothed(warm.gamma) for s in mixed]
             task = SmoothTask(self.model, rounded, self.lam, self.tilt)
             gradient_tol = (self.lam * gap) ** 0.5
             if self.first:  # the balance G1 - G2 moves with theta, not with its square
                 gradient_tol *= 1e-3
-            theta, lower, norm, _ = minimize_smooth(task, theta, gradient_tol, max_iter)
+            theta, lower, norm, *_ = minimize_smooth(task, theta, gradient_tol, max_iter)
             value, mixture, delta = self._values(theta, tau)
             if not smooth:
                 lines = sum(self.model.values(theta, rounded, support=True))
                 lower = lines + self._quadratic(theta)
             lower -= norm**2 / (4 * self.lam)
-            if smooth or mixture - lower <= gap or warm.gamma < 1e-9:
+            if smooth or mixture - lower <= gap:
                 return theta, value, lower, delta
+            bound = max(bound, lower)
+            if warm.gamma < _LEAST_GAMMA:
+                return theta, value, bound, delta
             warm.gamma *= 0.1
 
     def _quadratic(self, theta: np.ndarray) -> float:
@@ -171,15 +180,10 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
         starts += [spread * rng.standard_normal(len(theta)) for _ in range(_N_STARTS - 1)]
     runs = [_descend(problem, splits, concave, start, tol * scale, max_iter) for start in starts]
     theta, history, left, n_iter = min(runs, key=lambda run: run[1][-1])
-    return Solution(
-        theta,
-        history[-1],
-        left / scale,
-        CRITERION if concave else CONVEX_CRITERION,
-        n_iter,
-        left <= tol * scale,
-        history,
-    )
+    value, finished = history[-1], left <= tol * scale
+    at_rounding = not finished and left <= _closest(value)
+    criterion = (CRITERION if concave else CONVEX_CRITERION) + AT_ROUNDING * at_rounding
+    return Solution(theta, value, left / scale, criterion, n_iter, finished or at_rounding, history)
 
 
 def _split(objective: Objective) -> list[tuple[list[RowSum], list[RowSum]]]:
@@ -223,11 +227,16 @@ def _descend(
         if new_value < history[-1]:
             theta = new
             history.append(new_value)
-        elif step_gap <= gap / 4:
+        elif step_gap <= gap / 4 or left <= _closest(new_value):
             return theta, history, max(left, 0.0), iteration
         if left <= gap:
             return theta, history, max(left, 0.0), iteration
     return theta, history, left, max_iter
+
+
+def _closest(value: float) -> float:
+    """The least gap to a bound that floating point can certify."""
+    return _CLOSEST * (1 + abs(value))
 
 
 def _tangent(

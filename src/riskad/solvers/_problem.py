@@ -11,7 +11,19 @@ import numpy as np
 from riskad.linear import LinearModel, Moments
 from riskad.objective import Objective, RowSum
 
-__all__ = ["Problem", "SmoothTask", "Solution"]
+__all__ = ["AT_ROUNDING", "Problem", "SmoothTask", "Solution", "rounding"]
+
+AT_ROUNDING = ", as small as rounding allows"
+"""Added to what a stopping test measured where rounding, not the tolerance, ended it."""
+
+
+def rounding(model: LinearModel, theta: np.ndarray, value: float, units: float = 500) -> float:
+    """Differences of an objective up to this may be rounding alone.
+
+    `units` in the last place of its value, or ten times what rounding moves a score, to which
+    a loss is about as steep as 1.
+    """
+    return max(units * model.rows.eps * (1 + abs(value)), 10 * model.score_rounding(theta))
 
 
 @dataclass(frozen=True)
@@ -104,11 +116,12 @@ class Solution:
     value: float
     """The true objective at theta."""
     optimality: float
-    """What the stopping test measured; converged means at most the tolerance."""
+    """What the stopping test measured."""
     criterion: str
     """What `optimality` is, in words."""
     n_iter: int
     converged: bool
+    """Whether `optimality` is at most the tolerance, or as small as rounding allows."""
     history: list[float] = field(default_factory=list)
     """Objective after each iteration, where the solver keeps it."""
     solver: str = ""

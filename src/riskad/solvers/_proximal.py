@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from riskad.solvers._problem import Problem, SmoothTask, Solution
+from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution, rounding
 from riskad.solvers._smooth import MAX_DENSE
 
 __all__ = ["proximal"]
@@ -16,6 +16,8 @@ CRITERION = "least subgradient norm relative to the risk's gradient at zero"
 
 # An objective that has fallen to minus this many times its first value falls for ever.
 _NO_MINIMUM = 1e4
+# Differences of the objective that count as rounding, in units of its last place.
+_UNITS = 50
 
 Operator = Callable[[np.ndarray], np.ndarray]
 
@@ -33,17 +35,46 @@ def proximal(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> 
     target = tol * problem.reference
     step = 0
     bottom = -_NO_MINIMUM * abs(value)
-    while (norm := _subgradient_norm(theta, gradient, lam)) > target and step < max_iter:
-        if value < bottom:
-            break
+    norm = _subgradient_norm(theta, gradient, lam)
+    at_rounding = False
+    while norm > target and step < max_iter and value >= bottom:
         goal = _minimise_model(risk, theta, gradient, lam, residual=0.1 * norm)
         moved = _line_search(risk, theta, value, gradient, goal - theta, lam)
-        if moved is None:
+        new_norm = norm if moved is None else _subgradient_norm(moved[0], moved[2], lam)
+        if new_norm >= norm:
+            at_rounding = _at_rounding(risk, theta, value, gradient, goal, lam)
+        if moved is None or at_rounding:
             break
         theta, value, gradient = moved
+        norm = new_norm
         step += 1
     optimality = norm / problem.reference
-    return Solution(theta, float(value), optimality, CRITERION, step, optimality <= tol)
+    criterion = CRITERION + AT_ROUNDING * at_rounding
+    converged = optimality <= tol or at_rounding
+    return Solution(theta, float(value), optimality, criterion, step, converged)
+
+
+def _at_rounding(
+    risk: SmoothTask,
+    theta: np.ndarray,
+    value: float,
+    gradient: np.ndarray,
+    goal: np.ndarray,
+    lam: float,
+) -> bool:
+    """Whether the objective falls by no more than its rounding on the way to its minimum.
+
+    That is what the quadratic model promises, if `goal` is where the model is lowest: where its
+    subgradient is much smaller, or nothing but the rounding of terms as large as lam and of scores.
+    """
+    promised = _promise(theta, gradient, goal - theta, lam)
+    if -promised > rounding(risk.model, theta, value, _UNITS):
+        return False
+    slope = gradient + risk.hessian_product(theta)(goal - theta)
+    term = risk.model.rows.eps * lam + risk.model.score_rounding(theta)
+    unseen = 10 * term * len(theta) ** 0.5
+    left = _subgradient_norm(goal, slope, lam)
+    return left <= max(0.5 * _subgradient_norm(theta, gradient, lam), unseen)
 
 
 def _minimise_model(
@@ -123,6 +154,12 @@ def _largest_eigenvalue(hessian: Operator, n: int) -> float:
     return size or 1.0
 
 
+def _promise(theta: np.ndarray, gradient: np.ndarray, direction: np.ndarray, lam: float) -> float:
+    """By how much the objective would change if R were linear."""
+    change = float(np.abs(theta + direction).sum() - np.abs(theta).sum())
+    return float(gradient @ direction) + lam * change
+
+
 def _line_search(
     risk: SmoothTask,
     theta: np.ndarray,
@@ -131,16 +168,15 @@ def _line_search(
     direction: np.ndarray,
     lam: float,
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
-    promised = float(gradient @ direction)
-    promised += lam * float(np.abs(theta + direction).sum() - np.abs(theta).sum())
-    rounding = 50 * risk.model.rows.eps * (1 + abs(value))
+    promised = _promise(theta, gradient, direction, lam)
+    unseen = rounding(risk.model, theta, value, _UNITS)
     size = 1.0
     for _ in range(40):
         # At size 1 the goal itself, so that its exact zeros survive.
         trial = theta + size * direction if size < 1 else _exact_zeros(theta, direction)
         risk_value, trial_gradient = risk.value_and_gradient(trial)
         trial_value = risk_value + lam * np.abs(trial).sum()
-        if trial_value <= value + 1e-4 * size * promised + rounding:
+        if trial_value <= value + 1e-4 * size * promised + unseen:
             return trial, trial_value, trial_gradient
         size *= 0.5
     return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
-from riskad.solvers._problem import Problem, SmoothTask, Solution
+from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution, rounding
 
-__all__ = ["closed_form", "lbfgs", "minimize_rounded", "minimize_smooth", "newton"]
+__all__ = ["Minimum", "closed_form", "lbfgs", "minimize_rounded", "minimize_smooth", "newton"]
 
 RELATIVE_GRADIENT = "gradient norm relative to that at zero"
 
@@ -68,11 +69,8 @@ def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> So
             sample = replace(task, model=small.model, sums=small.objective.sums)
             inverse = _solve_symmetric(sample.hessian(theta), np.eye(len(theta)))
             theta = theta - inverse @ _sampling_error(problem, small, theta)
-    theta, value, norm, steps = minimize_smooth(
-        task, theta, tol * problem.reference, max_iter, inverse
-    )
-    optimality = norm / problem.reference
-    return Solution(theta, value, optimality, RELATIVE_GRADIENT, steps, optimality <= tol)
+    found = minimize_smooth(task, theta, tol * problem.reference, max_iter, inverse)
+    return found.as_solution(problem.reference, tol)
 
 
 def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.ndarray:
@@ -90,40 +88,62 @@ def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.n
     return problem.model.with_constant(slopes @ missing / problem.model.scale, 0.0)
 
 
+class Minimum(NamedTuple):
+    """Where a smooth objective F was left."""
+
+    theta: np.ndarray
+    value: float
+    norm: float
+    """||gradient||"""
+    steps: int
+    at_rounding: bool = False
+    """Whether what Newton's method still promised was less than the rounding of F."""
+
+    def as_solution(self, reference: float, tol: float) -> Solution:
+        """The same, its gradient measured in units of `reference`."""
+        optimality = self.norm / reference
+        criterion = RELATIVE_GRADIENT + AT_ROUNDING * self.at_rounding
+        converged = optimality <= tol or self.at_rounding
+        return Solution(self.theta, self.value, optimality, criterion, self.steps, converged)
+
+
 def minimize_smooth(
     task: SmoothTask,
     theta: np.ndarray,
     gradient_tol: float,
     max_iter: int,
     inverse: np.ndarray | None = None,
-) -> tuple[np.ndarray, float, float, int]:
-    """Minimise a smooth convex F to ||gradient|| <= `gradient_tol`.
+) -> Minimum:
+    """Minimise a smooth convex F to ||gradient|| <= `gradient_tol`, or as far as rounding allows.
 
     With `inverse`, an approximate inverse Hessian, steps are quasi-Newton (BFGS) as long as each
     of them shrinks the gradient threefold; otherwise Hessians are computed.
-
-    Returns theta, F, ||gradient|| and the number of steps.
     """
     value, gradient = task.value_and_gradient(theta)
     norm = float(np.linalg.norm(gradient))
     for step in range(max_iter):
         if norm <= gradient_tol:
-            return theta, value, norm, step
+            return Minimum(theta, value, norm, step)
         if inverse is None:
             direction = _newton_direction(task, theta, gradient, norm)
         else:
             direction = -(inverse @ gradient)
         moved = _line_search(task, theta, value, gradient, direction)
-        if moved is None:  # no decrease left in floating point
-            return theta, value, norm, step
-        new_theta, value, new_gradient = moved
+        if moved is None and inverse is not None:  # a poor direction, perhaps
+            inverse = None
+            continue
+        new_theta, new_value, new_gradient = moved or (theta, value, gradient)
         new_norm = float(np.linalg.norm(new_gradient))
+        if new_norm >= norm and _at_rounding(task, theta, value, gradient, direction):
+            return Minimum(theta, value, norm, step, at_rounding=True)
+        if moved is None:
+            return Minimum(theta, value, norm, step)
         if inverse is not None:
             slow = new_norm > norm / 3
             pair = new_theta - theta, new_gradient - gradient
             inverse = None if slow else _bfgs_update(inverse, *pair)
-        theta, gradient, norm = new_theta, new_gradient, new_norm
-    return theta, value, norm, max_iter
+        theta, value, gradient, norm = new_theta, new_value, new_gradient, new_norm
+    return Minimum(theta, value, norm, max_iter)
 
 
 def _newton_direction(
@@ -133,6 +153,21 @@ def _newton_direction(
         return _solve_symmetric(task.hessian(theta), -gradient)
     forcing = min(0.1, norm**0.5)
     return conjugate_gradients(task.hessian_product(theta), -gradient, forcing * norm)
+
+
+def _at_rounding(
+    task: SmoothTask, theta: np.ndarray, value: float, gradient: np.ndarray, direction: np.ndarray
+) -> bool:
+    """Whether F falls by no more than its rounding on the way to where its gradient vanishes.
+
+    By -g . d / 2, if d is a solution of H d = -g; where columns of very different size leave H
+    without an inverse in floating point, it is none, and nothing is known.
+    """
+    if -0.5 * float(gradient @ direction) > rounding(task.model, theta, value):
+        return False
+    dense = len(theta) <= MAX_DENSE
+    image = task.hessian(theta) @ direction if dense else task.hessian_product(theta)(direction)
+    return float(np.linalg.norm(image + gradient)) <= 0.5 * float(np.linalg.norm(gradient))
 
 
 def _line_search(
@@ -148,17 +183,18 @@ def _line_search(
     Near the minimum F cannot be told from rounding; there a smaller gradient decides instead.
     """
     slope = float(gradient @ direction)
-    rounding = 500 * task.model.rows.eps * (1 + abs(value))
+    unseen = rounding(task.model, theta, value)
     norm = np.linalg.norm(gradient)
     size = 1.0
     for _ in range(40):
         trial = theta + size * direction
         trial_value, trial_gradient = task.value_and_gradient(trial)
         fell = trial_value <= value + 1e-4 * size * slope
-        level = abs(trial_value - value) <= rounding and np.linalg.norm(trial_gradient) < norm
+        level = abs(trial_value - value) <= unseen and np.linalg.norm(trial_gradient) < norm
         if fell or level:
             return trial, trial_value, trial_gradient
-        size *= float(np.clip(slope / (slope - trial_gradient @ direction), 0.02, 0.8))
+        bend = slope - float(trial_gradient @ direction)
+        size *= float(np.clip(slope / bend, 0.02, 0.8)) if bend else 0.02
     return None
 
 
@@ -225,9 +261,14 @@ def lbfgs(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Sol
             "maxfun": 10 * max_iter,
         },
     )
-    optimality = float(np.linalg.norm(result.jac)) / problem.reference
-    return Solution(
-        result.x, float(result.fun), optimality, RELATIVE_GRADIENT, result.nit, optimality <= tol
+    value, norm = float(result.fun), float(np.linalg.norm(result.jac))
+    finished = norm <= target
+    # What another step would gain, by the curvature that the last ones have seen.
+    promised = 0.5 * float(result.jac @ result.hess_inv(result.jac))
+    unseen = rounding(problem.model, result.x, value)
+    at_rounding = not finished and result.nit < max_iter and promised <= unseen
+    return Minimum(result.x, value, norm, result.nit, at_rounding).as_solution(
+        problem.reference, tol
     )
 
 

@@ -12,12 +12,14 @@ from sklearn.preprocessing import StandardScaler
 from riskad import workflow
 from riskad._checks import InputError
 from riskad.demo import make_tables, run_demo
+from riskad.explain import Reasons
 from riskad.io import load, read_header, save
 from riskad.labels import parse_labels
 from riskad.prepare import TablePreparer
 from riskad.report import to_json
 from riskad.shallow import ShallowRAD
 from riskad.workflow import (
+    MODELS,
     SCORE_COLUMNS,
     Labels,
     describe_model,
@@ -194,6 +196,46 @@ def test_effects_name_what_is_suspicious(fit):
     assert effects["country"].suspicious == "XX"
     values = [effect.effect for effect in fit.report.effects]
     assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("words", [(), ("country",)])
+def test_number_columns_that_are_mostly_blank_are_fitted(model, words):
+    """A usual blank is no text: a delay that is there only for late flights is still a number."""
+    if MODELS[model].library is not None:
+        pytest.importorskip(MODELS[model].library)
+    table, fraud = make_cards(200)
+    rng = np.random.default_rng(1)
+    filled = fraud | (rng.random(200) < 0.2)
+    delay = [f"{x:.1f}" if there else None for x, there in zip(rng.normal(size=200), filled)]
+    table = table.with_columns(delay=pl.Series(delay)).select("amount", "delay", *words, "label")
+    settings = {"budget": 5} if model == "auto" else {}
+    report = workflow.fit_table(table, LABELS, model=model, settings=settings).report
+    assert report.columns["delay"] == "number"
+    effects = {effect.column: effect.suspicious for effect in report.effects}
+    assert effects.get("delay") in (None, "high", "low", "not blank", "(blank)")
+
+
+@pytest.mark.parametrize(
+    ("values", "adds", "usual", "said"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], [-1, -0.5, 0.5, 1], 2.5, "high"),
+        ([1.0, 2.0, 3.0, 4.0], [1, 0.5, -0.5, -1], 2.5, "low"),
+        ([1.0, 2.0, np.nan, np.nan], [0.1, 0, 2, 2], 1.5, "(blank)"),
+        ([1.0, 2.0, 3.0, 4.0, np.nan], [-1, -0.5, 0.5, 1, 0], None, "high"),
+        ([1.0, 2.0, 3.0, 4.0, None], [1, 0.5, -0.5, -1, 0], None, "low"),
+        ([1.0, 2.0, 3.0, 4.0, None], [1, 1, 1, 1, 0], None, "not blank"),
+        ([1.0, 2.0, 3.0, 4.0, None], [-1, -1, -1, -1, 0], None, "(blank)"),
+        ([None, None], [0, 0], None, "(blank)"),
+        (["a", "b", None], [0, 1, 2], "(blank)", "(blank)"),
+        (["a", "b", None], [0, 3, 2], "a", "b"),
+    ],
+)
+def test_what_is_suspicious_in_a_column(values, adds, usual, said):
+    values = np.array(values)[:, None]
+    adds = np.array(adds, dtype=float)[:, None]
+    found = Reasons(("x",), values, (usual,), adds, np.zeros_like(adds), 0.0, adds[:, 0])
+    assert workflow._suspicious_value(found, 0) == said
 
 
 def test_a_labelled_ranking_can_be_fitted_again(fit, cards):

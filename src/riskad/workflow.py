@@ -1073,20 +1073,37 @@ def _column_effects(
 
 
 def _suspicious_value(found: Reasons, j: int) -> str:
-    """The text that adds most on average; of numbers, whether high or low ones add."""
+    """What in a column goes with high scores: a text, or which numbers."""
     values, adds, usual = found.values[:, j], found.contributions[:, j], found.usual[j]
     known = np.array([value is not None and value == value for value in values])  # NaN is not
-    if isinstance(usual, str) or usual is None:
-        means = {value: adds[values == value].mean() for value in set(values[known])}
-        if (~known).any():
-            means[BLANK] = adds[~known].mean()
-        return str(max(sorted(means), key=lambda value: means[value]))
+    if not isinstance(usual, str):  # a column of numbers; None is one that is usually blank
+        return _suspicious_number(values.astype(float), adds, known, usual)
+    means = {value: adds[values == value].mean() for value in set(values[known])}
+    if (~known).any():
+        means[BLANK] = adds[~known].mean()
+    return str(max(sorted(means), key=lambda value: means[value]))
+
+
+def _suspicious_number(
+    values: NDArray[np.float64],
+    adds: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    usual: float | None,
+) -> str:
+    """Whether high or low numbers add to the score, blanks, or where these are usual, no blank."""
     changes = np.where(known, adds, 0.0)
-    high = values.astype(float) > usual
-    together = np.abs(changes[(changes > 0) == high]).sum() / (np.abs(changes).sum() or 1.0)
-    if np.abs(adds[~known]).sum() > np.abs(changes).sum():
+    size = np.abs(changes).sum()
+    if not known.any() or np.abs(adds[~known]).sum() > size:
         return BLANK
-    return "high" if together > _CLEARLY else "low" if together < 1 - _CLEARLY else "high or low"
+    middle = float(np.median(values[known])) if usual is None else usual
+    together = np.abs(changes[(changes > 0) == (values > middle)]).sum() / (size or 1.0)
+    if together > _CLEARLY:
+        return "high"
+    if together < 1 - _CLEARLY:
+        return "low"
+    if usual is not None:
+        return "high or low"
+    return "not blank" if changes.sum() > 0 else BLANK
 
 
 # --- prior -------------------------------------------------------------------------------

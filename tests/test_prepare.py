@@ -396,3 +396,23 @@ def test_the_account():
         "country: 1 rare value grouped as '(other)'",
         "dropped 'customer_id': 1,000 different values in 1,000 rows",
     ]
+
+
+@pytest.mark.parametrize("value", ["1e101", "-1e308", "1" * 300, 1e200])
+def test_numbers_too_large_to_compute_with_are_shown(value):
+    kind = pl.Float64 if isinstance(value, float) else pl.String
+    values = ["1.5", "2", "3"] if kind == pl.String else [1.5, 2.0, 3.0]
+    table = pl.DataFrame({"x": pl.Series([*values, value], dtype=kind)})
+    with pytest.raises(InputError, match=r"in row 4 is beyond 1e\+100, too large to .*units") as e:
+        TablePreparer().fit(table)
+    assert len(str(e.value)) < 300
+    preparer = TablePreparer().fit(table[:3])
+    with pytest.raises(InputError, match="in row 14 is beyond"):
+        preparer.transform(table, first_row=11)
+
+
+def test_numbers_next_to_zero_count_as_zero():
+    """A p-value may be 1e-300; a spread of that size has no inverse."""
+    table = pl.DataFrame({"p": ["0.5", "1e-300", "-5e-324", "1e-99"]})
+    matrix = TablePreparer().fit_transform(table)
+    np.testing.assert_array_equal(matrix[:, 0], [0.5, 0.0, 0.0, 1e-99])

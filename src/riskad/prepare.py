@@ -49,6 +49,11 @@ _DRESSED_NUMBER = r"^[$€£\s]*[-+]?\d[\d.,'\s]*[%$€£\s]*$"
 _IDENTIFIER_NAME = re.compile(
     r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$", re.ASCII
 )
+# Squares of larger numbers, summed over many rows, would leave the range of floating point; so
+# would the inverse of the spread of a column of smaller ones.
+_LARGEST = 1e100
+_SMALLEST = 1e-100
+_LONGEST_CELL = 60  # letters of a value that messages show
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
 _NEW_VALUES = 1000  # new values of a column that are told apart; more of them only take memory
 
@@ -140,7 +145,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     - *Numbers*: every value that is not blank is a number, or true or false. Blanks become the
       median, and a further column says where they were. "NA", "null", "?" and the like count
-      as blank here.
+      as blank here. Numbers beyond 1e100 are refused, and those within 1e-100 of zero count as 0.
     - *Text*: one yes/no column for each value that occurs in enough rows (2 to 10, by the size
       of the table); rarer values share "(other)", blanks have "(blank)". Whole numbers with
       leading zeros are codes, so they are text.
@@ -662,18 +667,27 @@ def _is_temporal(column: pl.Series) -> bool:
 
 
 def _as_numbers(column: pl.Series, first_row: int = 1) -> pl.Series:
-    """Return the numbers of a column, or say which row does not hold one."""
+    """Return the numbers of a column, or say which row does not hold one to compute with."""
     _check_flat(column)
     values, bad = _parse_numbers(column)
-    for wrong, what in ((bad, "is not a number"), (values.is_infinite(), "is infinite")):
+    faults = (
+        (bad, "is not a number", "Correct it or leave it blank."),
+        (values.is_infinite(), "is infinite", "Correct it or leave it blank."),
+        (
+            values.abs() > _LARGEST,
+            f"is beyond {_LARGEST:g}, too large to compute with",
+            "Correct it, leave it blank, or give the column in larger units.",
+        ),
+    )
+    for wrong, what, remedy in faults:
         if wrong.any():
             row = int(cast(int, wrong.fill_null(False).arg_max()))
             raise InputError(
-                f"Column {column.name!r} holds numbers, but {column[row]!r} in row "
+                f"Column {column.name!r} holds numbers, but {_show_cell(column[row])} in row "
                 f"{first_row + row:,} {what} (at least {_count(int(wrong.sum()), 'such row')}). "
-                "Correct it or leave it blank."
+                f"{remedy}"
             )
-    return values
+    return values.set(values.abs() < _SMALLEST, 0.0)
 
 
 def _numbers_rows(tally: Numbers, name: str) -> bool:
@@ -734,6 +748,11 @@ def _say_distinct(n_distinct: int, n_rows: int, about: bool) -> str:
     if about:
         return f"about {float(f'{n_distinct:.2g}'):,.0f} different values in {n_rows:,} rows"
     return f"{n_distinct:,} different values in {n_rows:,} rows"
+
+
+def _show_cell(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST_CELL else f"{shown[:_LONGEST_CELL]}\u2026"
 
 
 def _show_number(value: float) -> str:

@@ -413,6 +413,6 @@ def test_numbers_too_large_to_compute_with_are_shown(value):
 
 def test_numbers_next_to_zero_count_as_zero():
     """A p-value may be 1e-300; a spread of that size has no inverse."""
-    table = pl.DataFrame({"p": ["0.5", "1e-300", "-5e-324", "1e-99"]})
+    table = pl.DataFrame({"p": ["0.5", "1e-300", "-5e-324", "1e-34"]})
     matrix = TablePreparer().fit_transform(table)
-    np.testing.assert_array_equal(matrix[:, 0], [0.5, 0.0, 0.0, 1e-99])
+    np.testing.assert_array_equal(matrix[:, 0], [0.5, 0.0, 0.0, 1e-34])

@@ -49,10 +49,10 @@ _DRESSED_NUMBER = r"^[$€£\s]*[-+]?\d[\d.,'\s]*[%$€£\s]*$"
 _IDENTIFIER_NAME = re.compile(
     r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$", re.ASCII
 )
-# Squares of larger numbers, summed over many rows, would leave the range of floating point; so
-# would the inverse of the spread of a column of smaller ones.
+# Squares of larger numbers, summed over many rows, would leave the range of floating point. Of
+# smaller ones LightGBM sees no difference to zero, and spreads of some have no inverse.
 _LARGEST = 1e100
-_SMALLEST = 1e-100
+_SMALLEST = 1e-35
 _LONGEST_CELL = 60  # letters of a value that messages show
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
 _NEW_VALUES = 1000  # new values of a column that are told apart; more of them only take memory
@@ -145,7 +145,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     - *Numbers*: every value that is not blank is a number, or true or false. Blanks become the
       median, and a further column says where they were. "NA", "null", "?" and the like count
-      as blank here. Numbers beyond 1e100 are refused, and those within 1e-100 of zero count as 0.
+      as blank here. Numbers beyond 1e100 are refused, and those within 1e-35 of zero count as 0.
     - *Text*: one yes/no column for each value that occurs in enough rows (2 to 10, by the size
       of the table); rarer values share "(other)", blanks have "(blank)". Whole numbers with
       leading zeros are codes, so they are text.

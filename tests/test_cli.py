@@ -642,6 +642,26 @@ def test_a_full_disk_is_a_sentence(fitted, monkeypatch):
     assert files(fitted) == before
 
 
+def test_arguments_that_are_no_text_are_refused(folder):
+    """What a shell passes on of bytes that are not UTF-8 is no text that could be written."""
+    for arguments in (
+        ["fit", "cards\udcff.csv", *FIT, "-o", "m.riskad"],
+        ["fit", "cards.csv", "--label", "\udcff", "-o", "m.riskad"],
+        ["fit", "cards.csv", *FIT, "-o", "m\udcff.riskad", "--json"],
+    ):
+        assert "holds bytes that are not UTF-8" in fail(*arguments, code=2)
+    assert files(folder) == ["cards.csv", "new.csv"]
+
+
+def test_letters_that_a_terminal_lacks_are_no_failure(fitted, monkeypatch):
+    monkeypatch.setitem(QUICK, "PYTHONIOENCODING", "ascii")
+    make_cards(40, seed=1).with_columns(card=pl.lit("é")).drop("label").write_csv("new.csv")
+    process = riskad_process("score", "model.riskad", "new.csv", "-o", "s.csv")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert r"\xe9" in output
+
+
 def late(*args, **kwargs):
     raise riskad.InputError("failed late")
 

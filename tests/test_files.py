@@ -154,11 +154,15 @@ def test_files_appear_together_or_not_at_all(tmp_path):
 
 
 def test_if_one_place_is_taken_meanwhile_no_file_appears(tmp_path):
-    with pytest.raises(InputError, match="exists already"), together():
-        for name in ("model", "report"):
-            with atomic_path(tmp_path / name) as part:
-                part.write_text("new")
-        (tmp_path / "report").write_text("somebody else's")
+    def write():
+        with together():
+            for name in ("model", "report"):
+                with atomic_path(tmp_path / name) as part:
+                    part.write_text("new")
+            (tmp_path / "report").write_text("somebody else's")
+
+    with pytest.raises(InputError, match="exists already"):
+        write()
     assert names(tmp_path) == ["report"]
     assert (tmp_path / "report").read_text() == "somebody else's"
 

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from riskad._checks import DataWarning, InputError
-from riskad.prepare import BLANK, OTHER, TablePreparer
+from riskad.prepare import BLANK, OTHER, NotAsInTraining, TablePreparer
 
 
 def prepare(columns, **parameters):
@@ -330,7 +330,8 @@ def test_new_values_are_reported_and_have_no_yes(fitted):
 
 def test_new_values_join_the_rare_ones_where_there_are_some():
     preparer, _ = prepare({"x": ["a"] * 5 + ["b"] * 5 + ["c"]})
-    matrix = preparer.transform(pl.DataFrame({"x": ["new", "c", "a"]}))
+    with pytest.warns(NotAsInTraining, match=r"x: 1 row with a new value \('new'\)"):
+        matrix = preparer.transform(pl.DataFrame({"x": ["new", "c", "a"]}))
     np.testing.assert_array_equal(matrix, [[0, 0, 1], [0, 0, 1], [1, 0, 0]])
 
 
@@ -416,3 +417,41 @@ def test_numbers_next_to_zero_count_as_zero():
     table = pl.DataFrame({"p": ["0.5", "1e-300", "-5e-324", "1e-34"]})
     matrix = TablePreparer().fit_transform(table)
     np.testing.assert_array_equal(matrix[:, 0], [0.5, 0.0, 0.0, 1e-34])
+
+
+def test_a_new_level_is_noted_where_rare_values_share_other():
+    """Rare values of the training table are no news; values that it had not are."""
+    towns = ["Ulm"] * 5 + ["Bonn"] * 5 + ["Kiel", "Jena"]
+    preparer = TablePreparer(text=["town"]).fit(pl.DataFrame({"town": towns}))
+    assert preparer.levels_["town"] == ["Bonn", "Ulm", OTHER]
+    new = pl.DataFrame({"town": ["Ulm", "Kiel", "Oz", "Oz", "Jena"]})
+    with pytest.warns(NotAsInTraining, match=r"town: 2 rows with a new value \('Oz'\)"):
+        matrix = preparer.transform(new)
+    np.testing.assert_array_equal(matrix, [[0, 1, 0], *[[0, 0, 1]] * 4])
+    preparer.transform(new.filter(pl.col("town") != "Oz"))  # without a warning
+
+
+def test_columns_that_the_model_does_not_use_are_not_called_unexpected():
+    table = pl.DataFrame({"amount": [1.5, 2, 4], "age": [30, 25, 20]})
+    preparer = TablePreparer().fit(table)
+    with pytest.raises(InputError) as error:
+        preparer.transform(table.rename({"amount": "amuont"}).with_columns(txid=pl.lit("T1")))
+    assert "- missing: 'amount' (did you mean 'amuont'?)" in str(error.value)
+    assert "It has besides: 'amuont', 'txid'." in str(error.value)
+    assert "unexpected" not in str(error.value)
+
+
+def test_postcodes_are_not_advised_to_be_written_as_numbers():
+    table = pl.DataFrame({"zip": [f"{i:05}" for i in range(7, 47)], "x": list(range(0, 80, 2))})
+    preparer = TablePreparer().fit(table)
+    assert preparer.dropped_["zip"] == "40 different values in 40 rows"
+    prices = pl.DataFrame({"price": [f"${i},50" for i in range(40)], "x": table["x"]})
+    assert "write it as 1234.5" in TablePreparer().fit(prices).dropped_["price"]
+
+
+@pytest.mark.parametrize("values", [["", ""], [[1], [2]]])
+def test_a_table_of_which_no_column_can_be_used(values):
+    with pytest.raises(InputError, match="No column is left to learn from"):
+        TablePreparer().fit(pl.DataFrame({"a": values}))
+    with pytest.raises(InputError, match="No column is left to learn from"):
+        TablePreparer().fit_batches([pl.DataFrame({"a": values})])

@@ -1,5 +1,6 @@
 import json
 import warnings
+from datetime import timedelta
 from functools import partial
 
 import numpy as np
@@ -207,7 +208,9 @@ def test_number_columns_that_are_mostly_blank_are_fitted(model, words):
     table, fraud = make_cards(200)
     rng = np.random.default_rng(1)
     filled = fraud | (rng.random(200) < 0.2)
-    delay = [f"{x:.1f}" if there else None for x, there in zip(rng.normal(size=200), filled)]
+    delay = [
+        f"{x:.1f}" if there else None for x, there in zip(rng.normal(size=200), filled, strict=True)
+    ]
     table = table.with_columns(delay=pl.Series(delay)).select("amount", "delay", *words, "label")
     settings = {"budget": 5} if model == "auto" else {}
     report = workflow.fit_table(table, LABELS, model=model, settings=settings).report
@@ -713,3 +716,34 @@ def test_a_column_of_the_table_may_be_called_as_one_that_is_not_added(cards):
     assert scored["p_value"].equals(table["p_value"])
     with pytest.raises(InputError, match="already has a column 'p_value'"):
         score_table(fit.model, table, fdr=0.1)
+
+
+@pytest.mark.parametrize("words", [(False, True), ("FALSE", "TRUE"), ("false", "true")])
+def test_reasons_say_true_and_false_as_the_table_does(words):
+    table, fraud = make_cards(200)
+    online = pl.Series([words[int(f)] for f in fraud])
+    table = table.with_columns(online=online).select("online", "amount", "label")
+    fit = fit_table(table, LABELS)
+    effects = {effect.column: effect.suspicious for effect in fit.report.effects}
+    assert effects["online"] == str(words[1])
+    _, report = explain_table(fit.model, table, rows=3)
+    reason = next(r for r in report.explained[0].reasons if r.column == "online")
+    assert (reason.value, reason.usual) == (str(words[1]), str(words[0]))
+    scored, _ = score_table(fit.model, table, reasons=2)
+    said = " ".join([*scored["reason_1"].drop_nulls(), *scored["reason_2"].drop_nulls()])
+    assert f"online {words[1]} (usual {words[0]})" in said
+
+
+@pytest.mark.parametrize("kind", ["duration", "bytes", "list", "struct"])
+def test_rows_may_be_named_by_values_of_any_type(kind):
+    table, _ = make_cards(200)
+    values = {
+        "duration": [timedelta(seconds=i) for i in range(200)],
+        "bytes": [bytes([i]) for i in range(200)],
+        "list": [[i] for i in range(200)],
+        "struct": [{"a": i} for i in range(200)],
+    }[kind]
+    table = table.with_columns(name=pl.Series(values)).drop("card")
+    fit = fit_table(table, LABELS, id="name")
+    first = fit.report.top[0]
+    assert first.id == str(values[first.row - 1])

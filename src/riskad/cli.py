@@ -6,6 +6,7 @@ NumPy, polars and scikit-learn are imported by the commands that need them, so t
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import signal
@@ -48,6 +49,12 @@ class _Group(click.Group):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for argument in args:
+            if not _is_unicode(argument):
+                raise click.UsageError(
+                    f"The argument {argument!r} holds bytes that are not UTF-8, which no table or "
+                    "model can hold. Rename the file, or correct the argument."
+                )
         ctx.obj = shlex.join(["riskad", *args])
         return super().parse_args(ctx, args)
 
@@ -58,6 +65,15 @@ class _Group(click.Group):
             raise  # click ends quietly
         except (InputError, OSError) as error:
             raise click.ClickException(_sentence(error)) from error
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written; bytes of the command line that are no text cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _sentence(error: Exception) -> str:
@@ -749,11 +765,11 @@ def bounds(model: Path, delta: float, as_json: bool) -> None:
         print_bounds(_console(), found, model.name)
 
 
-@cli.command(short_help="Run everything once on built-in data, in seconds.")
+@cli.command(short_help="Run everything once on built-in data.")
 @_seed
 @_json
 def demo(seed: int, as_json: bool) -> None:
-    """Run everything once, on data that comes with scikit-learn; takes seconds."""
+    """Run everything once, on data that comes with scikit-learn; takes about half a minute."""
     from tempfile import TemporaryDirectory
 
     from riskad.demo import run_demo
@@ -1112,6 +1128,9 @@ class _TenthPrinter:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; exit with 0, 1 (data), 2 (usage) or 130 (interrupted)."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up as for Ctrl-C
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks is no failure
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli.main(arguments, prog_name="riskad", standalone_mode=False)
         sys.stdout.flush()

@@ -24,8 +24,8 @@ move together: reasons are about columns as the user knows them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,7 +37,7 @@ from sklearn.utils.sparsefuncs import csc_median_axis_0
 
 from riskad._checks import InputError
 from riskad.base import Detector
-from riskad.prepare import BLANK, Matrix, TablePreparer, Value, usual_value
+from riskad.prepare import BLANK, Matrix, TablePreparer, Value, usual_value, yes_no_words
 
 __all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
 
@@ -94,6 +94,8 @@ class Reasons:
         Anomaly score of the usual row.
     anomaly_score : ndarray of shape (n_rows,)
         Those of the rows.
+    words : dict
+        What the table calls 0 and 1 in columns of false and true, by name of the column.
     """
 
     columns: tuple[str, ...]
@@ -103,6 +105,7 @@ class Reasons:
     errors: Floats
     base: float
     anomaly_score: Floats
+    words: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -121,7 +124,12 @@ class Reasons:
 
     def _reason(self, row: int, j: int) -> Reason:
         adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-        return Reason(self.columns[j], _plain(self.values[row, j]), self.usual[j], adds, error)
+        value, usual = (self._in_words(j, v) for v in (_plain(self.values[row, j]), self.usual[j]))
+        return Reason(self.columns[j], value, usual, adds, error)
+
+    def _in_words(self, j: int, value: Value) -> Value:
+        words = self.words.get(self.columns[j])
+        return words[int(value)] if words is not None and value in (0.0, 1.0) else value
 
     def text(self, row: int, n: int = 3) -> str:
         """`top` in words."""
@@ -181,7 +189,10 @@ def explain_rows(model: Any, X: Any, *, background: Any = None, random_state: in
         contributions, size = own
         _check_sum(view.model, base + contributions.sum(axis=1), scores, size)
         errors = np.zeros_like(contributions)
-    return Reasons(view.columns, view.values, view.usual, contributions, errors, base, scores)
+    words = yes_no_words(X) if _reads_tables(model) else {}
+    return Reasons(
+        view.columns, view.values, view.usual, contributions, errors, base, scores, words
+    )
 
 
 # --- rows as people see them and as models see them --------------------------------------
@@ -225,9 +236,14 @@ def _view(model: Any, X: Any, background: Any) -> _View:
     model = getattr(model, "best_estimator_", model)
     if not hasattr(model, "score_samples"):
         raise InputError(f"A {type(model).__name__} gives no scores that could be explained.")
-    if isinstance(model, Pipeline) and isinstance(model[0], TablePreparer):
+    if _reads_tables(model):
         return _view_table(model, X, background)
     return _view_matrix(model, X, background)
+
+
+def _reads_tables(model: Any) -> bool:
+    model = getattr(model, "best_estimator_", model)
+    return isinstance(model, Pipeline) and isinstance(model[0], TablePreparer)
 
 
 def _view_table(model: Pipeline, X: Any, background: Any) -> _View:

@@ -455,3 +455,9 @@ def test_a_table_of_which_no_column_can_be_used(values):
         TablePreparer().fit(pl.DataFrame({"a": values}))
     with pytest.raises(InputError, match="No column is left to learn from"):
         TablePreparer().fit_batches([pl.DataFrame({"a": values})])
+
+
+def test_half_characters_are_named():
+    frame = pd.DataFrame({"a": pd.Series(["x\udcff", "y"] * 5, dtype=object)})
+    with pytest.raises(InputError, match=r"Column 'a' .* lone surrogate"):
+        TablePreparer().fit(frame)

@@ -10,7 +10,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeAlias, TypeVar, cast
@@ -241,7 +241,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self._fit(batches, fold, exact=False)
 
     def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> TablePreparer:
-        names, looks = fold(_look, _join_looks, batches)
+        named = frozenset([*self.text, *self.number])
+        names, looks = fold(partial(_look, named=named), _join_looks, batches)
         self._check_parameters(names)
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
@@ -450,16 +451,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         It has a yes for "(other)", where there is one, or none.
         """
         levels = self.levels_[column.name]
-        texts = column.fill_null(BLANK)
-        codes = texts.replace_strict(
-            levels, list(range(len(levels))), default=-1, return_dtype=pl.Int32
-        )
-        new = self._without_rare(texts.filter(codes == -1))
-        if len(new):
-            values = set(new.unique().sort().head(_NEW_VALUES))
-            news.append(NotAsInTraining(rows={column.name: len(new)}, values={column.name: values}))
-        if OTHER in levels:
-            codes = codes.set(codes == -1, levels.index(OTHER))
+        texts = column.fill_null(BLANK) if column.null_count() else column
+        codes = texts.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
+        if codes.null_count():
+            new = self._without_rare(texts.filter(codes.is_null()))
+            if len(new):
+                values = {column.name: set(new.unique().sort().head(_NEW_VALUES))}
+                news.append(NotAsInTraining(rows={column.name: len(new)}, values=values))
+            codes = codes.fill_null(levels.index(OTHER) if OTHER in levels else -1)
         return _one_hot(codes.to_numpy(), len(levels))
 
     def _without_rare(self, texts: pl.Series) -> pl.Series:
@@ -567,7 +566,13 @@ def _series_from_pandas(column: Any) -> pl.Series:
         return pl.Series(column.name, column.to_numpy().astype(f"{column.dtype.str[1]}8[us]"))
     missing = column.isna().tolist()
     texts = [None if gap else str(v) for v, gap in zip(column.tolist(), missing, strict=True)]
-    return pl.Series(column.name, texts, dtype=pl.String)
+    try:
+        return pl.Series(column.name, texts, dtype=pl.String)
+    except UnicodeEncodeError:
+        raise InputError(
+            f"Column {column.name!r} has a text with half a character (a lone surrogate), which "
+            "cannot be written as UTF-8. Read the file again with its right encoding."
+        ) from None
 
 
 # --- what a pass tells -------------------------------------------------------------------
@@ -584,12 +589,14 @@ class _Look:
     unusable: str
 
     @classmethod
-    def of(cls, column: pl.Series) -> _Look:
+    def of(cls, column: pl.Series, briefly: bool = False) -> _Look:
         kind = column.dtype
         if _is_blank(column):
             return cls(True, True, False, True, "")
         if kind.is_nested() or kind in (pl.Binary, pl.Object):
             return cls(False, False, False, False, str(kind))
+        if briefly:
+            return cls(False, False, False, False, "")
         values, bad = _parse_numbers(column)
         numbers = values.null_count() < len(values)
         like_numbers = not bad.any()
@@ -617,8 +624,9 @@ Looks: TypeAlias = tuple[list[str], dict[str, _Look]]
 Tallies: TypeAlias = tuple[dict[str, Any], RowSample]
 
 
-def _look(frame: pl.DataFrame, first_row: int) -> Looks:
-    return frame.columns, {column.name: _Look.of(column) for column in frame}
+def _look(frame: pl.DataFrame, first_row: int, *, named: Collection[str] = ()) -> Looks:
+    """Look at all columns, at those whose kind was given only for whether they can be used."""
+    return frame.columns, {c.name: _Look.of(c, briefly=c.name in named) for c in frame}
 
 
 def _join_looks(first: Looks, second: Looks) -> Looks:
@@ -662,7 +670,7 @@ def _is_blank(column: pl.Series) -> bool:
     if column.dtype == pl.String:
         return not any(part.str.contains(r"\S").any() for part in (column.head(9), column))
     return column.null_count() == len(column) or (
-        column.dtype.is_float() and bool(column.fill_nan(None).is_null().all())
+        column.dtype.is_float() and bool(np.isnan(column.to_numpy()).all())
     )
 
 
@@ -725,24 +733,26 @@ def _as_numbers(column: pl.Series, first_row: int = 1) -> pl.Series:
     """Return the numbers of a column, or say which row does not hold one to compute with."""
     _check_flat(column)
     values, bad = _parse_numbers(column)
+    sizes = np.abs(values.to_numpy())  # NaN where there is none
     faults = (
-        (bad, "is not a number", "Correct it or leave it blank."),
-        (values.is_infinite(), "is infinite", "Correct it or leave it blank."),
+        (bad.to_numpy(), "is not a number", "Correct it or leave it blank."),
+        (np.isinf(sizes), "is infinite", "Correct it or leave it blank."),
         (
-            values.abs() > _LARGEST,
+            sizes > _LARGEST,
             f"is beyond {_LARGEST:g}, too large to compute with",
             "Correct it, leave it blank, or give the column in larger units.",
         ),
     )
     for wrong, what, remedy in faults:
         if wrong.any():
-            row = int(cast(int, wrong.fill_null(False).arg_max()))
+            row = int(wrong.argmax())
             raise InputError(
                 f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
                 f"{first_row + row:,} {what} (at least {_count(int(wrong.sum()), 'such row')}). "
                 f"{remedy}"
             )
-    return values.set(values.abs() < _SMALLEST, 0.0)
+    tiny = (sizes < _SMALLEST) & (sizes > 0)
+    return values.set(pl.Series(tiny), 0.0) if tiny.any() else values
 
 
 def _numbers_rows(tally: Numbers, name: str) -> bool:

@@ -645,6 +645,75 @@ def test_a_full_disk_is_a_sentence(fitted, monkeypatch):
     assert files(fitted) == before
 
 
+def test_arguments_that_are_no_text_are_refused(folder):
+    """What a shell passes on of bytes that are not UTF-8 is no text that could be written."""
+    for arguments in (
+        ["fit", "cards\udcff.csv", *FIT, "-o", "m.riskad"],
+        ["fit", "cards.csv", "--label", "\udcff", "-o", "m.riskad"],
+        ["fit", "cards.csv", *FIT, "-o", "m\udcff.riskad", "--json"],
+    ):
+        assert "holds bytes that are not UTF-8" in fail(*arguments, code=2)
+    assert files(folder) == ["cards.csv", "new.csv"]
+
+
+@pytest.mark.parametrize("command", ["drift", "score"])
+def test_letters_that_a_terminal_lacks_are_no_failure(fitted, monkeypatch, command):
+    monkeypatch.setitem(QUICK, "PYTHONIOENCODING", "ascii")
+    os.rename("new.csv", "é.csv")
+    more = [] if command == "drift" else ["-o", "scored.csv"]
+    process = riskad_process(command, "model.riskad", "é.csv", *more)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert ".csv: 40 rows" in output
+
+
+def late(*args, **kwargs):
+    raise riskad.InputError("failed late")
+
+
+OUT = ["-o", "out.csv"]
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments"),
+    [
+        ("report.print_fit", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"]),
+        (
+            "findings.fit_findings",
+            ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.html"],
+        ),
+        ("page.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"]),
+        ("report.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
+        ("report.print_score", ["score", "model.riskad", "new.csv", *OUT]),
+        ("report.to_json", ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"]),
+        ("report.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
+        ("report.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
+        ("report.print_threshold", ["threshold", "model.riskad", "top:5", "-o", "m.riskad"]),
+        ("report.print_export", ["export", "model.riskad", "m.onnx"]),
+    ],
+)
+def test_a_command_that_fails_late_leaves_no_file(fitted, monkeypatch, place, arguments):
+    if arguments[0] == "export":
+        pytest.importorskip("onnx")
+    before = files(fitted)
+    monkeypatch.setattr(f"riskad.{place}", late)
+    assert "failed late" in fail(*arguments)
+    assert files(fitted) == before
+
+
+def test_two_outputs_need_two_files(folder):
+    message = fail("fit", "cards.csv", *FIT, "-o", "a.csv", "--ranked", "./a.csv")
+    assert "'a.csv' is named for two different outputs" in message
+    assert files(folder) == ["cards.csv", "new.csv"]
+
+
+def test_a_table_is_not_replaced_by_the_model_fitted_to_it(folder):
+    before = (folder / "cards.csv").read_bytes()
+    message = fail("fit", "cards.csv", *FIT, "-o", "./cards.csv", "--force")
+    assert "'cards.csv' is both read and written" in message
+    assert (folder / "cards.csv").read_bytes() == before
+
+
 def test_values_are_never_markup_or_escapes(folder):
     table = make_cards().with_columns(card=pl.format("[red]{}\x1b[31m", "card"))
     table.write_csv("cards.csv")

@@ -430,3 +430,13 @@ class TranslatedSAD(DeepSAD):
 )
 def test_common_checks(estimator, check):
     run_in_single_precision(check, estimator)
+
+
+@pytest.mark.parametrize("method", [DeepRAD, DeepSAD])
+def test_values_beyond_single_precision_are_scored(method):
+    X, y, _ = make_pile(60)
+    model = method(n_steps=2, random_state=0).fit(X, y)
+    far = np.vstack([X[:3], 1e99 * np.ones((2, X.shape[1]))])
+    scores = model.anomaly_score(far)
+    assert np.isfinite(scores).all()
+    np.testing.assert_allclose(scores[:3], model.anomaly_score(X[:3]), rtol=1e-5)

@@ -7,13 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from conftest import make_pile
 from scipy import sparse
 from scipy.stats import ks_2samp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from riskad import ForestRAD, ShallowRAD, calibrate, drift_report, load, save
-from riskad._checks import InputError
+from riskad._checks import DataWarning, InputError
 from riskad.cli import cli
 from riskad.drift import PileSummary, remember_pile, rows_to_sum_up
 from riskad.io import FORMAT_VERSION
@@ -347,3 +348,15 @@ def test_any_model_of_a_table_remembers_its_pile():
     assert found.drift.scores is None
     assert "amount" in found.drift.moved
     assert found.source == "new"
+
+
+def test_a_column_that_was_constant_has_no_infinite_shift():
+    X, y, _ = make_pile(200)
+    X[:, 0] = 3.0
+    with pytest.warns(DataWarning, match="single value"):
+        model = ShallowRAD(lam=0.1).fit(X, y)
+    new = X.copy()
+    new[:, 0] = 4.0
+    report = drift_report(model, new)
+    assert "0 (higher, where it was constant)" in report.verdict
+    assert "inf" not in report.verdict

@@ -497,3 +497,15 @@ def test_trees_that_split_nothing_give_no_reason():
     reasons = explain_rows(model, X[:3], background=X)
     assert np.all(reasons.contributions == 0)
     assert reasons.top(0) == []
+
+
+@pytest.mark.parametrize("offset", [1e6, 1e16, 1e99])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_columns_that_differ_in_their_last_digits_are_explained(offset):
+    """Terms of a sum that all but cancel leave rounding errors, which are no mistake of riskad."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    X[:, 1] = offset * (1 + 1e-15 * rng.integers(0, 50, 200))
+    model = ShallowRAD().fit(X, np.repeat([1, 0, -1], [30, 160, 10]))
+    found = explain_rows(model, X[-5:])
+    assert_allclose(found.base + found.contributions.sum(axis=1), found.anomaly_score, atol=0.01)

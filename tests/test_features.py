@@ -167,3 +167,8 @@ def test_wrong_settings_are_refused(rows):
         LearnedFeatures().fit(X)
     with pytest.raises(InputError, match="widths"):
         GaussianKernels((0.0,)).fit(X)
+
+
+def test_smooth_scales_of_values_whose_squares_overflow():
+    scaler = SmoothScaler().fit(np.arange(5.0)[:, None])
+    np.testing.assert_allclose(scaler.transform([[1e200], [-1e200]]).ravel(), [3.0, -3.0])

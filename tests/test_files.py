@@ -8,7 +8,7 @@ import pytest
 from conftest import PATIENCE
 
 from riskad._checks import InputError
-from riskad._files import atomic_path, check_input_file, check_output_file
+from riskad._files import atomic_path, check_input_file, check_output_file, together
 
 
 def names(folder):
@@ -132,3 +132,46 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=PATIENCE) != 0
     assert names(tmp_path) == []
+
+
+def test_files_appear_together_or_not_at_all(tmp_path):
+    def write(*found):
+        with together():
+            for name in found:
+                with atomic_path(tmp_path / name) as part:
+                    part.write_text(name)
+            assert not [name for name in names(tmp_path) if not name.startswith(".")]
+            if "fail" in found:
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write("model", "fail")
+    assert names(tmp_path) == []
+    with pytest.raises(InputError, match="is named for two different outputs"):
+        write("model", "model")
+    assert names(tmp_path) == []
+    write("model", "report")
+    assert names(tmp_path) == ["model", "report"]
+
+
+def test_if_one_place_is_taken_meanwhile_no_file_appears(tmp_path):
+    def write():
+        with together():
+            for name in ("model", "report"):
+                with atomic_path(tmp_path / name) as part:
+                    part.write_text("new")
+            (tmp_path / "report").write_text("somebody else's")
+
+    with pytest.raises(InputError, match="exists already"):
+        write()
+    assert names(tmp_path) == ["report"]
+    assert (tmp_path / "report").read_text() == "somebody else's"
+
+
+def test_a_part_that_failed_is_not_published_with_the_others(tmp_path):
+    with together():
+        with pytest.raises(RuntimeError):
+            write_half_and(lambda: throw(RuntimeError), tmp_path / "half")
+        with atomic_path(tmp_path / "whole") as part:
+            part.write_text("whole")
+    assert names(tmp_path) == ["whole"]

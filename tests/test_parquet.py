@@ -210,3 +210,17 @@ def test_labels_that_change_between_two_passes(folder, table):
     write(folder / "2.parquet", X[2000:], np.full(1000, 7, dtype=np.int8))
     with pytest.raises(InputError, match="changed while it was read"):
         ShallowRAD(lam=0.1).fit(rows)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    table = pa.Table.from_arrays([pa.array([1.0, 2.0])] * 2, names=["a", "a"])
+    pq.write_table(table, tmp_path / "twice.parquet")
+    with pytest.raises(InputError, match="more than one column named 'a'"):
+        ParquetRows(tmp_path / "twice.parquet")
+
+
+def test_lists_cannot_be_labels(tmp_path):
+    table = pa.table({"a": [1.0, 2.0], "label": [[1], [0]]})
+    pq.write_table(table, tmp_path / "lists.parquet")
+    with pytest.raises(InputError, match=r"'label' .* type list.* cannot be labels"):
+        ParquetRows(tmp_path / "lists.parquet", label="label")

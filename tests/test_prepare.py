@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from riskad._checks import DataWarning, InputError
-from riskad.prepare import BLANK, OTHER, TablePreparer
+from riskad.prepare import BLANK, OTHER, NotAsInTraining, TablePreparer
 
 
 def prepare(columns, **parameters):
@@ -330,7 +330,8 @@ def test_new_values_are_reported_and_have_no_yes(fitted):
 
 def test_new_values_join_the_rare_ones_where_there_are_some():
     preparer, _ = prepare({"x": ["a"] * 5 + ["b"] * 5 + ["c"]})
-    matrix = preparer.transform(pl.DataFrame({"x": ["new", "c", "a"]}))
+    with pytest.warns(NotAsInTraining, match=r"x: 1 row with a new value \('new'\)"):
+        matrix = preparer.transform(pl.DataFrame({"x": ["new", "c", "a"]}))
     np.testing.assert_array_equal(matrix, [[0, 0, 1], [0, 0, 1], [1, 0, 0]])
 
 
@@ -396,3 +397,67 @@ def test_the_account():
         "country: 1 rare value grouped as '(other)'",
         "dropped 'customer_id': 1,000 different values in 1,000 rows",
     ]
+
+
+@pytest.mark.parametrize("value", ["1e101", "-1e308", "1" * 300, 1e200])
+def test_numbers_too_large_to_compute_with_are_shown(value):
+    kind = pl.Float64 if isinstance(value, float) else pl.String
+    values = ["1.5", "2", "3"] if kind == pl.String else [1.5, 2.0, 3.0]
+    table = pl.DataFrame({"x": pl.Series([*values, value], dtype=kind)})
+    with pytest.raises(InputError, match=r"in row 4 is beyond 1e\+100, too large to .*units") as e:
+        TablePreparer().fit(table)
+    assert len(str(e.value)) < 300
+    preparer = TablePreparer().fit(table[:3])
+    with pytest.raises(InputError, match="in row 14 is beyond"):
+        preparer.transform(table, first_row=11)
+
+
+def test_numbers_next_to_zero_count_as_zero():
+    """A p-value may be 1e-300; a spread of that size has no inverse."""
+    table = pl.DataFrame({"p": ["0.5", "1e-300", "-5e-324", "1e-34"]})
+    matrix = TablePreparer().fit_transform(table)
+    np.testing.assert_array_equal(matrix[:, 0], [0.5, 0.0, 0.0, 1e-34])
+
+
+def test_a_new_level_is_noted_where_rare_values_share_other():
+    """Rare values of the training table are no news; values that it had not are."""
+    towns = ["Ulm"] * 5 + ["Bonn"] * 5 + ["Kiel", "Jena"]
+    preparer = TablePreparer(text=["town"]).fit(pl.DataFrame({"town": towns}))
+    assert preparer.levels_["town"] == ["Bonn", "Ulm", OTHER]
+    new = pl.DataFrame({"town": ["Ulm", "Kiel", "Oz", "Oz", "Jena"]})
+    with pytest.warns(NotAsInTraining, match=r"town: 2 rows with a new value \('Oz'\)"):
+        matrix = preparer.transform(new)
+    np.testing.assert_array_equal(matrix, [[0, 1, 0], *[[0, 0, 1]] * 4])
+    preparer.transform(new.filter(pl.col("town") != "Oz"))  # without a warning
+
+
+def test_columns_that_the_model_does_not_use_are_not_called_unexpected():
+    table = pl.DataFrame({"amount": [1.5, 2, 4], "age": [30, 25, 20]})
+    preparer = TablePreparer().fit(table)
+    with pytest.raises(InputError) as error:
+        preparer.transform(table.rename({"amount": "amuont"}).with_columns(txid=pl.lit("T1")))
+    assert "- missing: 'amount' (did you mean 'amuont'?)" in str(error.value)
+    assert "It has besides: 'amuont', 'txid'." in str(error.value)
+    assert "unexpected" not in str(error.value)
+
+
+def test_postcodes_are_not_advised_to_be_written_as_numbers():
+    table = pl.DataFrame({"zip": [f"{i:05}" for i in range(7, 47)], "x": list(range(0, 80, 2))})
+    preparer = TablePreparer().fit(table)
+    assert preparer.dropped_["zip"] == "40 different values in 40 rows"
+    prices = pl.DataFrame({"price": [f"${i},50" for i in range(40)], "x": table["x"]})
+    assert "write it as 1234.5" in TablePreparer().fit(prices).dropped_["price"]
+
+
+@pytest.mark.parametrize("values", [["", ""], [[1], [2]]])
+def test_a_table_of_which_no_column_can_be_used(values):
+    with pytest.raises(InputError, match="No column is left to learn from"):
+        TablePreparer().fit(pl.DataFrame({"a": values}))
+    with pytest.raises(InputError, match="No column is left to learn from"):
+        TablePreparer().fit_batches([pl.DataFrame({"a": values})])
+
+
+def test_half_characters_are_named():
+    frame = pd.DataFrame({"a": pd.Series(["x\udcff", "y"] * 5, dtype=object)})
+    with pytest.raises(InputError, match=r"Column 'a' .* lone surrogate"):
+        TablePreparer().fit(frame)

@@ -664,3 +664,16 @@ def test_rounded_kinks_choose_a_lambda_that_ranks_nearly_as_well(loss):
         for k in range(5)
     ]
     assert roc_auc_score(truth, chosen.score_samples(X)) > max(aucs) - 0.02
+
+
+@pytest.mark.parametrize("feature_map", ["poly", "rbf", "nystroem"])
+def test_feature_maps_of_rows_that_are_far_out(feature_map):
+    """Squares of 1e200 are infinite; rows that far out are scored, and infinities refused."""
+    X, y, _ = make_pile(60)
+    model = ShallowRAD(feature_map=feature_map, lam=0.1, random_state=0).fit(X, y)
+    far = X[:2].copy()
+    far[0, 0], far[1, 0] = 1e200, -1e200
+    assert np.isfinite(model.score_samples(far)).all()
+    far[0, 0] = np.inf
+    with pytest.raises(InputError, match="infinity"):
+        model.score_samples(far)

@@ -1,4 +1,5 @@
 import gzip
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -191,7 +192,7 @@ def test_no_overwriting_without_force(tmp_path):
 
 def test_what_csv_cannot_hold(tmp_path):
     frame = pl.DataFrame({"a": [[1, 2], [3]]})
-    with pytest.raises(InputError, match=r"'a' hold lists .* \.parquet"):
+    with pytest.raises(InputError, match=r"'a' hold lists, .* \.parquet"):
         write_table(frame, tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match="must end in"):
@@ -240,3 +241,38 @@ def test_numbers_are_no_formulas_and_parquet_needs_no_care(tmp_path):
     assert (tmp_path / "out.csv").read_text() == "n,i,''=t,'=t\n-1.5,-1,'=1,\"\"\n2.0,,'=1,\n"
     write_table(frame, tmp_path / "out.parquet")
     assert read_table(tmp_path / "out.parquet").equals(frame)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"a,b,c\n1,2,3\n4,5\n6,7,8\n", r"line 3: 2 fields .* the line was cut short"),
+        (b"a,b,c\n1,2,3\n4,5\n", r"line 3: 2 fields .* the file was cut short"),
+        (b"a,b,c\n1,2,3\n4,5", r"line 3: 2 fields .* the file was cut short"),
+        (b'a,b,c\n1,2,3\n4,"5', "never closes; it may be cut short"),
+        (b"a,b,c\n1,2,3,4\n", "A field that contains ',' must be in double quotes"),
+    ],
+)
+def test_a_line_cut_short_is_called_that(tmp_path, data, said):
+    path = tmp_path / "cut.csv"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=said):
+        read_table(path)
+
+
+@pytest.mark.parametrize("data", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\xef\xbb\xbf\r\n \n"])
+def test_a_byte_order_mark_alone_is_an_empty_table(tmp_path, data):
+    path = tmp_path / "empty.csv"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="is empty"):
+        read_table(path)
+
+
+def test_types_that_csv_lacks(tmp_path):
+    """Durations are written as text, bytes and lists refused before anything is there."""
+    write_table(pl.DataFrame({"t": [timedelta(seconds=90), None]}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == "t\n0:01:30\n\n"
+    for values in ([b"x"], [[1]], [{"a": 1}]):
+        with pytest.raises(InputError, match="hold lists, structures or bytes"):
+            write_table(pl.DataFrame({"b": values}), tmp_path / "b.csv")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.csv"]

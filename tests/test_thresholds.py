@@ -184,3 +184,23 @@ def test_without_a_pile_rules_that_need_it_say_so(rule):
     c, _, _ = make_calibration()
     with pytest.raises(InputError, match="unlabelled rows, and there are none"):
         rule.of(c.over(np.array([])))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ff", r"choose from risk, rate, f1, cost, .*Did you mean 'f1'\?"),
+        ("topp:5", r"Did you mean 'top'\?"),
+        ("f1x", "it is f1, f2 or another number"),
+        ("f1e200", "beta must be a number strictly between 0 and 1e"),
+        ("cost:1e308:1", "false_alarm must be a number"),
+        ("top:1e300", "k must be a whole number of rows from 1 to 1e"),
+        ("top:1e400", "it is top:K"),
+    ],
+)
+def test_misspelled_and_huge_rules_are_sentences(text, said):
+    with pytest.raises(InputError, match=said) as error:
+        parse_threshold(text)
+    assert len(str(error.value)) < 250
+    with pytest.raises(InputError):
+        Cost(10**400, 1.0)

@@ -1,5 +1,6 @@
 import json
 import warnings
+from datetime import timedelta
 from functools import partial
 
 import numpy as np
@@ -13,12 +14,14 @@ from sklearn.preprocessing import StandardScaler
 from riskad import workflow
 from riskad._checks import InputError
 from riskad.demo import make_tables, run_demo
+from riskad.explain import Reasons
 from riskad.io import load, read_header, save
 from riskad.labels import parse_labels
 from riskad.prepare import TablePreparer
 from riskad.report import to_json
 from riskad.shallow import ShallowRAD
 from riskad.workflow import (
+    MODELS,
     SCORE_COLUMNS,
     Labels,
     describe_model,
@@ -195,6 +198,48 @@ def test_effects_name_what_is_suspicious(fit):
     assert effects["country"].suspicious == "XX"
     values = [effect.effect for effect in fit.report.effects]
     assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("words", [(), ("country",)])
+def test_number_columns_that_are_mostly_blank_are_fitted(model, words):
+    """A usual blank is no text: a delay that is there only for late flights is still a number."""
+    if MODELS[model].library is not None:
+        pytest.importorskip(MODELS[model].library)
+    table, fraud = make_cards(200)
+    rng = np.random.default_rng(1)
+    filled = fraud | (rng.random(200) < 0.2)
+    delay = [
+        f"{x:.1f}" if there else None for x, there in zip(rng.normal(size=200), filled, strict=True)
+    ]
+    table = table.with_columns(delay=pl.Series(delay)).select("amount", "delay", *words, "label")
+    settings = {"budget": 5} if model == "auto" else {}
+    report = workflow.fit_table(table, LABELS, model=model, settings=settings).report
+    assert report.columns["delay"] == "number"
+    effects = {effect.column: effect.suspicious for effect in report.effects}
+    assert effects.get("delay") in (None, "high", "low", "not blank", "(blank)")
+
+
+@pytest.mark.parametrize(
+    ("values", "adds", "usual", "said"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], [-1, -0.5, 0.5, 1], 2.5, "high"),
+        ([1.0, 2.0, 3.0, 4.0], [1, 0.5, -0.5, -1], 2.5, "low"),
+        ([1.0, 2.0, np.nan, np.nan], [0.1, 0, 2, 2], 1.5, "(blank)"),
+        ([1.0, 2.0, 3.0, 4.0, np.nan], [-1, -0.5, 0.5, 1, 0], None, "high"),
+        ([1.0, 2.0, 3.0, 4.0, None], [1, 0.5, -0.5, -1, 0], None, "low"),
+        ([1.0, 2.0, 3.0, 4.0, None], [1, 1, 1, 1, 0], None, "not blank"),
+        ([1.0, 2.0, 3.0, 4.0, None], [-1, -1, -1, -1, 0], None, "(blank)"),
+        ([None, None], [0, 0], None, "(blank)"),
+        (["a", "b", None], [0, 1, 2], "(blank)", "(blank)"),
+        (["a", "b", None], [0, 3, 2], "a", "b"),
+    ],
+)
+def test_what_is_suspicious_in_a_column(values, adds, usual, said):
+    values = np.array(values)[:, None]
+    adds = np.array(adds, dtype=float)[:, None]
+    found = Reasons(("x",), values, (usual,), adds, np.zeros_like(adds), 0.0, adds[:, 0])
+    assert workflow._suspicious_value(found, 0) == said
 
 
 def test_a_labelled_ranking_can_be_fitted_again(fit, cards):
@@ -675,3 +720,34 @@ def test_a_column_of_the_table_may_be_called_as_one_that_is_not_added(cards):
     assert scored["p_value"].equals(table["p_value"])
     with pytest.raises(InputError, match="already has a column 'p_value'"):
         score_table(fit.model, table, fdr=0.1)
+
+
+@pytest.mark.parametrize("words", [(False, True), ("FALSE", "TRUE"), ("false", "true")])
+def test_reasons_say_true_and_false_as_the_table_does(words):
+    table, fraud = make_cards(200)
+    online = pl.Series([words[int(f)] for f in fraud])
+    table = table.with_columns(online=online).select("online", "amount", "label")
+    fit = fit_table(table, LABELS)
+    effects = {effect.column: effect.suspicious for effect in fit.report.effects}
+    assert effects["online"] == str(words[1])
+    _, report = explain_table(fit.model, table, rows=3)
+    reason = next(r for r in report.explained[0].reasons if r.column == "online")
+    assert (reason.value, reason.usual) == (str(words[1]), str(words[0]))
+    scored, _ = score_table(fit.model, table, reasons=2)
+    said = " ".join([*scored["reason_1"].drop_nulls(), *scored["reason_2"].drop_nulls()])
+    assert f"online {words[1]} (usual {words[0]})" in said
+
+
+@pytest.mark.parametrize("kind", ["duration", "bytes", "list", "struct"])
+def test_rows_may_be_named_by_values_of_any_type(kind):
+    table, _ = make_cards(200)
+    values = {
+        "duration": [timedelta(seconds=i) for i in range(200)],
+        "bytes": [bytes([i]) for i in range(200)],
+        "list": [[i] for i in range(200)],
+        "struct": [{"a": i} for i in range(200)],
+    }[kind]
+    table = table.with_columns(name=pl.Series(values)).drop("card")
+    fit = fit_table(table, LABELS, id="name")
+    first = fit.report.top[0]
+    assert first.id == str(values[first.row - 1])

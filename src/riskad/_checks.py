@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Real
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ __all__ = [
     "describe_column_difference",
     "enumerate_names",
     "lookup",
+    "quoted",
     "with_article",
 ]
 
@@ -37,6 +39,16 @@ class DataWarning(UserWarning):
     """Something in the data that does not stop the fit but that a person should know."""
 
 
+def quoted(value: object, longest: int = 60) -> str:
+    """A name or value of the user's in quotes, cut where it is long.
+
+    >>> quoted("amount"), quoted("x" * 1000, longest=9)
+    ("'amount'", "'xxxxxxxx\u2026")
+    """
+    shown = repr(value)
+    return shown if len(shown) <= longest else f"{shown[:longest]}\u2026"
+
+
 def enumerate_names(names: Iterable[object], limit: int = 8) -> str:
     """Quote `names` in one line, at most `limit` of them.
 
@@ -44,7 +56,7 @@ def enumerate_names(names: Iterable[object], limit: int = 8) -> str:
     "'a', 'b' and 1 more"
     """
     listed = list(names)
-    shown = ", ".join(repr(name) for name in listed[:limit])
+    shown = ", ".join(quoted(name) for name in listed[:limit])
     return shown if len(listed) <= limit else f"{shown} and {len(listed) - limit} more"
 
 
@@ -76,14 +88,22 @@ def check_in_interval(
 ) -> float:
     """Return `value` as a float if it lies between `low` and `high`, ends only if `closed`."""
     if isinstance(value, Real) and not isinstance(value, bool):
-        inside = low <= float(value) <= high if closed else low < float(value) < high
+        number = _as_float(value)
+        inside = low <= number <= high if closed else low < number < high
         if inside:
-            return float(value)
+            return number
     between = "between" if closed else "strictly between"
     ending = f" {remedy}" if remedy else ""
     raise InputError(
         f"{name} must be a number {between} {low:g} and {high:g}, got {value!r}.{ending}"
     )
+
+
+def _as_float(value: Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits lies in no interval
+        return math.nan
 
 
 def describe_column_difference(expected: Collection[str], got: Collection[str]) -> str:
@@ -98,8 +118,9 @@ def describe_column_difference(expected: Collection[str], got: Collection[str]) 
     lines = []
     for name in missing[:20]:
         close = difflib.get_close_matches(name, unexpected, n=1)
-        lines.append(f"- missing: {name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
-    lines += [f"+ unexpected: {name!r}" for name in unexpected[:20]]
+        guess = f" (did you mean {quoted(close[0])}?)" if close else ""
+        lines.append(f"- missing: {quoted(name)}{guess}")
+    lines += [f"+ unexpected: {quoted(name)}" for name in unexpected[:20]]
     hidden = max(len(missing) - 20, 0) + max(len(unexpected) - 20, 0)
     if hidden:
         lines.append(f"... and {hidden} more")

@@ -6,13 +6,21 @@ import difflib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 from riskad._checks import InputError
 
-__all__ = ["atomic_path", "check_input_file", "check_output_file"]
+__all__ = [
+    "atomic_path",
+    "check_different",
+    "check_input_file",
+    "check_output_file",
+    "together",
+]
 
 
 def check_input_file(path: str | os.PathLike[str]) -> Path:
@@ -58,12 +66,76 @@ def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path
     return target
 
 
+def check_different(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Fail if two things are to be written to one file."""
+    seen: set[str] = set()
+    for path in paths:
+        target = os.path.realpath(path)
+        if target in seen:
+            raise InputError(
+                f"{str(path)!r} is named for two different outputs; give each a file of its own."
+            )
+        seen.add(target)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A file that is complete but for its name."""
+
+    path: str | os.PathLike[str]
+    part: Path
+    force: bool
+
+    def check(self) -> Path:
+        """The place it is to take, which may have been taken meanwhile."""
+        return check_output_file(self.path, self.force)
+
+    def publish(self) -> None:
+        target = self.check()
+        if target.exists():
+            os.chmod(self.part, stat.S_IMODE(target.stat().st_mode))
+        os.replace(self.part, target)
+
+
+_waiting: ContextVar[list[_Part] | None] = ContextVar("_waiting", default=None)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Let all files that `atomic_path` writes in the block appear at its end, or none of them.
+
+    What fails in the block, however late, leaves all files as they were before.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with together():
+    ...         for name in ("model", "report"):
+    ...             with atomic_path(Path(folder, name)) as part:
+    ...                 _ = part.write_text("whole")
+    ...         before = [name for name in os.listdir(folder) if not name.startswith(".")]
+    ...     before, sorted(os.listdir(folder))
+    ([], ['model', 'report'])
+    """
+    parts: list[_Part] = []
+    token = _waiting.set(parts)
+    try:
+        yield
+        for part in parts:
+            part.check()
+        for part in parts:
+            part.publish()
+    finally:
+        _waiting.reset(token)
+        for part in parts:
+            part.part.unlink(missing_ok=True)
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
     """Give a temporary path beside `path`; it takes the place of `path` when the block succeeds.
 
     When the block fails, or is interrupted, `path` is as it was before and the temporary file
-    is gone.
+    is gone. Inside `together` the file takes its place when all others do.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -72,17 +144,21 @@ def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[P
     ...     Path(folder, "out.txt").read_text(), len(os.listdir(folder))
     ('whole', 1)
     """
+    waiting = _waiting.get()
+    if waiting is None:
+        with together(), atomic_path(path, force) as part:
+            yield part
+        return
     target = check_output_file(path, force)
+    check_different([path, *(other.path for other in waiting)])
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         yield part
         _flush_to_disk(part)
-        if target.exists():
-            os.chmod(part, stat.S_IMODE(target.stat().st_mode))
-        check_output_file(path, force)  # it may have come into being meanwhile
-        os.replace(part, target)
-    finally:
+    except BaseException:
         part.unlink(missing_ok=True)
+        raise
+    waiting.append(_Part(path, part, force))
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -6,11 +6,12 @@ NumPy, polars and scikit-learn are imported by the commands that need them, so t
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -48,6 +49,12 @@ class _Group(click.Group):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for argument in args:
+            if not _is_unicode(argument):
+                raise click.UsageError(
+                    f"The argument {argument!r} holds bytes that are not UTF-8, which no table or "
+                    "model can hold. Rename the file, or correct the argument."
+                )
         ctx.obj = shlex.join(["riskad", *args])
         return super().parse_args(ctx, args)
 
@@ -58,6 +65,15 @@ class _Group(click.Group):
             raise  # click ends quietly
         except (InputError, OSError) as error:
             raise click.ClickException(_sentence(error)) from error
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written; bytes of the command line that are no text cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _sentence(error: Exception) -> str:
@@ -267,7 +283,7 @@ def fit(
       riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
         -o cards.riskad --model shallow
     """  # noqa: D301
-    from riskad._files import check_output_file
+    from riskad._files import check_different, check_output_file, together
     from riskad.io import save
     from riskad.report import print_fit, to_json
     from riskad.tables import check_table_name, write_table
@@ -281,11 +297,15 @@ def fit(
         check_table_name(ranked)
     if page is not None:
         _check_report(page, force)
+    paths = {"model": output, "ranked": ranked, "report": page}
+    written = {what: str(path) for what, path in paths.items() if path is not None}
+    check_different(written.values())
+    _check_not_read(written.values(), data)
     given = {name: value for name, value in settings.items() if value is not None}
     if given.get("feature_map") == "none":
         given["feature_map"] = None
     others = "unlabelled" if others_unlabelled else "raise"
-    with _progress() as progress:
+    with together(), _progress() as progress:
         result = _fit(
             data,
             engine,
@@ -312,12 +332,12 @@ def fit(
 
             progress(f"Writing {page.name}")
             write_report(fit_findings(result, command=command), page, force)
-    paths = {"model": output, "ranked": ranked, "report": page}
-    written = {what: str(path) for what, path in paths.items() if path is not None}
-    if as_json:
-        click.echo(to_json(result.report, command="fit", written=written))
-    else:
-        print_fit(_console(), result.report, written)
+        said = (
+            to_json(result.report, command="fit", written=written)
+            if as_json
+            else _printed(print_fit, result.report, written)
+        )
+    click.echo(said)
 
 
 def _fit(data: Sequence[str], engine: str, scheduler: str | None, **options: Any) -> Fit:
@@ -340,6 +360,16 @@ def _fit(data: Sequence[str], engine: str, scheduler: str | None, **options: Any
     if is_larger_than_memory(paths):
         return fit_files(paths, **options)
     return fit_table(read_table(paths[0]), **options)
+
+
+def _check_not_read(outputs: Iterable[str], data: Sequence[str]) -> None:
+    """--force replaces results, never the table that they come from."""
+    read = {os.path.realpath(path) for path in data}
+    for output in outputs:
+        if os.path.realpath(output) in read:
+            raise InputError(
+                f"{output!r} is both read and written here; give another name for the output."
+            )
 
 
 def _name(data: Sequence[str]) -> str:
@@ -459,7 +489,7 @@ def score(
       riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
     """  # noqa: D301
-    from riskad._files import check_output_file
+    from riskad._files import check_output_file, together
     from riskad.io import load, read_header
     from riskad.report import print_score, to_json
     from riskad.tables import check_table_name, find_tables, open_writer, read_batches
@@ -467,7 +497,7 @@ def score(
 
     check_output_file(output, force)
     check_table_name(output)
-    with _progress() as progress:
+    with together(), _progress() as progress:
         progress(f"Reading {model.name} and {_name(data)}")
         id_ = read_header(model).notes.get("fit", {}).get("id")
         detector, batches = load(model), read_batches(find_tables(data))
@@ -484,10 +514,12 @@ def score(
                 source=_name(data),
                 progress=progress,
             )
-    if as_json:
-        click.echo(to_json(report, command="score", written={"scored": str(output)}))
-    else:
-        print_score(_console(), report, str(output))
+        said = (
+            to_json(report, command="score", written={"scored": str(output)})
+            if as_json
+            else _printed(print_score, report, str(output))
+        )
+    click.echo(said)
 
 
 @cli.command(short_help="Say why the most suspicious rows of a table are so.")
@@ -522,7 +554,7 @@ def explain(
     Example:
       riskad explain cards.riskad new.csv --rows 20 -o reasons.csv
     """  # noqa: D301
-    from riskad._files import check_output_file
+    from riskad._files import check_output_file, together
     from riskad.io import load, read_header
     from riskad.report import print_explain, to_json
     from riskad.tables import check_columns, check_table_name, read_table, write_table
@@ -531,7 +563,7 @@ def explain(
     if output is not None:
         check_output_file(output, force)
         check_table_name(output)
-    with _progress() as progress:
+    with together(), _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         table = read_table(data)
         check_columns([] if id_ is None else [id_], table.columns)
@@ -546,11 +578,13 @@ def explain(
         )
         if output is not None:
             write_table(found, output, force)
-    if as_json:
         written = {} if output is None else {"reasons": str(output)}
-        click.echo(to_json(report, command="explain", written=written))
-    else:
-        print_explain(_console(), report, None if output is None else str(output))
+        said = (
+            to_json(report, command="explain", written=written)
+            if as_json
+            else _printed(print_explain, report, None if output is None else str(output))
+        )
+    click.echo(said)
 
 
 @cli.command("report", short_help="Write a page about a model and a table it scores.")
@@ -573,13 +607,14 @@ def report_table(
     Example:
       riskad report cards.riskad new.csv -o new.html
     """  # noqa: D301
+    from riskad._files import together
     from riskad.findings import table_findings
     from riskad.io import load, read_header
     from riskad.page import write_report
     from riskad.tables import read_table
 
     _check_report(output, force)
-    with _progress() as progress:
+    with together(), _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         findings = table_findings(
             load(model),
@@ -591,8 +626,8 @@ def report_table(
             progress=progress,
         )
         write_report(findings, output, force)
-    click.echo(f"{findings.flagged:,} of {findings.flagged_of:,} rows look anomalous.")
-    click.echo(f"Wrote {output}.")
+        said = f"{findings.flagged:,} of {findings.flagged_of:,} rows look anomalous."
+    click.echo(f"{said}\nWrote {output}.")
 
 
 def _check_report(path: Path, force: bool) -> None:
@@ -625,21 +660,23 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
     Example:
       riskad threshold cards.riskad false-alarms:0.01 -o strict.riskad
     """  # noqa: D301
-    from riskad._files import check_output_file
+    from riskad._files import check_output_file, together
     from riskad.io import load, read_header, save
     from riskad.report import print_threshold, to_json
     from riskad.workflow import change_threshold
 
     check_output_file(output, force)
-    with _progress() as progress:
+    with together(), _progress() as progress:
         progress(f"Reading {model.name}")
         loaded = load(model)
         notes, report = change_threshold(loaded, read_header(model), rule)
         save(loaded, output, notes=notes, force=force)
-    if as_json:
-        click.echo(to_json(report, command="threshold", written={"model": str(output)}))
-    else:
-        print_threshold(_console(), report, str(output))
+        said = (
+            to_json(report, command="threshold", written={"model": str(output)})
+            if as_json
+            else _printed(print_threshold, report, str(output))
+        )
+    click.echo(said)
 
 
 @cli.command("export", short_help="Write a model as ONNX, to be run without Python.")
@@ -657,21 +694,23 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
     Example:
       riskad export cards.riskad cards.onnx
     """  # noqa: D301
-    from riskad._files import check_output_file
+    from riskad._files import check_output_file, together
     from riskad.export import export
     from riskad.io import load
     from riskad.report import print_export, to_json
 
     check_output_file(output, force)
-    with _progress() as progress:
+    with together(), _progress() as progress:
         progress(f"Reading {model.name}")
         fitted = load(model)
         progress(f"Writing {output.name} and comparing it with the model")
         report = export(fitted, output, force=force)
-    if as_json:
-        click.echo(to_json(report, command="export", written={"graph": str(output)}))
-    else:
-        print_export(_console(), report, str(output))
+        said = (
+            to_json(report, command="export", written={"graph": str(output)})
+            if as_json
+            else _printed(print_export, report, str(output))
+        )
+    click.echo(said)
 
 
 @cli.command(short_help="Say what a model is and what it was trained on.")
@@ -726,11 +765,11 @@ def bounds(model: Path, delta: float, as_json: bool) -> None:
         print_bounds(_console(), found, model.name)
 
 
-@cli.command(short_help="Run everything once on built-in data, in seconds.")
+@cli.command(short_help="Run everything once on built-in data.")
 @_seed
 @_json
 def demo(seed: int, as_json: bool) -> None:
-    """Run everything once, on data that comes with scikit-learn; takes seconds."""
+    """Run everything once, on data that comes with scikit-learn; takes about half a minute."""
     from tempfile import TemporaryDirectory
 
     from riskad.demo import run_demo
@@ -941,7 +980,7 @@ def suggest(
     Example:
       riskad suggest cards.riskad cards.csv -n 20 --label status -o to_label.csv
     """  # noqa: D301
-    from riskad._files import check_output_file
+    from riskad._files import check_output_file, together
     from riskad.io import load, read_header
     from riskad.report import print_suggest, to_json
     from riskad.tables import check_columns, check_table_name, read_table, write_table
@@ -950,7 +989,7 @@ def suggest(
     if output is not None:
         check_output_file(output, force)
         check_table_name(output)
-    with _progress() as progress:
+    with together(), _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         table, fitted = read_table(data), read_header(model).notes.get("fit", {})
         check_columns([] if id_ is None else [id_], table.columns)
@@ -967,11 +1006,13 @@ def suggest(
         )
         if output is not None:
             write_table(found, output, force)
-    if as_json:
         written = {} if output is None else {"suggested": str(output)}
-        click.echo(to_json(report, command="suggest", written=written))
-    else:
-        print_suggest(_console(), report, None if output is None else str(output))
+        said = (
+            to_json(report, command="suggest", written=written)
+            if as_json
+            else _printed(print_suggest, report, None if output is None else str(output))
+        )
+    click.echo(said)
 
 
 @cli.command(short_help="Say whether new rows differ from those of the fit.")
@@ -1015,6 +1056,14 @@ def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def _printed(show: Callable[..., None], *arguments: Any) -> str:
+    """What `show` would print, so that it is known to succeed before files get their names."""
+    console = _console()
+    with console.capture() as capture:
+        show(console, *arguments)
+    return capture.get().removesuffix("\n")
 
 
 @contextmanager
@@ -1079,6 +1128,9 @@ class _TenthPrinter:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; exit with 0, 1 (data), 2 (usage) or 130 (interrupted)."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up as for Ctrl-C
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks is no failure
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli.main(arguments, prog_name="riskad", standalone_mode=False)
         sys.stdout.flush()

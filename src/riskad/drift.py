@@ -196,7 +196,7 @@ class ColumnDrift:
         gaps = ""
         if abs(self.missing - self.missing_before) > 0.005:
             gaps = f", gaps {100 * self.missing_before:.0f} % to {100 * self.missing:.0f} %"
-        return f"{self.name} ({self.shift:+.2f} SD{gaps})"
+        return f"{self.name} ({say_shift(self.shift)}{gaps})"
 
 
 @dataclass(frozen=True)
@@ -409,6 +409,17 @@ def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | 
     return pi_n, low, high
 
 
+def say_shift(shift: float) -> str:
+    """The shift in words; a pile that holds one value has no standard deviation to measure by.
+
+    >>> say_shift(0.5), say_shift(-np.inf)
+    ('+0.50 SD', 'lower, where it was constant')
+    """
+    if np.isinf(shift):
+        return f"{'higher' if shift > 0 else 'lower'}, where it was constant"
+    return f"{shift:+.2f} SD"
+
+
 def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None) -> str:
     moved = sorted((c for c in columns if c.moved), key=lambda c: (c.p_value, -c.distance))
     compared = [f"{len(columns):,} column{'s' if len(columns) != 1 else ''}"] if columns else []
@@ -424,7 +435,9 @@ def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None)
         )
     if scores is not None and scores.moved:
         way = "more" if scores.shift > 0 else "less"
-        sentences.append(f"Scores have moved: rows look {way} anomalous ({scores.shift:+.2f} SD).")
+        sentences.append(
+            f"Scores have moved: rows look {way} anomalous ({say_shift(scores.shift)})."
+        )
     if not sentences:
         verb = "are" if len(columns) != 1 or scores is not None else "is"
         return (

@@ -24,8 +24,8 @@ move together: reasons are about columns as the user knows them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,7 +38,7 @@ from sklearn.utils.sparsefuncs import csc_median_axis_0
 from riskad._checks import InputError
 from riskad.base import Detector
 from riskad.columns import as_table
-from riskad.prepare import BLANK, Matrix, TablePreparer, Value, usual_value
+from riskad.prepare import BLANK, Matrix, TablePreparer, Value, usual_value, yes_no_words
 
 __all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
 
@@ -95,6 +95,8 @@ class Reasons:
         Anomaly score of the usual row.
     anomaly_score : ndarray of shape (n_rows,)
         Those of the rows.
+    words : dict
+        What the table calls 0 and 1 in columns of false and true, by name of the column.
     """
 
     columns: tuple[str, ...]
@@ -104,6 +106,7 @@ class Reasons:
     errors: Floats
     base: float
     anomaly_score: Floats
+    words: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -122,7 +125,12 @@ class Reasons:
 
     def _reason(self, row: int, j: int) -> Reason:
         adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-        return Reason(self.columns[j], _plain(self.values[row, j]), self.usual[j], adds, error)
+        value, usual = (self._in_words(j, v) for v in (_plain(self.values[row, j]), self.usual[j]))
+        return Reason(self.columns[j], value, usual, adds, error)
+
+    def _in_words(self, j: int, value: Value) -> Value:
+        words = self.words.get(self.columns[j])
+        return words[int(value)] if words is not None and value in (0.0, 1.0) else value
 
     def text(self, row: int, n: int = 3) -> str:
         """`top` in words."""
@@ -175,13 +183,17 @@ def explain_rows(model: Any, X: Any, *, background: Any = None, random_state: in
     """
     view = _view(model, as_table(X), as_table(background))
     scores, base = view.score(view.matrix), float(view.score(view.reference_row)[0])
-    contributions = _own_contributions(view)
-    if contributions is None:
+    own = _own_contributions(view)
+    if own is None:
         contributions, errors = _shapley_values(view, scores, base, random_state)
     else:
-        _check_sum(view.model, base + contributions.sum(axis=1), scores)
+        contributions, size = own
+        _check_sum(view.model, base + contributions.sum(axis=1), scores, size)
         errors = np.zeros_like(contributions)
-    return Reasons(view.columns, view.values, view.usual, contributions, errors, base, scores)
+    words = yes_no_words(X) if _reads_tables(model) else {}
+    return Reasons(
+        view.columns, view.values, view.usual, contributions, errors, base, scores, words
+    )
 
 
 # --- rows as people see them and as models see them --------------------------------------
@@ -225,9 +237,14 @@ def _view(model: Any, X: Any, background: Any) -> _View:
     model = getattr(model, "best_estimator_", model)
     if not hasattr(model, "score_samples"):
         raise InputError(f"A {type(model).__name__} gives no scores that could be explained.")
-    if isinstance(model, Pipeline) and isinstance(model[0], TablePreparer):
+    if _reads_tables(model):
         return _view_table(model, X, background)
     return _view_matrix(model, X, background)
+
+
+def _reads_tables(model: Any) -> bool:
+    model = getattr(model, "best_estimator_", model)
+    return isinstance(model, Pipeline) and isinstance(model[0], TablePreparer)
 
 
 def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
@@ -346,15 +363,17 @@ def _nothing_usual(model: Any) -> InputError:
 # --- contributions that a detector knows -------------------------------------------------
 
 
-def _own_contributions(view: _View) -> Floats | None:
-    """phi(x) - phi(r), summed over the features of each column."""
+def _own_contributions(view: _View) -> tuple[Floats, float] | None:
+    """phi(x) - phi(r), summed over the features of each column, and the size of their terms."""
     if not isinstance(view.model, Detector):
         return None
     found = view.model._contributions(view.matrix)
     usual = view.model._contributions(view.reference_row)
     if found is None or usual is None:
         return None
-    return _by_column(view, usual[0]) - _by_column(view, found[0])  # a score is high if normal
+    size = max(float(abs(terms).sum(axis=1).max()) for terms, _ in (found, usual))
+    phi, phi_r = (_by_column(view, terms) for terms, _ in (found, usual))
+    return phi_r - phi, size  # a score is high if normal
 
 
 def _by_column(view: _View, features: Matrix) -> Floats:
@@ -364,12 +383,18 @@ def _by_column(view: _View, features: Matrix) -> Floats:
     return np.asarray(total.toarray() if sparse.issparse(total) else total, dtype=np.float64)
 
 
-def _check_sum(model: Detector, found: Floats, scores: Floats) -> None:
-    """A detector whose contributions do not add up would give false reasons."""
-    if not np.allclose(found, scores, rtol=1e-6, atol=1e-6 * max(1.0, float(np.ptp(scores)))):
+def _check_sum(model: Detector, found: Floats, scores: Floats, size: float) -> None:
+    """A detector whose contributions do not add up would give false reasons.
+
+    Terms of a large `size` that all but cancel, as those of a column with values around 1e9 that
+    differ in their last digits, leave no more of a sum than rounding does.
+    """
+    allowed = 1e-6 * np.maximum(max(1.0, float(np.ptp(scores))), np.abs(scores)) + 1e-12 * size
+    off = np.abs(found - scores)
+    if not (off <= allowed).all():
         raise RuntimeError(
             f"{type(model).__name__}._contributions does not add up to its scores; they differ by "
-            f"{np.abs(found - scores).max():.3g}."
+            f"{off.max():.3g}."
         )
 
 

@@ -56,6 +56,7 @@ _FLOOR = 1e-3  # of distances, as a share of the usual one, before their logarit
 _CLIP = 5.0
 _WILD = 10.0  # standard deviations at which columns are clipped
 _FAR = 3.0
+_FARTHEST = 1e100  # whose square is still a number
 _NORMAL_IQR = 1.349  # interquartile range of a normal distribution
 _FEW_COLUMNS = 600  # up to which principal components are found from the covariance
 _PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances")
@@ -508,6 +509,7 @@ class SmoothScaler(_Map):
         check_is_fitted(self)
         X = self._check(X, reset=False)[:, self.kept_]
         z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
+        z = np.clip(z, -_FARTHEST, _FARTHEST)
         return np.asarray(z / np.sqrt(1 + (z / _FAR) ** 2))
 
 

@@ -166,7 +166,14 @@ class _Schema:
     def of(cls, path: Path) -> _Schema:
         with _reading(path):
             metadata = _arrow_parquet().read_metadata(path)
-            types = {field.name: field.type for field in metadata.schema.to_arrow_schema()}
+            fields = list(metadata.schema.to_arrow_schema())
+        types = {field.name: field.type for field in fields}
+        if len(types) < len(fields):
+            twice = [name for name, n in Counter(f.name for f in fields).items() if n > 1]
+            raise InputError(
+                f"{path} has more than one column named {enumerate_names(twice)}; rename them so "
+                "that each name occurs once."
+            )
         groups = range(metadata.num_row_groups)
         return cls(path, types, tuple(metadata.row_group(i).num_rows for i in groups))
 
@@ -252,6 +259,11 @@ def count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
     """How often each value of a column occurs: a pass over this column alone."""
     counts: Counter[Any] = Counter()
     for path in paths:
+        kind = _Schema.of(path).types[column]
+        if kind.num_fields:
+            raise InputError(
+                f"column {column!r} of {path} holds values of type {kind}, which cannot be labels."
+            )
         with _reading(path), _open(path) as file:
             for batch in file.iter_batches(1 << 20, columns=[column], use_threads=False):
                 for found in batch.column(column).value_counts().to_pylist():

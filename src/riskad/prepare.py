@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
@@ -26,6 +27,7 @@ from riskad._checks import (
     InputError,
     describe_column_difference,
     enumerate_names,
+    quoted,
 )
 from riskad.fields import (
     COUNT,
@@ -43,10 +45,10 @@ from riskad.fields import (
     Text,
     require,
 )
-from riskad.tables import check_columns
+from riskad.tables import check_columns, to_text
 from riskad.tallies import Numbers, RowSample, Texts
 
-__all__ = ["BLANK", "OTHER", "NotAsInTraining", "TablePreparer", "usual_value"]
+__all__ = ["BLANK", "OTHER", "NotAsInTraining", "TablePreparer", "usual_value", "yes_no_words"]
 
 _KINDS = ("number", "text", "dropped")
 
@@ -67,6 +69,10 @@ _DRESSED_NUMBER = r"^[$€£\s]*[-+]?\d[\d.,'\s]*[%$€£\s]*$"
 _IDENTIFIER_NAME = re.compile(
     r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$", re.ASCII
 )
+# Squares of larger numbers, summed over many rows, would leave the range of floating point. Of
+# smaller ones LightGBM sees no difference to zero, and spreads of some have no inverse.
+_LARGEST = 1e100
+_SMALLEST = 1e-35
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
 _NEW_VALUES = 1000  # new values of a column that are told apart; more of them only take memory
 
@@ -158,7 +164,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     - *Numbers*: every value that is not blank is a number, or true or false. Blanks become the
       median, and a further column says where they were. "NA", "null", "?" and the like count
-      as blank here.
+      as blank here. Numbers beyond 1e100 are refused, and those within 1e-35 of zero count as 0.
     - *Text*: one yes/no column for each value that occurs in enough rows (2 to 10, by the size
       of the table); rarer values share "(other)", blanks have "(blank)". Whole numbers with
       leading zeros are codes, so they are text.
@@ -181,6 +187,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     medians_, blanks_, levels_, dropped_ : dict
         By column name: the median of a number column, the count of its blanks, the levels of
         a text column, the reason for which a column was dropped.
+    rare_, rare_hashes_ : dict
+        By name of a text column: how many values share "(other)", and hashes of these values where
+        they are 1,000 at most. A value that is neither a level nor one of them is new.
     usual_ : dict
         By column name, what `usual_value` says of the columns that are used: with it a model can
         say later what is unusual about a row, without any row of the training table.
@@ -291,7 +300,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self._fit(batches, fold, exact=False)
 
     def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> TablePreparer:
-        names, looks = fold(_look, _join_looks, batches)
+        named = frozenset([*self.text, *self.number])
+        names, looks = fold(partial(_look, named=named), _join_looks, batches)
         self._check_parameters(names)
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
@@ -300,10 +310,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.blanks_: dict[str, int] = {}
         self.levels_: dict[str, list[str]] = {}
         self.rare_: dict[str, int] = {}
+        self.rare_hashes_: dict[str, list[int]] = {}
         self.dropped_: dict[str, str] = {}
         self.usual_: dict[str, Value] = {}
         wanted = {name: self._first_guess(name, look) for name, look in looks.items()}
         kinds = {name: kind for name, kind in wanted.items() if kind in ("number", "text")}
+        if not kinds:
+            self.dropped_ = wanted
+            raise self._nothing_left()
         counting = partial(_tally, kinds=kinds, exact=exact)
         tallies, sample = fold(counting, _join_tallies, batches)
         self.n_rows_ = sample.n_rows
@@ -314,7 +328,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
                 self._fit_text(name, tallies[name], sample)
             else:
                 self._drop(name, kind)
-        self._check_something_left()
+        if len(self.dropped_) == len(self.kinds_):
+            raise self._nothing_left()
         self._name_features()
         return self
 
@@ -436,11 +451,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.levels_[name] = levels + [OTHER] * (n_rare > 0)
         if n_rare:
             self.rare_[name] = n_rare
+        if 0 < n_rare <= _NEW_VALUES and tally.distinct is None:
+            rare = counts.filter(~pl.col("level").is_in(levels))["level"]
+            self.rare_hashes_[name] = sorted(_hash(text) for text in rare)
 
-    def _check_something_left(self) -> None:
-        if len(self.dropped_) == len(self.kinds_):
-            reasons = [f"  {name!r}: {reason}" for name, reason in self.dropped_.items()][:10]
-            raise InputError("No column is left to learn from:\n" + "\n".join(reasons))
+    def _nothing_left(self) -> InputError:
+        reasons = [f"  {quoted(name)}: {why}" for name, why in self.dropped_.items()][:10]
+        return InputError("No column is left to learn from:\n" + "\n".join(reasons))
 
     def _name_features(self) -> None:
         self._feature_names: list[str] = []
@@ -464,10 +481,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         used = [name for name, kind in self.kinds_.items() if kind != "dropped"]
         if set(used) <= set(frame.columns):
             return frame.select(used)
-        got = [name for name in frame.columns if self.kinds_.get(name) != "dropped"]
+        others = [name for name in frame.columns if name not in self.kinds_]
+        lines = describe_column_difference(used, frame.columns).splitlines()
+        missing = "\n".join(line for line in lines if not line.startswith("+"))
+        besides = f"\nIt has besides: {enumerate_names(others, 20)}." if others else ""
         raise InputError(
-            "The table lacks columns that the model was fitted on:\n"
-            + describe_column_difference(used, got)
+            f"The table lacks columns that the model was fitted on:\n{missing}{besides}"
         )
 
     def _transform_column(self, column: pl.Series, news: list[NotAsInTraining]) -> Matrix:
@@ -486,18 +505,30 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return np.column_stack(block)
 
     def _text_block(self, column: pl.Series, news: list[NotAsInTraining]) -> sparse.csr_matrix:
-        """Return yes/no columns; a row whose level was never seen has no yes, and is noted."""
+        """Return yes/no columns; a row whose level was never seen is noted.
+
+        It has a yes for "(other)", where there is one, or none.
+        """
         levels = self.levels_[column.name]
-        texts = column.fill_null(BLANK)
-        rest = levels.index(OTHER) if OTHER in levels else -1
-        codes = texts.replace_strict(
-            levels, list(range(len(levels))), default=rest, return_dtype=pl.Int32
-        )
-        new = texts.filter(codes == -1)
-        if len(new):
-            values = set(new.unique().sort().head(_NEW_VALUES))
-            news.append(NotAsInTraining(rows={column.name: len(new)}, values={column.name: values}))
+        texts = column.fill_null(BLANK) if column.null_count() else column
+        codes = texts.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
+        if codes.null_count():
+            new = self._without_rare(texts.filter(codes.is_null()))
+            if len(new):
+                values = {column.name: set(new.unique().sort().head(_NEW_VALUES))}
+                news.append(NotAsInTraining(rows={column.name: len(new)}, values=values))
+            codes = codes.fill_null(levels.index(OTHER) if OTHER in levels else -1)
         return _one_hot(codes.to_numpy(), len(levels))
+
+    def _without_rare(self, texts: pl.Series) -> pl.Series:
+        """Of texts that have no level, those that `fit` has not seen, as far as that is known."""
+        if OTHER not in self.levels_[texts.name] or not len(texts):
+            return texts
+        seen = self.rare_hashes_.get(texts.name)
+        if seen is None:
+            return texts.clear()
+        known = [text for text in texts.unique() if _hash(text) in set(seen)]
+        return texts.filter(~texts.is_in(known))
 
     # --- the account ---------------------------------------------------------------------
 
@@ -534,6 +565,34 @@ def usual_value(column: pl.Series) -> Value:
     return float(cast(float, column.median()))
 
 
+def yes_no_words(frame: Any) -> dict[str, tuple[str, str]]:
+    """How a table spells false and true, by column, where it holds nothing else.
+
+    They are numbers to a model, and should not be to people.
+
+    >>> yes_no_words(pl.DataFrame({"online": [True, None], "late": ["no", "TRUE"], "x": [0, 1]}))
+    {'online': ('False', 'True')}
+    >>> yes_no_words(pl.DataFrame({"late": ["TRUE", ""]}))
+    {'late': ('FALSE', 'TRUE')}
+    """
+    words = {column.name: _yes_no(column) for column in _as_polars(frame)}
+    return {name: pair for name, pair in words.items() if pair is not None}
+
+
+def _yes_no(column: pl.Series) -> tuple[str, str] | None:
+    if column.dtype == pl.Boolean:
+        return "False", "True"
+    if column.dtype != pl.String or column.head(100).str.contains(r"\d").any():
+        return None
+    filled = _strip(column).drop_nulls()
+    lower = filled.str.to_lowercase()
+    said = filled.filter(~lower.is_in(_MISSING_MARKS)).unique()
+    if not len(said) or not said.str.to_lowercase().is_in(["true", "false"]).all():
+        return None
+    spell = str.upper if said[0].isupper() else str.lower if said[0].islower() else str.title
+    return spell("false"), spell("true")
+
+
 # --- frames of other libraries -----------------------------------------------------------
 
 
@@ -566,7 +625,13 @@ def _series_from_pandas(column: Any) -> pl.Series:
         return pl.Series(column.name, column.to_numpy().astype(f"{column.dtype.str[1]}8[us]"))
     missing = column.isna().tolist()
     texts = [None if gap else str(v) for v, gap in zip(column.tolist(), missing, strict=True)]
-    return pl.Series(column.name, texts, dtype=pl.String)
+    try:
+        return pl.Series(column.name, texts, dtype=pl.String)
+    except UnicodeEncodeError:
+        raise InputError(
+            f"Column {column.name!r} has a text with half a character (a lone surrogate), which "
+            "cannot be written as UTF-8. Read the file again with its right encoding."
+        ) from None
 
 
 # --- what a pass tells -------------------------------------------------------------------
@@ -583,12 +648,14 @@ class _Look:
     unusable: str
 
     @classmethod
-    def of(cls, column: pl.Series) -> _Look:
+    def of(cls, column: pl.Series, briefly: bool = False) -> _Look:
         kind = column.dtype
         if _is_blank(column):
             return cls(True, True, False, True, "")
         if kind.is_nested() or kind in (pl.Binary, pl.Object):
             return cls(False, False, False, False, str(kind))
+        if briefly:
+            return cls(False, False, False, False, "")
         values, bad = _parse_numbers(column)
         numbers = values.null_count() < len(values)
         like_numbers = not bad.any()
@@ -616,8 +683,9 @@ Looks: TypeAlias = tuple[list[str], dict[str, _Look]]
 Tallies: TypeAlias = tuple[dict[str, Any], RowSample]
 
 
-def _look(frame: pl.DataFrame, first_row: int) -> Looks:
-    return frame.columns, {column.name: _Look.of(column) for column in frame}
+def _look(frame: pl.DataFrame, first_row: int, *, named: Collection[str] = ()) -> Looks:
+    """Look at all columns, at those whose kind was given only for whether they can be used."""
+    return frame.columns, {c.name: _Look.of(c, briefly=c.name in named) for c in frame}
 
 
 def _join_looks(first: Looks, second: Looks) -> Looks:
@@ -661,7 +729,7 @@ def _is_blank(column: pl.Series) -> bool:
     if column.dtype == pl.String:
         return not any(part.str.contains(r"\S").any() for part in (column.head(9), column))
     return column.null_count() == len(column) or (
-        column.dtype.is_float() and bool(column.fill_nan(None).is_null().all())
+        column.dtype.is_float() and bool(np.isnan(column.to_numpy()).all())
     )
 
 
@@ -674,7 +742,7 @@ def _strip(texts: pl.Series) -> pl.Series:
 def _as_text(column: pl.Series) -> pl.Series:
     _check_flat(column)
     if not column.dtype.is_float():
-        return _strip(column.cast(pl.String))
+        return _strip(to_text(column))
     column = column.fill_nan(None)
     texts = column.cast(pl.String)
     whole = column.set(column % 1 != 0, None).cast(pl.Int64, strict=False)
@@ -721,18 +789,29 @@ def _is_temporal(column: pl.Series) -> bool:
 
 
 def _as_numbers(column: pl.Series, first_row: int = 1) -> pl.Series:
-    """Return the numbers of a column, or say which row does not hold one."""
+    """Return the numbers of a column, or say which row does not hold one to compute with."""
     _check_flat(column)
     values, bad = _parse_numbers(column)
-    for wrong, what in ((bad, "is not a number"), (values.is_infinite(), "is infinite")):
+    sizes = np.abs(values.to_numpy())  # NaN where there is none
+    faults = (
+        (bad.to_numpy(), "is not a number", "Correct it or leave it blank."),
+        (np.isinf(sizes), "is infinite", "Correct it or leave it blank."),
+        (
+            sizes > _LARGEST,
+            f"is beyond {_LARGEST:g}, too large to compute with",
+            "Correct it, leave it blank, or give the column in larger units.",
+        ),
+    )
+    for wrong, what, remedy in faults:
         if wrong.any():
-            row = int(cast(int, wrong.fill_null(False).arg_max()))
+            row = int(wrong.argmax())
             raise InputError(
-                f"Column {column.name!r} holds numbers, but {column[row]!r} in row "
+                f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
                 f"{first_row + row:,} {what} (at least {_count(int(wrong.sum()), 'such row')}). "
-                "Correct it or leave it blank."
+                f"{remedy}"
             )
-    return values
+    tiny = (sizes < _SMALLEST) & (sizes > 0)
+    return values.set(pl.Series(tiny), 0.0) if tiny.any() else values
 
 
 def _numbers_rows(tally: Numbers, name: str) -> bool:
@@ -752,9 +831,15 @@ def _number_hint(texts: pl.Series, numbered: bool) -> str:
         where = f" in row {row + 1:,}" if numbered else ""
         return f"; most are numbers, but not {texts[row]!r}{where}: leave such blank"
     filled = texts.drop_nulls()
-    if cast(float, filled.str.contains(_DRESSED_NUMBER).mean()) > 0.9:
+    codes = bool(filled.str.contains(_LEADING_ZERO).any())  # as postcodes, which are no numbers
+    if not codes and cast(float, filled.str.contains(_DRESSED_NUMBER).mean()) > 0.9:
         return f"; {filled[0]!r} looks like a number: write it as 1234.5 to have it used"
     return ""
+
+
+def _hash(text: str) -> int:
+    """A number by which to know a text again that a model should not hold itself."""
+    return zlib.crc32(text.encode())
 
 
 # --- building blocks ---------------------------------------------------------------------

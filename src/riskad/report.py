@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from riskad._checks import with_article
 from riskad.bounds import EstimationError, FittedBounds
 from riskad.demo import DemoReport, Quality
+from riskad.drift import say_shift
 from riskad.export import ExportReport
 from riskad.labels import LabelCounts
 from riskad.metrics import Auc
@@ -282,7 +283,7 @@ def print_drift(console: Console, report: TableDrift) -> None:
         [
             column.name,
             f"{column.distance:.3f}",
-            f"{column.shift:+.2f}",
+            say_shift(column.shift).removesuffix(" SD"),
             f"{column.p_value:.2g}",
             _yes(column.moved),
         ]

@@ -100,6 +100,7 @@ _SELECT_ROWS = 1_000
 _SELECT_WIDE = 400
 # A named feature map looks at the number of columns and at some rows; so many are enough.
 _MAP_ROWS = 20_000
+_FAR = 1e50  # standard deviations beyond which a feature map makes no difference
 # Second moments of each kind cost d x d numbers; above this, squared loss takes one more pass.
 _MAX_MOMENT_COLUMNS = 500
 # A stream keeps six such squares, and forms Hessians.
@@ -816,8 +817,7 @@ class ShallowRAD(Detector):
             y = read_codes(y)
         codes, weight = self._check_labels(X, y, sample_weight)
         codes = np.asarray(codes)
-        if not np.isfinite(X.data if sparse.issparse(X) else X).all():
-            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        self._refuse_non_finite(X)
         if fit_map:
             self._start_map(RowBlocks(X, codes, weight))
         if self.feature_map_ is not None:
@@ -951,6 +951,8 @@ class ShallowRAD(Detector):
     def _scores(self, X: Any) -> Any:
         if is_torch_array(X):
             return self._tensor_scores(X)
+        if self.feature_map_ is not None:
+            self._refuse_non_finite(X)  # a map would refuse it without saying where it is
         with np.errstate(invalid="ignore", over="ignore"):  # reported by name below
             if self.feature_map_ is not None or X.dtype != np.float64:
                 blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8))
@@ -959,10 +961,12 @@ class ShallowRAD(Detector):
                 scores = X @ self.coef_ + self.intercept_
         # A NaN in X shows in its score, unless its weight is zero and the product skipped it.
         if not np.isfinite(scores).all() or not np.all(self.coef_):
-            values = X.data if sparse.issparse(X) else X
-            if not np.isfinite(values).all():
-                refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+            self._refuse_non_finite(X)
         return scores
+
+    def _refuse_non_finite(self, X: Any) -> None:
+        if not np.isfinite(X.data if sparse.issparse(X) else X).all():
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
 
     def _tensor_scores(self, X: Any) -> Any:
         w = array_namespace(X).asarray(self.coef_, dtype=X.dtype, device=X.device)
@@ -1002,8 +1006,16 @@ def _standardised(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
     if sparse.issparse(X):
         scaled = (X @ sparse.diags_array(1 / scale)).tocsr()
         scaled.sort_indices()  # "poly" takes them to be sorted
+        scaled.data = _within_reach(scaled.data)
         return scaled
-    return (X - mean) / scale
+    return _within_reach((X - mean) / scale)
+
+
+def _within_reach(Z: np.ndarray) -> np.ndarray:
+    """Draw in what is so far out that products of it overflow; infinities stay, to be refused."""
+    with np.errstate(invalid="ignore"):
+        far = (np.abs(Z) > _FAR) & np.isfinite(Z)
+    return np.where(far, np.copysign(_FAR, Z), Z) if far.any() else Z
 
 
 def _beside(values: np.ndarray, X: Any) -> Any:

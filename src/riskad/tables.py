@@ -45,6 +45,7 @@ __all__ = [
     "open_writer",
     "read_batches",
     "read_table",
+    "to_text",
     "write_table",
 ]
 
@@ -107,6 +108,22 @@ The columns are 'amount', 'label'.
             guess = f" Did you mean {close[0]!r}?" if close else ""
             listed = enumerate_names(columns, 12)
             raise InputError(f"There is no column {name!r}.{guess} The columns are {listed}.")
+
+
+def to_text(column: pl.Series) -> pl.Series:
+    """The values of a column as text, of any type.
+
+    >>> to_text(pl.Series([7, None])).to_list(), to_text(pl.Series([[1, 2]])).to_list()
+    (['7', None], ['[1, 2]'])
+    """
+    if _is_flat(column) and column.dtype != pl.Duration:
+        return column.cast(pl.String)
+    texts = [None if value is None else str(value) for value in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
+
+
+def _is_flat(column: pl.Series) -> bool:
+    return not (column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object))
 
 
 def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
@@ -293,7 +310,7 @@ def open_writer(path: str | os.PathLike[str], force: bool = False) -> Iterator[W
 def _check_readable(path: str | os.PathLike[str]) -> tuple[Path, str]:
     path, ending = check_table_name(check_input_file(path), READABLE)
     if path.stat().st_size == 0:
-        raise InputError(f"{path.name!r} is empty: there is no header line and no row in it.")
+        raise _nothing_in(path.name)
     return path, ending
 
 
@@ -506,12 +523,13 @@ def _csv_writer(part: Path, name: str, ending: str) -> Iterator[Write]:
 def _write_csv(
     frame: pl.DataFrame, part: Path | IO[bytes], name: str, separator: str, header: bool = True
 ) -> None:
-    nested = [column for column, kind in frame.schema.items() if kind.is_nested()]
-    if nested:
+    unwritable = [column.name for column in frame if not _is_flat(column)]
+    if unwritable:
         raise InputError(
-            f"Columns {enumerate_names(nested)} hold lists or structures, which {name!r} cannot; "
-            "write to a name that ends in .parquet."
+            f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
+            f"{name!r} cannot; write to a name that ends in .parquet."
         )
+    frame = frame.with_columns(to_text(c) for c in frame if c.dtype == pl.Duration)
     _without_formulas(frame).write_csv(part, separator=separator, include_header=header)
 
 
@@ -608,7 +626,7 @@ def _blocks(file: IO[bytes]) -> Iterator[bytes]:
 def _begin_csv(data: bytes, name: str, separator: str | None) -> _Csv:
     """The first part of a file: its separator and header are found and checked."""
     if not data.strip():
-        raise InputError(f"{name!r} is empty: there is no header line and no row in it.")
+        raise _nothing_in(name)
     separator = separator or _find_separator(_first_record(data, name, None))
     header = _first_record(data, name, separator)
     _check_header(header, name)
@@ -641,12 +659,22 @@ def _first_record(data: bytes, name: str, separator: str | None) -> list[str]:
     text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
     try:
         if separator is None:
-            return [next(line for line in text if line.strip())]
-        return next(record for record in csv.reader(text, delimiter=separator) if record)
+            found = next(([line] for line in text if line.strip()), None)
+        else:
+            found = next(
+                (record for record in csv.reader(text, delimiter=separator) if record), None
+            )
     except UnicodeDecodeError as error:
         raise _not_utf8(_Csv(data, name, "", 0)) from error
     except csv.Error as error:
         raise InputError(f"The header of {name!r} could not be read ({error}).") from error
+    if found is None:  # a byte order mark and blank lines
+        raise _nothing_in(name)
+    return found
+
+
+def _nothing_in(name: str) -> InputError:
+    return InputError(f"{name!r} is empty: there is no header line and no row in it.")
 
 
 def _find_separator(first_line: list[str]) -> str:
@@ -701,7 +729,9 @@ def _check_quotes(table: _Csv) -> None:
             'field. Put the field in double quotes and write the quote twice: "5"" pipe".'
         )
     if table.data.count(b'"') % 2:
-        raise InputError(f"{table.name!r} opens a double quote that it never closes.")
+        raise InputError(
+            f"{table.name!r} opens a double quote that it never closes; it may be cut short."
+        )
 
 
 def _not_utf8(table: _Csv) -> InputError:
@@ -721,10 +751,13 @@ def _check_row_lengths(table: _Csv) -> None:
     if wrong.size:
         line, count = table.line_of(int(starts[wrong[0]])), int(counts[wrong[0]])
         others = f" (at least {wrong.size - 1:,} more lines like it)" if wrong.size > 1 else ""
+        why = f"A field that contains {table.separator!r} must be in double quotes."
+        if count < table.n_fields:
+            cut = "the file" if wrong[0] == len(counts) - 1 else "the line"
+            why = f"It seems that {cut} was cut short: write out all fields, blank ones too."
         raise InputError(
             f"{table.name!r}, line {line}: {count} field{'s' * (count != 1)} where the header has "
-            f"{table.n_fields}{others}. A field that contains {table.separator!r} must be in "
-            "double quotes."
+            f"{table.n_fields}{others}. {why}"
         )
 
 

@@ -7,6 +7,7 @@ what it needs, and refuses where the labels cannot tell what is asked for.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from riskad._checks import InputError, check_choice, check_in_interval
+from riskad._checks import InputError, check_in_interval, quoted
 from riskad.calibration import Calibration
 from riskad.conformal import check_normals
 from riskad.fields import POSITIVE, SHARE, Fields, Maybe, Number
@@ -34,6 +35,7 @@ __all__ = [
     "zero_one_threshold",
 ]
 
+_MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
 _FEWEST = 3  # labelled anomalies; the share of fewer that is found says nothing
 
 
@@ -118,7 +120,7 @@ class BestF(Threshold):
         return f"f{self.beta:.12g}"
 
     def __post_init__(self) -> None:
-        check_in_interval("beta", self.beta, 0, math.inf, "1 weighs precision and recall alike.")
+        check_in_interval("beta", self.beta, 0, _MOST, "1 weighs precision and recall alike.")
 
     def of(self, calibration: Calibration) -> float:
         """The threshold with the highest F_beta."""
@@ -145,7 +147,7 @@ class Cost(Threshold):
 
     def __post_init__(self) -> None:
         for side in ("false_alarm", "miss"):
-            check_in_interval(side, getattr(self, side), 0, math.inf, "It is what one costs.")
+            check_in_interval(side, getattr(self, side), 0, _MOST, "It is what one costs.")
 
     def of(self, calibration: Calibration) -> float:
         """The threshold with the lowest cost."""
@@ -198,8 +200,11 @@ class TopK(Threshold):
     _state_fields: ClassVar[Fields] = {"k": Number(1, whole=True)}
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, (int, np.integer)) or isinstance(self.k, bool) or self.k < 1:
-            raise InputError(f"k must be a whole number of rows >= 1, got {self.k!r}.")
+        whole = isinstance(self.k, (int, np.integer)) and not isinstance(self.k, bool)
+        if not whole or not 1 <= self.k <= _MOST:
+            raise InputError(
+                f"k must be a whole number of rows from 1 to {_MOST:g}, got {quoted(self.k)}."
+            )
 
     @classmethod
     def parse(cls, *numbers: float) -> Self:
@@ -228,7 +233,9 @@ def parse_threshold(text: str) -> Threshold:
     'false-alarms:0.01'
     """
     name, *parts = re.sub(r"^f(?=[\d.])", "f:", text.strip().lower()).split(":")
-    rule = THRESHOLDS[check_choice("threshold", name, THRESHOLDS)]
+    if name not in THRESHOLDS:
+        raise _unknown_rule(name)
+    rule = THRESHOLDS[name]
     try:
         numbers = [float(part) for part in parts]
         return rule.parse(*numbers)
@@ -237,7 +244,18 @@ def parse_threshold(text: str) -> Threshold:
             raise
         names = [field.name for field in fields(rule)]
         takes = "".join(f":{word.upper()}" for word in names) or " alone"
-        raise InputError(f"threshold={text!r} cannot be read: it is {name}{takes}.") from None
+        takes = "f1, f2 or another number" if name == "f" else name + takes
+        raise InputError(f"threshold={text!r} cannot be read: it is {takes}.") from None
+
+
+def _unknown_rule(text: str) -> InputError:
+    """Say which rules there are, as they are written, and which of them may have been meant."""
+    spelled = ["f1" if name == "f" else name for name in THRESHOLDS]
+    close = difflib.get_close_matches(text, spelled, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return InputError(
+        f"threshold={quoted(text)} is not known; choose from {', '.join(spelled)}.{hint}"
+    )
 
 
 def _check_pile(calibration: Calibration, rule: Threshold) -> None:

@@ -48,7 +48,7 @@ from riskad.labels import (
 from riskad.metrics import Auc, auc_with_interval
 from riskad.notes import known_to_fit
 from riskad.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
-from riskad.prepare import BLANK, Fold, NotAsInTraining, TablePreparer
+from riskad.prepare import BLANK, Fold, NotAsInTraining, TablePreparer, yes_no_words
 from riskad.priors import (
     FEWEST_COMPARED,
     LabelCheck,
@@ -59,7 +59,7 @@ from riskad.priors import (
 from riskad.risks import get_risk
 from riskad.shallow import ShallowRAD
 from riskad.suggest import Suggestion, suggest_rows
-from riskad.tables import check_columns
+from riskad.tables import check_columns, to_text
 from riskad.tallies import RowSample
 from riskad.thresholds import Threshold, TopK, parse_threshold
 
@@ -424,7 +424,9 @@ def fit_table(
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
     progress("Finding out which columns matter")
     worst = np.sort(np.argsort(-scores, kind="stable")[:_SUSPICIOUS_ROWS])
-    effects, effects_of = _column_effects(pipeline, rows.parsed, rows.parsed[worst])
+    effects, effects_of = _column_effects(
+        pipeline, rows.parsed, rows.parsed[worst], yes_no_words(frame)
+    )
     report = FitReport(
         source=source,
         rows=frame.height,
@@ -862,7 +864,7 @@ def _read_labels(frame: pl.DataFrame, labels: Labels) -> Codes:
     check_columns([labels.column], frame.columns)
     column = frame[labels.column]
     if not (labels.normal or labels.anomaly):
-        texts = column.cast(pl.String).alias("value").value_counts(name="rows")
+        texts = to_text(column).alias("value").value_counts(name="rows")
         labels = _own_words(dict(texts.iter_rows()), labels)
     with _label_errors():
         return parse_labels(column, **_spelled(labels))
@@ -1046,12 +1048,16 @@ def _linear_facts(
 
 
 def _column_effects(
-    model: Pipeline, parsed: pl.DataFrame, worst: pl.DataFrame
+    model: Pipeline,
+    parsed: pl.DataFrame,
+    worst: pl.DataFrame,
+    words: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[list[ColumnEffect], str]:
     """Return the columns by how far they move the score, and of which rows.
 
     Where a detector knows its own contributions these are many rows drawn at random; else reasons
-    take long, and it is what columns add to the score of the most suspicious rows, `worst`.
+    take long, and it is what columns add to the score of the most suspicious rows, `worst`. `words`
+    are those of `yes_no_words`.
     """
     preparer, detector = _steps(model)
     one_row = detector._check_rows(preparer.transform(parsed[:1]), reset=False)
@@ -1067,6 +1073,7 @@ def _column_effects(
         order = np.argsort(-means, kind="stable")
         sizes = {found.columns[j]: float(means[j]) for j in order}
         rows = f"the {worst.height} most suspicious rows"
+    found = replace(found, words=words or {})
     effects = [
         ColumnEffect(column, size, _suspicious_value(found, found.columns.index(column)))
         for column, size in sizes.items()
@@ -1076,20 +1083,39 @@ def _column_effects(
 
 
 def _suspicious_value(found: Reasons, j: int) -> str:
-    """The text that adds most on average; of numbers, whether high or low ones add."""
+    """What in a column goes with high scores: a text, or which numbers."""
     values, adds, usual = found.values[:, j], found.contributions[:, j], found.usual[j]
     known = np.array([value is not None and value == value for value in values])  # NaN is not
-    if isinstance(usual, str) or usual is None:
-        means = {value: adds[values == value].mean() for value in set(values[known])}
-        if (~known).any():
-            means[BLANK] = adds[~known].mean()
-        return str(max(sorted(means), key=lambda value: means[value]))
+    if not isinstance(usual, str):  # a column of numbers; None is one that is usually blank
+        said = _suspicious_number(values.astype(float), adds, known, usual)
+        low, high = found.words.get(found.columns[j], ("low", "high"))
+        return {"low": low, "high": high}.get(said, said)
+    means = {value: adds[values == value].mean() for value in set(values[known])}
+    if (~known).any():
+        means[BLANK] = adds[~known].mean()
+    return str(max(sorted(means), key=lambda value: means[value]))
+
+
+def _suspicious_number(
+    values: NDArray[np.float64],
+    adds: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    usual: float | None,
+) -> str:
+    """Whether high or low numbers add to the score, blanks, or where these are usual, no blank."""
     changes = np.where(known, adds, 0.0)
-    high = values.astype(float) > usual
-    together = np.abs(changes[(changes > 0) == high]).sum() / (np.abs(changes).sum() or 1.0)
-    if np.abs(adds[~known]).sum() > np.abs(changes).sum():
+    size = np.abs(changes).sum()
+    if not known.any() or np.abs(adds[~known]).sum() > size:
         return BLANK
-    return "high" if together > _CLEARLY else "low" if together < 1 - _CLEARLY else "high or low"
+    middle = float(np.median(values[known])) if usual is None else usual
+    together = np.abs(changes[(changes > 0) == (values > middle)]).sum() / (size or 1.0)
+    if together > _CLEARLY:
+        return "high"
+    if together < 1 - _CLEARLY:
+        return "low"
+    if usual is not None:
+        return "high or low"
+    return "not blank" if changes.sum() > 0 else BLANK
 
 
 # --- prior -------------------------------------------------------------------------------
@@ -1402,7 +1428,7 @@ def _free_name(columns: Sequence[str]) -> str:
 
 def _suspects(ranked: pl.DataFrame, id: str | None) -> list[Suspect]:
     rows = ranked.get_column(ranked.columns[0]).to_list()  # the index stands first
-    ids = ranked[id].cast(pl.String).to_list() if id is not None else [None] * len(rows)
+    ids = to_text(ranked[id]).to_list() if id is not None else [None] * len(rows)
     scored = ranked.select(SCORE_COLUMNS).rows()
     return [Suspect(row, name, *pair) for row, name, pair in zip(rows, ids, scored, strict=True)]
 
@@ -1439,7 +1465,7 @@ def explain_table(
     id = id if id in frame.columns else None
     suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
     progress("Finding reasons")
-    found = _explain_quietly(model, parsed[[suspect.row - 1 for suspect in suspects]])
+    found = _explain_quietly(model, frame[[suspect.row - 1 for suspect in suspects]])
     most = _SUSPICIOUS_ROWS if getattr(detector, "_slow_scores", False) else _IMPORTANCE_ROWS
     sampled = parsed.sample(min(parsed.height, most), seed=0)
     report = ExplainReport(
@@ -1704,12 +1730,12 @@ def _labelled_rows(frame: pl.DataFrame, label: str | None) -> tuple[NDArray[np.b
     if label not in frame.columns:
         said = f"there is no column {label!r} yet: no row counts as labelled"
         return np.zeros(frame.height, dtype=bool), [said]
-    words = frame[label].cast(pl.String).str.strip_chars()
+    words = to_text(frame[label]).str.strip_chars()
     return (~words.fill_null("").is_in(["", "unlabelled"])).to_numpy(), []
 
 
 def _suggested(found: Suggestion, chosen: pl.DataFrame, id: str | None) -> list[SuggestedRow]:
-    ids = chosen[id].cast(pl.String).to_list() if id is not None else [None] * len(found)
+    ids = to_text(chosen[id]).to_list() if id is not None else [None] * len(found)
     parts = ((found.rows + 1).tolist(), ids, found.anomaly_score.tolist(), found.reasons)
     return [SuggestedRow(*line) for line in zip(*parts, strict=True)]
 

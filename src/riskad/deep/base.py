@@ -50,6 +50,7 @@ Callback = Callable[[Progress], None]
 # What tables and images are brought to, the first of these unless they are of another.
 _TABLE_TYPES, _IMAGE_TYPES = [np.float64, np.float32], [np.float32, np.uint8]
 _DEVICES = ("auto", "cpu", "mps", "cuda", *(f"cuda:{place}" for place in range(64)))
+_FAR = 1e15  # standard deviations beyond which single precision could not take squares
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 
@@ -235,7 +236,7 @@ class DeepDetector(Detector):
             across = (-1, *[1] * (X.ndim - 2))
             X = X - self._mean.reshape(across).astype(X.dtype)
             X /= self._scale.reshape(across).astype(X.dtype)
-        return X.astype(np.float32) if X.dtype == np.float64 else X
+        return np.clip(X, -_FAR, _FAR).astype(np.float32) if X.dtype == np.float64 else X
 
     def _check_ranks(self, X: np.ndarray, codes: np.ndarray) -> None:
         """Refuse to train together with processes that were given something else.

@@ -566,8 +566,8 @@ def report_table(
     """Write what MODEL says of DATA to one page that opens offline, or as JSON.
 
     The page has the most suspicious rows with reasons, the scores beside those of the fit, how good
-    the model is on labelled rows it had not seen, its settings and warnings. Labels in DATA are not
-    read: `riskad fit --report` lists the unlabelled rows of the training table alone.
+    the model is on held-out labelled rows, its settings and warnings. Labels in DATA are not read:
+    `riskad fit --report` lists the unlabelled rows of the training table alone.
 
     \b
     Example:

@@ -410,7 +410,7 @@ def fit_table(
     pipeline = Pipeline([("prepare", preparer), ("detect", detector)])
     progress("Scoring the rows")
     scores = detector.anomaly_score(rows.matrix)
-    progress("Checking it on labelled rows it has not seen")
+    progress("Checking it on held-out labelled rows")
     calibration, auc, why_no_auc = _check_quality(preparer, detector, rows, scores)
     detector.calibration_ = calibration
     detector.set_threshold(rule)
@@ -539,7 +539,7 @@ def fit_files(
         else:
             _fit_detector(detector, rows.matrix, rows.codes, progress)
     pipeline = Pipeline([("prepare", preparer), ("detect", detector)])
-    progress("Checking it on labelled rows it has not seen")
+    progress("Checking it on held-out labelled rows")
     scores = detector.anomaly_score(rows.matrix)
     calibration, auc, why_no_auc = _check_quality(preparer, detector, rows, scores)
     detector.calibration_ = replace(calibration, n_pile=files.counts.unlabelled)

@@ -155,7 +155,10 @@ def cli() -> None:
     help="auto needs no settings; the others have those below, and their own defaults.",
 )
 @click.option(
-    "--budget", type=float, metavar="SECONDS", help="auto: what a fit may take.  [default: 60]"
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="auto: what a fit may take; explaining it may take 1/4 more.  [default: 60]",
 )
 @click.option(
     "--risk",
@@ -285,6 +288,11 @@ def fit(
     if given.get("feature_map") == "none":
         given["feature_map"] = None
     others = "unlabelled" if others_unlabelled else "raise"
+
+    def keep(fitted: Any, report: Any) -> None:
+        """Write the model before columns are explained, so that an interrupt loses no fit."""
+        save(fitted, output, notes=report.notes(), force=force)
+
     with _progress() as progress:
         result = _fit(
             data,
@@ -301,9 +309,10 @@ def fit(
             top=top,
             source=_name(data),
             progress=progress,
+            fitted=keep,
         )
         progress(f"Writing {output.name}")
-        save(result.model, output, notes=result.report.notes(), force=force)
+        save(result.model, output, notes=result.report.notes(), force=True)  # our own, now whole
         if ranked is not None:
             write_table(result.ranked, ranked, force)
         if page is not None:

@@ -566,7 +566,7 @@ def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
     if "normals" in decision:
         n, m = decision["normals"], decision["anomalies"]
         lines.append(
-            f"calibrated on {n:,} held-out normal rows and {m:,} held-out anomalies"
+            f"calibrated on {n:,} normal rows and {m:,} anomalies that were held out"
             + (f"; no p-value below {1 / (n + 1):.2g}" if n > 1 else "")
         )
     return lines + _rate_line(decision.get("rate"))

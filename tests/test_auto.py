@@ -14,6 +14,7 @@ import riskad
 from riskad import AutoRAD, InputError, auto, explain_rows
 from riskad.labels import read_codes
 from riskad.metrics import Auc
+from riskad.pretrained import labelled_rows_read
 
 
 def ring(n_rows=600, n_normal=40, n_anomaly=10, seed=0):
@@ -98,6 +99,47 @@ def test_a_teacher_scores_fewer_rows_in_less_time(monkeypatch, capsys):
     assert model.n_taught_ == 0
     assert "taught forest" not in model.members_
     assert "No time left for taught forest" in capsys.readouterr().out
+
+
+def test_the_teacher_is_charged_for_the_labelled_rows_that_it_reads(monkeypatch):
+    """It reads 600 of 3,000: charged for all, it vanished at the default budget."""
+    codes = np.repeat([1, -1, 0], [2700, 300, 3000])
+    F = np.random.default_rng(0).normal(size=(len(codes), 41))
+    monkeypatch.setattr(AutoRAD, "_teacher_features", lambda model, views: F)
+    monkeypatch.setattr(riskad.PretrainedRAD, "score_samples", lambda teacher, X: X[:, 0])
+    model = AutoRAD()
+    rows, _ = model._lesson({}, codes, auto._Clock(model.budget))
+    assert len(rows) == model.n_taught_ == auto._TAUGHT
+    teacher = riskad.PretrainedRAD(pile=0).fit(F, codes)
+    assert labelled_rows_read(codes) == len(teacher.context_) == 600
+
+
+def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
+    """With one fold of five, 10 rows were held out and not 50."""
+    said = []
+    monkeypatch.setattr(auto._Clock, "left", lambda clock: -1 if "Holding" in said[-1] else 600)
+    model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
+    assert said[-1] == "Holding out 10 labelled rows"
+    assert (model.auc_.n_normal, model.auc_.n_anomaly) == (8, 2)
+    calibration = model.calibration_
+    assert (len(calibration.normals), len(calibration.anomalies)) == (8, 2)
+    assert sum("Holding" in line for line in said) == 1
+    whole = fitted.auc_
+    assert (whole.n_normal, whole.n_anomaly) == (40, 10)
+    assert whole.high - whole.low < model.auc_.high - model.auc_.low
+
+
+def test_members_left_out_for_time_are_named(monkeypatch):
+    said = []
+    monkeypatch.setattr(auto._Clock, "left", lambda clock: -1 if "forest" in said[-1] else 600)
+    model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
+    assert list(model.members_) == ["kernel", "smooth forest"]
+    *kept, left = np.split(model.leaderboard_, [2])
+    assert {row["member"] for row in kept[0]} == set(model.members_)
+    assert not any("left_out" in row for row in kept[0])
+    assert {row["member"] for row in left} >= {"forest", "linear", "taught forest"}
+    assert all((row["left_out"], row["weight"], row["auc"]) == (True, 0, None) for row in left)
+    assert sum(row["weight"] for row in model.leaderboard_) == pytest.approx(1, abs=1e-3)
 
 
 def test_weights_are_nearly_equal_where_anomalies_are_few():

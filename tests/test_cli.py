@@ -135,6 +135,18 @@ def test_score_adds_columns_and_changes_nothing(fitted):
     assert "Top 3" in output
 
 
+def test_the_model_is_written_before_its_columns_are_explained(folder, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workflow, "_column_effects", interrupted)
+    assert run("fit", "cards.csv", *FIT, "--id", "card", "-o", "model.riskad").exit_code != 0
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    succeed("score", "model.riskad", "new.csv", "-o", "scored.csv")
+    assert "AUC" in succeed("inspect", "model.riskad")
+
+
 def test_csv_and_parquet_give_the_same_scores(fitted):
     pl.read_csv("cards.csv", schema_overrides={"card": pl.String}).write_parquet("cards.parquet")
     pl.read_csv("new.csv", schema_overrides={"card": pl.String}).write_parquet("new.parquet")

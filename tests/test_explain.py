@@ -509,3 +509,55 @@ def test_columns_that_differ_in_their_last_digits_are_explained(offset):
     model = ShallowRAD().fit(X, np.repeat([1, 0, -1], [30, 160, 10]))
     found = explain_rows(model, X[-5:])
     assert_allclose(found.base + found.contributions.sum(axis=1), found.anomaly_score, atol=0.01)
+
+
+# --- wide tables -------------------------------------------------------------------------
+
+
+class Counted:
+    """A score of a few of many columns, some of which act together; counts the rows it scores."""
+
+    def __init__(self):
+        self.rows = 0
+
+    def score_samples(self, X):
+        self.rows += len(X)
+        return -(3 * X[:, 3] + 2 * X[:, 700] - 4 * X[:, 1200] + X[:, 5] * X[:, 900])
+
+
+@pytest.mark.parametrize("width", [1_500, 6_000])
+def test_a_wide_row_costs_few_scores_and_finds_the_columns_that_matter(width):
+    """One column at a time, 5,000 columns took 80,000 scores for each row, and half an hour."""
+    X = np.random.default_rng(0).normal(1, 0.1, (3, width))
+    model = Counted()
+    found = explain_rows(model, X, background=np.zeros((2, width)))
+    assert model.rows <= 3 * 48 * (math.ceil(math.log2(width)) + 3) + 4
+    assert_allclose(found.base + found.contributions.sum(axis=1), found.anomaly_score)
+    expected = {3: 3 * X[:, 3], 700: 2 * X[:, 700], 1200: -4 * X[:, 1200]}
+    for j, adds in expected.items():
+        assert_allclose(found.contributions[:, j], adds, rtol=0.15)
+        assert found.errors[:, j].max() <= 0.6
+    together = X[:, 5] * X[:, 900]
+    assert_allclose(found.contributions[:, [5, 900]], np.stack([together / 2] * 2, 1), atol=0.3)
+    assert [reason.column for reason in found.top(0, 2)] == ["x3", "x700"]
+    others = np.delete(found.contributions, [3, 5, 700, 900, 1200], axis=1)
+    assert np.abs(others).max() < 0.1
+
+
+def test_where_scores_take_long_a_hundred_columns_are_wide(monkeypatch):
+    X, y, _ = make_pile(300, 130)
+    model = ShallowRAD(feature_map="rbf", lam=0.01).fit(X, y)
+    exact = explain_rows(model, X[:2])
+    monkeypatch.setattr(ShallowRAD, "_slow_scores", True)
+    found = explain_rows(model, X[:2])
+    assert_allclose(found.contributions.sum(axis=1), exact.contributions.sum(axis=1))
+    assert (found.contributions != exact.contributions).any()
+
+
+def test_no_row_is_begun_after_so_many_seconds():
+    X, y, _ = make_pile()
+    model = ShallowRAD(feature_map="rbf", lam=0.01).fit(X, y)
+    whole, first = explain_rows(model, X[:3]), explain_rows(model, X[:3], seconds=0)
+    assert (len(whole), len(first), len(first.values)) == (3, 1, 1)
+    assert_array_equal(first.contributions, whole.contributions[:1])
+    assert first.importance()

@@ -23,10 +23,16 @@ from riskad.charts import element
 from riskad.cli import cli
 from riskad.findings import fit_findings, table_findings
 from riskad.io import load, make_header, read_header, save
-from riskad.metrics import auc_with_interval, precision_recall_with_interval, roc_with_interval
+from riskad.labels import LabelCounts
+from riskad.metrics import (
+    Auc,
+    auc_with_interval,
+    precision_recall_with_interval,
+    roc_with_interval,
+)
 from riskad.page import SCHEMA, render_page, write_report
 from riskad.prepare import TablePreparer
-from riskad.report import to_json
+from riskad.report import model_lines, quality_lines, to_json
 from riskad.shallow import ShallowRAD
 from riskad.workflow import Labels, explain_table
 
@@ -182,6 +188,28 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     assert "1 labelled anomaly is few" in page.text
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(charts) == 1  # the scores
+
+
+def test_quality_says_what_was_held_out_and_what_was_chosen_on_it():
+    auc, labels = Auc(0.9, 0.8, 0.95, 100, 20), LabelCounts(500, 100, 3000)
+    [line] = quality_lines(auc, "", "ShallowRAD", LabelCounts(100, 20, 3000))
+    assert line.endswith(
+        "on the 120 labelled rows, each scored by a fit that had not seen its label"
+    )
+    [line] = quality_lines(auc, "", "AutoRAD", labels)
+    assert " on 120 of the 600 labelled rows, each scored by members that " in line
+    assert "their weights and settings were chosen on these labels" in line
+
+
+def test_members_left_out_are_said_and_not_averaged():
+    rows = [
+        {"member": "kernel", "weight": 0.6, "auc": 0.9, "seconds": 1.0},
+        {"member": "forest", "weight": 0.4, "auc": 0.8, "seconds": 1.0},
+        {"member": "boosted", "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True},
+    ]
+    lines = model_lines("AutoRAD", {}, {"leaderboard": rows, "rows": 900})
+    assert lines[0].startswith("average of 2 kinds of detector")
+    assert lines[1] == "left out, since time was short (--budget): boosted"
 
 
 def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):

@@ -328,6 +328,32 @@ def test_the_check_finds_normals_that_were_not_picked_at_random(problem):
     assert sum("most in column 1" in str(check) for check in checks) >= 5
 
 
+def with_levels(levels, seed, *, often=1.0):
+    """A category of so many levels, as yes/no columns; the first is labelled so much as often."""
+    X, y = make_mixture(0.1, n_p=100, n_n=20, n_u=1500, seed=seed)
+    rng = np.random.default_rng(seed)
+    level = rng.integers(levels, size=len(y))
+    share = np.ones(levels)
+    share[0] = often
+    level[y == 1] = rng.choice(levels, 100, p=share / share.sum())
+    return np.hstack([X, level[:, None] == np.arange(levels)]), y
+
+
+@pytest.mark.parametrize("levels", [20, 50, 100])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_the_check_holds_its_level_with_categories(levels, form):
+    """A rare level that no labelled row has was once a large difference: 100 % false alarms."""
+    draws = [with_levels(levels, seed) for seed in range(8)]
+    alarms = sum(check_labels(form(X), y).normal_p_value <= 0.025 for X, y in draws)
+    assert alarms <= 1  # two of 8 at 2.5 % are a matter of 1 in 60
+
+
+def test_the_check_finds_a_level_that_was_picked_too_often():
+    checks = [check_labels(*with_levels(20, seed, often=5.0)) for seed in range(6)]
+    assert sum(check.normal_p_value <= 0.025 for check in checks) >= 5
+    assert sum(check.column == 4 for check in checks) >= 5
+
+
 def test_the_check_names_columns_and_is_deterministic():
     X, y = labels_with("shifted normals", 0)
     frame = pd.DataFrame(X, columns=["a", "amount", "c", "d", "e"])

@@ -1,4 +1,5 @@
 import json
+import time
 import warnings
 from datetime import timedelta
 from functools import partial
@@ -61,6 +62,51 @@ def fit(cards):
 
 
 # --- fit ---------------------------------------------------------------------------------
+
+
+def test_a_model_is_handed_over_before_its_columns_are_explained(cards):
+    """On wide tables that took half an hour, and there was no model yet."""
+    said, early = [], []
+
+    def fitted(model, report):
+        early.append((said[-1], model.score_samples(cards[0].head(3)), report))
+
+    fit = fit_table(cards[0], LABELS, id="card", progress=said.append, fitted=fitted)
+    [(step, scores, report)] = early
+    assert said[-1] == "Finding out which columns matter" != step
+    np.testing.assert_array_equal(scores, fit.model.score_samples(cards[0].head(3)))
+    assert report.effects == []
+    assert fit.report.effects
+    assert report.notes()["fit"]["fitted"] == fit.report.notes()["fit"]["fitted"]
+
+
+def test_columns_are_explained_while_there_is_time(cards, monkeypatch):
+    settings = {"feature_map": "nystroem", "lam": 0.01}
+    whole = fit_table(cards[0], LABELS, id="card", settings=settings).report
+    assert whole.effects_of == "the 20 most suspicious rows"
+    monkeypatch.setattr(workflow, "_EXPLAIN_SECONDS", 0.0)
+    fit = fit_table(cards[0], LABELS, id="card", settings=settings)
+    said = "1 of the 20 most suspicious rows, for which the time sufficed"
+    assert fit.report.effects_of == said
+    assert fit.report.effects
+    _, report = explain_table(fit.model, cards[0], rows=3)
+    assert report.importance_rows == 1
+    assert len(report.explained) == 3
+
+
+@pytest.mark.parametrize(("taken", "seconds"), [(0.0, 40.0), (39.0, 10.0), (500.0, 10.0)])
+def test_what_is_left_of_the_budget_or_a_quarter_of_it_is_for_explaining(
+    taken, seconds, fit, cards, monkeypatch
+):
+    detector = workflow.AutoRAD(budget=40.0)
+    pipeline = Pipeline([("prepare", fit.model[0]), ("detect", detector)])
+    given = []
+    monkeypatch.setattr(
+        workflow, "_column_effects", lambda *arguments: (given.append(arguments[-1]), ([], ""))[1]
+    )
+    rows = cards[0].head(1)
+    workflow._with_effects(fit.report, pipeline, rows, rows, time.perf_counter() - taken)
+    assert given == [pytest.approx(seconds, abs=0.5)]
 
 
 def test_the_report_counts_rightly(fit, cards):

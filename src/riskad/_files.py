@@ -6,7 +6,7 @@ import difflib
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -101,10 +101,11 @@ _waiting: ContextVar[list[_Part] | None] = ContextVar("_waiting", default=None)
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def together(keep_if_interrupted: bool = False) -> Iterator[None]:
     """Let all files that `atomic_path` writes in the block appear at its end, or none of them.
 
-    What fails in the block, however late, leaves all files as they were before.
+    What fails in the block, however late, leaves all files as they were before. A person who
+    interrupts it, or a signal that ends the process, gets what is complete, if that is asked for.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -119,15 +120,32 @@ def together() -> Iterator[None]:
     parts: list[_Part] = []
     token = _waiting.set(parts)
     try:
-        yield
-        for part in parts:
-            part.check()
-        for part in parts:
-            part.publish()
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            if keep_if_interrupted:
+                _publish(parts)
+            raise
+        _publish(parts)
     finally:
         _waiting.reset(token)
         for part in parts:
             part.part.unlink(missing_ok=True)
+
+
+def _publish(parts: Sequence[_Part]) -> None:
+    for part in parts:
+        part.check()
+    for part in parts:
+        part.publish()
+
+
+def write_again(path: str | os.PathLike[str]) -> None:
+    """Forget what was written for `path` inside `together`: a later version of it follows."""
+    waiting = _waiting.get() or []
+    for part in [each for each in waiting if each.path == path]:
+        waiting.remove(part)
+        part.part.unlink(missing_ok=True)
 
 
 @contextmanager

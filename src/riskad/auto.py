@@ -23,6 +23,8 @@ standard error of A,
 
 what is clearly worse counts little, and since SE is large where anomalies are few, weights are
 then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
+The weights, and the settings of the kernel and linear members, are chosen on the labels that are
+then held out: the AUC of the average is somewhat too high.
 b_k is 1/2 for the linear member, since the kernel can do what it does, and 1 for the others but
 the taught forest. What its teacher knows beforehand counts most where labels are few: it has
 3 / (1 + m / 100) with m labelled anomalies.
@@ -64,6 +66,7 @@ from riskad.fields import (
     ListOf,
     Maybe,
     Number,
+    Optional,
     Record,
     State,
     Text,
@@ -75,7 +78,7 @@ from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.linear import sparse_to_dense
 from riskad.losses import get_loss
 from riskad.metrics import Auc, auc_of_folds, auc_with_interval, labelled_folds
-from riskad.pretrained import MOST_COLUMNS, PretrainedRAD
+from riskad.pretrained import MOST_COLUMNS, PretrainedRAD, labelled_rows_read
 from riskad.risks import get_risk
 from riskad.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.shallow import ShallowRAD
@@ -273,9 +276,12 @@ class AutoRAD(FrameDetector):
         The weight of each in the score; they add up to 1.
     leaderboard_ : list of dict
         For each member its weight, its AUC on held-out labelled rows (None where nothing could be
-        held out) and the seconds it took, the best first.
+        held out) and the seconds it took, the best first. Members for which the budget left no
+        time come last, with weight 0 and `left_out`.
     auc_ : Auc or None
-        AUC of the weighted average on held-out labelled rows, with its interval.
+        AUC of the weighted average on the labelled rows that were held out, with its interval and
+        their numbers: all, or fewer where the budget ran short. Fits of members had not seen their
+        labels, but weights and settings of members were chosen on them: it is somewhat too high.
     n_rows_ : int
         Rows that members learned from.
     n_taught_ : int
@@ -332,6 +338,7 @@ class AutoRAD(FrameDetector):
                     "weight": SHARE,
                     "auc": Maybe(SHARE),
                     "seconds": Number(0),
+                    "left_out": Optional(FLAG),
                 }
             )
         ),
@@ -398,7 +405,7 @@ class AutoRAD(FrameDetector):
         seconds = self._fit_members(views, codes, labels, clock)
         self._standardise(views, codes)
         trials = self._held_out(views, codes, seconds, clock)
-        self._weigh(trials, seconds, labels)
+        self._weigh(trials, seconds, labels.anomaly)
         self._decide(views, codes, trials)
         return self
 
@@ -500,7 +507,7 @@ class AutoRAD(FrameDetector):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Places of rows of the pile, and the teacher's scores of them; none without time."""
         F = self._teacher_features(views)
-        most = clock.teachable(F.shape[1], int((codes != UNLABELLED).sum()))
+        most = clock.teachable(F.shape[1], labelled_rows_read(codes))
         rows = _pile(codes, min(_TAUGHT, most)) if most >= _FEWEST_TAUGHT else np.array([], int)
         self.n_taught_ = len(rows)
         if not self.n_taught_:
@@ -539,7 +546,7 @@ class AutoRAD(FrameDetector):
             return None
         rows = _with_labelled(codes, _PILE_ROWS)
         views = {name: features[rows] for name, features in views.items()}
-        trials = _Trials(rows, codes[rows], {name: [] for name in self.members_}, [])
+        trials = _Trials(rows, codes[rows], {name: [] for name in self.members_}, [], n_splits)
         # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
         slowest = max((seconds[name] for name in seconds if _RECIPES[name].taught), default=0.0)
         for held in labelled_folds(trials.codes, n_splits, self._seed):
@@ -590,12 +597,10 @@ class AutoRAD(FrameDetector):
 
     # --- weights, threshold ---------------------------------------------------------------
 
-    def _weigh(self, trials: _Trials | None, seconds: Mapping[str, float], labels: _Labels) -> None:
-        aucs = {
-            name: None if trials is None else trials.auc(name, labels) for name in self.members_
-        }
-        self.weights_ = _weights(aucs, labels.anomaly)
-        self.leaderboard_ = [
+    def _weigh(self, trials: _Trials | None, seconds: Mapping[str, float], n_anomaly: int) -> None:
+        aucs = {name: None if trials is None else trials.auc(name) for name in self.members_}
+        self.weights_ = _weights(aucs, n_anomaly)
+        self.leaderboard_: list[dict[str, Any]] = [
             {
                 "member": name,
                 "weight": round(self.weights_[name], 4),
@@ -604,7 +609,12 @@ class AutoRAD(FrameDetector):
             }
             for name in sorted(self.members_, key=lambda name: -self.weights_[name])
         ]
-        self.auc_ = None if trials is None else trials.combined_auc(self.weights_, labels)
+        self.leaderboard_ += [
+            {"member": name, "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
+            for name in self._names()
+            if name not in self.members_
+        ]
+        self.auc_ = None if trials is None else trials.combined_auc(self.weights_)
 
     def _decide(
         self, views: Mapping[str, np.ndarray], codes: np.ndarray, trials: _Trials | None
@@ -732,9 +742,11 @@ class _Trials:
     codes: np.ndarray
     scores: dict[str, list[np.ndarray]]
     folds: list[np.ndarray]
+    """Those that were held out: fewer than `n_splits` where time ran short."""
+    n_splits: int
 
-    def auc(self, name: str, labels: _Labels) -> Auc:
-        return self._auc(self.scores[name], labels)
+    def auc(self, name: str) -> Auc:
+        return self._auc(self.scores[name])
 
     def combined(self, weights: Mapping[str, float]) -> list[np.ndarray]:
         """Weighted averages, fold by fold."""
@@ -743,16 +755,17 @@ class _Trials:
             for i in range(len(self.folds))
         ]
 
-    def combined_auc(self, weights: Mapping[str, float], labels: _Labels) -> Auc:
-        return self._auc(self.combined(weights), labels)
+    def combined_auc(self, weights: Mapping[str, float]) -> Auc:
+        return self._auc(self.combined(weights))
 
-    def _auc(self, scores: list[np.ndarray], labels: _Labels) -> Auc:
+    def _auc(self, scores: list[np.ndarray]) -> Auc:
         values = [
             auc_with_interval(self.codes[held], -part).value
             for held, part in zip(self.folds, scores, strict=True)
         ]
-        n_splits = min(_SPLITS, labels.normal, labels.anomaly)
-        return auc_of_folds(values, n_splits, labels.normal, labels.anomaly)
+        held_out = self.codes[np.concatenate(self.folds)]
+        n, m = (int((held_out == kind).sum()) for kind in (NORMAL, ANOMALY))
+        return auc_of_folds(values, self.n_splits, n, m)
 
 
 def _widths(table: Any) -> tuple[int, int]:
@@ -774,7 +787,7 @@ class _Clock:
         return self.end - time.perf_counter()
 
     def teachable(self, n_columns: int, n_labelled: int) -> int:
-        """Rows that a teacher can score in a part of the time, after as many and the labelled."""
+        """Rows that a teacher can score in a part of the time, after as many and `n_labelled`."""
         rows = self.left() / 4 * _CELLS_PER_SECOND / (n_columns + 1)
         return max(0, int((rows - n_labelled) / 2))
 

@@ -19,6 +19,16 @@ above them, P^ and Q^. With max(0, q) = max_{0 <= tau <= 1} tau q, the leaf valu
 P^ + max(0, Q^) are those of P^ + tau Q^, -(G_P + tau G_Q) / (H_P + tau H_Q + lambda), for the tau
 where Q^ is zero, or for 0 or 1 if it is negative or positive throughout. A tree is grown with the
 last round's tau and gets these leaf values, so that here, too, no round raises the risk.
+
+lambda draws leaf values to 0, which charges a split for what all rows have in common. With pi_p
+near 1 nearly all gradients pull one way, the charge exceeds what telling a few light anomalies
+apart can gain, and no split is left. After ten draws of random splits without one that gains,
+lambda therefore draws leaf values to the step c that is best for all rows alike:
+
+    v = c - (G + H c) / (H + lambda),        c = -(sum_i g_i) / (sum_i h_i).
+
+Trees are then grown on g_i + h_i c, whose sum is 0, so that any split that tells rows apart gains;
+and since c alone lowers the right hand side, so do c and what a tree adds to it.
 """
 
 from __future__ import annotations
@@ -75,7 +85,8 @@ _FEW_LABELS_ROUNDS = 100
 # A guarded risk at its kink can be lowered by few trees that ignore the guard: none does wholly.
 _LEAST_TAU = 0.5
 _LEAST_LEAF = 1e-3
-# A draw of random splits may hold none that gains: so many are made before trees are called done.
+# A draw of random splits may hold none that gains. After so many leaf values are centred, and if so
+# many more in a round are in vain, trees are done.
 _DRAWS = 10
 _END_OF_TREES = "end of trees\n"
 
@@ -382,6 +393,7 @@ class _Boosting:
         self.f = np.zeros(rows.n_rows)
         self.risks = [self._risk()]
         self.tau = 1.0
+        self.in_vain = 0  # draws of random splits without one that gains
 
     def grow(self, n_rounds: int) -> int:
         """Add trees, `n_rounds` or as many as still lower the risk; their number."""
@@ -392,15 +404,23 @@ class _Boosting:
         for done in range(n_rounds):
             if not self._add_tree():
                 return
-            self.f = self.f + (
-                self._guarded_step() if self.guarded else self.last_tree(self.rows.X)
-            )
+            own_step = self.guarded or self.centred
+            self.f = self.f + (self._best_step() if own_step else self.last_tree(self.rows.X))
             self.risks.append(self._risk())
             yield done
 
     def _add_tree(self) -> bool:
         """Grow a tree; False if none of several draws of random splits has one that gains."""
-        return any(not self.booster.update(fobj=self._derivatives) for _ in range(_DRAWS))
+        for _ in range(2 * _DRAWS):
+            if not self.booster.update(fobj=self._derivatives):
+                return True
+            self.in_vain += 1
+        return False
+
+    @property
+    def centred(self) -> bool:
+        """Whether leaf values are drawn to the step that is best for all rows alike."""
+        return self.in_vain >= _DRAWS
 
     def last_tree(self, X: Any) -> np.ndarray:
         """What the last tree adds to the scores of these rows."""
@@ -422,6 +442,8 @@ class _Boosting:
         y, weight = self.rows.y, self.rows.sample_weight
         self.gradients = [s.gradient(self.f, y, weight) for s in self.sums]
         g, h = (self._mixed(parts, self.tau) for parts in (self.gradients, self.curvatures))
+        if self.centred:
+            g = g - h * (g.sum() / h.sum())
         return g / self.unit, h / self.unit
 
     @staticmethod
@@ -429,31 +451,43 @@ class _Boosting:
         plain, *guarded = parts
         return plain + tau * guarded[0] if guarded else plain
 
-    def _guarded_step(self) -> np.ndarray:
+    def _best_step(self) -> np.ndarray:
         """Give the leaves of the last tree the values that are best for P^ + max(0, Q^)."""
         t = self.booster.num_trees() - 1
         leaf = self.booster.predict(
             self.rows.X, pred_leaf=True, start_iteration=t, num_iteration=1
         )[:, 0]
+        centre = 0.0
+        if self.centred:
+            centre = float(self._leaf_values(np.zeros_like(leaf), 0.0, 0.0)[0][0])
+        values, tau = self._leaf_values(leaf, centre, self.l2 * self.unit)
+        self.tau = max(tau, _LEAST_TAU)
+        v = self.learning_rate * values
+        for k, value in enumerate(v):
+            self.booster.set_leaf_output(t, k, value)
+        return v[leaf]
+
+    def _leaf_values(self, leaf: np.ndarray, c: float, l2: float) -> tuple[np.ndarray, float]:
+        """Values v = c - (G + H c) / (H + l2) of the leaves, and the tau of G and H."""
         g, h = (
             [np.bincount(leaf, part) for part in parts]
             for parts in (self.gradients, self.curvatures)
         )
-        Q = self._value(self.sums[1])
 
         def values(tau: float) -> np.ndarray:
-            return -self._mixed(g, tau) / (self._mixed(h, tau) + self.l2 * self.unit)
+            G, H = self._mixed(g, tau), self._mixed(h, tau)
+            return c - (G + H * c) / (H + l2)
+
+        if not self.guarded:
+            return values(1.0), 1.0
+        Q = self._value(self.sums[1])
 
         def guard(tau: float) -> float:
             v = values(tau)
             return float(Q + g[1] @ v + h[1] @ v**2 / 2)
 
         tau = 1.0 if guard(1.0) >= 0 else 0.0 if guard(0.0) <= 0 else brentq(guard, 0.0, 1.0)
-        self.tau = max(tau, _LEAST_TAU)
-        v = self.learning_rate * values(tau)
-        for k, value in enumerate(v):
-            self.booster.set_leaf_output(t, k, value)
-        return v[leaf]
+        return values(tau), tau
 
 
 def _counting(rows: RowBlocks, risk: Risk) -> RowBlocks:

@@ -1,5 +1,7 @@
 r"""What decisions rest on: scores of labelled rows by fits that have not seen them, and the pile's.
 
+(`riskad.AutoRAD` makes its own in fit; weights and settings of its members have seen the labels.)
+
 Folds are fitted once, and thresholds, p-values, probabilities and the AUC all use them. Fits to
 folds have scales of their own. With F_k and F the distributions of the scores of the fit to fold k
 and of the fit to all rows, over the rows that both have seen,

@@ -171,7 +171,10 @@ def cli() -> None:
     help="auto needs no settings; the others have those below, and their own defaults.",
 )
 @click.option(
-    "--budget", type=float, metavar="SECONDS", help="auto: what a fit may take.  [default: 60]"
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="auto: what a fit may take; explaining it may take 1/4 more.  [default: 60]",
 )
 @click.option(
     "--risk",
@@ -283,7 +286,7 @@ def fit(
       riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
         -o cards.riskad --model shallow
     """  # noqa: D301
-    from riskad._files import check_different, check_output_file, together
+    from riskad._files import check_different, check_output_file, together, write_again
     from riskad.io import save
     from riskad.report import print_fit, to_json
     from riskad.tables import check_table_name, write_table
@@ -305,7 +308,12 @@ def fit(
     if given.get("feature_map") == "none":
         given["feature_map"] = None
     others = "unlabelled" if others_unlabelled else "raise"
-    with together(), _progress() as progress:
+
+    def keep(fitted: Any, report: Any) -> None:
+        """Write the model before columns are explained, so that an interrupt loses no fit."""
+        save(fitted, output, notes=report.notes(), force=force)
+
+    with together(keep_if_interrupted=True), _progress() as progress:
         result = _fit(
             data,
             engine,
@@ -321,8 +329,10 @@ def fit(
             top=top,
             source=_name(data),
             progress=progress,
+            fitted=keep,
         )
         progress(f"Writing {output.name}")
+        write_again(output)  # now that it is known which columns matter
         save(result.model, output, notes=result.report.notes(), force=force)
         if ranked is not None:
             write_table(result.ranked, ranked, force)
@@ -600,8 +610,8 @@ def report_table(
     """Write what MODEL says of DATA to one page that opens offline, or as JSON.
 
     The page has the most suspicious rows with reasons, the scores beside those of the fit, how good
-    the model is on labelled rows it had not seen, its settings and warnings. Labels in DATA are not
-    read: `riskad fit --report` lists the unlabelled rows of the training table alone.
+    the model is on held-out labelled rows, its settings and warnings. Labels in DATA are not read:
+    `riskad fit --report` lists the unlabelled rows of the training table alone.
 
     \b
     Example:

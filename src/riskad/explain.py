@@ -16,6 +16,12 @@ the place of those of r, S being those that came before j:
   v(none), so the sum stays exact. A pair alone is exact where columns act together by twos at most
   ("poly"). A row costs at most 128 (k - 1) scores; with `AutoRAD`, whose scores take long, 8 pairs
   are all, and 16 (k - 1) scores.
+- *Wide tables*: with k > 1,000, or k > 100 where scores take long, columns are compared in groups.
+  The groups that add or take off most are halved, again and again. With A and B the halves of a
+  group G and O all columns outside of it, A adds the mean of v(A) - v(none), v(G) - v(B),
+  v(O with A) - v(O) and v(all) - v(O with B), up to a constant that keeps the sum. About 8 columns
+  that matter most come to stand alone; the others share alike what their group adds. A row costs
+  at most 48 (log2 k + 3) scores, whatever the width.
 
 All features that come from one column of the table, its yes/no columns and "is blank" among them,
 move together: reasons are about columns as the user knows them.
@@ -24,6 +30,7 @@ move together: reasons are about columns as the user knows them.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -49,6 +56,8 @@ _MOST_ENUMERATED = 10  # columns; 2^10 scores for a row
 _PAIRS = 8  # of orders, after which the error is looked at
 _MOST_PAIRS = 64
 _ENOUGH = 0.02  # of the largest contribution
+_MOST_SAMPLED, _MOST_SAMPLED_SLOWLY = 1_000, 100  # columns; more are compared in groups
+_HALVED_AT_ONCE = 8
 _BATCH_ENTRIES = 2_000_000  # of mixed rows that are held at once
 _LONGEST_TEXT = 40
 
@@ -147,7 +156,14 @@ class Reasons:
         )
 
 
-def explain_rows(model: Any, X: Any, *, background: Any = None, random_state: int = 0) -> Reasons:
+def explain_rows(
+    model: Any,
+    X: Any,
+    *,
+    background: Any = None,
+    random_state: int = 0,
+    seconds: float = math.inf,
+) -> Reasons:
     """Return what each column of the rows X adds to their anomaly scores.
 
     Parameters
@@ -164,6 +180,9 @@ def explain_rows(model: Any, X: Any, *, background: Any = None, random_state: in
     random_state
         Seed of the orders in which columns are compared, where these are sampled. Each row gets
         the same reasons whatever rows are explained with it.
+    seconds
+        Where the scores of many mixed rows have to be found, no row but the first is begun after
+        so many seconds: the reasons are then those of the first rows of X.
 
     Examples
     --------
@@ -185,15 +204,16 @@ def explain_rows(model: Any, X: Any, *, background: Any = None, random_state: in
     scores, base = view.score(view.matrix), float(view.score(view.reference_row)[0])
     own = _own_contributions(view)
     if own is None:
-        contributions, errors = _shapley_values(view, scores, base, random_state)
+        end = time.perf_counter() + seconds
+        contributions, errors = _shapley_values(view, scores, base, random_state, end)
     else:
         contributions, size = own
         _check_sum(view.model, base + contributions.sum(axis=1), scores, size)
         errors = np.zeros_like(contributions)
     words = yes_no_words(X) if _reads_tables(model) else {}
-    return Reasons(
-        view.columns, view.values, view.usual, contributions, errors, base, scores, words
-    )
+    n = len(contributions)
+    values, scores = view.values[:n], scores[:n]
+    return Reasons(view.columns, values, view.usual, contributions, errors, base, scores, words)
 
 
 # --- rows as people see them and as models see them --------------------------------------
@@ -401,10 +421,14 @@ def _check_sum(model: Detector, found: Floats, scores: Floats, size: float) -> N
 # --- Shapley values of any score ---------------------------------------------------------
 
 
-def _shapley_values(view: _View, scores: Floats, base: float, seed: int) -> tuple[Floats, Floats]:
-    """Contributions and standard errors, row by row."""
+def _shapley_values(
+    view: _View, scores: Floats, base: float, seed: int, end: float
+) -> tuple[Floats, Floats]:
+    """Contributions and standard errors, row by row while the clock is before `end`."""
     contributions, errors = np.zeros((2, len(scores), len(view.columns)))
     for i, score in enumerate(scores):
+        if i and time.perf_counter() > end:
+            return contributions[:i], errors[:i]
         x = view.row(i)
         differing = np.flatnonzero(x != view.reference)
         players, slots = np.unique(view.owners[differing], return_inverse=True)
@@ -441,7 +465,13 @@ class _Game:
         """Shapley values and their standard errors."""
         if self.k <= _MOST_ENUMERATED:
             return self.enumerate(), np.zeros(self.k)
-        return self.sample(np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        most = _MOST_SAMPLED_SLOWLY if self.slow else _MOST_SAMPLED
+        return self.sample(rng) if self.k <= most else self.halve(rng)
+
+    @property
+    def slow(self) -> bool:
+        return isinstance(self.view.model, Detector) and self.view.model._slow_scores
 
     def enumerate(self) -> Floats:
         """phi_j = sum over S without j of (v(S with j) - v(S)) / (k (k-1 choose |S|))."""
@@ -460,8 +490,7 @@ class _Game:
     def sample(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Means over pairs of orders, until the error is small or the pairs are many."""
         pairs = np.empty((0, self.k))
-        slow = isinstance(self.view.model, Detector) and self.view.model._slow_scores
-        while len(pairs) < (_PAIRS if slow else _MOST_PAIRS):
+        while len(pairs) < (_PAIRS if self.slow else _MOST_PAIRS):
             pairs = np.concatenate([pairs, self.gains_of_pairs(rng)])
             phi, error = pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
             if error.max() <= _ENOUGH * np.abs(phi).max():
@@ -478,6 +507,57 @@ class _Game:
         v[..., 0], v[..., -1] = self.none, self.all
         v[..., 1:-1] = self.value(masks.reshape(-1, k)).reshape(2, _PAIRS, k - 1)
         return np.take_along_axis(np.diff(v), ranks, axis=-1).mean(axis=0)
+
+    def halve(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """What single columns or groups of them add; columns of a group share alike.
+
+        The error of a column alone is half of what its gains differ by with all other columns from
+        x and from r; that of a column in a group is its share, of which nothing is known.
+        """
+        groups = [_Group(rng.permutation(self.k), self.all - self.none, 0.0)]
+        for _ in range(math.ceil(math.log2(self.k)) + 3):
+            groups.sort(key=lambda group: (len(group.columns) > 1) * abs(group.adds))
+            chosen = [group for group in groups[-_HALVED_AT_ONCE:] if len(group.columns) > 1]
+            groups = [group for group in groups if group not in chosen] + self.halves(chosen)
+        phi, error = np.empty((2, self.k))
+        for group in groups:
+            share = group.adds / len(group.columns)
+            phi[group.columns] = share
+            error[group.columns] = group.error if len(group.columns) == 1 else abs(share)
+        return phi, error
+
+    def halves(self, groups: list[_Group]) -> list[_Group]:
+        """The two halves of each group, which add what it adds."""
+        pairs = [np.array_split(group.columns, 2) for group in groups]
+        inside = np.zeros((len(groups), 3, self.k), dtype=bool)  # A, B and both
+        for masks, (first, second) in zip(inside, pairs, strict=True):
+            masks[0, first] = masks[1, second] = True
+            masks[2] = masks[0] | masks[1]
+        outside = ~inside[:, 2]
+        joined = inside | outside[:, None]  # with all columns of other groups; the third is all
+        masks = np.concatenate([inside, joined[:, :2], outside[:, None]], axis=1)
+        v = self.value(masks.reshape(-1, self.k)).reshape(len(groups), -1)
+        found = []
+        for group, pair, (a, b, both, a_too, b_too, others) in zip(groups, pairs, v, strict=True):
+            absent = (a - self.none + both - b) / 2, (b - self.none + both - a) / 2
+            present = (
+                (a_too - others + self.all - b_too) / 2,
+                (b_too - others + self.all - a_too) / 2,
+            )
+            rest = group.adds - (sum(absent) + sum(present)) / 2
+            for columns, alone, too in zip(pair, absent, present, strict=True):
+                adds = (alone + too + rest) / 2
+                found.append(_Group(columns, float(adds), float(abs(alone - too) / 2)))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Columns that take the place of those of r together, and what they add."""
+
+    columns: NDArray[np.intp]
+    adds: float
+    error: float
 
 
 # --- words -------------------------------------------------------------------------------

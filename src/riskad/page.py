@@ -27,7 +27,7 @@ from riskad.charts import (
 from riskad.explain import show_value
 from riskad.findings import Findings, FoundRow, Quality
 from riskad.metrics import Estimate
-from riskad.report import model_lines, quality_lines, to_json
+from riskad.report import model_lines, quality_lines, say_held_out, to_json
 
 __all__ = ["SCHEMA", "check_report_name", "render_page", "write_report"]
 
@@ -228,7 +228,7 @@ def _scores(findings: Findings) -> list[Element]:
         "of each kind has the same height."
         if bars
         else "",
-        "Labelled rows were scored by fits that had not seen them.",
+        f"Labelled rows were {say_held_out(findings.model)}.",
         "What lies beyond an end is counted in the last bar there.",
     ]
     chart = distribution_chart(findings.distribution, findings.threshold)
@@ -237,9 +237,8 @@ def _scores(findings: Findings) -> list[Element]:
 
 def _quality(findings: Findings) -> list[Element]:
     quality = findings.quality
-    said = [
-        f"{line[0].upper()}{line[1:]}." for line in quality_lines(quality.auc, quality.why_no_auc)
-    ]
+    lines = quality_lines(quality.auc, quality.why_no_auc, findings.model, findings.labels)
+    said = [f"{line[0].upper()}{line[1:]}." for line in lines]
     if findings.subject == "table" and findings.trained_on is not None:
         said.append(
             f"These are labelled rows of {_short(findings.trained_on)}, on which the model was "
@@ -349,6 +348,7 @@ def _members(members: Sequence[Mapping[str, Any]]) -> Element | None:
             number(member.get("seconds"), ".1f"),
         ]
         for member in members
+        if not member.get("left_out")  # `model_lines` names them
     ]
     return _table(["member", "weight", "AUC", "seconds"], rows, {1, 2, 3}) if rows else None
 

@@ -30,7 +30,7 @@ from riskad.fields import COUNT, SEED, SHARE, Array, Fields, Maybe, Record, Stat
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.linear import sparse_to_dense
 
-__all__ = ["MOST_COLUMNS", "PretrainedRAD"]
+__all__ = ["MOST_COLUMNS", "PretrainedRAD", "labelled_rows_read"]
 
 MOST_COLUMNS = 40
 """Columns that the network reads as they are; of more it gets the principal components."""
@@ -186,6 +186,16 @@ class PretrainedRAD(Detector):
         blocks = range(0, len(X), _BLOCK)
         parts = (self._columns(X[i : i + _BLOCK]).astype(np.float32) for i in blocks)
         return -np.concatenate([network.score(part, memory) for part in parts]).astype(float)
+
+
+def labelled_rows_read(codes: np.ndarray) -> int:
+    """How many of the labelled rows the network reads.
+
+    >>> labelled_rows_read(np.repeat([1, -1, 0], [3000, 50, 9000]))
+    450
+    """
+    most = {NORMAL: _MOST_NORMAL, ANOMALY: _MOST_ANOMALY}
+    return sum(min(int((codes == kind).sum()), size) for kind, size in most.items())
 
 
 def _drawn_in(z: np.ndarray) -> np.ndarray:

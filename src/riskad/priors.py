@@ -391,50 +391,69 @@ def _with_squares(features: Any) -> Any:
 def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, int]:
     """p-value of the labelled normals being like those of the pile, and the column that least is.
 
-    With any weight w(s), here the posterior of being normal, and phi a column or its square,
+    With any weight w(s), here proportional to the posterior of being normal, and phi a column or
+    its square,
 
         D(pi) = mean_u w phi - (1 - pi) mean_p w phi - pi mean_n w phi
 
     is 0 at the true pi up to chance; w makes the last term small, so that little depends on the few
     anomalies. The statistic is max |D| / error over columns, least over the interval of pi. Its
-    distribution is that of sums with Gaussian multipliers.
+    distribution is seen by drawing all three kinds of row anew (`_draws`).
+
+    A rare level of a category is in one labelled row or in none: to the error's square is added
+    that of what one row changes, else a single row would be a large distance.
     """
-    kinds = [np.flatnonzero(sample.codes == kind) for kind in (UNLABELLED, NORMAL, ANOMALY)]
     pi_n = sample.estimate.pi_n
-    log_r = np.interp(sample.scores, sample.h.s, log_ratio(sample.h))
-    w = 1 / (1 - pi_n + pi_n * np.exp(log_r))
-    phi = _with_squares(sample.features)
-    moments = [_weighted_moments(phi[rows], w[rows], rng) for rows in kinds]
-    means, variances, noises = (np.stack(parts) for parts in zip(*moments, strict=True))
+    w = 1 / (1 - pi_n + pi_n * np.exp(np.interp(sample.scores, sample.h.s, log_ratio(sample.h))))
+    phi = _times(_with_squares(sample.features), w)
+    kinds = [(sample.codes == kind).astype(float) for kind in (UNLABELLED, NORMAL, ANOMALY)]
+    counts = [kind.sum() for kind in kinds]
+    means = np.stack([(phi.T @ kind) / n for kind, n in zip(kinds, counts, strict=True)])
+    posterior = (1 - pi_n) * w
+    pools = [kinds[0], kinds[1] + kinds[0] * posterior, kinds[2] + kinds[0] * (1 - posterior)]
 
     def sides(pi: float) -> Floats:
         return np.array([1, pi - 1, -pi])
 
-    error = np.sqrt(np.square(sides(pi_n)) @ variances)
-    error = np.where(error > 0, error, np.inf)  # a constant column differs nowhere
+    variances, noise = _draws(phi, pools, counts, sides(pi_n), rng)
+    one_row = abs(phi).max(axis=0) * (1 - pi_n) / counts[1]
+    one_row = np.ravel(one_row.toarray() if sparse.issparse(one_row) else one_row)
+    error = np.sqrt(variances + one_row**2)
+    error = np.where(variances > 0, error, np.inf)  # a constant column differs nowhere
     distances = [np.abs(sides(pi) @ means) / error for pi in _through(sample.estimate)]
     nearest = min(distances, key=lambda distance: distance.max())
-    noise = np.abs(np.tensordot(sides(pi_n), noises, axes=1)) / error
-    return _p_value(nearest.max(), noise.max(axis=1)), int(
-        nearest.argmax()
-    ) % sample.features.shape[1]
+    column = int(nearest.argmax()) % sample.features.shape[1]
+    return _p_value(nearest.max(), (np.abs(noise) / error).max(axis=1)), column
 
 
 def _through(estimate: PriorEstimate) -> Floats:
     return np.append(np.linspace(*estimate.interval, 21), estimate.pi_n)
 
 
-def _weighted_moments(
-    features: Any, w: Floats, rng: np.random.Generator
-) -> tuple[Floats, Floats, Floats]:
-    """Mean of w phi, the variance of this mean, and draws of its error, for each column."""
-    m = len(w)
-    mean = (features.T @ w) / m
-    square = features.multiply(features) if sparse.issparse(features) else features**2
-    variance = np.maximum((square.T @ w**2) / m - mean**2, 0) / max(m - 1, 1)
-    multipliers = rng.standard_normal((m, RESAMPLES))
-    noise = (features.T @ (w[:, None] * multipliers)).T - np.outer(multipliers.sum(axis=0), mean)
-    return mean, variance, noise / m
+def _times(features: Any, w: Floats) -> Any:
+    """Each row times its weight."""
+    if sparse.issparse(features):
+        return (sparse.diags_array(w) @ features).tocsr()
+    return features * w[:, None]
+
+
+def _draws(
+    phi: Any, pools: list[Floats], counts: list[float], sides: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Variance of sum_k side_k mean_k phi for each column, and draws of its error.
+
+    Each kind is drawn anew from its pool, which has the rows of the pile with the probability that
+    they are of this kind beside the labelled ones. Drawn from labelled rows alone, what none of
+    them has would never come.
+    """
+    square = phi.multiply(phi) if sparse.issparse(phi) else phi**2
+    variance, weights = np.zeros(phi.shape[1]), np.zeros((RESAMPLES, phi.shape[0]))
+    for pool, n, side in zip(pools, counts, sides, strict=True):
+        share = pool / pool.sum()
+        spread = np.maximum(square.T @ share - (phi.T @ share) ** 2, 0)
+        variance += side**2 * spread / n
+        weights += side * (rng.multinomial(int(n), share, RESAMPLES) / n - share)
+    return variance, np.asarray((phi.T @ weights.T).T)
 
 
 def _anomalies_apart(sample: _Sample, rng: np.random.Generator) -> float | None:

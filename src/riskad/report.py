@@ -54,6 +54,7 @@ __all__ = [
     "print_suggest",
     "print_threshold",
     "quality_lines",
+    "say_held_out",
     "to_json",
 ]
 
@@ -126,7 +127,7 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
     _facts(
         console,
         {
-            "Quality": quality_lines(report.auc, report.why_no_auc),
+            "Quality": quality_lines(report.auc, report.why_no_auc, report.model, report.labels),
             "Weights": _effect_line(report),
             "Notes": report.warnings,
             "Flagged": [
@@ -397,7 +398,7 @@ def print_demo(console: Console, report: DemoReport) -> None:
     _facts(
         console,
         {
-            "Quality": quality_lines(fit.auc, fit.why_no_auc),
+            "Quality": quality_lines(fit.auc, fit.why_no_auc, fit.model, fit.labels),
             "Weights": _effect_line(fit),
             "Notes": [*fit.warnings, *report.score.warnings],
         },
@@ -441,13 +442,17 @@ def model_lines(model: str, settings: Mapping[str, Any], fitted: Mapping[str, An
 
 
 def _average_lines(fitted: Mapping[str, Any]) -> list[str]:
-    members = fitted["leaderboard"]
+    members = [member for member in fitted["leaderboard"] if not member.get("left_out")]
+    left_out = [member["member"] for member in fitted["leaderboard"] if member.get("left_out")]
+    no_time = [f"left out, since time was short (--budget): {', '.join(left_out)}"]
     if len(members) == 1:
-        return [f"one kind of detector ({members[0]['member']}), for which the time sufficed"]
+        only = f"one kind of detector ({members[0]['member']}), for which the time sufficed"
+        return [only, *(no_time if left_out else [])]
     known = any(member["auc"] is not None for member in members)
     weighted = "weighted by held-out labels" if known else "of which no label could be held out"
     return [
         f"average of {len(members)} kinds of detector, {weighted}",
+        *(no_time if left_out else []),
         f"learned from {fitted['rows']:,} rows",
     ]
 
@@ -501,14 +506,29 @@ def _risk_lines(fitted: Mapping[str, Any]) -> list[str]:
     return [*objective, *parts]
 
 
-def quality_lines(auc: Auc | None, why_not: str) -> list[str]:
-    """Say how well labelled rows are ranked, or why that is not known."""
+def quality_lines(
+    auc: Auc | None, why_not: str, model: str, labels: LabelCounts | None
+) -> list[str]:
+    """Say how well labelled rows are ranked, or why that is not known.
+
+    `labels` are those of the fit; those of the AUC are fewer where not all were held out.
+    """
     if auc is None:
         return [f"no AUC on labelled rows: {why_not}"]
-    return [
-        f"{_say_auc(auc)} on the {auc.n_normal + auc.n_anomaly:,} labelled rows, "
-        "each scored by a fit that had not seen its label"
-    ]
+    held_out = auc.n_normal + auc.n_anomaly
+    labelled = held_out if labels is None else labels.normal + labels.anomaly
+    rows = f"the {held_out:,}" if held_out == labelled else f"{held_out:,} of the {labelled:,}"
+    return [f"{_say_auc(auc)} on {rows} labelled rows, {say_held_out(model)}"]
+
+
+def say_held_out(model: str) -> str:
+    """Say what labelled rows were scored by."""
+    if model == "AutoRAD":
+        return (
+            "each scored by members that had not seen its label; but their weights and settings "
+            "were chosen on these labels, so that new rows may be ranked somewhat worse"
+        )
+    return "each scored by a fit that had not seen its label"
 
 
 def _say_auc(auc: Auc) -> str:
@@ -551,7 +571,7 @@ def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
     if "normals" in decision:
         n, m = decision["normals"], decision["anomalies"]
         lines.append(
-            f"calibrated on {n:,} normal rows and {m:,} anomalies that fits have not seen"
+            f"calibrated on {n:,} normal rows and {m:,} anomalies that were held out"
             + (f"; no p-value below {1 / (n + 1):.2g}" if n > 1 else "")
         )
     return lines + _rate_line(decision.get("rate"))
@@ -569,7 +589,7 @@ def _training_lines(training: Mapping[str, Any]) -> list[str]:
         f"on {training['source']}: {training['rows']:,} rows, {labels} "
         f"(column {training['label']!r})",
         *training.get("reading", []),
-        *quality_lines(auc, training["why_no_auc"]),
+        *quality_lines(auc, training["why_no_auc"], training.get("model", ""), labels),
     ]
 
 
@@ -647,6 +667,7 @@ def _members(console: Console, fitted: Mapping[str, Any]) -> None:
             "" if each["auc"] is None else f"{each['auc']:.3f}",
         ]
         for each in fitted.get("leaderboard", [])
+        if not each.get("left_out")
     ]
     if rows:
         _table(console, "", ["member", "weight", "held-out AUC"], rows, left={0})

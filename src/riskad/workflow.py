@@ -6,6 +6,7 @@ The command line is a thin face on these functions; everything it prints is in t
 from __future__ import annotations
 
 import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -101,11 +102,14 @@ RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value")
 
 T = TypeVar("T")
 Progress: TypeAlias = Callable[[str], object]
+Words: TypeAlias = Mapping[str, tuple[str, str]]
 
 _FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
 _FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
 _SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the pile
 _EFFECT_ROWS = 1_000  # enough to see which columns move the score
+_EXPLAIN_SECONDS = 30.0  # after which no further row is explained, unless it was asked for
+_LATER = 0.25  # of the budget of a fit, that explaining it may take beyond
 _SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
 _IMPORTANCE_ROWS = 100  # fewer where reasons may have to be sampled
 _CLEARLY = 0.75  # share of what a column changes that goes with high, or with low, values
@@ -241,6 +245,9 @@ class FitReport:
         return {"fit": {key: value for key, value in asdict(self).items() if key != "top"}}
 
 
+Fitted: TypeAlias = Callable[[Pipeline, FitReport], object]
+
+
 @dataclass(frozen=True)
 class Fit:
     """A fitted pipeline, the report, and the unlabelled rows, the most suspicious first."""
@@ -354,6 +361,7 @@ def fit_table(
     top: int = 10,
     source: str = "table",
     progress: Progress = lambda _: None,
+    fitted: Fitted = lambda model, report: None,
 ) -> Fit:
     """Fit a detector on a table in which one column holds the labels.
 
@@ -378,6 +386,9 @@ def fit_table(
         How many of the most suspicious unlabelled rows to report.
     source, progress
         What to call the table in the report; a function that is told what is being done.
+    fitted
+        A function that gets the model and the report when only the columns that matter are not
+        known yet. On wide tables that takes long: a quarter of `budget` at most beyond it.
 
     Examples
     --------
@@ -395,6 +406,7 @@ def fit_table(
     >>> sorted(suspect.row for suspect in fit.report.top)
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
+    start = time.perf_counter()
     _check_rows(frame)
     rule = _rule(threshold)
     detector = _make_detector(model, settings or {})
@@ -413,7 +425,7 @@ def fit_table(
     pipeline = Pipeline([("prepare", preparer), ("detect", detector)])
     progress("Scoring the rows")
     scores = detector.anomaly_score(rows.matrix)
-    progress("Checking it on labelled rows it has not seen")
+    progress("Checking it on held-out labelled rows")
     calibration, auc, why_no_auc = _check_quality(preparer, detector, rows, scores)
     detector.calibration_ = calibration
     detector.set_threshold(rule)
@@ -422,11 +434,6 @@ def fit_table(
     scored = _score_frame(detector, scores, _own_decision(detector))
     row = _free_name(frame.columns)
     ranked = _rank(frame.hstack(scored).with_row_index(row, 1).filter(codes == 0))
-    progress("Finding out which columns matter")
-    worst = np.sort(np.argsort(-scores, kind="stable")[:_SUSPICIOUS_ROWS])
-    effects, effects_of = _column_effects(
-        pipeline, rows.parsed, rows.parsed[worst], yes_no_words(frame)
-    )
     report = FitReport(
         source=source,
         rows=frame.height,
@@ -436,15 +443,19 @@ def fit_table(
         preparation=preparer.describe() + _describe_left_out(earlier),
         fitted=_facts_of(detector)
         | _linear_facts(detector, lambda: detector.largest_norm(rows.matrix), notes),
-        effects=effects,
+        effects=[],
         auc=auc,
         why_no_auc=why_no_auc,
         unlabelled_flagged=int(ranked["is_anomaly"].sum()),
         top=_suspects(ranked.head(top), id),
         warnings=_say_warnings(pipeline, rows, counts, notes),
-        effects_of=effects_of,
         **_known_of(pipeline),
     )
+    fitted(pipeline, report)
+    progress("Finding out which columns matter")
+    worst = np.sort(np.argsort(-scores, kind="stable")[:_SUSPICIOUS_ROWS])
+    words = yes_no_words(frame)
+    report = _with_effects(report, pipeline, rows.parsed, rows.parsed[worst], start, words)
     return Fit(pipeline, report, ranked.select(row, *scored.columns, *frame.columns))
 
 
@@ -507,6 +518,7 @@ def fit_files(
     source: str = "table",
     engine: Engine | None = None,
     progress: Progress = lambda _: None,
+    fitted: Fitted = lambda model, report: None,
 ) -> Fit:
     """Fit a detector on Parquet files that need not fit in memory; needs pyarrow.
 
@@ -523,6 +535,7 @@ def fit_files(
     `Fit.ranked` has the 10,000 most suspicious unlabelled rows, numbered over all files.
     """
     rule = _rule(threshold)
+    start = time.perf_counter()
     detector = _make_detector(model, settings or {})
     progress("Reading the labels")
     files = _Files(paths, labels, engine)
@@ -544,7 +557,7 @@ def fit_files(
         else:
             _fit_detector(detector, rows.matrix, rows.codes, progress)
     pipeline = Pipeline([("prepare", preparer), ("detect", detector)])
-    progress("Checking it on labelled rows it has not seen")
+    progress("Checking it on held-out labelled rows")
     scores = detector.anomaly_score(rows.matrix)
     calibration, auc, why_no_auc = _check_quality(preparer, detector, rows, scores)
     detector.calibration_ = replace(calibration, n_pile=files.counts.unlabelled)
@@ -553,16 +566,11 @@ def fit_files(
         remember_pile(detector, rows.matrix, rows.codes)
     progress("Scoring the rows")
     flagged, ranked = _rank_files(files, columns, pipeline, rule, top)
-    progress("Finding out which columns matter")
-    pile = rows.parsed.filter(rows.codes == UNLABELLED)
-    shown = rows.parsed if kept.complete or not pile.height else pile
-    worst = preparer.parse(ranked.head(_SUSPICIOUS_ROWS)) if ranked.height else rows.parsed[:1]
-    effects, effects_of = _column_effects(pipeline, shown, worst)
 
     def largest_norm() -> float:
         return files.fold(partial(_largest_norm, detector), max, training)
 
-    fitted = _facts_of(detector) | _linear_facts(detector, largest_norm, notes)
+    facts = _facts_of(detector) | _linear_facts(detector, largest_norm, notes)
     report = FitReport(
         source=source,
         rows=files.rows.n_rows,
@@ -570,14 +578,13 @@ def fit_files(
         id=id,
         labels=files.counts,
         preparation=preparer.describe() + _describe_left_out(earlier),
-        fitted=fitted,
-        effects=effects,
+        fitted=facts,
+        effects=[],
         auc=auc,
         why_no_auc=why_no_auc,
         unlabelled_flagged=flagged,
         top=_suspects(ranked.head(top), id),
         warnings=_say_warnings(pipeline, rows, files.counts, notes),
-        effects_of=effects_of,
         reading=[
             f"{_say_number(len(files.rows.paths), 'file')}, read {files.passes + training.passes} "
             "times, some rows at a time",
@@ -585,6 +592,12 @@ def fit_files(
         ],
         **_known_of(pipeline),
     )
+    fitted(pipeline, report)
+    progress("Finding out which columns matter")
+    pile = rows.parsed.filter(rows.codes == UNLABELLED)
+    shown = rows.parsed if kept.complete or not pile.height else pile
+    worst = preparer.parse(ranked.head(_SUSPICIOUS_ROWS)) if ranked.height else rows.parsed[:1]
+    report = _with_effects(report, pipeline, shown, worst, start)
     blank = pl.lit(None, dtype=pl.String).alias(labels.column)
     return Fit(pipeline, report, ranked.with_columns(blank))
 
@@ -1047,11 +1060,33 @@ def _linear_facts(
     }
 
 
+def _with_effects(
+    report: FitReport,
+    model: Pipeline,
+    parsed: pl.DataFrame,
+    worst: pl.DataFrame,
+    start: float,
+    words: Words | None = None,
+) -> FitReport:
+    """The report with the columns that matter, found in what is left of the budget or a bit more.
+
+    `start` is when the fit began, by `time.perf_counter`; `words` are those of `yes_no_words`.
+    """
+    seconds = _EXPLAIN_SECONDS
+    _, detector = _steps(model)
+    if isinstance(detector, AutoRAD):
+        left = detector.budget - (time.perf_counter() - start)
+        seconds = max(left, _LATER * detector.budget)
+    effects, effects_of = _column_effects(model, parsed, worst, seconds, words)
+    return replace(report, effects=effects, effects_of=effects_of)
+
+
 def _column_effects(
     model: Pipeline,
     parsed: pl.DataFrame,
     worst: pl.DataFrame,
-    words: Mapping[str, tuple[str, str]] | None = None,
+    seconds: float,
+    words: Words | None = None,
 ) -> tuple[list[ColumnEffect], str]:
     """Return the columns by how far they move the score, and of which rows.
 
@@ -1068,11 +1103,13 @@ def _column_effects(
         sizes = found.importance()
         rows = "all rows" if whole else f"{sampled.height:,} rows at random"
     else:
-        found = _explain_quietly(model, worst)
+        found = _explain_quietly(model, worst, seconds)
         means = found.contributions.mean(axis=0)
         order = np.argsort(-means, kind="stable")
         sizes = {found.columns[j]: float(means[j]) for j in order}
         rows = f"the {worst.height} most suspicious rows"
+        if len(found) < worst.height:
+            rows = f"{len(found)} of {rows}, for which the time sufficed"
     found = replace(found, words=words or {})
     effects = [
         ColumnEffect(column, size, _suspicious_value(found, found.columns.index(column)))
@@ -1468,6 +1505,7 @@ def explain_table(
     found = _explain_quietly(model, frame[[suspect.row - 1 for suspect in suspects]])
     most = _SUSPICIOUS_ROWS if getattr(detector, "_slow_scores", False) else _IMPORTANCE_ROWS
     sampled = parsed.sample(min(parsed.height, most), seed=0)
+    usual = _explain_quietly(model, sampled, _EXPLAIN_SECONDS)
     report = ExplainReport(
         source=source,
         rows=frame.height,
@@ -1475,19 +1513,19 @@ def explain_table(
         rule=decision.rule,
         threshold=_threshold(detector),
         usual_score=found.base,
-        importance=_explain_quietly(model, sampled).importance(),
-        importance_rows=sampled.height,
+        importance=usual.importance(),
+        importance_rows=len(usual),
         explained=[_explained(s, found, i, reasons) for i, s in enumerate(suspects)],
         warnings=[str(note) for note in notes],
     )
     return _reason_table(suspects, found, id), report
 
 
-def _explain_quietly(model: Pipeline, frame: pl.DataFrame) -> Reasons:
-    """Reasons, without saying once more what is new in these rows."""
+def _explain_quietly(model: Pipeline, frame: pl.DataFrame, seconds: float = np.inf) -> Reasons:
+    """Reasons, without saying once more what is new in these rows; no row is begun too late."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        return explain_rows(model, frame)
+        return explain_rows(model, frame, seconds=seconds)
 
 
 def _explained(suspect: Suspect, found: Reasons, i: int, n: int) -> ExplainedRow:

@@ -677,3 +677,11 @@ def test_feature_maps_of_rows_that_are_far_out(feature_map):
     far[0, 0] = np.inf
     with pytest.raises(InputError, match="infinity"):
         model.score_samples(far)
+
+
+def test_scores_that_are_not_finite_are_refused():
+    X, y, _ = make_pile()
+    model = ShallowRAD("squared").fit(X, y)
+    model.coef_ = np.full(4, 1e308)
+    with pytest.raises(InputError, match=r"scores of 600 rows are not finite, the first in row 0"):
+        model.score_samples(X)

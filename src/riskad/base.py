@@ -94,8 +94,8 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
         X, _, _ = unpacked(X)
         if (rows := as_rows(X)) is not None:
             self._check_columns(rows, reset=False)
-            return rows.each(self._scores)
-        return self._scores(self._check_rows(X, reset=False))
+            return _checked_scores(rows.each(self._scores))
+        return _checked_scores(self._scores(self._check_rows(X, reset=False)))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """`score_samples` less the threshold: negative for anomalies."""
@@ -248,6 +248,18 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.input_tags.sparse = True
         return tags
+
+
+def _checked_scores(scores: np.ndarray) -> np.ndarray:
+    """The scores, if all are numbers; NaN would be neither normal nor an anomaly without a word."""
+    bad = ~np.isfinite(scores)
+    if bad.any():
+        raise InputError(
+            f"the scores of {int(bad.sum()):,} rows are not finite, the first in row "
+            f"{int(np.argmax(bad))}: its values, or the weights of the model, are too large to "
+            "compute with. Rescale the columns; if the model comes from a file, fit it again."
+        )
+    return scores
 
 
 def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:

@@ -233,6 +233,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         "blanks_": DictOf(TEXT, COUNT),
         "levels_": DictOf(TEXT, ListOf(TEXT)),
         "rare_": DictOf(TEXT, COUNT),
+        "rare_hashes_": DictOf(TEXT, ListOf(COUNT)),
         "dropped_": DictOf(TEXT, TEXT),
         "usual_": DictOf(TEXT, Maybe(Either(NUMBER, TEXT))),
         "source_columns_": ListOf(TEXT),
@@ -250,6 +251,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         require(set(levels) == of_kind["text"], "levels_: other columns than those of text")
         require(set(state["blanks_"]) == of_kind["number"], "blanks_: other columns")
         require(set(state["medians_"]) <= of_kind["number"], "medians_: other columns")
+        require(set(state["rare_hashes_"]) <= of_kind["text"], "rare_hashes_: other columns")
         require(set(usual) == of_kind["number"] | of_kind["text"], "usual_: other columns")
         require(all(isinstance(usual[name], str) for name in levels), "usual_: not text")
         numbers = (usual[name] for name in of_kind["number"])

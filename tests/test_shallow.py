@@ -683,5 +683,5 @@ def test_scores_that_are_not_finite_are_refused():
     X, y, _ = make_pile()
     model = ShallowRAD("squared").fit(X, y)
     model.coef_ = np.full(4, 1e308)
-    with pytest.raises(InputError, match=r"scores of 600 rows are not finite, the first in row 0"):
+    with pytest.raises(InputError, match=r"scores of \d+ rows are not finite, the first in row"):
         model.score_samples(X)

@@ -41,7 +41,7 @@ def npz(**made):
 
 def idx(array):
     head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    return gzip.compress(head + array.tobytes())
+    return gzip.compress(head + array.tobytes(), mtime=0)
 
 
 def cifar_archive(made, names=BATCHES):
@@ -197,12 +197,12 @@ def test_a_known_sum_is_checked(folder, monkeypatch):
         ("MNIST", "mnist.npz", npz(x_train=[0]), "arrays x_train, y_train, x_test and y_test"),
         ("F-MNIST", "train-images-idx3-ubyte.gz", b"<html>", "not a gzip file"),
         ("F-MNIST", "train-images-idx3-ubyte.gz", idx(np.zeros(9, np.uint8))[:-9], "not a gzip"),
-        ("F-MNIST", "train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x09\1"), "does not begin"),
-        ("F-MNIST", "train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0"), "does not begin"),
+        ("F-MNIST", "train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x09\1", mtime=0), "does not begin"),
+        ("F-MNIST", "train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0", mtime=0), "does not begin"),
         (
             "F-MNIST",
             "train-labels-idx1-ubyte.gz",
-            gzip.compress(b"\0\0\x08\1\0\0\0\5abc"),
+            gzip.compress(b"\0\0\x08\1\0\0\0\5abc", mtime=0),
             "holds 3 numbers and says 5",
         ),
         ("CIFAR-10", "cifar-10-binary.tar.gz", b"<html>", "not a tar.gz archive"),

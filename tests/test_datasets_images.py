@@ -197,8 +197,18 @@ def test_a_known_sum_is_checked(folder, monkeypatch):
         ("MNIST", "mnist.npz", npz(x_train=[0]), "arrays x_train, y_train, x_test and y_test"),
         ("F-MNIST", "train-images-idx3-ubyte.gz", b"<html>", "not a gzip file"),
         ("F-MNIST", "train-images-idx3-ubyte.gz", idx(np.zeros(9, np.uint8))[:-9], "not a gzip"),
-        ("F-MNIST", "train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x09\1", mtime=0), "does not begin"),
-        ("F-MNIST", "train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0", mtime=0), "does not begin"),
+        (
+            "F-MNIST",
+            "train-labels-idx1-ubyte.gz",
+            gzip.compress(b"\0\0\x09\1", mtime=0),
+            "does not begin",
+        ),
+        (
+            "F-MNIST",
+            "train-labels-idx1-ubyte.gz",
+            gzip.compress(b"\0\0", mtime=0),
+            "does not begin",
+        ),
         (
             "F-MNIST",
             "train-labels-idx1-ubyte.gz",

@@ -102,7 +102,7 @@ def test_what_is_left_of_the_budget_or_a_quarter_of_it_is_for_explaining(
     pipeline = Pipeline([("prepare", fit.model[0]), ("detect", detector)])
     given = []
     monkeypatch.setattr(
-        workflow, "_column_effects", lambda *arguments: (given.append(arguments[-1]), ([], ""))[1]
+        workflow, "_column_effects", lambda *arguments: (given.append(arguments[3]), ([], ""))[1]
     )
     rows = cards[0].head(1)
     workflow._with_effects(fit.report, pipeline, rows, rows, time.perf_counter() - taken)

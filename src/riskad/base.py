@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad._checks import InputError, enumerate_names
-from riskad.blocks import Rows, on_host_array
+from riskad.blocks import Rows, on_host_array, to_numpy
 from riskad.calibration import Calibration
 from riskad.columns import check_numbers
 from riskad.conformal import FdrSelection, select_at_fdr
@@ -252,8 +252,8 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
 
 def _checked_scores(scores: np.ndarray) -> np.ndarray:
     """The scores, if all are numbers; NaN would be neither normal nor an anomaly without a word."""
-    bad = ~np.isfinite(scores)
-    if bad.any():
+    if not bool(namespace(scores).isfinite(scores).all()):
+        bad = ~np.isfinite(to_numpy(scores))
         raise InputError(
             f"the scores of {int(bad.sum()):,} rows are not finite, the first in row "
             f"{int(np.argmax(bad))}: its values, or the weights of the model, are too large to "

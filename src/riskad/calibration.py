@@ -20,7 +20,7 @@ Simulations in `tests/test_conformal.py` show what it comes to.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -185,36 +185,6 @@ class Calibration:
         alpha, beta = calibration_line(Histograms.of((z - middle) / spread, codes))
         log_r = alpha + beta * (anomaly_scores - middle) / spread if beta > 0 else 0.0
         return expit(logit(self.pi_n) + log_r + np.zeros(len(anomaly_scores)))
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """All of it as arrays, for formats that hold nothing else."""
-        numbers = [self.n_pile, self.zero, *(self.rate or ())]
-        arrays = {"scores": self.scores, "codes": self.codes, "pile": self.pile}
-        arrays["numbers"] = np.array(numbers, dtype=float)
-        if self.ratio is not None and self.weights is not None:
-            arrays["weights"] = self.weights
-            arrays["ratio"] = np.stack([self.ratio.mean, self.ratio.scale, self.ratio.coef])
-            arrays["intercept"] = np.array(self.ratio.intercept)
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """What `to_arrays` gave."""
-        n_pile, zero, *rate = arrays["numbers"].tolist()
-        ratio = None
-        if "ratio" in arrays:
-            mean, scale, coef = arrays["ratio"]
-            ratio = DensityRatio(mean, scale, coef, float(arrays["intercept"]))
-        return cls(
-            arrays["scores"],
-            arrays["codes"],
-            arrays["pile"],
-            int(n_pile),
-            zero,
-            (rate[0], rate[1], rate[2]) if rate else None,
-            arrays.get("weights"),
-            ratio,
-        )
 
 
 def _thinned(ordered: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ columns that move together; what only the joint distribution shows is left to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -103,16 +103,6 @@ class PileSummary:
     def has_scores(self) -> bool:
         """Whether the last line is that of the scores."""
         return len(self.edges) > self.n_columns
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """All of it as arrays, for formats that hold nothing else."""
-        return {name: np.asarray(value) for name, value in vars(self).items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """What `to_arrays` gave."""
-        lines = {name: array for name, array in arrays.items() if name != "n_columns"}
-        return cls(int(arrays["n_columns"]), **lines)
 
 
 def rows_to_sum_up(n_columns: int) -> int:

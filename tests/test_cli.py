@@ -843,3 +843,11 @@ def test_progress_on_a_terminal_goes_to_stderr(fitted):
     stdout, _ = process.communicate(timeout=PATIENCE)
     assert json.loads(stdout)["command"] == "inspect"
     assert b"Reading model.riskad" in shown
+
+
+@pytest.mark.parametrize("option", ["--top", "--reasons"])
+def test_counts_beyond_all_tables_are_refused(fitted, option):
+    result = run("score", "model.riskad", "new.csv", "-o", "out.csv", option, str(2**63))
+    assert result.exit_code == 2
+    assert option in result.stderr
+    assert not Path("out.csv").exists()

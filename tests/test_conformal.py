@@ -153,3 +153,10 @@ def test_anomalies_of_the_pile_do_not_count_as_normals_elsewhere():
     likely = np.repeat([1.0, 0.0], [1000, 300])
     ratio = DensityRatio.between(normals, pile, likely)
     assert_allclose(np.log(ratio([[-1.0], [1.0]])), 0, atol=0.15)
+
+
+def test_a_rate_that_no_number_of_rows_reaches():
+    """The share of rows that would do is infinite in floating point."""
+    selection = select_at_fdr(np.full(5, 0.2), 1e-320, n_normal=4)
+    assert selection.fewest == 6
+    assert "nothing can be selected" in str(selection)

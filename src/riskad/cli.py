@@ -35,6 +35,7 @@ LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sig
 RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
 FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
+_MOST_ROWS, _MOST_REASONS = 10**9, 1000  # beyond these an option is a slip of the keyboard
 PRIOR_METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
 LAMBDAS = ("cv", "tight", "theorem")
 SHALLOW_PARTS = ("main", "prior", "a", "published")
@@ -98,7 +99,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 _force = click.option("--force", is_flag=True, help="Replace output files that exist.")
 _top = click.option(
     "--top",
-    type=click.IntRange(0),
+    type=click.IntRange(0, _MOST_ROWS),
     default=10,
     show_default=True,
     help="Suspicious rows to print.",
@@ -467,7 +468,7 @@ def prior(
 )
 @click.option(
     "--reasons",
-    type=click.IntRange(0),
+    type=click.IntRange(0, _MOST_REASONS),
     default=0,
     show_default=True,
     help="Columns reason_1, reason_2, ... to add: why flagged rows are flagged.",
@@ -535,9 +536,15 @@ def score(
 @cli.command(short_help="Say why the most suspicious rows of a table are so.")
 @click.argument("model", type=_path)
 @click.argument("data", type=_path)
-@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Rows.")
 @click.option(
-    "--reasons", type=click.IntRange(1), default=3, show_default=True, help="Columns for each."
+    "--rows", type=click.IntRange(1, _MOST_ROWS), default=10, show_default=True, help="Rows."
+)
+@click.option(
+    "--reasons",
+    type=click.IntRange(1, _MOST_REASONS),
+    default=3,
+    show_default=True,
+    help="Columns for each.",
 )
 @click.option(
     "--id", "id_", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
@@ -957,7 +964,7 @@ def _write_report(folder: Path) -> None:
 @cli.command(short_help="Say which rows to label next.")
 @click.argument("model", type=_path)
 @click.argument("data", type=_path)
-@click.option("-n", type=click.IntRange(1), default=20, show_default=True, help="Rows.")
+@click.option("-n", type=click.IntRange(1, _MOST_ROWS), default=20, show_default=True, help="Rows.")
 @click.option(
     "-l",
     "--label",

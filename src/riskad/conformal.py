@@ -85,8 +85,14 @@ class FdrSelection:
 
     @property
     def fewest(self) -> int:
-        """The fewest rows that can be selected: k with 1 / (n + 1) <= fdr k / m, if any are."""
-        return max(1, math.ceil(len(self.selected) * self.smallest_p / self.fdr - 1e-9))
+        """The fewest rows that can be selected: k with 1 / (n + 1) <= fdr k / m, if any are.
+
+        More than m where not even all of them would do.
+        """
+        m = len(self.selected)
+        if self.smallest_p > self.fdr:
+            return m + 1
+        return max(1, math.ceil(m * self.smallest_p / self.fdr - 1e-9))
 
     def __str__(self) -> str:
         rows = len(self.selected)

@@ -180,3 +180,10 @@ def test_whatever_byte_is_changed_there_is_a_detector_or_an_input_error(small):
                 assert type(state_from_bytes(data)) in (DeepRAD, NNPU, DeepSAD)
             except InputError:
                 continue
+
+
+def test_a_centre_of_another_size():
+    X, y, _ = make_pile(n_features=3)
+    model = DeepSAD(n_steps=2, pretrain_steps=1, hidden=(3, 2), random_state=0).fit(X, y)
+    with pytest.raises(InputError, match="centre_: expected 2 numbers"):
+        state_from_bytes(forged(model, arrays={"centre_": np.zeros(0, dtype=np.float32)}))

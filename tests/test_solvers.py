@@ -22,6 +22,7 @@ from riskad.shallow import ShallowRAD
 from riskad.solvers import SOLVERS, Problem, choose_solver, solve
 from riskad.solvers import _dc as dc_module
 from riskad.solvers import _smooth as smooth_module
+from riskad.solvers._smooth import _solve_symmetric
 
 
 def make_problem(
@@ -422,3 +423,14 @@ def test_many_rows_without_a_pile_are_fitted_without_a_warning():
     X = 5.3 + 3 * rng.standard_normal((40_000, 3))
     y = np.where(np.arange(len(X)) < 2000, 1, -1)
     ShallowRAD(risk="pn", lam=0.01).fit(X, y)
+
+
+def test_settings_that_overflow_are_a_sentence():
+    X, y, _ = make_pile()
+    with pytest.raises(InputError, match=r"intercept_scaling must be .* 1e\+100"):
+        ShallowRAD("logistic", intercept_scaling=1e200).fit(X, y)
+
+
+def test_equations_that_are_not_finite_are_a_sentence():
+    with pytest.raises(InputError, match="overflow to infinity"):
+        _solve_symmetric(np.full((2, 2), np.inf), np.ones(2))

@@ -797,3 +797,12 @@ def test_rows_may_be_named_by_values_of_any_type(kind):
     fit = fit_table(table, LABELS, id="name")
     first = fit.report.top[0]
     assert first.id == str(values[first.row - 1])
+
+
+def test_a_column_of_the_tables_own_that_scoring_would_add(cards):
+    table = cards[0].with_columns(anomaly_probability=pl.col("amount"))
+    with pytest.raises(InputError, match="already has a column 'anomaly_probability'"):
+        fit_table(table, LABELS, model="shallow")
+    model = fit_table(cards[0], LABELS, model="shallow").model
+    _, report = explain_table(model, table, rows=2)
+    assert len(report.explained) == 2

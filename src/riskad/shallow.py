@@ -78,6 +78,7 @@ LAMBDA_RULES = ("theorem", "tight", "cv")
 SELECT = ("cv",)
 
 _N_COMPONENTS = 300
+_LARGEST_CONSTANT = 1e100  # whose square can be computed with
 # The threshold and lambda are single numbers: so many rows tell them well enough.
 _THRESHOLD_ROWS = 20_000
 _CV_ROWS = 5_000
@@ -227,7 +228,7 @@ class ShallowRAD(Detector):
         "risk": Text(choices=RISKS),
         "feature_map": Maybe(Either(Text(choices=FEATURE_MAPS), Record(fitted=False))),
         "fit_intercept": FLAG,
-        "intercept_scaling": Number(0),
+        "intercept_scaling": Number(0, _LARGEST_CONSTANT),
         "scale": FLAG,
         "solver": Text(choices=("auto", *SOLVERS)),
         "select": Maybe(Text(choices=SELECT)),
@@ -455,7 +456,7 @@ class ShallowRAD(Detector):
             "intercept_scaling",
             self.intercept_scaling,
             0,
-            np.inf,
+            _LARGEST_CONSTANT,
             "The larger it is, the less the intercept is penalised; fit_intercept=False has none.",
         )
         if isinstance(self.lam, str):

@@ -414,6 +414,7 @@ def fit_table(
     counts = count_labels(codes)
     _check_kinds(counts, detector)
     frame, earlier = _without_scores(frame)
+    _check_not_scored(frame.columns, RESULT_COLUMNS[:3])
     features = _pick_features(frame.columns, labels.column, id, drop, earlier)
     preparer = TablePreparer(text=text, number=number)
     with _collect_warnings() as notes:
@@ -542,6 +543,7 @@ def fit_files(
     _check_kinds(files.counts, detector)
     earlier = _earlier_results(files.rows.columns)
     columns = [name for name in files.rows.columns if name not in earlier]
+    _check_not_scored(columns, RESULT_COLUMNS[:3])
     features = _pick_features([*columns, labels.column], labels.column, id, drop, earlier)
     preparer = TablePreparer(text=text, number=number)
     with _collect_warnings() as notes:
@@ -1313,7 +1315,7 @@ def _scored(
     """Batches that have rows, with their scores; what a person should know goes into `news`."""
     n_rows = 0
     for batch in batches:
-        _check_not_scored(batch, added)
+        _check_not_scored(batch.columns, added)
         if not batch.height:
             continue
         with _collect_warnings() as notes:
@@ -1409,8 +1411,8 @@ def _knows_probabilities(detector: Any) -> bool:
     return calibration is not None and calibration.rate is not None
 
 
-def _check_not_scored(frame: pl.DataFrame, added: Sequence[str]) -> None:
-    taken = [name for name in added if name in frame.columns]
+def _check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
+    taken = [name for name in added if name in columns]
     if taken:
         raise InputError(
             f"The table already has a column {enumerate_names(taken)}, under which the scores "
@@ -1498,8 +1500,9 @@ def explain_table(
         parsed = preparer.parse(frame)
         scores = detector.anomaly_score(preparer.transform(parsed))
         decision = _own_decision(detector)
-        scored = frame.hstack(_score_frame(detector, scores, decision))
+        results = _score_frame(detector, scores, decision).select(SCORE_COLUMNS)
     id = id if id in frame.columns else None
+    scored = results if id is None else frame.select(id).hstack(results)
     suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
     progress("Finding reasons")
     found = _explain_quietly(model, frame[[suspect.row - 1 for suspect in suspects]])
@@ -1729,7 +1732,7 @@ def suggest_table(
     """
     _check_rows(frame)
     frame, _ = _without_scores(frame)
-    _check_not_scored(frame, ("anomaly_score", "reason"))
+    _check_not_scored(frame.columns, ("anomaly_score", "reason"))
     preparer, detector = _steps(model)
     labelled, said = _labelled_rows(frame, label)
     with _collect_warnings() as notes:

@@ -34,7 +34,7 @@ from riskad.deep.trainer import (
     pad_rows,
     train,
 )
-from riskad.fields import COUNT, SHARE, SIZE, Array, Fields, Number, Text
+from riskad.fields import COUNT, SHARE, SIZE, Array, Fields, Number, State, Text, require
 from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.losses import LOSSES, Loss
 from riskad.risks import KIND_NAMES, RISKS, Risk, get_risk
@@ -492,6 +492,13 @@ random_state, verbose, callback :
         "pretrain_steps": COUNT,
         "centre_": Array("f", ("representation",)),
     }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        if state["module"] is not None:
+            size = find_architecture(state["module"], state["hidden"]).sizes[-1]
+            require(len(state["centre_"]) == size, f"centre_: expected {size} numbers")
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
+from riskad._checks import InputError
 from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution, rounding
 
 __all__ = ["Minimum", "closed_form", "lbfgs", "minimize_rounded", "minimize_smooth", "newton"]
@@ -220,6 +221,11 @@ def _solve_symmetric(H: np.ndarray, right: np.ndarray) -> np.ndarray:
             return linalg.cho_solve(factor, right, check_finite=False)
     except linalg.LinAlgError:
         pass
+    if not np.isfinite(H).all():
+        raise InputError(
+            "sums over rows overflow to infinity, and no direction can be found: rescale the "
+            "columns of X, or lower intercept_scaling."
+        )
     return np.linalg.lstsq(H, right, rcond=1e-14 * len(H))[0]
 
 

@@ -164,6 +164,8 @@ def test_models_come_back_to_the_last_bit(tmp_path, pile):
         ("left_child", -7),
         ("feature", 4),
         ("feature", -9),
+        ("threshold", np.nan),
+        ("values", np.inf),
     ],
 )
 def test_forged_trees_are_refused(name, value, pile):

@@ -173,6 +173,8 @@ def _check_text_tree(tree: str, number: int, n_features: int) -> None:
         for name in names:
             _require(len(values.get(name, ())) == length or n_leaves == 1, name)
     _require(n_leaves >= 1 and len(values["leaf_value"]) == n_leaves, "leaf_value")
+    _require(bool(np.isfinite(values["leaf_value"]).all()), "leaf_value")
+    _require(not any(np.isnan(each).any() for each in values.values()), "a value is missing")
     if n_leaves > 1:
         _check_nodes(values, n_leaves, n_features)
         _check_categories(values, n_cat)
@@ -198,7 +200,9 @@ def _check_categories(values: dict[str, np.ndarray], n_cat: int) -> None:
         ends = values["cat_boundaries"]
         _require(len(ends) == n_cat + 1 and ends[0] == 0, "cat_boundaries")
         _require(bool((np.diff(ends) > 0).all()), "cat_boundaries")
-        _require(ends[-1] == len(values["cat_threshold"]), "cat_threshold")
+        bits = values["cat_threshold"]
+        _require(ends[-1] == len(bits), "cat_threshold")
+        _require(bool(((bits >= 0) & (bits < 2**32) & (bits % 1 == 0)).all()), "cat_threshold")
 
 
 def _fields(lines: list[str], known: set[str]) -> dict[str, str]:
@@ -238,7 +242,8 @@ def unpack_trees(packed: dict[str, np.ndarray], n_features: int) -> list[Any]:
         for name in nodes.dtype.names or ():
             _require(np.shape(packed[name]) == (n_nodes,), name)
             nodes[name] = packed[name]
-        _require(values.shape == (n_nodes, 1, 2), "values")
+        _require(values.shape == (n_nodes, 1, 2) and bool(np.isfinite(values).all()), "values")
+        _require(not np.isnan(packed["threshold"]).any(), "threshold")
         _require(bool((sizes >= 1).all()) and len(sizes) == len(depths), "sizes")
         ends = np.cumsum(sizes)[:-1]
         parts = zip(np.split(nodes, ends), np.split(values, ends), depths, strict=True)

@@ -124,7 +124,7 @@ def _say_quality(findings: Findings) -> str:
     if auc is None:
         return f"How good that is cannot be told: {findings.quality.why_no_auc}."
     return (
-        "Of a labelled anomaly and a labelled normal row, neither seen in training, the anomaly "
+        "Of a labelled anomaly and a labelled normal row, both held out, the anomaly "
         f"scores higher in {_percent(auc.value)} of cases (95\u00a0% interval "
         f"{_percent(auc.low)} to {_percent(auc.high)})."
     )

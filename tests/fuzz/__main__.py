@@ -19,6 +19,7 @@ def main():
     parser.add_argument("--inputs", type=int, default=2000, help="inputs to play  [2000]")
     parser.add_argument("--seed", type=int, default=0, help="other seed, other inputs  [0]")
     parser.add_argument("--processes", type=int, default=2, help="workers  [2]")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first so many  [0]")
     parser.add_argument("--out", help="folder for summary.json and README.md")
     parser.add_argument("--kind", choices=runner.KINDS, help="only inputs of this kind")
     parser.add_argument("--number", type=int, help="play this one of its kind, and show it")
@@ -29,7 +30,9 @@ def main():
             parser.error("--number needs --kind")
         return _show(choices.kind, choices.number, choices.seed)
     kinds = runner.KINDS if choices.kind is None else (choices.kind,)
-    summary = runner.run(choices.inputs, choices.seed, kinds, choices.processes, _progress)
+    summary = runner.run(
+        choices.inputs, choices.seed, kinds, choices.processes, _progress, choices.skip
+    )
     for group in summary["failures"]:
         print(f"{group['count']:6,} {group['verdict']:12} {group['kind']:8} {group['where']}")
         print(f"       {group['replay']}\n       {group['message'].strip().splitlines()[-1:]}")
@@ -40,8 +43,10 @@ def main():
 
 
 def _progress(done, failed):
+    if failed is not None:
+        print(failed, file=sys.stderr, flush=True)
     if done % 1000 == 0:
-        print(f"{done:,} inputs, {failed:,} failures", file=sys.stderr, flush=True)
+        print(f"{done:,} inputs", file=sys.stderr, flush=True)
 
 
 def _show(kind, number, seed):

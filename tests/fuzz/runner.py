@@ -165,8 +165,11 @@ def _play_all(jobs, workers, record):
             ended.set()
 
 
-def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: None):
-    """Play that many inputs, kind after kind in turn, and return the summary."""
+def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: None, skip=0):
+    """Play that many inputs, kind after kind in turn, and return the summary.
+
+    `progress` is told how many are done, and what failed last; `skip` are left out at first.
+    """
     counts, spent = {kind: Counter() for kind in kinds}, Counter()
     groups, peak, done, start = {}, 0, 0, time.monotonic()
 
@@ -179,19 +182,20 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         verdict, step, message, where, memory = answer
         counts[job[0]][verdict] += 1
         spent[job[0]] += seconds
-        peak, done = max(peak, memory), done + 1
+        peak, done, failed = max(peak, memory), done + 1, None
         if verdict in FAILURES:
             what = {"verdict": verdict, "kind": job[0], "where": where, "count": 0}
             example = {"replay": replay(*job, seed)}
             example |= {"command": _printable(step), "message": _printable(message[-2000:])}
             groups.setdefault((verdict, job[0], where), what | example)["count"] += 1
-        progress(done, sum(group["count"] for group in groups.values()))
+            failed = f"{verdict} {where}: {example['replay']}"
+        progress(done, failed)
 
     with store_folder() as store:
         workers = [_Worker(seed, store) for _ in range(processes)]
         try:
             _play_all([("prepare", name) for name in FILES], workers, prepared)
-            jobs = ((kinds[i % len(kinds)], i // len(kinds)) for i in range(inputs))
+            jobs = ((kinds[i % len(kinds)], i // len(kinds)) for i in range(skip, inputs))
             _play_all(jobs, workers, record)
         finally:
             for worker in workers:

@@ -851,3 +851,10 @@ def test_counts_beyond_all_tables_are_refused(fitted, option):
     assert result.exit_code == 2
     assert option in result.stderr
     assert not os.path.exists("out.csv")
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**32)])
+def test_seeds_that_no_generator_takes_are_refused(folder, seed):
+    result = run("fit", "cards.csv", *FIT, "-o", "model.riskad", "--seed", seed)
+    assert result.exit_code == 2
+    assert "--seed" in result.stderr

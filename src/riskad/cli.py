@@ -35,6 +35,7 @@ LOSSES = ("hinge", "double_hinge", "squared", "modified_huber", "logistic", "sig
 RISKS = ("pn", "pu", "nnpu", "nu", "nnnu", "pnu", "rad", "nnrad")
 PENALTIES = ("l2", "l1")
 FEATURE_MAPS = ("none", "rbf", "nystroem", "poly")
+_LARGEST_SEED = 2**32 - 1  # that scikit-learn takes
 _MOST_ROWS, _MOST_REASONS = 10**9, 1000  # beyond these an option is a slip of the keyboard
 PRIOR_METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
 LAMBDAS = ("cv", "tight", "theorem")
@@ -105,7 +106,11 @@ _top = click.option(
     help="Suspicious rows to print.",
 )
 _seed = click.option(
-    "--seed", type=int, default=0, show_default=True, help="Same seed, same answer."
+    "--seed",
+    type=click.IntRange(0, _LARGEST_SEED),
+    default=0,
+    show_default=True,
+    help="Same seed, same answer.",
 )
 _path = click.Path(path_type=Path)
 _RULES = "risk|rate[:SHARE]|f1|cost:1:10|false-alarms:0.01|top:50"

@@ -307,7 +307,8 @@ FEW = ("csr_array", "pandas arrow decimals", "both tensors", "parts")
 def test_the_same_rows_are_the_same_model(name, tmp_path):
     X, y = make_rows()
     expected = clone(DETECTORS[name]).fit(X, y).score_samples(X)
-    close = 1e-5 if name.startswith("deep") else 1e-6
+    # Networks compute in single precision: 100 units of it, as for other orders of rows.
+    close = 1e-5 if name.startswith(("deep", "pretrained")) else 1e-6
     for container, (given, rows) in containers(X, y, tmp_path).items():
         if "csr" in container and name not in TAKE_SPARSE:
             continue

@@ -6,12 +6,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from test_sources import make_table
 
-from riskad import InputError, ShallowRAD
+from riskad import InputError, ShallowRAD, _parquet_pages
+from riskad._parquet_pages import check_pages
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from riskad.parquet import ParquetRows, find_parquet
+from riskad.tables import read_table
 
 NAMES = list("abcd")
 
@@ -224,3 +226,38 @@ def test_lists_cannot_be_labels(tmp_path):
     pq.write_table(table, tmp_path / "lists.parquet")
     with pytest.raises(InputError, match=r"'label' .* type list.* cannot be labels"):
         ParquetRows(tmp_path / "lists.parquet", label="label")
+
+
+def test_a_page_that_declares_fewer_values_than_none(tmp_path):
+    """polars reserves memory for what a page declares, and a negative number ends the process."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [f"t{i}" for i in range(60)]}), path, use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    # A page header: type 0, two sizes, then the struct of the data page, whose first field is 60.
+    place = data.index(b"\x2c\x15" + bytes([120]))
+    data[place + 2] = 119  # zigzag of -60
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"\(a page declares -60 values"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_sound_pages_are_understood(tmp_path, version):
+    """Of nested, missing, repeated and many values, in one and in several pages."""
+    table = pa.table(
+        {
+            "list": [[1, 2], [], None] * 2000,
+            "text": ["a", None, "b" * 50] * 2000,
+            "flag": [True, False, None] * 2000,
+            "number": pa.array(range(6000), pa.int64()),
+        }
+    )
+    path = tmp_path / "rows.parquet"
+    options = {"data_page_version": version, "data_page_size": 1000, "row_group_size": 1500}
+    pq.write_table(table, path, **options)
+    with open(path, "rb") as file:
+        chunks = list(_parquet_pages._chunks(file))
+        assert len(chunks) == 16
+        for chunk in chunks:
+            _parquet_pages._check_chunk(file, chunk)
+    check_pages(path)

@@ -65,8 +65,8 @@ class PileSummary:
         "below": Array("f", ("lines", 2, _QUANTILES), 0, 1),
         "present": Array("i", ("lines",), low=0),
         "missing": Array("i", ("lines",), low=0),
-        "mean": Array("f", ("lines",), infinite=True),
-        "scale": Array("f", ("lines",), low=0, infinite=True),
+        "mean": Array("f", ("lines",)),
+        "scale": Array("f", ("lines",), low=0),
     }
 
     @classmethod

@@ -581,10 +581,17 @@ def _check_parity(model: Any, proto: Any) -> float | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # that there are blanks and new values
         ours = -model.score_samples(rows)
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    theirs, _ = session.run(None, feeds(proto, rows))
+    state = onnxruntime.capi.onnxruntime_pybind11_state
+    try:
+        session = onnxruntime.InferenceSession(
+            proto.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        theirs, _ = session.run(None, feeds(proto, rows))
+    except (state.Fail, state.InvalidArgument, state.InvalidGraph) as error:
+        raise InputError(
+            f"onnxruntime does not run the graph of this model: {error}. Nothing was written; "
+            "if the model comes from `riskad fit`, please report it."
+        ) from None
     largest = float((np.abs(ours - theirs) / np.maximum(1, np.abs(ours))).max())
     if not largest <= TOLERANCE:
         raise InputError(

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from riskad._checks import InputError, describe_column_difference, enumerate_names
 from riskad._files import atomic_path, check_input_file
+from riskad._parquet_pages import DamagedPage, check_pages
 from riskad.parquet import ENDINGS as _PARQUET
 from riskad.parquet import Paths, find_parquet
 
@@ -142,6 +143,7 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
     check_memory(path)
     if ending in _PARQUET:
         with _parquet_errors(path):
+            check_pages(path)
             return pl.read_parquet(path, glob=False)
     with _open_bytes(path, ending) as file:
         return pl.concat(_csv_batches(file, path.name, _known_separator(ending)))
@@ -384,6 +386,7 @@ def _estimate_size(path: Path, ending: str) -> float:
     """Bytes of the table in memory, by its first rows; text takes what it takes on disk."""
     if ending in _PARQUET:
         with _parquet_errors(path):
+            check_pages(path)
             scan = pl.scan_parquet(path, glob=False)
             first = scan.head(_SAMPLE_ROWS).collect()
             n_rows = int(scan.select(pl.len()).collect().item())
@@ -407,7 +410,7 @@ def _show_bytes(n: int) -> str:
 def _parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, DamagedPage) as error:
         raise InputError(
             f"{path.name!r} could not be read as Parquet ({_first_line(error)}). "
             "It may be cut short, or another kind of file under this name."
@@ -417,6 +420,7 @@ def _parquet_errors(path: Path) -> Iterator[None]:
 def _parquet_batches(path: Path) -> Iterator[pl.DataFrame]:
     """Slices of the file: each decodes the row groups it touches and no others."""
     with _parquet_errors(path):
+        check_pages(path)
         scan = pl.scan_parquet(path, glob=False)
         n_rows = int(scan.select(pl.len()).collect().item())
         n_columns = max(len(scan.collect_schema()), 1)

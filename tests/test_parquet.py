@@ -261,3 +261,16 @@ def test_sound_pages_are_understood(tmp_path, version):
         for chunk in chunks:
             _parquet_pages._check_chunk(file, chunk)
     check_pages(path)
+
+
+def test_a_table_of_no_rows_has_no_pages(tmp_path):
+    pq.write_table(pa.table({"a": pa.array([], pa.string())}), tmp_path / "rows.parquet")
+    check_pages(tmp_path / "rows.parquet")
+
+
+def test_a_footer_that_declares_endless_lists(tmp_path):
+    """Field 4, a list of 2^60 doubles; then a struct in which nothing is understood."""
+    for footer in (b"\x49\xf7" + b"\xff" * 8 + b"\x0f" + b"\0" * 9, b"\x4b\x00\x00", b"\x4c" * 99):
+        path = tmp_path / "rows.parquet"
+        path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        check_pages(path)

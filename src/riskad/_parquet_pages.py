@@ -66,10 +66,10 @@ def _chunks(file: BinaryIO) -> Iterator[dict[int, Any]]:
 def _check_chunk(file: BinaryIO, chunk: dict[int, Any]) -> None:
     n_values, length = _of(chunk, _NUM_VALUES, int), _of(chunk, _COMPRESSED, int)
     offsets = [chunk.get(key) for key in (_DATA_OFFSET, _DICTIONARY_OFFSET)]
-    place = min(offset for offset in offsets if isinstance(offset, int) and offset > 0)
-    end = place + length
+    place = min((each for each in offsets if isinstance(each, int) and each > 0), default=0)
+    end = min(place + length, file.seek(0, os.SEEK_END))
     for _ in range(_MOST_PAGES):
-        if place >= end:
+        if not 0 < place < end:
             return
         file.seek(place)
         header, used = _struct(file.read(_HEADER), 0)
@@ -121,6 +121,7 @@ def _value(data: bytes, place: int, kind: int, depth: int, listed: bool = False)
     if kind in (4, 5, 6):
         return _signed(data, place)
     if kind == 7:
+        _ = data[place + 7]  # it must be there: a list may declare any number of them
         return None, place + 8
     if kind == 8:
         length, place = _unsigned(data, place)

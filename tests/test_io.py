@@ -335,3 +335,9 @@ def test_every_type_on_the_list_says_what_it_may_hold():
         else:
             names = getattr(cls, "_fields", None) or [f.name for f in dataclasses.fields(cls)]
             assert set(names) == set(fields), name
+
+
+def test_a_pipeline_that_ends_in_nothing_is_not_saved(tmp_path):
+    model = make_pipeline(StandardScaler(), "passthrough").fit(np.eye(2))
+    with pytest.raises(InputError, match="the last does nothing"):
+        save(model, tmp_path / "model.riskad")

@@ -179,6 +179,8 @@ def _steps_fit(state: Mapping[str, Any]) -> None:
     """Each step takes as many columns as the one before gives."""
     names = [name for name, _ in state["steps"]]
     require(len(set(names)) == len(names) > 0, "steps: expected different names")
+    last = state["steps"][-1][1]
+    require(last is not None and not isinstance(last, str), "steps: the last does nothing")
     require("" not in names and not any("__" in name for name in names), "steps: bad names")
     before: int | None = None
     for name, step in state["steps"]:

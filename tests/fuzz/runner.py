@@ -186,7 +186,7 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         if verdict in FAILURES:
             what = {"verdict": verdict, "kind": job[0], "where": where, "count": 0}
             example = {"replay": replay(*job, seed)}
-            example |= {"command": _printable(step), "message": _printable(message[-2000:])}
+            example |= {"command": _printable(step), "message": _last_line(message)}
             groups.setdefault((verdict, job[0], where), what | example)["count"] += 1
             failed = f"{verdict} {where}: {example['replay']}"
         progress(done, failed)
@@ -210,6 +210,11 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         "seconds": round(time.monotonic() - start),
         "failures": sorted(groups.values(), key=lambda group: -group["count"]),
     }
+
+
+def _last_line(message):
+    """What went wrong, without the paths of a machine."""
+    return _printable("".join(message.strip().splitlines()[-1:])[:300])
 
 
 def _printable(text):

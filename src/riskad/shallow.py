@@ -1005,17 +1005,21 @@ class _Features:
 
 def _standardised(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
     if sparse.issparse(X):
-        scaled = (X @ sparse.diags_array(1 / scale)).tocsr()
+        scaled = X.tocsr().copy()
         scaled.sort_indices()  # "poly" takes them to be sorted
-        scaled.data = _within_reach(scaled.data)
+        scaled.data = _within_reach(scaled.data, 0.0, scale[scaled.indices])
         return scaled
-    return _within_reach((X - mean) / scale)
+    return _within_reach(X, mean, scale)
 
 
-def _within_reach(Z: np.ndarray) -> np.ndarray:
-    """Draw in what is so far out that products of it overflow; infinities stay, to be refused."""
-    with np.errstate(invalid="ignore"):
-        far = (np.abs(Z) > _FAR) & np.isfinite(Z)
+def _within_reach(X: np.ndarray, mean: Any, scale: np.ndarray) -> np.ndarray:
+    """(X - mean) / scale, but drawn in where it is so far out that products of it overflow.
+
+    Infinities of X itself stay, to be refused.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        Z = (X - mean) / scale
+        far = (np.abs(Z) > _FAR) & np.isfinite(X)
     return np.where(far, np.copysign(_FAR, Z), Z) if far.any() else Z
 
 

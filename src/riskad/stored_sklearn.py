@@ -186,13 +186,15 @@ def _steps_fit(state: Mapping[str, Any]) -> None:
     for name, step in state["steps"]:
         if step is None or isinstance(step, str):
             continue
+        # A pipeline within one transforms only if its own last step does.
+        require(step is last or hasattr(step, "transform"), f"steps: {name!a} transforms nothing")
         wanted = getattr(step, "n_features_in_", None)
         require(
             before is None or wanted is None or before == wanted,
             f"steps: {name!a} takes {wanted} columns and is given {before}",
         )
         # One that is not fitted does not say.
-        before = None if wanted is None else width_after(step)
+        before = None if wanted is None or step is last else width_after(step)
 
 
 def _parts_fit(state: Mapping[str, Any]) -> None:

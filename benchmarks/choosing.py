@@ -34,10 +34,11 @@ import numpy as np
 from cv_rules import sets_at_hand
 from sklearn.metrics import roc_auc_score
 
-from riskad import DataWarning, ShallowRAD, selection
+from riskad import DataWarning, ShallowRAD
 from riskad.bench.experiment import seed_of
 from riskad.bench.trial import Split, make_split
-from riskad.labels import ANOMALY
+from riskad.core.labels import ANOMALY
+from riskad.decisions import selection
 
 METHODS: dict[str, dict[str, Any]] = {
     "default": {"lam": "theorem"},

@@ -36,9 +36,9 @@ from riskad import DataWarning, ShallowRAD, load_adbench
 from riskad.bench.experiment import built_in, load_experiment, seed_of
 from riskad.bench.paper import published
 from riskad.bench.trial import Split, make_split
+from riskad.core.labels import ANOMALY
 from riskad.datasets import DatasetMissing
-from riskad.labels import ANOMALY
-from riskad.shallow import _CV_DECADES, _CV_REPEATS
+from riskad.detectors.shallow import _CV_DECADES, _CV_REPEATS
 
 LOSSES = ("squared", "hinge", "modified_huber")
 SETTINGS: dict[str, Any] = {"a": 0.1, "prior": 0.8, "tol": 1e-3}

@@ -21,12 +21,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from riskad.core.risks import get_risk
 from riskad.datasets import load_images, one_class_split
 from riskad.deep.batches import Draws, Rows
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.nets import ARCHITECTURES, build_stack
 from riskad.deep.trainer import Settings, choose_device, train
-from riskad.risks import get_risk
 
 MODULES = {"MNIST": "lenet-mnist", "F-MNIST": "lenet-fmnist", "CIFAR-10": "lenet-cifar10"}
 RISK = get_risk("nnrad", "logistic", a=0.1, prior=0.8)

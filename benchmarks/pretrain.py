@@ -430,7 +430,7 @@ class Layer(nn.Module):
 
 
 class Network(nn.Module):
-    """`riskad.pretrained` says what it does."""
+    """`riskad.detectors.pretrained` says what it does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -448,7 +448,7 @@ class Network(nn.Module):
 
 
 def arrays(network: Network) -> dict[str, np.ndarray]:
-    """The parameters as `riskad.pretrained` reads them: linear maps as (inputs, outputs)."""
+    """The parameters as `PretrainedRAD` reads them: linear maps as (inputs, outputs)."""
 
     def values(parameter: Tensor) -> np.ndarray:
         return parameter.detach().float().cpu().numpy().astype(np.float16)

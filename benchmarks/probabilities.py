@@ -36,8 +36,8 @@ from scipy.special import expit
 from riskad import DataWarning, ShallowRAD, calibrate
 from riskad.bench.canvas import BLUE, GREY, ORANGE, write_svgs
 from riskad.bench.trial import make_split
-from riskad.labels import ANOMALY
-from riskad.metrics import brier_score, log_score, reliability
+from riskad.core.labels import ANOMALY
+from riskad.decisions.metrics import brier_score, log_score, reliability
 
 METHODS = ("calibrated", "known rate", "sigmoid", "min-max")
 LEVEL = 0.1

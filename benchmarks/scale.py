@@ -82,7 +82,7 @@ def read_once(paths: list[Path]) -> float:
 def fit_files(paths: list[Path]) -> dict[str, Any]:
     """A fit to files: seconds, passes, and the peak of this process's memory."""
     from riskad import ShallowRAD
-    from riskad.parquet import ParquetRows
+    from riskad.rows.parquet import ParquetRows
 
     start = time.perf_counter()
     rows = ParquetRows(paths, label="label")
@@ -192,7 +192,7 @@ def dask(arguments: argparse.Namespace) -> dict[str, Any]:
     import distributed
 
     from riskad import ShallowRAD
-    from riskad.cluster import dask_engine
+    from riskad.rows.cluster import dask_engine
 
     n, chunk = arguments.rows, 250_000
     parts = [make_rows(chunk, COLUMNS, seed) for seed in range(n // chunk)]
@@ -233,8 +233,8 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
     """100,000,000 x 64 on a GPU, beside a copy within its memory and the processor."""
     import torch
 
-    from riskad import blocks
-    from riskad.shallow import ShallowRAD
+    from riskad.detectors.shallow import ShallowRAD
+    from riskad.rows import blocks
 
     n, d, tol = arguments.rows, 64, 1e-5
     torch.manual_seed(0)

@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad import ShallowRAD
 from riskad.bench.trial import Split, make_split
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 
 SETS = ("pendigits", "SpamBase", "campaign")
 SGD_LOSSES = {"squared": "squared_error", "hinge": "hinge", "modified_huber": "modified_huber"}

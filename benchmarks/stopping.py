@@ -27,13 +27,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from riskad.core.risks import Risk, get_risk
 from riskad.datasets import load_images
 from riskad.deep.batches import Draws, Pools, Rows, hold_out
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.detectors import DeepSAD
 from riskad.deep.nets import build_stack
 from riskad.deep.trainer import Progress, Settings, Validation, choose_device, evaluate, train
-from riskad.risks import Risk, get_risk
 
 MODULES = {"MNIST": "lenet-mnist", "F-MNIST": "lenet-fmnist", "CIFAR-10": "lenet-cifar10"}
 RATES = {"MNIST": 1e-3, "F-MNIST": 2e-4, "CIFAR-10": 2e-4}

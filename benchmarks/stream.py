@@ -25,8 +25,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from riskad import DataWarning, ShallowRAD, mask_labels, stream
-from riskad.objective import Objective
+from riskad import DataWarning, ShallowRAD, mask_labels
+from riskad.core.objective import Objective
+from riskad.detectors import stream
 
 LOSSES = ("squared", "modified_huber", "logistic")
 LAMBDAS = ("tight", 1e-3)

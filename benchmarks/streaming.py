@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from riskad.io import save
-from riskad.workflow import Labels, fit_table
+from riskad.app.model_files import save
+from riskad.app.workflow import Labels, fit_table
 
 N_COLUMNS = 20
 BLOCK = 100_000
@@ -35,16 +35,16 @@ BLOCK = 100_000
 PEAK = """open("/proc/self/status").read().split("VmHWM:")[1].split()[0]"""
 STREAMED = f"""
 import sys
-from riskad.cli import cli
+from riskad.cli.main import cli
 model, source, target = sys.argv[1:]
 cli.main(["score", model, source, "-o", target, "--json"], standalone_mode=False)
 print({PEAK})
 """
 WHOLE = f"""
 import sys
-from riskad.io import load
-from riskad.tables import read_table, write_table
-from riskad.workflow import score_table
+from riskad.app.model_files import load
+from riskad.tables.files import read_table, write_table
+from riskad.app.workflow import score_table
 model, source, target = sys.argv[1:]
 write_table(score_table(load(model), read_table(source))[0], target)
 print({PEAK})
@@ -62,7 +62,7 @@ def make_rows(n: int, seed: int) -> pl.DataFrame:
 
 def make_file(path: Path, n: int) -> None:
     """Write n rows block by block: a file larger than memory must be made in some way, too."""
-    from riskad.tables import open_writer
+    from riskad.tables.files import open_writer
 
     with open_writer(path) as write:
         for start in range(0, n, BLOCK):

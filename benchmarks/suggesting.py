@@ -47,7 +47,7 @@ from riskad.bench.canvas import (
 )
 from riskad.bench.experiment import seed_of
 from riskad.bench.trial import make_split
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 
 START = {NORMAL: 8, ANOMALY: 2}
 BATCH, ROUNDS = 10, 9

@@ -12,7 +12,7 @@ import polars as pl
 from click.testing import CliRunner
 from playwright.sync_api import sync_playwright
 
-from riskad.cli import cli
+from riskad.cli.main import cli
 
 IMAGES = Path(__file__).parent / "images"
 COMMAND = (

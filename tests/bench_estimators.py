@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from riskad.shallow import ShallowRAD
+from riskad.detectors.shallow import ShallowRAD
 
 
 class Slow(ShallowRAD):

@@ -11,10 +11,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_sklearn_contract import as_codes
 
 import riskad
-from riskad import AutoRAD, InputError, auto, explain_rows
-from riskad.labels import read_codes
-from riskad.metrics import Auc
-from riskad.pretrained import labelled_rows_read
+from riskad import AutoRAD, InputError, explain_rows
+from riskad.core.labels import read_codes
+from riskad.decisions.metrics import Auc
+from riskad.detectors import auto
+from riskad.detectors.pretrained import labelled_rows_read
 
 
 def ring(n_rows=600, n_normal=40, n_anomaly=10, seed=0):

@@ -15,11 +15,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_sklearn_contract import as_codes
 
-from riskad import baselines
-from riskad._checks import InputError
-from riskad.baselines import OneClassSVM, SemiSupervisedOneClassSVM, ShallowPU
-from riskad.labels import read_codes
-from riskad.shallow import ShallowRAD
+from riskad.core.checks import InputError
+from riskad.core.labels import read_codes
+from riskad.detectors import baselines
+from riskad.detectors.baselines import OneClassSVM, SemiSupervisedOneClassSVM, ShallowPU
+from riskad.detectors.shallow import ShallowRAD
 
 METHODS = {
     "one_class": OneClassSVM(),
@@ -503,7 +503,7 @@ class TranslatedPU(ShallowPU):
         return super().fit(X, as_codes(X, y), sample_weight)
 
 
-@pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning")
+@pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning")
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API.*")
 @parametrize_with_checks(
     [

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from conftest import PATIENCE, make_pile
 from sklearn.metrics import roc_auc_score
 
-import riskad.cli as cli_module
-from riskad._checks import InputError
+import riskad.cli.main as cli_module
 from riskad.bench.experiment import (
     Experiment,
     Method,
@@ -30,8 +29,9 @@ from riskad.bench.paper import PAPER_SETS
 from riskad.bench.records import FAILED, NOT_RUN, OK, open_records, read_records
 from riskad.bench.runner import run_experiment
 from riskad.bench.trial import find_estimator, make_split, run_cell
-from riskad.cli import cli
-from riskad.shallow import ShallowRAD
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.detectors.shallow import ShallowRAD
 
 # Sets of ADBench without a known checksum, so that made-up data can stand in for them.
 SETS = ("glass", "wine")
@@ -408,7 +408,14 @@ def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path, done)
     text += f"estimator = {described.methods[0].estimator!r}\n"
     (tmp_path / "small.toml").write_text(text)
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "riskad.cli", "bench", "run", str(tmp_path / "small.toml")]
+    command = [
+        sys.executable,
+        "-m",
+        "riskad.cli.main",
+        "bench",
+        "run",
+        str(tmp_path / "small.toml"),
+    ]
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [*command, "--out", str(out), "--jobs", "2"],

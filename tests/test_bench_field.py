@@ -16,8 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-import riskad.cli as cli_module
-from riskad._checks import InputError
+import riskad.cli.main as cli_module
 from riskad.bench.experiment import Experiment, Method, Tables, built_in, load_experiment
 from riskad.bench.field import (
     METRICS,
@@ -35,9 +34,10 @@ from riskad.bench.render import csv_text, latex_text, markdown_text, write_repor
 from riskad.bench.runner import run_experiment
 from riskad.bench.summary import summarise
 from riskad.bench.trial import make_split
-from riskad.cli import cli
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.core.labels import LabelCounts, count_labels
 from riskad.datasets import label_anomalies, mask_labels
-from riskad.labels import LabelCounts, count_labels
 
 LOGISTIC = "sklearn.linear_model.LogisticRegression"
 FOREST = "sklearn.ensemble.RandomForestClassifier"

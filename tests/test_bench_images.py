@@ -18,8 +18,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 pytest.importorskip("torch")
 
-import riskad.cli as cli_module
-from riskad._checks import InputError
+import riskad.cli.main as cli_module
 from riskad.bench import image_trial
 from riskad.bench.curves import FALSE_POSITIVE_RATES, rank_metrics
 from riskad.bench.experiment import (
@@ -34,7 +33,8 @@ from riskad.bench.image_trial import Device, find_device, image_split, run_image
 from riskad.bench.records import FAILED, NOT_RUN, OK, read_records
 from riskad.bench.runner import run_experiment
 from riskad.bench.trial import find_estimator
-from riskad.cli import cli
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
 from riskad.datasets import images as image_files
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 

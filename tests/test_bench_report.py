@@ -9,7 +9,6 @@ from collections import Counter
 
 import pytest
 
-from riskad._checks import InputError
 from riskad.bench.paper import PAPER_SETS, Published, paper_set, published
 from riskad.bench.render import csv_text, latex_text, markdown_text, write_report
 from riskad.bench.summary import (
@@ -23,6 +22,7 @@ from riskad.bench.summary import (
     sweeps,
 )
 from riskad.bench.tables import tables_of
+from riskad.core.checks import InputError
 
 LOSSES = ("squared", "hinge", "modified_huber")
 IDENTITY = {"root": 0, "estimator": "riskad.ShallowRAD", "test_share": 0.3, "labelled": 0.05}

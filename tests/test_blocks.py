@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
-from riskad import blocks
-from riskad.blocks import RowBlocks, one_blas_thread, one_thread
-from riskad.shallow import ShallowRAD
+from riskad.detectors.shallow import ShallowRAD
+from riskad.rows import blocks
+from riskad.rows.blocks import RowBlocks, one_blas_thread, one_thread
 
 LAYOUTS = {
     "C order": np.ascontiguousarray,

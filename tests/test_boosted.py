@@ -18,13 +18,13 @@ from test_sklearn_contract import EXPECTED, as_codes
 pytest.importorskip("lightgbm")
 
 import riskad
-from riskad import boosted
-from riskad._checks import DataWarning, InputError
-from riskad.blocks import RowBlocks
-from riskad.boosted import BoostedRAD
-from riskad.losses import LOSSES, Loss
-from riskad.objective import Objective
-from riskad.risks import RISKS, get_risk
+from riskad.core.checks import DataWarning, InputError
+from riskad.core.losses import LOSSES, Loss
+from riskad.core.objective import Objective
+from riskad.core.risks import RISKS, get_risk
+from riskad.detectors import boosted
+from riskad.detectors.boosted import BoostedRAD
+from riskad.rows.blocks import RowBlocks
 
 QUICK = {"n_rounds": 30}
 
@@ -510,7 +510,7 @@ class Translated(BoostedRAD):
         return super().fit(X, as_codes(X, y), sample_weight)
 
 
-@pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning")
+@pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning")
 @parametrize_with_checks(
     [Translated(n_rounds=10), Translated(n_rounds=10, early_stopping=True)],
     expected_failed_checks=lambda estimator: EQUIVALENCE,
@@ -519,7 +519,7 @@ def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning")
+@pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning")
 @parametrize_with_checks(
     [BoostedRAD(n_rounds=10)], expected_failed_checks=lambda estimator: REFUSED
 )

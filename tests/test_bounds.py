@@ -20,12 +20,12 @@ from sklearn.linear_model import LogisticRegression
 from test_cli import FIT, make_cards
 
 import riskad
-from riskad._checks import InputError
-from riskad.bounds import (
+from riskad.app.bounds import bounds_of
+from riskad.cli.main import cli
+from riskad.core.bounds import (
     LinearClass,
     MeasuredClass,
     bias,
-    bounds_of,
     deviation,
     estimation_error,
     excess_risk,
@@ -34,11 +34,11 @@ from riskad.bounds import (
     psi,
     psi_inverse,
 )
-from riskad.cli import cli
-from riskad.labels import LabelCounts, count_labels
-from riskad.losses import LOSSES, Logistic
-from riskad.risks import RISKS, get_risk
-from riskad.shallow import ShallowRAD
+from riskad.core.checks import InputError
+from riskad.core.labels import LabelCounts, count_labels
+from riskad.core.losses import LOSSES, Logistic
+from riskad.core.risks import RISKS, get_risk
+from riskad.detectors.shallow import ShallowRAD
 
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 both = pytest.mark.parametrize("name", ["rad", "nnrad"])

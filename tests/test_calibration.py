@@ -13,11 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 import riskad
 from riskad import InputError, ShallowRAD, calibrate
-from riskad.baselines import ShallowPU
-from riskad.calibration import Calibration, _folds, _on_scale
-from riskad.labels import read_codes
-from riskad.metrics import auc_with_interval, brier_score
-from riskad.thresholds import FalseAlarms, RiskZero
+from riskad.core.labels import read_codes
+from riskad.decisions.calibration import Calibration, _folds, _on_scale
+from riskad.decisions.metrics import auc_with_interval, brier_score
+from riskad.decisions.thresholds import FalseAlarms, RiskZero
+from riskad.detectors.baselines import ShallowPU
 
 
 @pytest.fixture(scope="module")

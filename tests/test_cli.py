@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from conftest import PATIENCE
 
 import riskad
-from riskad import cli as cli_module
-from riskad import workflow
-from riskad.cli import cli
-from riskad.losses import LOSSES
-from riskad.regularization import PENALTIES
-from riskad.risks import RISKS
-from riskad.shallow import FEATURE_MAPS, LAMBDA_RULES, ShallowRAD
-from riskad.workflow import MODELS
+from riskad.app import workflow
+from riskad.app.workflow import MODELS
+from riskad.cli import main as cli_module
+from riskad.cli.main import cli
+from riskad.core.losses import LOSSES
+from riskad.core.regularization import PENALTIES
+from riskad.core.risks import RISKS
+from riskad.detectors.shallow import FEATURE_MAPS, LAMBDA_RULES, ShallowRAD
 
 LABELLED = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
 FIT = [*LABELLED, "--model", "shallow"]  # fast; the default and all others have their own tests
@@ -278,7 +278,7 @@ def test_export_writes_whole_files_where_it_may(fitted, monkeypatch):
 def test_inspect_of_a_model_from_python(folder):
     rng = np.random.default_rng(0)
     model = ShallowRAD(lam=0.5).fit(rng.normal(size=(60, 2)), rng.choice([1, -1, 0], size=60))
-    riskad.io.save(model, "bare.riskad")
+    riskad.app.model_files.save(model, "bare.riskad")
     output = succeed("inspect", "bare.riskad")
     assert "bare.riskad: a ShallowRAD" in output
     assert "lambda = 0.5 (l2), as given" in output
@@ -689,19 +689,19 @@ OUT = ["-o", "out.csv"]
 @pytest.mark.parametrize(
     ("place", "arguments"),
     [
-        ("report.print_fit", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"]),
+        ("app.text.print_fit", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"]),
         (
-            "findings.fit_findings",
+            "app.findings.fit_findings",
             ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.html"],
         ),
-        ("page.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"]),
-        ("report.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
-        ("report.print_score", ["score", "model.riskad", "new.csv", *OUT]),
-        ("report.to_json", ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"]),
-        ("report.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
-        ("report.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
-        ("report.print_threshold", ["threshold", "model.riskad", "top:5", "-o", "m.riskad"]),
-        ("report.print_export", ["export", "model.riskad", "m.onnx"]),
+        ("app.page.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"]),
+        ("app.text.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
+        ("app.text.print_score", ["score", "model.riskad", "new.csv", *OUT]),
+        ("app.text.to_json", ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"]),
+        ("app.text.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
+        ("app.text.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
+        ("app.text.print_threshold", ["threshold", "model.riskad", "top:5", "-o", "m.riskad"]),
+        ("app.text.print_export", ["export", "model.riskad", "m.onnx"]),
     ],
 )
 def test_a_command_that_fails_late_leaves_no_file(fitted, monkeypatch, place, arguments):
@@ -739,7 +739,7 @@ def test_values_are_never_markup_or_escapes(folder):
 # --- as a process ------------------------------------------------------------------------
 
 
-def riskad_process(*arguments, code="from riskad.cli import main; main()", **options):
+def riskad_process(*arguments, code="from riskad.cli.main import main; main()", **options):
     # A shell that runs tests in the background has SIGINT ignored.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + code
     return subprocess.Popen(
@@ -754,7 +754,7 @@ def riskad_process(*arguments, code="from riskad.cli import main; main()", **opt
 
 def test_help_and_version_load_nothing_heavy():
     code = (
-        "import sys; from riskad.cli import cli\n"
+        "import sys; from riskad.cli.main import cli\n"
         "for arguments in (['--help'], ['fit', '--help'], ['--version']):\n"
         "    cli.main(arguments, standalone_mode=False)\n"
         "heavy = {'numpy', 'scipy', 'sklearn', 'polars', 'rich', 'torch', 'safetensors'}\n"
@@ -780,13 +780,13 @@ def test_exit_codes_and_streams(folder):
 
 
 SLOW_WRITE = """
-import time, riskad.tables
-from riskad.cli import main
+import time, riskad.tables.files
+from riskad.cli.main import main
 def slow(frame, part, name, separator, header):
     part.write(b"half")
     print("half", flush=True)
     time.sleep(600)
-riskad.tables._write_csv = slow
+riskad.tables.files._write_csv = slow
 main()
 """
 
@@ -822,7 +822,7 @@ def test_progress_on_a_terminal_goes_to_stderr(fitted):
 
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "riskad.cli", "inspect", "model.riskad", "--json"],
+        [sys.executable, "-m", "riskad.cli.main", "inspect", "model.riskad", "--json"],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env=QUICK | {"TERM": "xterm"},

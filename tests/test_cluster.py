@@ -17,7 +17,7 @@ distributed = pytest.importorskip("distributed")
 
 from test_sources import make_table
 
-from riskad.cluster import ClusterError, DaskRows, dask_engine
+from riskad.rows.cluster import ClusterError, DaskRows, dask_engine
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_an_address_where_nobody_answers():
 def test_parquet_files_on_a_cluster(tmp_path, cluster):
     pl = pytest.importorskip("polars")
     pytest.importorskip("pyarrow")
-    from riskad.parquet import ParquetRows
+    from riskad.rows.parquet import ParquetRows
 
     X, y = make_table()
     for i in range(3):

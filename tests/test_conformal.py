@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from riskad import InputError, ShallowRAD, calibrate
-from riskad.conformal import DensityRatio, conformal_p_values, select_at_fdr
+from riskad.decisions.conformal import DensityRatio, conformal_p_values, select_at_fdr
 
 few_levels = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=12)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 from riskad.datasets import IMAGE_SETS, DatasetMissing, images, load_images, one_class_split
 from riskad.datasets.fetch import data_folder
 

@@ -7,12 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.losses import LOSSES
+from riskad.core.risks import RISKS, get_risk
 from riskad.deep.batches import KINDS, Draws, Rows, hold_out, mix, pools_of
 from riskad.deep.criteria import RiskCriterion
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.losses import LOSSES
-from riskad.risks import RISKS, get_risk
 
 torch.set_num_threads(1)
 SIZES = {NORMAL: 4, ANOMALY: 2, UNLABELLED: 6}

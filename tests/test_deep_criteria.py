@@ -5,10 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.losses import LOSSES
+from riskad.core.risks import RISKS, get_risk
 from riskad.deep.criteria import PADDING, RiskCriterion, SADCriterion, SquareCriterion
-from riskad.losses import LOSSES
-from riskad.risks import RISKS, get_risk
 
 torch.set_num_threads(1)
 KINDS = torch.tensor([1, 1, 1, -1, -1, 0, 0, 0, 0])

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from conftest import make_pile
 from sklearn.utils.validation import check_array
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 from riskad.deep import Together, base, disk
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 

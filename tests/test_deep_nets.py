@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional as F
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 from riskad.deep.nets import (
     ARCHITECTURES,
     Architecture,

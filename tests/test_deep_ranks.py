@@ -14,7 +14,8 @@ import torch.multiprocessing as mp
 from conftest import PATIENCE, make_pile
 from torch import nn
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.risks import get_risk
 from riskad.deep import Together
 from riskad.deep.batches import Draws, Rows, hold_out, pools_of
 from riskad.deep.criteria import RiskCriterion
@@ -22,7 +23,6 @@ from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.deep.nets import ARCHITECTURES, StackedNet, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import Settings, Validation, evaluate, train
-from riskad.risks import get_risk
 
 torch.set_num_threads(1)
 QUICK = {"n_steps": 12, "check_every": 4, "hidden": (16, 8)}

@@ -13,10 +13,10 @@ from conftest import make_pile
 from safetensors.numpy import load, save
 from torch import nn
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.losses import LOSSES, Logistic
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.deep.state import state_from_bytes, state_to_bytes
-from riskad.losses import LOSSES, Logistic
 
 torch.set_num_threads(1)
 QUICK = {"n_steps": 6, "hidden": (8, 4), "random_state": 1}

@@ -9,9 +9,9 @@ from sklearn.exceptions import NotFittedError
 
 import riskad
 from riskad import NNPU, DeepRAD, DeepSAD
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.labels import read_codes
 from riskad.deep import Together
-from riskad.labels import read_codes
 
 torch.set_num_threads(1)
 

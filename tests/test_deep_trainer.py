@@ -7,12 +7,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.risks import get_risk
 from riskad.deep.batches import Draws, Rows, hold_out, pools_of
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.nets import ARCHITECTURES, ModuleStack, StackedNet, find_architecture
 from riskad.deep.trainer import Settings, Validation, choose_device, evaluate, train
-from riskad.risks import get_risk
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")

@@ -16,15 +16,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import riskad
-from riskad import InputError, baselines, parse_labels
-from riskad.blocks import PartedRows, RowBlocks
+from riskad import InputError, parse_labels
+from riskad.app.priors import check_labels
+from riskad.core.labels import LabelCodes, check_codes, from_deepsad, from_pyod, read_codes
+from riskad.decisions.drift import remember_pile
+from riskad.decisions.metrics import auc_with_interval, out_of_fold_scores
 from riskad.deep import Together
-from riskad.drift import remember_pile
-from riskad.features import LearnedFeatures, NeighbourDistances
-from riskad.labels import LabelCodes, check_codes, from_deepsad, from_pyod, read_codes
-from riskad.metrics import auc_with_interval, out_of_fold_scores
-from riskad.parquet import ParquetRows
-from riskad.priors import check_labels
+from riskad.detectors import baselines
+from riskad.detectors.features import LearnedFeatures, NeighbourDistances
+from riskad.rows.blocks import PartedRows, RowBlocks
+from riskad.rows.parquet import ParquetRows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::riskad.DataWarning"),
@@ -154,7 +155,7 @@ DOORS = {
     "auc_with_interval": lambda model, X, y: auc_with_interval(y, X[:, 0]),
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_pile": lambda model, X, y: remember_pile(model, X, y),
-    "bounds_of": lambda model, X, y: riskad.bounds.bounds_of(model, X, y),
+    "bounds_of": lambda model, X, y: riskad.app.bounds.bounds_of(model, X, y),
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "Together": lambda model, X, y: Together([riskad.DeepRAD()]).fit(X, [np.arange(120)], [y]),

@@ -14,10 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from riskad import ForestRAD, ShallowRAD, calibrate, drift_report, load, save
-from riskad._checks import DataWarning, InputError
-from riskad.cli import cli
-from riskad.drift import PileSummary, remember_pile, rows_to_sum_up
-from riskad.workflow import Labels, drift_table, fit_table
+from riskad.app.workflow import Labels, drift_table, fit_table
+from riskad.cli.main import cli
+from riskad.core.checks import DataWarning, InputError
+from riskad.decisions.drift import PileSummary, remember_pile, rows_to_sum_up
 
 
 def make_rows(n, rng, d=8):

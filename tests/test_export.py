@@ -9,9 +9,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import riskad
-from riskad._checks import InputError
-from riskad.export import TOLERANCE, _Graph, _trees, export, feeds, to_onnx
-from riskad.prepare import TablePreparer
+from riskad.app.onnx import TOLERANCE, _Graph, _trees, export, feeds, to_onnx
+from riskad.core.checks import InputError
+from riskad.tables.preparation import TablePreparer
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -106,7 +106,7 @@ def test_new_values_and_blanks_that_training_had_not():
         country=pl.when(pl.int_range(pl.len()) % 5 == 0).then(pl.lit("ZZ")).otherwise("country"),
         city=pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("new")).otherwise("city"),
     )
-    with pytest.warns(riskad.prepare.NotAsInTraining):
+    with pytest.warns(riskad.tables.preparation.NotAsInTraining):
         assert_parity(model, to_onnx(model), new, tolerance=1e-9)
 
 
@@ -336,7 +336,7 @@ def test_a_graph_that_differs_is_not_written(tmp_path, pile, monkeypatch):
     X, y, _ = pile
     model = riskad.ShallowRAD().fit(X, y)
     proto = to_onnx(model)
-    monkeypatch.setattr("riskad.export.to_onnx", lambda model: proto)
+    monkeypatch.setattr("riskad.app.onnx.to_onnx", lambda model: proto)
     model.coef_ = model.coef_ + 1e-3
     with pytest.raises(InputError, match="other scores than the model"):
         export(model, tmp_path / "model.onnx")
@@ -363,7 +363,7 @@ def test_what_cannot_be_exported_says_what_can(pile):
     own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
     cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
     for model in (
-        riskad.baselines.OneClassSVM().fit(X, y),
+        riskad.detectors.baselines.OneClassSVM().fit(X, y),
         own_map.fit(X, y),
         cosine.fit(X, y),
         make_pipeline(StandardScaler(), riskad.ShallowRAD()).fit(X, y),

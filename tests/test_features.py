@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 import riskad
 from riskad import InputError, ShallowRAD
-from riskad.features import (
+from riskad.detectors.features import (
     GaussianKernels,
     LearnedFeatures,
     NeighbourDistances,

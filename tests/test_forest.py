@@ -14,9 +14,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_sklearn_contract import EXPECTED, as_codes
 
 import riskad
-from riskad._checks import InputError
-from riskad.forest import ForestRAD, class_weights
-from riskad.risks import RISKS, get_risk
+from riskad.core.checks import InputError
+from riskad.core.risks import RISKS, get_risk
+from riskad.detectors.forest import ForestRAD, class_weights
 
 QUICK = {"n_estimators": 20}
 

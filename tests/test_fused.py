@@ -7,10 +7,10 @@ from numpy.testing import assert_allclose
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from riskad.fused import can_bend, can_fuse, column_sums, curvature, value_and_gradient
-from riskad.losses import LOSSES
-from riskad.objective import Objective
-from riskad.risks import get_risk
+from riskad.core.losses import LOSSES
+from riskad.core.objective import Objective
+from riskad.core.risks import get_risk
+from riskad.rows.fused import can_bend, can_fuse, column_sums, curvature, value_and_gradient
 
 
 def problem(n, d, weighted, risk="rad", loss="modified_huber"):

@@ -31,13 +31,13 @@ from sklearn.preprocessing import (
 )
 
 import riskad
-from riskad import stored
-from riskad._checks import InputError
-from riskad.baselines import OneClassSVM
-from riskad.features import LearnedFeatures, TreeLeaves
-from riskad.fields import Array, Fields
-from riskad.io import FORMAT_VERSION, load, read_header, save
-from riskad.prepare import TablePreparer
+from riskad.app.model_files import FORMAT_VERSION, load, read_header, save
+from riskad.core.checks import InputError
+from riskad.detectors.baselines import OneClassSVM
+from riskad.detectors.features import LearnedFeatures, TreeLeaves
+from riskad.storage import codec as stored
+from riskad.storage.fields import Array, Fields
+from riskad.tables.preparation import TablePreparer
 
 RNG = np.random.default_rng(0)
 TABLE = pl.DataFrame(

@@ -18,11 +18,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from riskad._checks import InputError
-from riskad.cli import cli
+from riskad.app.model_files import load, read_header, save
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
-from riskad.io import load, read_header, save
-from riskad.prepare import TablePreparer
+from riskad.tables.preparation import TablePreparer
 
 torch.set_num_threads(1)
 QUICK = {"n_steps": 4, "device": "cpu", "random_state": 1}

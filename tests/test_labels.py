@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riskad import labels
-from riskad._checks import InputError
-from riskad.labels import (
+from riskad.core import labels
+from riskad.core.checks import InputError
+from riskad.core.labels import (
     ANOMALY,
     NORMAL,
     UNLABELLED,
@@ -340,8 +340,8 @@ def test_int8_codes_pass_without_a_copy():
     ("y", "shown", "remedy"),
     [
         (["ok", "fraud"], "'fraud' (1 row)", "parse_labels(y, normal=..., anomaly=...)"),
-        ([True, False], "True (1 row)", "riskad.labels.from_pyod(y)"),
-        ([True, None], "True (1 row), missing (1 row)", "riskad.labels.from_deepod(y)"),
+        ([True, False], "True (1 row)", "riskad.core.labels.from_pyod(y)"),
+        ([True, None], "True (1 row), missing (1 row)", "riskad.core.labels.from_deepod(y)"),
         ([1.0, np.nan], "missing (1 row)", "riskad.parse_labels(y, normal=1)"),
         ([1, -1, None], "missing (1 row)", "riskad.parse_labels(y, normal=1, anomaly=-1)"),
         (["1", "-1", "0"], "0 (1 row)", "parse_labels(y, normal=1, anomaly=-1, unlabelled=0)"),
@@ -419,7 +419,7 @@ def test_importing_the_room_is_light():
     code = (
         "import sys, types; package = types.ModuleType('riskad'); "
         f"package.__path__ = {[str(Path(labels.__file__).parent)]}; "
-        "sys.modules['riskad'] = package; import riskad.labels; "
+        "sys.modules['riskad'] = package; import riskad.core.labels; "
         "print(*{'sklearn', 'pandas', 'polars', 'torch'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,11 +16,12 @@ import pytest
 from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
-from riskad import tables, workflow
-from riskad._checks import InputError
-from riskad.blocks import Threads
-from riskad.cli import cli
-from riskad.workflow import Labels, fit_files, fit_table
+from riskad.app import workflow
+from riskad.app.workflow import Labels, fit_files, fit_table
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.rows.blocks import Threads
+from riskad.tables import files as tables
 
 LABELS = Labels("label", ["ok"], ["fraud"])
 MEANING = ("--label", "label", "--normal", "ok", "--anomaly", "fraud", "--id", "card")
@@ -256,9 +257,9 @@ def test_engine_and_scheduler(folder, cards, tmp_path, monkeypatch):
         asked.append(address)
         yield Threads(1)
 
-    cluster = ModuleType("riskad.cluster")
+    cluster = ModuleType("riskad.rows.cluster")
     cluster.dask_engine = dask_engine
-    monkeypatch.setitem(sys.modules, "riskad.cluster", cluster)
+    monkeypatch.setitem(sys.modules, "riskad.rows.cluster", cluster)
     model = ("-o", tmp_path / "m.riskad")
     succeed("fit", folder, *SHALLOW, *model, "--engine", "dask", "--scheduler", "tcp://a:1")
     succeed("fit", folder / "0.parquet", *SHALLOW, *model, "--force", "--engine", "dask")
@@ -457,8 +458,9 @@ def test_without_pyarrow_the_remedy_is_named(folder, tmp_path, monkeypatch):
 
 _PEAK = """
 import resource, sys
-from riskad import blocks, workflow
-from riskad.workflow import Labels, fit_files
+from riskad.rows import blocks
+from riskad.app import workflow
+from riskad.app.workflow import Labels, fit_files
 
 # What is kept does not grow with the table, but is much beside one that is small enough to test.
 blocks._KEPT_BYTES, workflow._KEPT_ROWS = 1 << 22, 10_000

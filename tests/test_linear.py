@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from riskad.blocks import RowBlocks
-from riskad.linear import LinearModel, RowSpace, WideModel, column_statistics
-from riskad.objective import Objective
-from riskad.risks import get_risk
+from riskad.core.objective import Objective
+from riskad.core.risks import get_risk
+from riskad.rows.blocks import RowBlocks
+from riskad.rows.linear import LinearModel, RowSpace, WideModel, column_statistics
 
 LAYOUTS = {
     "C order": np.ascontiguousarray,

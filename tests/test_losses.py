@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from riskad._checks import InputError
-from riskad.losses import LOSSES, get_loss
+from riskad.core.checks import InputError
+from riskad.core.losses import LOSSES, get_loss
 
 NAMES = list(LOSSES)
 

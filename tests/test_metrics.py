@@ -22,9 +22,9 @@ from sklearn.metrics import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad._checks import DataWarning, InputError
-from riskad.labels import read_codes
-from riskad.metrics import (
+from riskad.core.checks import DataWarning, InputError
+from riskad.core.labels import read_codes
+from riskad.decisions.metrics import (
     auc_with_interval,
     average_precision_with_interval,
     brier_score,
@@ -35,7 +35,7 @@ from riskad.metrics import (
     precision_at_k_with_interval,
     reliability,
 )
-from riskad.shallow import ShallowRAD
+from riskad.detectors.shallow import ShallowRAD
 
 # --- AUC --------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ def test_precision_and_recall_on_the_pile_are_those_of_the_hidden_truth():
     assert str(found).count("95% interval") == 2
 
 
-@pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning")  # recall 1 by chance
+@pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning")  # recall 1 by chance
 @pytest.mark.parametrize("m", [5, 30])
 def test_intervals_on_the_pile_cover(m):
     covered = np.zeros(2)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from riskad.losses import LOSSES
-from riskad.objective import Objective, RowSum
-from riskad.risks import RISKS, get_risk
+from riskad.core.losses import LOSSES
+from riskad.core.objective import Objective, RowSum
+from riskad.core.risks import RISKS, get_risk
 
 # Every risk, with the mixing weights that make a difference to it.
 CASES = [

@@ -17,24 +17,24 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
 
-from riskad import workflow
-from riskad._checks import InputError
-from riskad.charts import element
-from riskad.cli import cli
-from riskad.findings import fit_findings, table_findings
-from riskad.io import load, make_header, read_header, save
-from riskad.labels import LabelCounts
-from riskad.metrics import (
+from riskad.app import workflow
+from riskad.app.charts import element
+from riskad.app.findings import fit_findings, table_findings
+from riskad.app.model_files import load, make_header, read_header, save
+from riskad.app.page import SCHEMA, render_page, write_report
+from riskad.app.text import model_lines, quality_lines, to_json
+from riskad.app.workflow import Labels, explain_table
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.core.labels import LabelCounts
+from riskad.decisions.metrics import (
     Auc,
     auc_with_interval,
     precision_recall_with_interval,
     roc_with_interval,
 )
-from riskad.page import SCHEMA, render_page, write_report
-from riskad.prepare import TablePreparer
-from riskad.report import model_lines, quality_lines, to_json
-from riskad.shallow import ShallowRAD
-from riskad.workflow import Labels, explain_table
+from riskad.detectors.shallow import ShallowRAD
+from riskad.tables.preparation import TablePreparer
 
 fit_table = partial(workflow.fit_table, model="shallow")
 LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
@@ -121,7 +121,9 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def schema():
-    text = resources.files("riskad").joinpath("schema/report-1.json").read_text(encoding="utf-8")
+    text = (
+        resources.files("riskad.app").joinpath("schema/report-1.json").read_text(encoding="utf-8")
+    )
     found = json.loads(text)
     jsonschema.Draft202012Validator.check_schema(found)
     return jsonschema.Draft202012Validator(found)

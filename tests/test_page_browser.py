@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from test_page import HOSTILE, LABELS, fit_table, make_cards, make_hostile
 
-from riskad.findings import fit_findings
-from riskad.page import write_report
+from riskad.app.findings import fit_findings
+from riskad.app.page import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if os.environ.get("RISKAD_BROWSER") == "required":

@@ -6,14 +6,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from test_sources import make_table
 
-from riskad import InputError, ShallowRAD, _parquet_pages
-from riskad._parquet_pages import check_pages
+from riskad import InputError, ShallowRAD
+from riskad.rows import parquet_pages as _parquet_pages
+from riskad.rows.parquet_pages import check_pages
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from riskad.parquet import ParquetRows, find_parquet
-from riskad.tables import read_table
+from riskad.rows.parquet import ParquetRows, find_parquet
+from riskad.tables.files import read_table
 
 NAMES = list("abcd")
 

@@ -8,8 +8,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from riskad._checks import DataWarning, InputError
-from riskad.prepare import BLANK, OTHER, NotAsInTraining, TablePreparer
+from riskad.core.checks import DataWarning, InputError
+from riskad.tables.preparation import BLANK, OTHER, NotAsInTraining, TablePreparer
 
 
 def prepare(columns, **parameters):

@@ -15,9 +15,9 @@ from test_sklearn_contract import as_codes, assert_rows_score_alike, run_in_sing
 
 import riskad
 from riskad import InputError, PretrainedRAD
-from riskad.features import LearnedFeatures
-from riskad.labels import read_codes
-from riskad.pretrained import _WEIGHTS, MOST_COLUMNS, _Network
+from riskad.core.labels import read_codes
+from riskad.detectors.features import LearnedFeatures
+from riskad.detectors.pretrained import _WEIGHTS, MOST_COLUMNS, _Network
 
 
 def auc(model, X, truth):

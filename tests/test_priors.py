@@ -12,16 +12,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import riskad
-from riskad import DataWarning, InputError, ShallowRAD, cli, estimate_prior
-from riskad.labels import read_codes
-from riskad.mixture import Histograms, divergence, em, log_ratio
-from riskad.priors import (
+from riskad import DataWarning, InputError, ShallowRAD, estimate_prior
+from riskad.app.priors import (
     METHODS,
     PriorEstimate,
     _folds,
     _largest_share,
     check_labels,
 )
+from riskad.cli import main as cli
+from riskad.core.labels import read_codes
+from riskad.decisions.mixture import Histograms, divergence, em, log_ratio
 
 BOTH_KINDS = ("em", "divergence", "shift")
 
@@ -279,7 +280,7 @@ def test_other_mistakes_are_errors_too():
 
 
 def test_an_estimate_says_what_it_is():
-    labels = riskad.labels.LabelCounts(500, 50, 10_000)
+    labels = riskad.core.labels.LabelCounts(500, 50, 10_000)
     found = PriorEstimate(0.921, 0.079, (0.051, 0.112), "em", {}, labels)
     assert str(found) == (
         "anomaly rate 7.9 % (95 % interval 5.1 % to 11.2 %), by em from 500 normal, 50 anomalous "

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 
 import riskad
 from riskad.bench.experiment import load_experiment
-from riskad.cli import cli
+from riskad.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
 DEMO = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/riskad demo"
@@ -86,7 +86,7 @@ def dotted_names():
 def test_the_names_of_the_documentation_are_there_after_a_bare_import(missing):
     """Each in a process that has imported nothing else; or the advice which package to install."""
     names = dotted_names()
-    assert {"riskad.workflow.fit_files", "riskad.parquet.ParquetRows"} <= set(names)
+    assert {"riskad.app.workflow.fit_files", "riskad.rows.parquet.ParquetRows"} <= set(names)
     code = RESOLVE.format(missing=missing, names=names)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     unresolved = [line for line in run.stdout.splitlines() if "pip install 'riskad[" not in line]
@@ -98,8 +98,8 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
     for module in (riskad, riskad.bench):
         with pytest.raises(AttributeError, match="has no attribute 'fit_fils'"):
             _ = module.fit_fils
-    assert {"workflow", "parquet", "export", "AutoRAD"} <= set(dir(riskad))
-    assert "_checks" not in riskad._rooms()
+    assert {"app", "core", "detectors", "AutoRAD"} <= set(dir(riskad))
+    assert "_cli" not in riskad._packages()
 
 
 @pytest.mark.usefixtures("no_hurry")

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
-from riskad import regularization
-from riskad._checks import InputError
-from riskad.losses import LOSSES
-from riskad.regularization import measure_reach, theorem_lambda, theorem_margin
-from riskad.risks import RISKS, get_risk
-from riskad.shallow import ShallowRAD
+from riskad.core import regularization
+from riskad.core.checks import InputError
+from riskad.core.losses import LOSSES
+from riskad.core.regularization import measure_reach, theorem_lambda, theorem_margin
+from riskad.core.risks import RISKS, get_risk
+from riskad.detectors.shallow import ShallowRAD
 
 # (b1, b2, b3) as Table 1 prints them.
 TABLE = {

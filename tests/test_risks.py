@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from riskad._checks import InputError
-from riskad.losses import LOSSES
-from riskad.risks import RISKS, Risk, Term, get_risk
+from riskad.core.checks import InputError
+from riskad.core.losses import LOSSES
+from riskad.core.risks import RISKS, Risk, Term, get_risk
 
 UNGUARDED = [name for name in RISKS if not RISKS[name].guarded]
 GUARDED = {"nnpu": "pu", "nnnu": "nu", "nnrad": "rad"}

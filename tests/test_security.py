@@ -22,9 +22,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import riskad
-from riskad._checks import InputError
+from riskad.app.model_files import load, read_header, save
 from riskad.bench.peers import Scorer
-from riskad.io import load, read_header, save
+from riskad.core.checks import InputError
 
 MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 
@@ -339,7 +339,8 @@ import os, sys, tempfile, warnings
 warnings.simplefilter("ignore")
 import numpy as np
 import lightgbm, sklearn.ensemble, sklearn.linear_model, scipy.spatial.distance
-import riskad, riskad.auto, riskad.boosted, riskad.calibration, riskad.io
+import riskad, riskad.detectors.auto, riskad.detectors.boosted
+import riskad.decisions.calibration, riskad.app.model_files
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.impute import SimpleImputer
@@ -366,7 +367,7 @@ def watch(event, arguments):
 
 sys.addaudithook(watch)
 try:
-    riskad.io.read_header(path)
+    riskad.app.model_files.read_header(path)
     model = riskad.load(path)
     model.score_samples(X)
     riskad.calibrate(model, X, y)
@@ -402,3 +403,20 @@ def test_nor_does_a_crafted_one(saved, rows, tmp_path, name):
     refused, found = result.stdout.splitlines()
     assert refused.startswith("refused: 'model.riskad' is not a riskad model")
     assert found == "found: []", result.stderr
+
+
+def test_a_step_that_transforms_nothing_is_refused(saved):
+    """A pipeline that ends in a detector says nothing of what it would give to another step."""
+    path = saved(PIPELINE)
+    tree = json.loads(read(path)["state.json"])
+    forge(path, pipeline_with(tree))
+    with pytest.raises(InputError, match="transforms nothing"):
+        load(path)
+
+
+def test_rows_that_are_astronomically_far_out_have_scores(saved, rows):
+    """A scale changed to next to nothing makes standardised rows overflow."""
+    path = saved(riskad.ShallowRAD("squared", feature_map="rbf"))
+    model = load(path)
+    model._scale[:] = 1e-300
+    assert np.isfinite(model.score_samples(rows[0] * 1e10)).all()

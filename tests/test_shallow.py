@@ -17,14 +17,14 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from riskad import shallow as shallow_module
-from riskad._checks import DataWarning, InputError
-from riskad.drift import rows_to_sum_up
-from riskad.labels import parse_labels, read_codes
-from riskad.losses import LOSSES
-from riskad.regularization import theorem_lambda, theorem_margin
-from riskad.risks import RISKS, get_risk
-from riskad.shallow import ShallowRAD
+from riskad.core.checks import DataWarning, InputError
+from riskad.core.labels import parse_labels, read_codes
+from riskad.core.losses import LOSSES
+from riskad.core.regularization import theorem_lambda, theorem_margin
+from riskad.core.risks import RISKS, get_risk
+from riskad.decisions.drift import rows_to_sum_up
+from riskad.detectors import shallow as shallow_module
+from riskad.detectors.shallow import ShallowRAD
 
 NO_THEOREM = {"pu", "nu", "nnpu", "nnnu"}
 

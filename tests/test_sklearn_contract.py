@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from riskad.shallow import ShallowRAD
+from riskad.detectors.shallow import ShallowRAD
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::riskad._checks.DataWarning"),
+    pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning"),
     pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API.*"),
 ]
 

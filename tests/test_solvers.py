@@ -12,13 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
-from riskad._checks import InputError
-from riskad.blocks import RowBlocks
-from riskad.linear import LinearModel, column_statistics
-from riskad.losses import LOSSES
-from riskad.objective import Objective
-from riskad.risks import RISKS, get_risk
-from riskad.shallow import ShallowRAD
+from riskad.core.checks import InputError
+from riskad.core.losses import LOSSES
+from riskad.core.objective import Objective
+from riskad.core.risks import RISKS, get_risk
+from riskad.detectors.shallow import ShallowRAD
+from riskad.rows.blocks import RowBlocks
+from riskad.rows.linear import LinearModel, column_statistics
 from riskad.solvers import SOLVERS, Problem, choose_solver, solve
 from riskad.solvers import _dc as dc_module
 from riskad.solvers import _smooth as smooth_module

@@ -9,11 +9,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from riskad import AutoRAD, BoostedRAD, InputError, ShallowRAD
-from riskad import blocks as blocks_room
-from riskad.blocks import Block, PartedRows, Reservoir, RowBlocks, Threads, places_of
-from riskad.forest import ForestRAD
-from riskad.labels import LabelCounts
-from riskad.sources import in_memory, sampled
+from riskad.core.labels import LabelCounts
+from riskad.detectors.forest import ForestRAD
+from riskad.rows import blocks as blocks_room
+from riskad.rows.blocks import Block, PartedRows, Reservoir, RowBlocks, Threads, places_of
+from riskad.rows.sources import in_memory, sampled
 
 
 def make_table(n=3000, d=4, seed=0):

@@ -10,11 +10,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.metrics import roc_auc_score
 
-from riskad import ShallowRAD, load, load_adbench, mask_labels, save, stream
-from riskad._checks import DataWarning, InputError
-from riskad.baselines import ShallowPU
-from riskad.objective import Objective
-from riskad.risks import get_risk
+from riskad import ShallowRAD, load, load_adbench, mask_labels, save
+from riskad.core.checks import DataWarning, InputError
+from riskad.core.objective import Objective
+from riskad.core.risks import get_risk
+from riskad.detectors import stream
+from riskad.detectors.baselines import ShallowPU
 
 LOSSES = ("squared", "modified_huber", "logistic")
 

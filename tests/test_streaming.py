@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 from conftest import PATIENCE
 
-from riskad import tables
-from riskad.cli import cli
-from riskad.io import load, save
-from riskad.tables import check_memory, open_writer, read_batches, read_table
-from riskad.workflow import Labels, fit_table, score_batches, score_table
+from riskad.app.model_files import load, save
+from riskad.app.workflow import Labels, fit_table, score_batches, score_table
+from riskad.cli.main import cli
+from riskad.tables import files as tables
+from riskad.tables.files import check_memory, open_writer, read_batches, read_table
 
 COUNTRIES = np.array(["FR", "DE", "XX"])
 
@@ -433,16 +433,16 @@ def test_other_types_with_the_same_meaning_are_accepted(tmp_path, model):
 
 
 SLOW = """
-import time, riskad.tables, riskad.workflow
-from riskad.cli import main
-riskad.tables._BATCH_CELLS = 64
-plain = riskad.workflow._suspicion
+import time, riskad.tables.files, riskad.app.workflow
+from riskad.cli.main import main
+riskad.tables.files._BATCH_CELLS = 64
+plain = riskad.app.workflow._suspicion
 def slow(batch, scores, id, rows_before):
     if rows_before > 300:
         print("half", flush=True)
         time.sleep(600)
     return plain(batch, scores, id, rows_before)
-riskad.workflow._suspicion = slow
+riskad.app.workflow._suspicion = slow
 main()
 """
 
@@ -507,7 +507,7 @@ def test_free_memory_is_asked_for():
 # Not ru_maxrss: a process inherits that of the one which started it.
 MEASURED = """
 import sys
-from riskad.cli import cli
+from riskad.cli.main import cli
 cli.main(["score", *sys.argv[1:]], standalone_mode=False)
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """

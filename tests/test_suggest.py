@@ -15,11 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from riskad import InputError, ShallowRAD, suggest_rows
-from riskad import suggest as room
-from riskad.cli import cli
-from riskad.prepare import TablePreparer
-from riskad.suggest import BORDERLINE, LIKELY, UNLIKE
-from riskad.workflow import Labels, fit_table, suggest_table
+from riskad.app.workflow import Labels, fit_table, suggest_table
+from riskad.cli.main import cli
+from riskad.decisions import suggest as room
+from riskad.decisions.suggest import BORDERLINE, LIKELY, UNLIKE
+from riskad.tables.preparation import TablePreparer
 
 KINDS = {LIKELY, BORDERLINE, UNLIKE}
 

@@ -5,8 +5,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from riskad._checks import InputError
-from riskad.tables import check_columns, check_table_name, read_table, write_table
+from riskad.core.checks import InputError
+from riskad.tables.files import check_columns, check_table_name, read_table, write_table
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from riskad import prepare
-from riskad._checks import InputError
-from riskad.prepare import TablePreparer
-from riskad.tallies import Distinct, Numbers, RowSample, Texts
+from riskad.core.checks import InputError
+from riskad.tables import preparation as prepare
+from riskad.tables.preparation import TablePreparer
+from riskad.tables.sketches import Distinct, Numbers, RowSample, Texts
 
 FITTED = ("kinds_", "medians_", "blanks_", "levels_", "rare_", "dropped_", "usual_", "n_rows_")
 

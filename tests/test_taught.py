@@ -7,8 +7,8 @@ import pytest
 from sklearn.base import clone
 
 import riskad
-from riskad._checks import InputError
-from riskad.taught import TaughtForest
+from riskad.core.checks import InputError
+from riskad.detectors.distilled import TaughtForest
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riskad import InputError
-from riskad.calibration import Calibration
-from riskad.risks import RISKS, get_risk
-from riskad.thresholds import (
+from riskad.core.risks import RISKS, get_risk
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.thresholds import (
     THRESHOLDS,
     AnomalyRate,
     BestF,

@@ -12,16 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad import workflow
-from riskad._checks import InputError
-from riskad.demo import make_tables, run_demo
-from riskad.explain import Reasons
-from riskad.io import load, read_header, save
-from riskad.labels import parse_labels
-from riskad.prepare import TablePreparer
-from riskad.report import to_json
-from riskad.shallow import ShallowRAD
-from riskad.workflow import (
+from riskad.app import workflow
+from riskad.app.demo import make_tables, run_demo
+from riskad.app.model_files import load, read_header, save
+from riskad.app.reasons import Reasons
+from riskad.app.text import to_json
+from riskad.app.workflow import (
     MODELS,
     SCORE_COLUMNS,
     Labels,
@@ -29,6 +25,10 @@ from riskad.workflow import (
     explain_table,
     score_table,
 )
+from riskad.core.checks import InputError
+from riskad.core.labels import parse_labels
+from riskad.detectors.shallow import ShallowRAD
+from riskad.tables.preparation import TablePreparer
 
 # Linear and fast; the other models have their own tests.
 fit_table = partial(workflow.fit_table, model="shallow")

@@ -10,26 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from riskad._checks import DataWarning, InputError
-    from riskad.auto import AutoRAD
-    from riskad.boosted import BoostedRAD
-    from riskad.calibration import calibrate
+    from riskad.app.model_files import load, save
+    from riskad.app.priors import PriorEstimate, estimate_prior
+    from riskad.app.reasons import explain_rows
+    from riskad.core.checks import DataWarning, InputError
+    from riskad.core.labels import parse_labels
+    from riskad.core.losses import LOSSES
+    from riskad.core.regularization import theorem_lambda
+    from riskad.core.risks import RISKS, get_risk
     from riskad.datasets import load_adbench, mask_labels
+    from riskad.decisions.calibration import calibrate
+    from riskad.decisions.drift import drift_report
+    from riskad.decisions.search import RADSearchCV, RiskScorer, evaluate_nested, labelled_auc
+    from riskad.decisions.selection import PNUStratifiedKFold
+    from riskad.decisions.suggest import suggest_rows
     from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
-    from riskad.drift import drift_report
-    from riskad.explain import explain_rows
-    from riskad.forest import ForestRAD
-    from riskad.io import load, save
-    from riskad.labels import parse_labels
-    from riskad.losses import LOSSES
-    from riskad.pretrained import PretrainedRAD
-    from riskad.priors import PriorEstimate, estimate_prior
-    from riskad.regularization import theorem_lambda
-    from riskad.risks import RISKS, get_risk
-    from riskad.search import RADSearchCV, RiskScorer, evaluate_nested, labelled_auc
-    from riskad.selection import PNUStratifiedKFold
-    from riskad.shallow import ShallowRAD
-    from riskad.suggest import suggest_rows
+    from riskad.detectors.auto import AutoRAD
+    from riskad.detectors.boosted import BoostedRAD
+    from riskad.detectors.forest import ForestRAD
+    from riskad.detectors.pretrained import PretrainedRAD
+    from riskad.detectors.shallow import ShallowRAD
 
 __version__ = "0.1.0.dev0"
 
@@ -66,58 +66,58 @@ __all__ = [
     "theorem_lambda",
 ]
 
-_ROOM_OF = {
-    "AutoRAD": "auto",
-    "BoostedRAD": "boosted",
-    "DataWarning": "_checks",
+_MODULE_OF = {
+    "AutoRAD": "detectors.auto",
+    "BoostedRAD": "detectors.boosted",
+    "DataWarning": "core.checks",
     "DeepRAD": "deep.detectors",
     "DeepSAD": "deep.detectors",
-    "ForestRAD": "forest",
-    "InputError": "_checks",
-    "LOSSES": "losses",
+    "ForestRAD": "detectors.forest",
+    "InputError": "core.checks",
+    "LOSSES": "core.losses",
     "NNPU": "deep.detectors",
-    "PNUStratifiedKFold": "selection",
-    "PretrainedRAD": "pretrained",
-    "PriorEstimate": "priors",
-    "RADSearchCV": "search",
-    "RISKS": "risks",
-    "RiskScorer": "search",
-    "ShallowRAD": "shallow",
-    "calibrate": "calibration",
-    "drift_report": "drift",
-    "estimate_prior": "priors",
-    "evaluate_nested": "search",
-    "explain_rows": "explain",
-    "get_risk": "risks",
-    "labelled_auc": "search",
-    "load": "io",
+    "PNUStratifiedKFold": "decisions.selection",
+    "PretrainedRAD": "detectors.pretrained",
+    "PriorEstimate": "app.priors",
+    "RADSearchCV": "decisions.search",
+    "RISKS": "core.risks",
+    "RiskScorer": "decisions.search",
+    "ShallowRAD": "detectors.shallow",
+    "calibrate": "decisions.calibration",
+    "drift_report": "decisions.drift",
+    "estimate_prior": "app.priors",
+    "evaluate_nested": "decisions.search",
+    "explain_rows": "app.reasons",
+    "get_risk": "core.risks",
+    "labelled_auc": "decisions.search",
+    "load": "app.model_files",
     "load_adbench": "datasets",
     "mask_labels": "datasets",
-    "parse_labels": "labels",
-    "save": "io",
-    "suggest_rows": "suggest",
-    "theorem_lambda": "regularization",
+    "parse_labels": "core.labels",
+    "save": "app.model_files",
+    "suggest_rows": "decisions.suggest",
+    "theorem_lambda": "core.regularization",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOM_OF:
-        return getattr(_import_room(_ROOM_OF[name]), name)
-    if name in _rooms():
-        return _import_room(name)
+    if name in _MODULE_OF:
+        return getattr(_import(_MODULE_OF[name]), name)
+    if name in _packages():
+        return _import(name)
     raise AttributeError(f"module 'riskad' has no attribute {name!r}")
 
 
-def _rooms() -> list[str]:
+def _packages() -> list[str]:
     """The modules of the package that have no underscore before their name."""
     from pkgutil import iter_modules
 
     return [found.name for found in iter_modules(__path__) if not found.name.startswith("_")]
 
 
-def _import_room(room: str) -> Any:
+def _import(module: str) -> Any:
     try:
-        return import_module(f"riskad.{room}")
+        return import_module(f"riskad.{module}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -126,4 +126,4 @@ def _import_room(room: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOM_OF, *_rooms()})
+    return sorted({*globals(), *_MODULE_OF, *_packages()})

@@ -71,8 +71,8 @@ def _fit_table(name):
     from sklearn.pipeline import Pipeline
 
     from riskad import ForestRAD, calibrate
-    from riskad.prepare import TablePreparer
-    from riskad.workflow import Labels, fit_table
+    from riskad.app.workflow import Labels, fit_table
+    from riskad.tables.preparation import TablePreparer
 
     if name == "forest":
         data, y = frame().drop("txid", "status"), matrix()[1]

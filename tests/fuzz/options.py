@@ -2,7 +2,7 @@
 
 import click
 
-from riskad.cli import cli
+from riskad.cli.main import cli
 
 
 def _values(text, *others):

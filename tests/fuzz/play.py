@@ -30,8 +30,8 @@ from random import Random
 import numpy as np
 
 import riskad
-from riskad.cli import main
-from riskad.io import read_header
+from riskad.app.model_files import read_header
+from riskad.cli.main import main
 
 from . import bases, models, options, tables
 
@@ -62,11 +62,6 @@ def warm_up():
     import lightgbm  # noqa: F401
     import onnxruntime  # noqa: F401
     import torch
-
-    import riskad.deep.detectors
-    import riskad.findings
-    import riskad.page
-    import riskad.workflow  # noqa: F401
 
     torch.set_num_threads(1)
 

@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from riskad._checks import InputError
-from riskad._files import atomic_path
 from riskad.bench.summary import Summary
+from riskad.core.checks import InputError
+from riskad.storage.files import atomic_path
 
 __all__ = [
     "BLUE",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riskad._checks import InputError
-from riskad.labels import ANOMALY, NORMAL
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL
 
 __all__ = ["FALSE_POSITIVE_RATES", "rank_metrics"]
 

@@ -50,8 +50,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from riskad._checks import InputError, check_choice, check_in_interval
-from riskad._files import check_input_file
+from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.storage.files import check_input_file
 
 __all__ = [
     "Cell",

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from riskad._checks import InputError, check_choice
 from riskad.bench.curves import rank_metrics
 from riskad.bench.experiment import Cell, seed_of
 from riskad.bench.records import OK
@@ -25,8 +24,9 @@ from riskad.bench.trial import (
     prior_words,
     versions,
 )
+from riskad.core.checks import InputError, check_choice
+from riskad.core.labels import ANOMALY, NORMAL
 from riskad.datasets import ImageDataset, OneClassSplit, load_images, one_class_split
-from riskad.labels import ANOMALY, NORMAL
 
 __all__ = ["Device", "find_device", "image_set", "image_split", "run_images", "run_together"]
 

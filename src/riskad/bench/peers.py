@@ -26,9 +26,9 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
 
-from riskad._checks import InputError, check_choice
-from riskad.blocks import one_thread
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.core.checks import InputError, check_choice
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.rows.blocks import one_thread
 
 __all__ = ["Classifier", "NotApplicable", "Peer", "Scorer"]
 

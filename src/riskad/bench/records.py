@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 
 __all__ = ["FAILED", "NOT_RUN", "OK", "SKIPPED", "Records", "read_records"]
 

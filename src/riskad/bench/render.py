@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from riskad._checks import InputError
-from riskad._files import atomic_path
 from riskad.bench.field_tables import field_paper_tables, field_tables
 from riskad.bench.formats import Table, latex_table, markdown_safe, markdown_table, shorten
 from riskad.bench.images_tables import images_paper_tables, images_tables
@@ -31,6 +29,8 @@ from riskad.bench.summary import (
     summarise,
 )
 from riskad.bench.tables import paper_tables, remark_table, tables_of
+from riskad.core.checks import InputError
+from riskad.storage.files import atomic_path
 
 __all__ = ["csv_text", "latex_text", "markdown_text", "write_report"]
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from riskad._checks import InputError
 from riskad.bench.experiment import Cell, Experiment, Images, identity_key
 from riskad.bench.image_trial import find_device, image_set, run_images
 from riskad.bench.peers import Peer
 from riskad.bench.records import FAILED, NOT_RUN, OK, SKIPPED, Records, open_records
 from riskad.bench.trial import find_estimator, run_cell, versions
+from riskad.core.checks import InputError
 from riskad.datasets import DatasetMissing, load_adbench
 
 __all__ = ["Outcome", "run_experiment"]

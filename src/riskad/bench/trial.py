@@ -16,12 +16,12 @@ import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from riskad import __version__
-from riskad._checks import InputError
 from riskad.bench.experiment import Cell, anomaly_budget, seed_of
 from riskad.bench.peers import NotApplicable, Peer
 from riskad.bench.records import FAILED, OK, SKIPPED
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL
 from riskad.datasets import label_anomalies, load_adbench, mask_labels
-from riskad.labels import ANOMALY, NORMAL
 
 __all__ = ["Split", "build_estimator", "find_estimator", "make_split", "run_cell", "versions"]
 

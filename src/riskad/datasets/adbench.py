@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from riskad._checks import InputError, check_choice
+from riskad.core.checks import InputError, check_choice
+from riskad.core.labels import ANOMALY, NORMAL, Codes
 from riskad.datasets.fetch import Damage, File, load_file, unpack_npz
-from riskad.labels import ANOMALY, NORMAL, Codes
 
 __all__ = ["Dataset", "adbench_names", "load_adbench"]
 
@@ -203,7 +203,7 @@ def load_adbench(name: str) -> Dataset:
     >>> load_adbench("Pendigits")
     Traceback (most recent call last):
         ...
-    riskad._checks.InputError: name='Pendigits' is not a dataset of ADBench. Did you mean \
+    riskad.core.checks.InputError: name='Pendigits' is not a dataset of ADBench. Did you mean \
 'pendigits'? riskad.datasets.adbench_names() lists all 121.
     """
     source = _find(name)

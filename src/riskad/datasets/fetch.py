@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 
 __all__ = ["Damage", "DatasetMissing", "File", "data_folder", "load_file", "unpack_npz"]
 

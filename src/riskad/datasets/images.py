@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riskad._checks import InputError, lookup
+from riskad.core.checks import InputError, lookup
 from riskad.datasets.fetch import Damage, File, data_folder, load_file, unpack_npz
 
 __all__ = ["IMAGE_SETS", "ImageDataset", "load_images"]

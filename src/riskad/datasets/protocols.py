@@ -9,8 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from riskad._checks import InputError, check_in_interval
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCodes, count_labels, read_codes
+from riskad.core.checks import InputError, check_in_interval
+from riskad.core.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    Codes,
+    LabelCodes,
+    count_labels,
+    read_codes,
+)
 
 __all__ = ["OneClassSplit", "label_anomalies", "mask_labels", "one_class_split"]
 
@@ -65,8 +73,8 @@ def mask_labels(
     >>> mask_labels([1, 1, -1], 0.05)
     Traceback (most recent call last):
         ...
-    riskad._checks.InputError: fraction=0.05 of 3 rows labels 0 of them, but two are needed, one \
-of each kind. Give at least fraction=0.67.
+    riskad.core.checks.InputError: fraction=0.05 of 3 rows labels 0 of them, but two are needed, \
+one of each kind. Give at least fraction=0.67.
     """
     codes = _check_truth(truth)
     fraction = check_in_interval("fraction", fraction, 0, 1)
@@ -130,7 +138,7 @@ def _check_truth(truth: Any) -> Codes:
         raise InputError(
             "truth must be +1 (normal) or -1 (anomaly) for every row, got 0 for "
             f"{seen.unlabelled:,} of {len(codes):,} rows. If 0 means normal and 1 anomaly: "
-            "riskad.labels.from_pyod(truth); if 0 means unlabelled, leave these rows out."
+            "riskad.core.labels.from_pyod(truth); if 0 means unlabelled, leave these rows out."
         )
     if not seen.normal or not seen.anomaly:
         raise InputError(

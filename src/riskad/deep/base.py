@@ -15,16 +15,17 @@ import torch
 from sklearn.utils.validation import check_array
 from torch import Tensor, nn
 
-from riskad._checks import InputError
-from riskad.base import Detector, refuse_non_finite
-from riskad.blocks import on_host_array
-from riskad.columns import as_table, input_errors
+from riskad.core.checks import InputError
+from riskad.core.risks import KIND_NAMES
 from riskad.deep.batches import Pools, Rows, pools_of
 from riskad.deep.disk import Stored, blocks, on_disk
 from riskad.deep.nets import ARCHITECTURES, Stack, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import History, Progress, Settings, choose_device, evaluate
-from riskad.fields import (
+from riskad.detectors.base import Detector, refuse_non_finite
+from riskad.rows.blocks import on_host_array
+from riskad.rows.columns import as_table, input_errors
+from riskad.storage.fields import (
     COUNT,
     FLAG,
     NOTHING,
@@ -41,7 +42,6 @@ from riskad.fields import (
     Text,
     require,
 )
-from riskad.risks import KIND_NAMES
 
 __all__ = ["Callback", "DeepDetector", "Module"]
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.risks import KIND_NAMES
 from riskad.deep.disk import Stored, ahead
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.risks import KIND_NAMES
 
 __all__ = ["KINDS", "Draws", "Pools", "Rows", "hold_out", "mix", "pools_of"]
 

@@ -1,7 +1,7 @@
 r"""From outputs to K losses: the core's risks for K networks at once, and Deep SAD's objective.
 
-A risk is a table of coefficients over scores f (see `riskad.risks`). For network k with kinds of
-label y_1 ... y_B in its batch,
+A risk is a table of coefficients over scores f (see `riskad.core.risks`). For network k with kinds
+of label y_1 ... y_B in its batch,
 
     plain_k   = sum_i alpha_ki l_k(f_ki) + beta_ki l_k(-f_ki)      over the terms without guard
     guarded_k = the same over the guarded terms
@@ -19,10 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from riskad._checks import InputError, check_choice, check_in_interval
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.losses import Loss
-from riskad.risks import KIND_NAMES, Risk
+from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.losses import Loss
+from riskad.core.risks import KIND_NAMES, Risk
 
 __all__ = ["GUARDS", "PADDING", "Losses", "RiskCriterion", "SADCriterion", "SquareCriterion"]
 

@@ -13,8 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from riskad._checks import InputError, check_choice, check_in_interval
-from riskad.base import check_kinds_present
+from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.core.losses import LOSSES, Loss
+from riskad.core.risks import KIND_NAMES, RISKS, Risk, get_risk
+from riskad.decisions.thresholds import zero_one_threshold
 from riskad.deep.base import Callback, DeepDetector, Module
 from riskad.deep.batches import KINDS, Draws, Pools, Rows, hold_out
 from riskad.deep.criteria import GUARDS, RiskCriterion, SADCriterion, SquareCriterion
@@ -34,11 +37,8 @@ from riskad.deep.trainer import (
     pad_rows,
     train,
 )
-from riskad.fields import COUNT, SHARE, SIZE, Array, Fields, Number, State, Text, require
-from riskad.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.losses import LOSSES, Loss
-from riskad.risks import KIND_NAMES, RISKS, Risk, get_risk
-from riskad.thresholds import zero_one_threshold
+from riskad.detectors.base import check_kinds_present
+from riskad.storage.fields import COUNT, SHARE, SIZE, Array, Fields, Number, State, Text, require
 
 __all__ = ["NNPU", "DeepRAD", "DeepSAD"]
 
@@ -160,9 +160,9 @@ class DeepRAD(_RiskDetector):
         A name of `riskad.deep.nets.ARCHITECTURES`; a module that maps a batch to one score for each
         row, of which a copy is trained; or a function from the shape of a row to such a module.
     loss : str or Loss, default="logistic"
-        Margin loss l: a name of `riskad.losses.LOSSES`.
+        Margin loss l: a name of `riskad.core.losses.LOSSES`.
     risk : str, default="nnrad"
-        Risk estimator: a name of `riskad.risks.RISKS`.
+        Risk estimator: a name of `riskad.core.risks.RISKS`.
     a : float in (0, 1), default=0.1
         Weight of the pile; in (-1, 1) for risk="pnu".
     prior : float in (0, 1), default=0.8
@@ -330,7 +330,7 @@ class NNPU(_RiskDetector):
 check_every, scale, warm_start, device, random_state, verbose, callback :
         As in `DeepRAD`.
     loss : str or Loss, default="sigmoid"
-        Margin loss l: a name of `riskad.losses.LOSSES`.
+        Margin loss l: a name of `riskad.core.losses.LOSSES`.
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows in the pile.
     guard : {"kiryo", "clip"}, default="kiryo"

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from riskad._checks import InputError, check_choice
+from riskad.core.checks import InputError, check_choice
 from riskad.deep.ranks import Ranks, world
 
 __all__ = [

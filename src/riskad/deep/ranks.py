@@ -48,7 +48,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 
 __all__ = ["ALONE", "Ranks", "world"]
 

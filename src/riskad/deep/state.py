@@ -1,8 +1,8 @@
 """Fitted detectors as bytes, for those with a module of one's own: no pickle.
 
 The bytes are a safetensors file. Its metadata holds one entry, "riskad": the tree of
-`riskad.stored` as JSON. A module of one's own is code and is not stored: it is to be given again.
-Detectors with a named architecture are better kept by `riskad.save`.
+`riskad.storage.codec` as JSON. A module of one's own is code and is not stored: it is to be given
+again. Detectors with a named architecture are better kept by `riskad.save`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from safetensors.numpy import save
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 from riskad.deep.base import DeepDetector
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
-from riskad.stored import from_tree, read_arrays, read_json, to_tree
+from riskad.storage.codec import from_tree, read_arrays, read_json, to_tree
 
 __all__ = ["state_from_bytes", "state_to_bytes"]
 

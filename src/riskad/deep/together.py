@@ -11,11 +11,11 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
+from riskad.core.labels import check_codes
 from riskad.deep.batches import KINDS, Pools, Rows
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.deep.trainer import evaluate
-from riskad.labels import check_codes
 
 __all__ = ["Together"]
 

@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from riskad._checks import InputError, check_choice, check_in_interval
+from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.risks import Risk
 from riskad.deep.batches import KINDS, Draws, Pools, Rows
 from riskad.deep.criteria import PADDING, Losses, RiskCriterion
 from riskad.deep.nets import Stack
 from riskad.deep.ranks import ALONE, Ranks, world
-from riskad.risks import Risk
 
 __all__ = [
     "SCHEDULES",
@@ -248,7 +248,7 @@ def train(
 
     >>> from riskad.deep.batches import Rows, pools_of
     >>> from riskad.deep.nets import build_stack
-    >>> from riskad.risks import get_risk
+    >>> from riskad.core.risks import get_risk
     >>> data, y = Rows(torch.randn(90, 4)), torch.tensor([1, -1, 0] * 30)
     >>> risks = [get_risk("nnrad", "logistic"), get_risk("rad", "squared", a=0.5)]
     >>> stack = build_stack("mlp", shape=(4,), seeds=[0, 1])

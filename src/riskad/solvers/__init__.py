@@ -10,8 +10,9 @@ proximal        smooth convex risks with an l1 penalty
 dc              anything else with an l2 penalty: kinks, non-convex losses, guarded risks
 ==============  ==================================================================================
 
-All are written over one primitive, a sum over row blocks (`riskad.blocks`). To add a solver, write
-a function `(problem, theta, tol, max_iter) -> Solution` and enter it in `SOLVERS` with its needs.
+All are written over one primitive, a sum over row blocks (`riskad.rows.blocks`). To add a solver,
+write a function `(problem, theta, tol, max_iter) -> Solution` and enter it in `SOLVERS` with its
+needs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from riskad._checks import InputError, check_choice
+from riskad.core.checks import InputError, check_choice
 from riskad.solvers._dc import dc
 from riskad.solvers._problem import Problem, SmoothTask, Solution
 from riskad.solvers._proximal import proximal

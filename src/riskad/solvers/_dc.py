@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from riskad.linear import LinearModel
-from riskad.objective import Objective, RowSum, merge
+from riskad.core.objective import Objective, RowSum, merge
+from riskad.rows.linear import LinearModel
 from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution
 from riskad.solvers._smooth import minimize_smooth
 

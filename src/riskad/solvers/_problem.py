@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from riskad.linear import LinearModel, Moments
-from riskad.objective import Objective, RowSum
+from riskad.core.objective import Objective, RowSum
+from riskad.rows.linear import LinearModel, Moments
 
 __all__ = ["AT_ROUNDING", "Problem", "SmoothTask", "Solution", "rounding"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
-from riskad._checks import InputError
+from riskad.core.checks import InputError
 from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution, rounding
 
 __all__ = ["Minimum", "closed_form", "lbfgs", "minimize_rounded", "minimize_smooth", "newton"]

@@ -1,0 +1,59 @@
+"""The bounds of Theorems 2 and 3 for a model that was fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from riskad.core.bounds import FittedBounds, fitted_bounds
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, check_codes
+from riskad.core.risks import get_risk
+from riskad.detectors.shallow import ShallowRAD
+
+__all__ = ["bounds_of"]
+
+
+def bounds_of(
+    model: ShallowRAD, X: Any, y: Any, sample_weight: Any = None, *, delta: float = 0.05
+) -> FittedBounds:
+    """The bounds of a model that was fitted to rows X with labels y, as `fitted_bounds` says.
+
+    With `select`, a and prior are those that were chosen; that they were chosen from the same rows
+    is not allowed for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (9000, 2)), rng.normal(3, 1, (1000, 2))])
+    >>> y = np.zeros(10_000, dtype=int)
+    >>> y[:4000], y[-500:] = 1, -1
+    >>> model = ShallowRAD("hinge", prior=0.9).fit(X, y)
+    >>> found = bounds_of(model, X, y)
+    >>> found.error.vacuous, found.error.by_kind.largest
+    (False, 'normal')
+    """
+    if not isinstance(model, ShallowRAD):
+        raise InputError(
+            f"bounds are known for a ShallowRAD, got a {type(model).__name__}. For other classes "
+            "of scores use estimation_error with a MeasuredClass."
+        )
+    check_is_fitted(model)
+    risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
+    counts = _effective_counts(check_codes(y), sample_weight)
+    return fitted_bounds(risk, counts, model.weight_norm_, model.largest_norm(X), delta=delta)
+
+
+def _effective_counts(codes: np.ndarray, sample_weight: Any) -> LabelCounts:
+    """Rows of each kind; of weighted ones (sum w)^2 / sum w^2, which takes the place of n."""
+    w = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    if w.shape != codes.shape:
+        raise InputError(f"got {len(codes)} labels and weights of shape {w.shape}.")
+    counts = (
+        w[codes == kind].sum() ** 2 / max((w[codes == kind] ** 2).sum(), 1e-300)
+        for kind in (NORMAL, ANOMALY, UNLABELLED)
+    )
+    return LabelCounts(*(int(n + 1e-9) for n in counts))

@@ -1,0 +1,256 @@
+"""Charts as trees of SVG elements, to stand in a page that opens offline.
+
+A page is a tree and is written out by the standard library: whatever comes from the data is a text
+or an attribute in it, and is escaped by whoever writes the tree. There is no way to forget it.
+
+Wide charts measure x in percent and y in pixels, so that letters keep their size on any screen.
+Colours are classes of the page's style sheet, for light and dark.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+from xml.etree.ElementTree import Element, SubElement
+
+import numpy as np
+
+from riskad.app.findings import Distribution, KindScores
+from riskad.decisions.metrics import Curve, Reliability
+
+__all__ = [
+    "Child",
+    "curve_chart",
+    "distribution_chart",
+    "element",
+    "rate_chart",
+    "reliability_chart",
+]
+
+Child: TypeAlias = Element | str | None
+Point: TypeAlias = tuple[float, float]
+
+KIND_WORDS = {
+    "normal": "labelled normal rows",
+    "anomaly": "labelled anomalies",
+    "unlabelled": "unlabelled rows of the fit",
+    "table": "rows of this table",
+}
+_PANEL = 78  # pixels: a line of words and the marks below it
+_WORDS = 22
+
+
+def element(tag: str, *children: Child, **attributes: object) -> Element:
+    """Return an element with its children; `class_` is class, `aria_label` is aria-label.
+
+    >>> from xml.etree.ElementTree import tostring
+    >>> tostring(element("p", "1 < 2", class_="small"), encoding="unicode", method="html")
+    '<p class="small">1 &lt; 2</p>'
+    """
+    names = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    made = Element(tag, {name: visible(value) for name, value in names.items()})
+    for child in children:
+        append(made, child)
+    return made
+
+
+def append(parent: Element, child: Child) -> None:
+    """Put a child behind those that are there; None is nothing."""
+    if isinstance(child, Element):
+        parent.append(child)
+    elif child is not None and len(parent):
+        parent[-1].tail = (parent[-1].tail or "") + visible(child)
+    elif child is not None:
+        parent.text = (parent.text or "") + visible(child)
+
+
+def visible(value: object) -> str:
+    r"""Return a text with control characters spelled out: a page cannot hold them.
+
+    >>> print(visible("a\x00b"))
+    a\x00b
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    hidden = ("Cc", "Cs")
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in hidden else c for c in text)
+
+
+# --- scores ------------------------------------------------------------------------------
+
+
+def distribution_chart(distribution: Distribution, threshold: float) -> Element:
+    """Scores by kind, one panel below the other, with the threshold through all of them."""
+    low, high = distribution.edges[0], distribution.edges[-1]
+
+    def x(score: float) -> float:
+        return 2 + 96 * (min(max(score, low), high) - low) / (high - low)
+
+    bottom = _WORDS + _PANEL * len(distribution.kinds)
+    words = ", ".join(f"{kind.rows:,} {KIND_WORDS[kind.kind]}" for kind in distribution.kinds)
+    label = f"Distribution of anomaly scores: {words}; threshold {threshold:.3g}"
+    chart = _fluid(bottom + 24, label)
+    bases = [_WORDS + _PANEL * (i + 1) - 4 for i in range(len(distribution.kinds))]
+    for kind, base in zip(distribution.kinds, bases, strict=True):
+        _panel(chart, kind, distribution.edges, x, base)
+    _line(chart, "threshold", (f"{x(threshold):.3f}%",) * 2, (16, bottom))
+    _words_at(chart, f"threshold {threshold:.3g}", x(threshold), 12, margin=20, class_="name")
+    for kind, base in zip(distribution.kinds, bases, strict=True):  # words over the line
+        words = f"{kind.rows:,} {KIND_WORDS[kind.kind]}"
+        _words(chart, words, "0%", base - _PANEL + _WORDS, class_="name")
+    _line(chart, "axis", ("0%", "100%"), (bottom, bottom))
+    for tick in _ticks(low, high, 5):
+        _words_at(chart, f"{tick:g}", x(tick), bottom + 17)
+    return chart
+
+
+def _panel(
+    chart: Element, kind: KindScores, edges: Sequence[float], x: Callable[[float], float], base: int
+) -> None:
+    """Bars of one kind of row on a line at `base`; few rows are ticks, one for each."""
+    room = _PANEL - _WORDS - 8
+    _line(chart, "base", ("0%", "100%"), (base, base))
+    if kind.scores:
+        for score in kind.scores:
+            _line(chart, f"tick {kind.kind}", (f"{x(score):.3f}%",) * 2, (base - room + 8, base))
+        return
+    highest = max(kind.counts)
+    for count, left, right in zip(kind.counts, edges, edges[1:], strict=False):
+        if count:
+            height = max(room * (count / highest) ** 0.5, 1.5)
+            SubElement(
+                chart,
+                "rect",
+                {"class": f"bar {kind.kind}", "x": f"{x(left) + 0.1:.3f}%"}
+                | {"width": f"{x(right) - x(left) - 0.2:.3f}%"}
+                | {"y": f"{base - height:.1f}", "height": f"{height:.1f}"},
+            )
+
+
+def rate_chart(rate: Sequence[float], assumed: float | None) -> Element:
+    """An anomaly rate with its interval, and the one that a fit assumed."""
+    value, low, high = rate
+    most = min(1.0, 1.15 * max(high, assumed or 0.0, 0.02))
+
+    def x(share: float) -> float:
+        return 2 + 96 * share / most
+
+    said = f"Anomaly rate {value:.1%}, 95 % interval {low:.1%} to {high:.1%}"
+    chart = _fluid(64, said + ("" if assumed is None else f"; the fit assumed {assumed:.1%}"))
+    _line(chart, "axis", ("0%", "100%"), (40, 40))
+    for tick in _ticks(0, most, 5):
+        _words_at(chart, f"{100 * tick:g} %", x(tick), 57)
+    _line(chart, "interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
+    point = {"cx": f"{x(value):.3f}%", "cy": "26", "r": "6"}
+    SubElement(chart, "circle", {"class": "point anomaly", **point})
+    if assumed is not None:
+        _line(chart, "threshold", (f"{x(assumed):.3f}%",) * 2, (14, 40))
+        _words_at(chart, "assumed", x(assumed), 11, margin=15, class_="name")
+    return chart
+
+
+# --- squares -----------------------------------------------------------------------------
+
+_SIDE, _LEFT, _TOP = 250, 46, 12
+
+
+def curve_chart(
+    curve: Curve, threshold: float, x_name: str, y_name: str, by_chance: Sequence[Point]
+) -> Element:
+    """A curve in the unit square with its band, what chance would give, and the threshold."""
+    chart = _square(x_name, y_name, f"{y_name} over {x_name} with its 95 % interval")
+    upper = list(zip(curve.x, curve.high, strict=True))
+    lower = list(zip(curve.x, curve.low, strict=True))
+    _path(chart, "band", upper + lower[::-1], closed=True)
+    _path(chart, "chance", by_chance)
+    _path(chart, "curve", list(zip(curve.x, curve.y, strict=True)))
+    flagged = np.flatnonzero(curve.threshold > threshold)
+    if len(flagged):
+        i = flagged[-1]
+        _whisker(chart, curve.x[i], curve.y[i], curve.low[i], curve.high[i])
+    return chart
+
+
+def reliability_chart(found: Reliability) -> Element:
+    """Shares of anomalies that were seen over probabilities that were said."""
+    chart = _square("probability said", "share seen", "Share of anomalies seen over probability")
+    _path(chart, "chance", [(0, 0), (1, 1)])
+    for point in zip(found.predicted, found.observed, found.low, found.high, strict=True):
+        _whisker(chart, *point)
+    return chart
+
+
+def _square(x_name: str, y_name: str, label: str) -> Element:
+    """Axes of the unit square."""
+    width, height = _LEFT + _SIDE + 16, _TOP + _SIDE + 42
+    box = {"viewBox": f"0 0 {width} {height}", "class": "square", "role": "img"}
+    chart = Element("svg", box | {"aria-label": label})
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        (x, y), kind = _place(share, share), "axis" if share == 0 else "grid"
+        _line(chart, kind, (_LEFT, _LEFT + _SIDE), (y, y))
+        _line(chart, kind, (x, x), (_TOP, _TOP + _SIDE))
+        _words(chart, f"{share:g}", x, _TOP + _SIDE + 16, anchor="middle")
+        _words(chart, f"{share:g}", _LEFT - 6, y + 4, anchor="end")
+    _words(chart, x_name, _LEFT + _SIDE / 2, height - 8, anchor="middle", class_="name")
+    turned = f"rotate(-90 12 {_TOP + _SIDE / 2})"
+    _words(chart, y_name, 12, _TOP + _SIDE / 2, "middle", class_="name", transform=turned)
+    return chart
+
+
+def _place(x: float, y: float) -> Point:
+    return round(_LEFT + _SIDE * float(x), 1), round(_TOP + _SIDE * (1 - float(y)), 1)
+
+
+def _path(chart: Element, kind: str, points: Sequence[Point], closed: bool = False) -> None:
+    places = [_place(*point) for point in points]
+    steps = " L".join(f"{x:g} {y:g}" for x, y in places)
+    SubElement(chart, "path", {"class": kind, "d": f"M{steps}{' Z' * closed}"})
+
+
+def _whisker(chart: Element, x: float, y: float, low: float, high: float) -> None:
+    (place, middle), (_, top), (_, bottom) = _place(x, y), _place(x, high), _place(x, low)
+    _line(chart, "interval anomaly", (place, place), (top, bottom))
+    circle = {"class": "point anomaly", "cx": str(place), "cy": str(middle), "r": "5"}
+    SubElement(chart, "circle", circle)
+
+
+# --- parts -------------------------------------------------------------------------------
+
+
+def _fluid(height: int, label: str) -> Element:
+    size = {"class": "fluid", "width": "100%", "height": str(height)}
+    return Element("svg", size | {"role": "img", "aria-label": label})
+
+
+def _line(chart: Element, kind: str, x: Sequence[object], y: Sequence[object]) -> None:
+    ends = {"x1": str(x[0]), "x2": str(x[1]), "y1": str(y[0]), "y2": str(y[1])}
+    SubElement(chart, "line", {"class": kind, **ends})
+
+
+def _words(
+    chart: Element, words: str, x: object, y: object, anchor: str = "start", **attributes: object
+) -> None:
+    chart.append(element("text", words, x=x, y=y, text_anchor=anchor, **attributes))
+
+
+def _words_at(
+    chart: Element, words: str, x: float, y: object, margin: float = 5, **attributes: object
+) -> None:
+    """Words around x, a percentage; within `margin` of an end they stand to its inner side."""
+    anchor = "start" if x < margin else "end" if x > 100 - margin else "middle"
+    _words(chart, words, f"{x:.3f}%", y, anchor, **attributes)
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers between `low` and `high`.
+
+    >>> _ticks(-1.3, 2.2, 5)
+    [-1.0, 0.0, 1.0, 2.0]
+    """
+    rough = (high - low) / most
+    power = 10 ** np.floor(np.log10(rough))
+    step = power * next(s for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
+    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]

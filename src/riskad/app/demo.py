@@ -1,0 +1,156 @@
+"""A complete run on data that comes with scikit-learn, judged against truth that was held back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import IsolationForest
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import train_test_split
+
+from riskad.app.model_files import load, save
+from riskad.app.workflow import FitReport, Labels, ScoreReport, fit_table, score_table
+from riskad.core.labels import ANOMALY, NORMAL
+from riskad.decisions.metrics import Auc, auc_with_interval
+from riskad.tables.files import read_table, write_table
+
+__all__ = ["DemoReport", "Quality", "make_tables", "run_demo"]
+
+Progress: TypeAlias = Callable[[str], object]
+
+N_ANOMALIES = 60  # of the 212 malignant samples: an anomaly is rare
+LABELLED = {"benign": 20, "malignant": 6}
+SHARE_NEW = 0.4
+TOP = 10
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well scores sort rows whose truth was held back."""
+
+    auc: Auc
+    average_precision: float
+    top: int
+    top_right: int
+    flagged: int
+    flagged_right: int
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """What the demonstration did and how good it was."""
+
+    rows: int
+    new_rows: int
+    new_anomalies: int
+    commands: list[str]
+    fit: FitReport
+    score: ScoreReport
+    riskad: Quality
+    isolation_forest: Quality
+
+
+def make_tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+    """Return a table with few labels, a table with none, and the truth about the second.
+
+    All 357 benign samples are there and 60 of the malignant ones; 40 % are set aside as new.
+
+    >>> table, new, truth = make_tables()
+    >>> table.shape, new.shape, int((truth == "malignant").sum())
+    ((250, 32), (167, 31), 24)
+    >>> table["label"].value_counts().sort("count").rows()
+    [('malignant', 6), ('benign', 20), ('', 224)]
+    """
+    rng = np.random.default_rng(seed)
+    full = _load_samples(rng)
+    truth = full["truth"].to_numpy()
+    old, new = train_test_split(
+        np.arange(full.height), test_size=SHARE_NEW, stratify=truth, random_state=seed
+    )
+    table = full[old].with_columns(label=_hide_most(full[old]["truth"], rng)).drop("truth")
+    return table, full[new].drop("truth"), full[new]["truth"]
+
+
+def _load_samples(rng: np.random.Generator) -> pl.DataFrame:
+    bunch = load_breast_cancer()
+    names = [str(name).replace(" ", "_") for name in bunch.feature_names]
+    full = pl.DataFrame(bunch.data, schema=names, orient="row").with_columns(
+        truth=pl.Series(bunch.target_names[bunch.target].tolist())
+    )
+    benign = np.flatnonzero(full["truth"] == "benign")
+    malignant = np.flatnonzero(full["truth"] == "malignant")
+    kept = rng.permutation(np.concatenate([benign, rng.choice(malignant, N_ANOMALIES, False)]))
+    samples = pl.Series("sample", [f"S{i:03}" for i in range(1, len(kept) + 1)])
+    return full[kept].insert_column(0, samples)
+
+
+def _hide_most(truth: pl.Series, rng: np.random.Generator) -> pl.Series:
+    """Return the truth of a few rows of each kind and blanks for the others."""
+    labels = np.full(len(truth), "", dtype=object)
+    for value, count in LABELLED.items():
+        labels[rng.choice(np.flatnonzero(truth == value), count, replace=False)] = value
+    return pl.Series("label", labels.tolist(), dtype=pl.String)
+
+
+def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None) -> DemoReport:
+    """Fit, save, load and score in `folder`, by the path a user's own files take."""
+    table, new, truth = make_tables(seed)
+    write_table(table, folder / "samples.csv")
+    write_table(new, folder / "new.csv")
+    fit = fit_table(
+        read_table(folder / "samples.csv"),
+        Labels("label", normal=["benign"], anomaly=["malignant"]),
+        id="sample",
+        settings={"random_state": seed},
+        source="samples.csv",
+        progress=progress,
+    )
+    save(fit.model, folder / "model.riskad", notes=fit.report.notes())
+    model = load(folder / "model.riskad")
+    scored, score = score_table(
+        model, read_table(folder / "new.csv"), id="sample", source="new.csv", progress=progress
+    )
+    write_table(scored, folder / "scored.csv")
+    codes = np.where(truth.to_numpy() == "malignant", ANOMALY, NORMAL).astype(np.int8)
+    progress("Comparing with an isolation forest")
+    preparer = model[0]
+    forest = IsolationForest(random_state=seed).fit(preparer.transform(table))
+    new_matrix = preparer.transform(new)
+    return DemoReport(
+        rows=table.height,
+        new_rows=new.height,
+        new_anomalies=int((codes == ANOMALY).sum()),
+        commands=[
+            "riskad fit samples.csv --label label --normal benign --anomaly malignant "
+            "--id sample -o model.riskad",
+            "riskad score model.riskad new.csv -o scored.csv",
+        ],
+        fit=fit.report,
+        score=score,
+        riskad=_judge(codes, scored["anomaly_score"].to_numpy(), scored["is_anomaly"].to_numpy()),
+        isolation_forest=_judge(
+            codes, -forest.score_samples(new_matrix), forest.predict(new_matrix) == -1
+        ),
+    )
+
+
+def _judge(
+    codes: NDArray[np.int8], scores: NDArray[np.float64], flagged: NDArray[np.bool_]
+) -> Quality:
+    anomalous = codes == ANOMALY
+    top = np.argsort(-scores, kind="stable")[:TOP]
+    return Quality(
+        auc=auc_with_interval(codes, scores),
+        average_precision=float(average_precision_score(anomalous, scores)),
+        top=TOP,
+        top_right=int(anomalous[top].sum()),
+        flagged=int(flagged.sum()),
+        flagged_right=int((anomalous & flagged).sum()),
+    )

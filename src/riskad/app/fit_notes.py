@@ -1,0 +1,107 @@
+"""What is noted beside a model in its file, and what it may be.
+
+Notes are whatever JSON can hold, but for "fit": there `riskad fit` puts what it did and found,
+which `inspect`, `report`, `bound` and others show again later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riskad.core.checks import InputError
+from riskad.decisions.thresholds import parse_threshold
+from riskad.storage.fields import (
+    ANYTHING_PLAIN,
+    COUNT,
+    FLAG,
+    NUMBER,
+    SHARE,
+    TEXT,
+    DictOf,
+    Fields,
+    Fixed,
+    ListOf,
+    Maybe,
+    Number,
+    Optional,
+    check_state,
+    is_printable,
+)
+
+__all__ = ["check_notes", "known_to_fit"]
+
+_DEEPEST = 40
+_AUC: Fields = dict.fromkeys(("value", "low", "high", "confidence"), SHARE) | {
+    "n_normal": COUNT,
+    "n_anomaly": COUNT,
+}
+_FIT: Fields = {
+    "source": TEXT,
+    "rows": COUNT,
+    "label": TEXT,
+    "id": Maybe(TEXT),
+    "labels": Fixed(dict.fromkeys(("normal", "anomaly", "unlabelled"), COUNT)),
+    "columns": DictOf(TEXT, TEXT),
+    "preparation": ListOf(TEXT),
+    "settings": DictOf(TEXT, ANYTHING_PLAIN),
+    "fitted": DictOf(TEXT, ANYTHING_PLAIN),
+    "effects": ListOf(Fixed({"column": TEXT, "effect": NUMBER, "suspicious": TEXT})),
+    "auc": Maybe(Fixed(_AUC)),
+    "why_no_auc": TEXT,
+    "unlabelled_flagged": COUNT,
+    "warnings": ListOf(TEXT),
+    "rule": TEXT,
+    "rate": Maybe(ListOf(SHARE, 3)),
+    "model": TEXT,
+    "effects_of": TEXT,
+    "reading": ListOf(TEXT),
+}
+# What bounds rest on; only the fit itself knows it.
+_KNOWN_TO_FIT: Fields = {
+    "converged": Optional(Maybe(FLAG)),
+    "weight_norm": Optional(Number(0)),
+    "row_norm": Optional(Number(0)),
+}
+_BOUND_SETTINGS: Fields = {"risk": TEXT, "loss": TEXT, "a": NUMBER, "prior": SHARE}
+
+
+def check_notes(notes: Any) -> None:
+    """Refuse notes that are no JSON object, or in which "fit" is not what `riskad fit` notes."""
+    if not isinstance(notes, dict):
+        raise InputError("notes: expected names with values")
+    _check_plain(notes, 0)
+    if "fit" not in notes:
+        return
+    try:
+        _check_fit(notes["fit"])
+    except InputError as error:
+        raise InputError(f"notes['fit'] {error}") from None
+
+
+def known_to_fit(fit: dict[str, Any]) -> dict[str, Any]:
+    """What the notes of a fit say that the model itself does not know."""
+    fitted = fit.get("fitted", {})
+    return {name: fitted[name] for name in _KNOWN_TO_FIT if name in fitted}
+
+
+def _check_fit(fit: Any) -> None:
+    if not isinstance(fit, dict):
+        raise InputError("expected names with values")
+    check_state(fit, _FIT)
+    parse_threshold(fit["rule"])
+    check_state(known_to_fit(fit), _KNOWN_TO_FIT)
+    if "weight_norm" in fit["fitted"]:
+        settings = {name: fit["settings"].get(name) for name in _BOUND_SETTINGS}
+        check_state(settings, _BOUND_SETTINGS)
+
+
+def _check_plain(value: Any, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise InputError("notes: nested too deeply")
+    if isinstance(value, dict):
+        _check_plain([*value, *value.values()], depth)
+    elif isinstance(value, list):
+        for each in value:
+            _check_plain(each, depth + 1)
+    elif isinstance(value, str) and not is_printable(value):
+        raise InputError(f"notes: {value!a} is not a text")

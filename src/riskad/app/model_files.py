@@ -1,0 +1,288 @@
+"""Models on disk: one file, no pickle, checked before it is believed.
+
+A model file is a zip archive of three members:
+
+- `riskad.json`, the header: what the file is, the versions of the libraries that wrote it, the
+  class of the model, the notes that were saved with it, and a checksum of the other two members;
+- `state.json`, the model: its types, numbers and texts (`riskad.storage.codec`);
+- `arrays.safetensors`, its arrays, which other tools can read, too.
+
+What a file may hold is a closed list of types, each with the values it can have. Everything is held
+against it when a file is opened, so that a file is a model or it is refused, in one sentence.
+`SECURITY.md` says what opening, scoring, calibrating and refitting a file from others can do.
+The checksum finds what happens by accident. It is no protection against intent: whoever changes a
+file can write another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+import riskad
+from riskad.app.fit_notes import check_notes
+from riskad.core.checks import InputError, MissingLibrary
+from riskad.storage.archive import read_members, write_members
+from riskad.storage.codec import from_members, read_json, to_members
+from riskad.storage.fields import COUNT, TEXT, DictOf, Fixed, Text, check_state
+from riskad.storage.files import atomic_path, check_input_file, check_output_file
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
+
+FORMAT = "riskad-model"
+FORMAT_VERSION = 2
+
+_HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
+_NETWORKS = "riskad.deep."
+_HEADER_FIELDS = {
+    "format": Text(choices=(FORMAT,)),
+    "format_version": COUNT,
+    "model": TEXT,
+    "created": TEXT,
+    "versions": DictOf(TEXT, TEXT),
+    "notes": Fixed({}),  # by themselves: they may be whatever JSON can hold
+    "checksum": TEXT,
+}
+
+
+@dataclass(frozen=True)
+class ModelHeader:
+    """What a model file says about itself; reading it builds no model."""
+
+    model: str
+    created: str
+    versions: dict[str, str]
+    notes: dict[str, Any] = field(default_factory=dict)
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    checksum: str = ""
+    """SHA-256 of the other members, in the order of their names."""
+
+
+def save(
+    model: BaseEstimator,
+    path: str | os.PathLike[str],
+    *,
+    notes: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> None:
+    """Write a fitted model to one file, without pickle; an existing file needs `force`.
+
+    Detectors of riskad can be saved, and pipelines of them with the usual transformers of
+    scikit-learn. What cannot be read again is not written: functions, modules and classes of one's
+    own are code (for classes see `riskad.storage.codec.register`). The `callback` of a detector and
+    the `memory` of a pipeline are left out.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted detector, transformer or pipeline.
+    path : path
+        Where to write it.
+    notes : dict, optional
+        Anything that JSON can hold, to be read back by `read_header`; "fit" is what `riskad fit`
+        notes.
+    force : bool, default=False
+        Whether an existing file may be replaced.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> model = StandardScaler().fit([[0.0], [2.0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "scaler.riskad")
+    ...     save(model, path, notes={"rows": 2})
+    ...     load(path).mean_, read_header(path).notes
+    (array([1.]), {'rows': 2})
+    """
+    check_output_file(path, force)
+    _check_fitted(model)
+    state, arrays = _stored(model)
+    members = {_STATE: state, _ARRAYS: arrays}
+    header = make_header(model, notes or {}, _checksum(members))
+    members = {_HEADER: _header_bytes(header), **members}
+    with atomic_path(path, force) as part:
+        write_members(part, members)
+        if read_members(part, _MEMBERS) != members:
+            raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model that `save` wrote.
+
+    A file builds only what is on a closed list of types, whoever wrote it, and runs no code of its
+    own (`SECURITY.md`).
+
+    Parameters
+    ----------
+    path : path
+        The model file.
+
+    Returns
+    -------
+    estimator
+        The fitted model; it scores as the one that was saved.
+    """
+    header = read_header(path)
+    path = check_input_file(path)
+    members = _read(path, _MEMBERS)
+    if _checksum(members) != header.checksum:
+        raise _damaged(path, "its content is not what was written: the checksum differs")
+    try:
+        model = from_members(members[_STATE], members[_ARRAYS])
+        if not isinstance(model, BaseEstimator) or _class_name(model) != header.model:
+            raise InputError(f"its header says that it is a {header.model!a}")
+        _check_fitted(model)
+    except MissingLibrary:
+        raise
+    except InputError as error:
+        raise _damaged(path, str(error)) from None
+    return model
+
+
+def read_header(path: str | os.PathLike[str]) -> ModelHeader:
+    """Read what a model file says about itself: versions, date, class and notes."""
+    path = check_input_file(path)
+    data = _read(path, (_HEADER,), others=True)[_HEADER]
+    try:
+        found = read_json(data)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise InputError("its header is of another kind of file")
+        format_version: Any = found.get("format_version")
+        COUNT.check(format_version, {})
+        if format_version == FORMAT_VERSION:
+            return _checked_header(found)
+    except InputError as error:
+        raise _damaged(path, str(error).removeprefix(": ")) from None
+    raise _other_version(path, format_version)
+
+
+def make_header(model: BaseEstimator, notes: Mapping[str, Any], checksum: str = "") -> ModelHeader:
+    """Return what a file of this model, saved now, would say about itself."""
+    name = _class_name(model)
+    return ModelHeader(
+        model=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(("torch",) if name.startswith(_NETWORKS) else ()),
+        notes=dict(notes),
+        checksum=checksum,
+    )
+
+
+# --- writing ------------------------------------------------------------------------------
+
+
+def _check_fitted(model: Any) -> None:
+    if not isinstance(model, BaseEstimator):
+        raise InputError(f"Only scikit-learn estimators can be saved, got {type(model).__name__}.")
+    try:
+        check_is_fitted(model)
+    except NotFittedError as error:
+        raise InputError(f"This {type(model).__name__} is not fitted; call fit first.") from error
+
+
+def _stored(model: BaseEstimator) -> tuple[bytes, bytes]:
+    """The members of a model, if it can be built again from them."""
+    try:
+        members = to_members(model)
+        from_members(*members)
+    except InputError as error:
+        raise InputError(
+            f"This {type(model).__name__} cannot be saved without pickle: {error}{_way_out(model)}"
+        ) from None
+    return members
+
+
+def _way_out(model: BaseEstimator) -> str:
+    """What else can be done with a model that cannot be saved."""
+    if hasattr(model, "best_estimator_"):
+        return " Save its best_estimator_."
+    if _class_name(model).startswith(_NETWORKS) and not isinstance(model.module, str):
+        return (
+            " Choose a named architecture, such as module='mlp' with hidden; or keep "
+            "riskad.deep.state.state_to_bytes(model) and give the module again to "
+            "state_from_bytes(data, module=...)."
+        )
+    return ""
+
+
+def _header_bytes(header: ModelHeader) -> bytes:
+    try:
+        data = json.dumps(asdict(header), indent=1, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"The notes cannot be written as JSON: {error}.") from error
+    try:
+        check_notes(read_json(data)["notes"])
+    except InputError as error:
+        raise InputError(f"The notes cannot be written: {error}.") from None
+    return data
+
+
+def _versions(others: tuple[str, ...]) -> dict[str, str]:
+    libraries = ("numpy", "scipy", "scikit-learn", "safetensors", *others)
+    own = {"riskad": riskad.__version__, "python": platform.python_version()}
+    return own | {library: version(library) for library in libraries}
+
+
+def _class_name(model: object) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def _checksum(members: Mapping[str, bytes]) -> str:
+    content = hashlib.sha256()
+    for name in sorted({_STATE, _ARRAYS}):
+        content.update(members[name])
+    return content.hexdigest()
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def _read(path: Path, names: Sequence[str], others: bool = False) -> dict[str, bytes]:
+    try:
+        return read_members(path, names, others)
+    except InputError as error:
+        raise _damaged(path, str(error)) from None
+
+
+def _checked_header(found: Mapping[str, Any]) -> ModelHeader:
+    notes = found.get("notes")
+    check_state({**found, "notes": {}}, _HEADER_FIELDS)
+    check_notes(notes)
+    try:
+        datetime.fromisoformat(found["created"])
+    except ValueError:
+        raise InputError(f"{found['created']!a} is no date") from None
+    return ModelHeader(**{each.name: found[each.name] for each in fields(ModelHeader)})
+
+
+def _other_version(path: Path, format_version: int) -> InputError:
+    if format_version > FORMAT_VERSION:
+        return InputError(
+            f"{path.name!r} was written by a newer riskad (format {format_version}) than this one, "
+            f"{riskad.__version__}; upgrade riskad to read it."
+        )
+    return InputError(
+        f"{path.name!r} has a format that riskad no longer reads (format {format_version}); "
+        "fit the model again and save it with this version."
+    )
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path.name!r} is not a riskad model, or it is damaged ({why}). "
+        "Copy it again from where it was made, or fit the model again."
+    )

@@ -1,0 +1,580 @@
+r"""Why a row is anomalous: what each column adds to its score, compared with a usual row.
+
+A usual row r holds the median of each number and the most frequent text. Let v(S) be the anomaly
+score of the row that has the columns S from x and all others from r. What column j adds is its
+Shapley value, the mean of v(S with j) - v(S) over the orders in which the columns of x can take
+the place of those of r, S being those that came before j:
+
+    anomaly_score(x) = anomaly_score(r) + sum_j phi_j,    phi_j = 0 where x_j = r_j
+
+- *Linear scores*: phi_j = -w_j (x_j - r_j), exact, for a million rows in seconds.
+- *Detectors that know their own contributions* (boosted trees): phi_j(x) - phi_j(r) of these, which
+  add up as well but need not be 0 where x_j = r_j.
+- *All others* (feature maps, networks, any score): over all 2^k sets where a row differs from r in
+  k <= 10 columns, exact; else over pairs of a random order and its reverse, 8 to 64 of them, until
+  no standard error exceeds 2 % of the largest phi_j. In every order the gains add up to v(all) -
+  v(none), so the sum stays exact. A pair alone is exact where columns act together by twos at most
+  ("poly"). A row costs at most 128 (k - 1) scores; with `AutoRAD`, whose scores take long, 8 pairs
+  are all, and 16 (k - 1) scores.
+- *Wide tables*: with k > 1,000, or k > 100 where scores take long, columns are compared in groups.
+  The groups that add or take off most are halved, again and again. With A and B the halves of a
+  group G and O all columns outside of it, A adds the mean of v(A) - v(none), v(G) - v(B),
+  v(O with A) - v(O) and v(all) - v(O with B), up to a constant that keeps the sum. About 8 columns
+  that matter most come to stand alone; the others share alike what their group adds. A row costs
+  at most 48 (log2 k + 3) scores, whatever the width.
+
+All features that come from one column of the table, its yes/no columns and "is blank" among them,
+move together: reasons are about columns as the user knows them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.pipeline import Pipeline
+from sklearn.utils.sparsefuncs import csc_median_axis_0
+
+from riskad.core.checks import InputError
+from riskad.detectors.base import Detector
+from riskad.rows.columns import as_table
+from riskad.tables.preparation import BLANK, Matrix, TablePreparer, Value, usual_value, yes_no_words
+
+__all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Masks: TypeAlias = NDArray[np.bool_]
+
+_MOST_ENUMERATED = 10  # columns; 2^10 scores for a row
+_PAIRS = 8  # of orders, after which the error is looked at
+_MOST_PAIRS = 64
+_ENOUGH = 0.02  # of the largest contribution
+_MOST_SAMPLED, _MOST_SAMPLED_SLOWLY = 1_000, 100  # columns; more are compared in groups
+_HALVED_AT_ONCE = 8
+_BATCH_ENTRIES = 2_000_000  # of mixed rows that are held at once
+_LONGEST_TEXT = 40
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What one column of one row adds to the anomaly score.
+
+    `error` is the standard error of `adds`, 0 where it is exact. None as a value is a blank.
+
+    >>> print(Reason("amount", 9500.0, 43.0, adds=1.87))
+    amount 9,500 (usual 43) adds 1.87
+    """
+
+    column: str
+    value: Value
+    usual: Value
+    adds: float
+    error: float = 0.0
+
+    def __str__(self) -> str:
+        effect = f"adds {self.adds:.3g}" if self.adds >= 0 else f"takes off {-self.adds:.3g}"
+        return f"{self.column} {show_value(self.value)} (usual {show_value(self.usual)}) {effect}"
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """What each column of some rows adds to their anomaly scores.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Columns of the user's table that the model uses.
+    values : ndarray of shape (n_rows, n_columns)
+        What the rows hold: numbers in their own units, text as text.
+    usual : tuple
+        What the usual row holds, by column.
+    contributions : ndarray of shape (n_rows, n_columns)
+        What each column adds; positive makes a row more anomalous. `base` and the sum of a row
+        are its `anomaly_score`.
+    errors : ndarray of shape (n_rows, n_columns)
+        Standard errors of the contributions; 0 where they are exact.
+    base : float
+        Anomaly score of the usual row.
+    anomaly_score : ndarray of shape (n_rows,)
+        Those of the rows.
+    words : dict
+        What the table calls 0 and 1 in columns of false and true, by name of the column.
+    """
+
+    columns: tuple[str, ...]
+    values: NDArray[Any]
+    usual: tuple[Value, ...]
+    contributions: Floats
+    errors: Floats
+    base: float
+    anomaly_score: Floats
+    words: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.anomaly_score)
+
+    def of(self, row: int) -> list[Reason]:
+        """Every column of a row, counted from 0, what adds most first."""
+        return [self._reason(row, j) for j in self._order(row)]
+
+    def top(self, row: int, n: int = 3) -> list[Reason]:
+        """The n columns that make a row most anomalous; fewer where fewer add to its score."""
+        order = self._order(row)[:n]
+        return [self._reason(row, j) for j in order if self.contributions[row, j] > 0]
+
+    def _order(self, row: int) -> NDArray[np.intp]:
+        return np.argsort(-self.contributions[row], kind="stable")
+
+    def _reason(self, row: int, j: int) -> Reason:
+        adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
+        value, usual = (self._in_words(j, v) for v in (_plain(self.values[row, j]), self.usual[j]))
+        return Reason(self.columns[j], value, usual, adds, error)
+
+    def _in_words(self, j: int, value: Value) -> Value:
+        words = self.words.get(self.columns[j])
+        return words[int(value)] if words is not None and value in (0.0, 1.0) else value
+
+    def text(self, row: int, n: int = 3) -> str:
+        """`top` in words."""
+        return "; ".join(map(str, self.top(row, n))) or "nothing adds to its score"
+
+    def importance(self) -> dict[str, float]:
+        """Mean size of what a column adds or takes off over these rows, the largest first."""
+        sizes = np.abs(self.contributions).mean(axis=0)
+        return {self.columns[j]: float(sizes[j]) for j in np.argsort(-sizes, kind="stable")}
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{score:.4g}: {self.text(row)}" for row, score in enumerate(self.anomaly_score)
+        )
+
+
+def explain_rows(
+    model: Any,
+    X: Any,
+    *,
+    background: Any = None,
+    random_state: int = 0,
+    seconds: float = math.inf,
+) -> Reasons:
+    """Return what each column of the rows X adds to their anomaly scores.
+
+    Parameters
+    ----------
+    model
+        A fitted detector, or a pipeline that ends in one. One that begins with a `TablePreparer`,
+        as `riskad fit` makes it, is explained by the columns of the table.
+    X
+        Rows, as the model scores them: a table or a matrix. Images are not explained.
+    background
+        Rows that say what is usual, for example the normal ones. Without it this is what the model
+        remembers of its training rows: a `TablePreparer` medians and most frequent texts, a
+        detector with `scale=True` its column means.
+    random_state
+        Seed of the orders in which columns are compared, where these are sampled. Each row gets
+        the same reasons whatever rows are explained with it.
+    seconds
+        Where the scores of many mixed rows have to be found, no row but the first is begun after
+        so many seconds: the reasons are then those of the first rows of X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskad import ShallowRAD
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal([0, 3], 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:40], y[-10:] = 1, -1
+    >>> model = ShallowRAD().fit(X, y)
+    >>> reasons = explain_rows(model, X[-20:], background=X[y == 1])
+    >>> list(reasons.importance())
+    ['x1', 'x0']
+    >>> total = reasons.base + reasons.contributions.sum(axis=1)
+    >>> np.allclose(total, model.anomaly_score(X[-20:]), atol=1e-8)
+    True
+    """
+    view = _view(model, as_table(X), as_table(background))
+    scores, base = view.score(view.matrix), float(view.score(view.reference_row)[0])
+    own = _own_contributions(view)
+    if own is None:
+        end = time.perf_counter() + seconds
+        contributions, errors = _shapley_values(view, scores, base, random_state, end)
+    else:
+        contributions, size = own
+        _check_sum(view.model, base + contributions.sum(axis=1), scores, size)
+        errors = np.zeros_like(contributions)
+    words = yes_no_words(X) if _reads_tables(model) else {}
+    n = len(contributions)
+    values, scores = view.values[:n], scores[:n]
+    return Reasons(view.columns, values, view.usual, contributions, errors, base, scores, words)
+
+
+# --- rows as people see them and as models see them --------------------------------------
+
+
+@dataclass(frozen=True)
+class _View:
+    """Rows as the user knows them, and the features of these columns that a model scores."""
+
+    model: Any
+    columns: tuple[str, ...]
+    values: NDArray[Any]
+    usual: tuple[Value, ...]
+    matrix: Matrix
+    reference: Floats
+    owners: NDArray[np.intp]  # of each feature, the column it comes from
+    wrap: Callable[[Matrix], Any] = lambda matrix: matrix
+
+    @property
+    def reference_row(self) -> Matrix:
+        return self.like(self.reference[None, :])
+
+    def like(self, rows: Floats) -> Matrix:
+        """Rows as sparse as the matrix is: some models treat the two kinds differently."""
+        return sparse.csr_matrix(rows) if sparse.issparse(self.matrix) else rows
+
+    def score(self, matrix: Matrix) -> Floats:
+        """Anomaly scores."""
+        if isinstance(self.model, Detector):  # its rows were checked when the view was made
+            return -self.model._scores(matrix)
+        return -np.asarray(self.model.score_samples(self.wrap(matrix)), dtype=np.float64)
+
+    def row(self, i: int) -> Floats:
+        """The features of a row, dense."""
+        row = self.matrix[[i]]
+        dense = row.toarray() if sparse.issparse(row) else row
+        return np.asarray(dense[0], dtype=np.float64)
+
+
+def _view(model: Any, X: Any, background: Any) -> _View:
+    model = getattr(model, "best_estimator_", model)
+    if not hasattr(model, "score_samples"):
+        raise InputError(f"A {type(model).__name__} gives no scores that could be explained.")
+    if _reads_tables(model):
+        return _view_table(model, X, background)
+    return _view_matrix(model, X, background)
+
+
+def _reads_tables(model: Any) -> bool:
+    model = getattr(model, "best_estimator_", model)
+    return isinstance(model, Pipeline) and isinstance(model[0], TablePreparer)
+
+
+def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
+    preparer, rest = model[0], model[1:]
+    final = rest[0] if len(rest) == 1 else rest
+    final = getattr(final, "best_estimator_", final)
+    parsed = preparer.parse(X)
+    usual = _usual_cells(preparer, background)
+    row = pl.DataFrame({name: [usual[name]] for name in parsed.columns}, schema=parsed.schema)
+    matrix, reference = preparer.transform(parsed), preparer.transform(row)
+    places = {name: j for j, name in enumerate(parsed.columns)}
+    return _View(
+        model=final,
+        columns=tuple(parsed.columns),
+        values=parsed.to_numpy(),
+        usual=tuple(usual[name] for name in parsed.columns),
+        matrix=final._check_rows(matrix, reset=False) if isinstance(final, Detector) else matrix,
+        reference=(reference.toarray() if sparse.issparse(reference) else reference)[0],
+        owners=np.array([places[name] for name in preparer.source_columns_]),
+    )
+
+
+def _usual_cells(preparer: TablePreparer, background: Any) -> dict[str, Value]:
+    if background is not None:
+        return {column.name: usual_value(column) for column in preparer.parse(background)}
+    if not hasattr(preparer, "usual_"):
+        raise InputError(
+            "This model was made by an earlier riskad, which did not note what is usual in its "
+            "columns. Fit it again, or give background= in Python: rows that say what is usual."
+        )
+    return preparer.usual_
+
+
+def _view_matrix(model: Any, X: Any, background: Any) -> _View:
+    if getattr(X, "ndim", 2) > 2:
+        raise InputError(
+            f"Reasons are about columns, and X has {X.ndim} dimensions: images have none. Give a "
+            "table or a matrix."
+        )
+    matrix = _numbers(model, X)
+    reference = _usual_row(model, background)
+    if len(reference) != matrix.shape[1]:
+        raise InputError(
+            f"X has {matrix.shape[1]} columns and the background has {len(reference)}; give rows "
+            "of the same columns."
+        )
+    names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
+    columns = [f"x{j}" for j in range(matrix.shape[1])] if names is None else map(str, names)
+    return _View(
+        model=model,
+        columns=tuple(columns),
+        values=_cells(model, matrix),
+        usual=tuple(_plain(value) for value in _cells(model, reference[None, :])[0]),
+        matrix=matrix,
+        reference=reference,
+        owners=np.arange(matrix.shape[1]),
+        wrap=_wrap_like(X),
+    )
+
+
+def _numbers(model: Any, X: Any) -> Matrix:
+    """X as the detector checks it; for other models as floats."""
+    if isinstance(model, Detector):
+        return model._check_rows(X, reset=False)
+    if sparse.issparse(X):
+        return X.tocsr()
+    try:
+        return np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"Only columns of numbers can be explained for a {type(model).__name__} ({error}). For "
+            "a table with text, begin the pipeline with riskad.tables.preparation.TablePreparer."
+        ) from error
+
+
+def _cells(model: Any, matrix: Matrix) -> NDArray[Any]:
+    """What a matrix says to people: the texts that a detector of frames sees as codes."""
+    numbers = matrix.toarray() if sparse.issparse(matrix) else matrix
+    levels = getattr(model, "categories_", {})
+    cells = numbers.astype(object) if levels else numbers
+    for j, texts in levels.items():
+        cells[:, j] = [None if np.isnan(code) else texts[int(code)] for code in numbers[:, j]]
+    return cells
+
+
+def _wrap_like(X: Any) -> Callable[[Matrix], Any]:
+    """How to make a matrix what X was: pandas and polars build frames in one way."""
+    if not hasattr(X, "columns"):
+        return lambda matrix: matrix
+    return lambda matrix: type(X)(dict(zip(X.columns, matrix.T, strict=True)))
+
+
+def _usual_row(model: Any, background: Any) -> Floats:
+    if background is not None:
+        rows = _numbers(model, background)
+        if sparse.issparse(rows):
+            return csc_median_axis_0(rows.tocsc())
+        usual = np.nanmedian(rows, axis=0).astype(np.float64)
+        for j in getattr(model, "categories_", {}):  # codes of texts have no middle
+            codes, counts = np.unique(rows[:, j], return_counts=True)
+            usual[j] = codes[counts.argmax()]
+        return usual
+    if not getattr(model, "scale", False) or not hasattr(model, "_mean"):
+        raise _nothing_usual(model)
+    return np.asarray(model._mean, dtype=np.float64)
+
+
+def _nothing_usual(model: Any) -> InputError:
+    return InputError(
+        f"This {type(model).__name__} does not remember what its training rows were like, so there "
+        "is nothing to compare with. Give background=, rows that say what is usual: the training "
+        "rows, or the normal ones among them."
+    )
+
+
+# --- contributions that a detector knows -------------------------------------------------
+
+
+def _own_contributions(view: _View) -> tuple[Floats, float] | None:
+    """phi(x) - phi(r), summed over the features of each column, and the size of their terms."""
+    if not isinstance(view.model, Detector):
+        return None
+    found = view.model._contributions(view.matrix)
+    usual = view.model._contributions(view.reference_row)
+    if found is None or usual is None:
+        return None
+    size = max(float(abs(terms).sum(axis=1).max()) for terms, _ in (found, usual))
+    phi, phi_r = (_by_column(view, terms) for terms, _ in (found, usual))
+    return phi_r - phi, size  # a score is high if normal
+
+
+def _by_column(view: _View, features: Matrix) -> Floats:
+    d = len(view.owners)
+    sums = sparse.csr_matrix((np.ones(d), (range(d), view.owners)), (d, len(view.columns)))
+    total = features @ sums
+    return np.asarray(total.toarray() if sparse.issparse(total) else total, dtype=np.float64)
+
+
+def _check_sum(model: Detector, found: Floats, scores: Floats, size: float) -> None:
+    """A detector whose contributions do not add up would give false reasons.
+
+    Terms of a large `size` that all but cancel, as those of a column with values around 1e9 that
+    differ in their last digits, leave no more of a sum than rounding does.
+    """
+    allowed = 1e-6 * np.maximum(max(1.0, float(np.ptp(scores))), np.abs(scores)) + 1e-12 * size
+    off = np.abs(found - scores)
+    if not (off <= allowed).all():
+        raise RuntimeError(
+            f"{type(model).__name__}._contributions does not add up to its scores; they differ by "
+            f"{off.max():.3g}."
+        )
+
+
+# --- Shapley values of any score ---------------------------------------------------------
+
+
+def _shapley_values(
+    view: _View, scores: Floats, base: float, seed: int, end: float
+) -> tuple[Floats, Floats]:
+    """Contributions and standard errors, row by row while the clock is before `end`."""
+    contributions, errors = np.zeros((2, len(scores), len(view.columns)))
+    for i, score in enumerate(scores):
+        if i and time.perf_counter() > end:
+            return contributions[:i], errors[:i]
+        x = view.row(i)
+        differing = np.flatnonzero(x != view.reference)
+        players, slots = np.unique(view.owners[differing], return_inverse=True)
+        game = _Game(view, x, differing, slots, len(players), base, float(score))
+        contributions[i, players], errors[i, players] = game.solve(seed)
+    return contributions, errors
+
+
+@dataclass(frozen=True)
+class _Game:
+    """The columns in which a row x differs from r, and v(S) of sets S of them."""
+
+    view: _View
+    x: Floats
+    differing: NDArray[np.intp]  # features in which x is not r,
+    slots: NDArray[np.intp]  # and which of the k columns they come from
+    k: int
+    none: float  # v of no column: the score of r
+    all: float  # the score of x
+
+    def value(self, masks: Masks) -> Floats:
+        """v(S) for the sets in the rows of masks: x where S has the column, r elsewhere."""
+        r, at = self.view.reference, self.differing
+        n = max(1, _BATCH_ENTRIES // len(r))
+        parts = [np.empty(0)]
+        for start in range(0, len(masks), n):
+            chosen = masks[start : start + n, self.slots]
+            mixed = np.tile(r, (len(chosen), 1))
+            mixed[:, at] = np.where(chosen, self.x[at], r[at])
+            parts.append(self.view.score(self.view.like(mixed)))
+        return np.concatenate(parts)
+
+    def solve(self, seed: int) -> tuple[Floats, Floats]:
+        """Shapley values and their standard errors."""
+        if self.k <= _MOST_ENUMERATED:
+            return self.enumerate(), np.zeros(self.k)
+        rng = np.random.default_rng(seed)
+        most = _MOST_SAMPLED_SLOWLY if self.slow else _MOST_SAMPLED
+        return self.sample(rng) if self.k <= most else self.halve(rng)
+
+    @property
+    def slow(self) -> bool:
+        return isinstance(self.view.model, Detector) and self.view.model._slow_scores
+
+    def enumerate(self) -> Floats:
+        """phi_j = sum over S without j of (v(S with j) - v(S)) / (k (k-1 choose |S|))."""
+        k = self.k
+        sets = np.arange(2**k)
+        masks = (sets[:, None] >> np.arange(k)) % 2 == 1
+        v = np.concatenate([[self.none], self.value(masks[1:-1]), [self.all]])
+        weight = np.array([1 / (k * math.comb(k - 1, size)) for size in range(k)])
+        size = masks.sum(axis=1)
+        phi = np.empty(k)
+        for j in range(k):
+            without = sets[~masks[:, j]]
+            phi[j] = weight[size[without]] @ (v[without + 2**j] - v[without])
+        return phi
+
+    def sample(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Means over pairs of orders, until the error is small or the pairs are many."""
+        pairs = np.empty((0, self.k))
+        while len(pairs) < (_PAIRS if self.slow else _MOST_PAIRS):
+            pairs = np.concatenate([pairs, self.gains_of_pairs(rng)])
+            phi, error = pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
+            if error.max() <= _ENOUGH * np.abs(phi).max():
+                break
+        return phi, error
+
+    def gains_of_pairs(self, rng: np.random.Generator) -> Floats:
+        """What each column gains when it comes in, averaged over an order and its reverse."""
+        k = self.k
+        ranks = rng.permuted(np.tile(np.arange(k), (_PAIRS, 1)), axis=1)
+        ranks = np.stack([ranks, k - 1 - ranks])  # the place of each column in the order
+        masks = ranks[..., None, :] < np.arange(1, k)[:, None]  # who is in after 1 ... k-1 came
+        v = np.empty((2, _PAIRS, k + 1))
+        v[..., 0], v[..., -1] = self.none, self.all
+        v[..., 1:-1] = self.value(masks.reshape(-1, k)).reshape(2, _PAIRS, k - 1)
+        return np.take_along_axis(np.diff(v), ranks, axis=-1).mean(axis=0)
+
+    def halve(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """What single columns or groups of them add; columns of a group share alike.
+
+        The error of a column alone is half of what its gains differ by with all other columns from
+        x and from r; that of a column in a group is its share, of which nothing is known.
+        """
+        groups = [_Group(rng.permutation(self.k), self.all - self.none, 0.0)]
+        for _ in range(math.ceil(math.log2(self.k)) + 3):
+            groups.sort(key=lambda group: (len(group.columns) > 1) * abs(group.adds))
+            chosen = [group for group in groups[-_HALVED_AT_ONCE:] if len(group.columns) > 1]
+            groups = [group for group in groups if group not in chosen] + self.halves(chosen)
+        phi, error = np.empty((2, self.k))
+        for group in groups:
+            share = group.adds / len(group.columns)
+            phi[group.columns] = share
+            error[group.columns] = group.error if len(group.columns) == 1 else abs(share)
+        return phi, error
+
+    def halves(self, groups: list[_Group]) -> list[_Group]:
+        """The two halves of each group, which add what it adds."""
+        pairs = [np.array_split(group.columns, 2) for group in groups]
+        inside = np.zeros((len(groups), 3, self.k), dtype=bool)  # A, B and both
+        for masks, (first, second) in zip(inside, pairs, strict=True):
+            masks[0, first] = masks[1, second] = True
+            masks[2] = masks[0] | masks[1]
+        outside = ~inside[:, 2]
+        joined = inside | outside[:, None]  # with all columns of other groups; the third is all
+        masks = np.concatenate([inside, joined[:, :2], outside[:, None]], axis=1)
+        v = self.value(masks.reshape(-1, self.k)).reshape(len(groups), -1)
+        found = []
+        for group, pair, (a, b, both, a_too, b_too, others) in zip(groups, pairs, v, strict=True):
+            absent = (a - self.none + both - b) / 2, (b - self.none + both - a) / 2
+            present = (
+                (a_too - others + self.all - b_too) / 2,
+                (b_too - others + self.all - a_too) / 2,
+            )
+            rest = group.adds - (sum(absent) + sum(present)) / 2
+            for columns, alone, too in zip(pair, absent, present, strict=True):
+                adds = (alone + too + rest) / 2
+                found.append(_Group(columns, float(adds), float(abs(alone - too) / 2)))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Columns that take the place of those of r together, and what they add."""
+
+    columns: NDArray[np.intp]
+    adds: float
+    error: float
+
+
+# --- words -------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Value:
+    """A cell as a float, a text, or None if it is blank."""
+    if isinstance(value, str) or value is None:
+        return value
+    return None if math.isnan(value) else float(value)
+
+
+def show_value(value: Value) -> str:
+    """Return a value of a table in a few letters."""
+    if value is None:
+        return BLANK
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else value[: _LONGEST_TEXT - 1] + "\u2026"
+    whole = value == round(value) if math.isfinite(value) else False
+    return f"{value:,.0f}" if whole and abs(value) < 1e12 else f"{value:,.6g}"

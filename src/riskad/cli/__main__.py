@@ -1,0 +1,5 @@
+"""`python -m riskad.cli`."""
+
+from riskad.cli.main import main
+
+main()

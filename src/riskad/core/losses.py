@@ -1,0 +1,394 @@
+r"""Margin losses l(z) of Table 1, each written once over the array's own namespace.
+
+A loss is pointwise and knows no data: `z` is the margin, f for "this row is normal" and -f for
+"this row is an anomaly". Values work on NumPy arrays and torch tensors alike, and autograd flows
+through them. What a solver must know about a loss is a flag on its class:
+
+=================  ======  ======  =========  ==========  =======  ==============  =========
+loss               convex  smooth  symmetric  linear-odd  bounded  (b1, b2, b3)    calibrated
+=================  ======  ======  =========  ==========  =======  ==============  =========
+hinge              yes     no      no         no          no       (2, 1, 1)       yes
+double_hinge       yes     no      no         c = 1       no       (1, 1/2, 1)     yes
+squared            yes     yes     no         c = 2       no       (2, 1/2, 1/2)   yes
+modified_huber     yes     yes     no         c = 4       no       (4, 1, 1/2)     yes
+logistic           yes     yes     no         c = 1       no       (1, 1, ln 2)    yes
+sigmoid            no      yes     yes        no          yes      (1, 1/2, 1)     yes
+ramp               no      no      yes        no          yes      (1, 1/2, 1)     yes
+=================  ======  ======  =========  ==========  =======  ==============  =========
+
+- symmetric: l(z) + l(-z) = 1; linear-odd: l(z) - l(-z) = -c z.
+- (b1, b2, b3) are the constants of Theorem 1: l(-t) - l(t) >= -b1 |t| and l(-t) >= b2 (b3 - |t|).
+- At a kink the derivative is the steeper of its two sides, which is also what autograd returns.
+
+To add a loss, subclass `Loss`, set the flags, and enter an instance in `LOSSES`: the registry is
+the alias table, the command line's choices and the test matrix at once.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from riskad.core.checks import InputError, lookup
+
+__all__ = ["LOSSES", "Loss", "get_loss"]
+
+# Any array of a namespace that array-api-compat knows: NumPy, torch, CuPy ...
+Array = Any
+
+
+def namespace(z: Array) -> Any:
+    """The array's own namespace; NumPy, asked for in every row block, without the look-up."""
+    return np if type(z) is np.ndarray else array_namespace(z)
+
+
+class Pointwise(ABC):
+    """A function of the margin with its first two derivatives."""
+
+    smooth: bool = True
+    convex: bool = True
+
+    @abstractmethod
+    def value(self, z: Array) -> Array:
+        """Value at each margin."""
+
+    @abstractmethod
+    def derivative(self, z: Array) -> Array:
+        """First derivative at each margin; the steeper side at a kink."""
+
+    @abstractmethod
+    def curvature(self, z: Array) -> Array:
+        """Second derivative where it exists, 0 at a kink of a piecewise linear function."""
+
+    def smoothed(self, gamma: float) -> Pointwise:
+        """The same function with its kinks rounded over a width `gamma`: itself if it has none."""
+        return self
+
+    def dc_parts(self) -> tuple[Pointwise, Pointwise | None]:
+        """Convex functions (u, v) that differ by this one, u - v; v is None where it is convex."""
+        if not self.convex:
+            raise InputError(f"{self!r} is not convex and must say how it splits: dc_parts.")
+        return self, None
+
+    def support_value(self, z: Array) -> Array:
+        """Value at `z` of a function below the sharp one with the slope of the rounded one."""
+        return self.value(z)
+
+
+@dataclass(frozen=True)
+class Hinges(Pointwise):
+    r"""Convex piecewise linear function sum_j s_j max(0, k_j - z), with kinks k_j, slopes s_j > 0.
+
+    With `gamma` > 0 each max(0, t) becomes max_{0 <= s <= 1} (s t - gamma s^2 / 2), that is 0,
+    t^2 / (2 gamma) or t - gamma / 2: smooth, below max(0, t), by at most gamma / 2.
+    """
+
+    kinks: tuple[float, ...]
+    slopes: tuple[float, ...]
+    gamma: float = 0.0
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        """Whether the kinks are rounded."""
+        return self.gamma > 0
+
+    def value(self, z: Array) -> Array:
+        xp = namespace(z)
+        total = 0.0
+        for kink, slope in zip(self.kinks, self.slopes, strict=True):
+            t = xp.clip(kink - z, min=0.0)
+            if self.gamma > 0:
+                bent = xp.clip(t, max=self.gamma)
+                t = t - bent + bent * bent / (2 * self.gamma)
+            total = total + slope * t
+        return total
+
+    def derivative(self, z: Array) -> Array:
+        total = 0.0
+        for kink, slope in zip(self.kinks, self.slopes, strict=True):
+            total = total - slope * self._multiplier(kink - z)
+        return total
+
+    def _multiplier(self, t: Array) -> Array:
+        """The s in [0, 1] that attains max(0, t), or its rounded form."""
+        xp = namespace(t)
+        if self.gamma > 0:
+            return xp.clip(t / self.gamma, min=0.0, max=1.0)
+        return xp.astype(t >= 0, t.dtype)
+
+    def curvature(self, z: Array) -> Array:
+        xp = namespace(z)
+        total = xp.zeros_like(z)
+        if self.gamma > 0:
+            for kink, slope in zip(self.kinks, self.slopes, strict=True):
+                t = kink - z
+                bent = xp.astype((t > 0) & (t < self.gamma), z.dtype)
+                total = total + (slope / self.gamma) * bent
+        return total
+
+    def smoothed(self, gamma: float) -> Hinges:
+        return Hinges(self.kinks, self.slopes, gamma)
+
+    def support_value(self, z: Array) -> Array:
+        """sum_j s_j s (k_j - z) with the multipliers s at `z`.
+
+        With s held fixed this is a line below the sharp function, with the slope of the rounded
+        one at `z`; solvers build duality gaps of such lines.
+        """
+        total = 0.0
+        for kink, slope in zip(self.kinks, self.slopes, strict=True):
+            t = kink - z
+            total = total + slope * t * self._multiplier(t)
+        return total
+
+
+class Loss(Pointwise):
+    """A margin loss l(z) and the facts about it that risks, theorems and solvers use."""
+
+    name: ClassVar[str]
+    bounded: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False
+    calibrated: ClassVar[bool] = True
+    linear_odd: ClassVar[float | None] = None
+    """c of l(z) - l(-z) = -c z, or None where the difference is not linear."""
+    theorem_constants: ClassVar[tuple[float, float, float]]
+    """(b1, b2, b3) of Theorem 1."""
+
+    @abstractmethod
+    def lipschitz(self, bound: float) -> float:
+        """Smallest L with |l(s) - l(t)| <= L |s - t| for all |s|, |t| <= `bound`."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name} loss>"
+
+
+class Hinge(Loss):
+    """max(0, 1 - z)."""
+
+    name = "hinge"
+    convex = True
+    smooth = False
+    theorem_constants = (2.0, 1.0, 1.0)
+    _pieces: ClassVar[Hinges] = Hinges(kinks=(1.0,), slopes=(1.0,))
+
+    def value(self, z: Array) -> Array:
+        return self._pieces.value(z)
+
+    def derivative(self, z: Array) -> Array:
+        return self._pieces.derivative(z)
+
+    def curvature(self, z: Array) -> Array:
+        return self._pieces.curvature(z)
+
+    def smoothed(self, gamma: float) -> Hinges:
+        return self._pieces.smoothed(gamma)
+
+    def dc_parts(self) -> tuple[Pointwise, None]:
+        return self._pieces, None
+
+    def lipschitz(self, bound: float) -> float:
+        return 1.0
+
+
+class DoubleHinge(Hinge):
+    """max(0, (1 - z) / 2, -z): two half-slope hinges, with kinks at 1 and -1."""
+
+    name = "double_hinge"
+    linear_odd = 1.0
+    theorem_constants = (1.0, 0.5, 1.0)
+    _pieces = Hinges(kinks=(1.0, -1.0), slopes=(0.5, 0.5))
+
+    def lipschitz(self, bound: float) -> float:
+        return 0.5 if bound <= 1 else 1.0
+
+
+class Squared(Loss):
+    """(z - 1)^2 / 2."""
+
+    name = "squared"
+    convex = True
+    linear_odd = 2.0
+    theorem_constants = (2.0, 0.5, 0.5)
+
+    def value(self, z: Array) -> Array:
+        t = z - 1
+        return 0.5 * t * t
+
+    def derivative(self, z: Array) -> Array:
+        return z - 1
+
+    def curvature(self, z: Array) -> Array:
+        return namespace(z).ones_like(z)
+
+    def lipschitz(self, bound: float) -> float:
+        return 1.0 + bound
+
+
+class ModifiedHuber(Loss):
+    """max(0, 1 - z)^2 for z >= -1 and -4 z below."""
+
+    name = "modified_huber"
+    convex = True
+    linear_odd = 4.0
+    theorem_constants = (4.0, 1.0, 0.5)
+
+    def value(self, z: Array) -> Array:
+        # u^2 while u = 1 - z lies in [0, 2], and 4 (1 - z) - 4 beyond: one formula, no branch.
+        t = 1 - z
+        u = namespace(z).clip(t, min=0.0, max=2.0)
+        return u * (2 * t - u)
+
+    def derivative(self, z: Array) -> Array:
+        return -2 * namespace(z).clip(1 - z, min=0.0, max=2.0)
+
+    def curvature(self, z: Array) -> Array:
+        xp = namespace(z)
+        return 2 * xp.astype(xp.abs(z) <= 1, z.dtype)
+
+    def lipschitz(self, bound: float) -> float:
+        return 2 * (1 + min(bound, 1.0))
+
+
+class Logistic(Loss):
+    """ln(1 + exp(-z))."""
+
+    name = "logistic"
+    convex = True
+    linear_odd = 1.0
+    theorem_constants = (1.0, 1.0, math.log(2.0))
+
+    def value(self, z: Array) -> Array:
+        # Odd part -z/2 plus an even part: autograd at 0 is then -1/2, as it must be, which
+        # max(0, -z) + log1p does not give; and several times faster than logaddexp in NumPy.
+        xp = namespace(z)
+        size = xp.abs(z)
+        return 0.5 * (size - z) + xp.log1p(xp.exp(-size))
+
+    def derivative(self, z: Array) -> Array:
+        return 0.5 * namespace(z).tanh(0.5 * z) - 0.5
+
+    def curvature(self, z: Array) -> Array:
+        s = _expit(z)
+        return s * (1 - s)
+
+    def lipschitz(self, bound: float) -> float:
+        return 1 / (1 + math.exp(-bound))
+
+
+class Sigmoid(Loss):
+    """1 / (1 + exp(z))."""
+
+    name = "sigmoid"
+    convex = False
+    bounded = True
+    symmetric = True
+    theorem_constants = (1.0, 0.5, 1.0)
+
+    def value(self, z: Array) -> Array:
+        return _expit(-z)
+
+    def derivative(self, z: Array) -> Array:
+        return -_expit(z) * _expit(-z)
+
+    def curvature(self, z: Array) -> Array:
+        s = _expit(z)
+        t = _expit(-z)
+        return s * t * (s - t)
+
+    def dc_parts(self) -> tuple[Pointwise, Pointwise]:
+        return _SigmoidTail(side=1), _SigmoidTail(side=-1)
+
+    def lipschitz(self, bound: float) -> float:
+        return 0.25
+
+
+@dataclass(frozen=True)
+class _SigmoidTail(Pointwise):
+    r"""Convex halves of the sigmoid loss, split at its inflection point 0.
+
+    side +1: u(z) = l(z) for z >= 0 and the tangent 1/2 - z/4 below.
+    side -1: v(z) = u(z) - l(z): 0 for z >= 0, tangent minus l below.
+    """
+
+    side: int
+
+    def value(self, z: Array) -> Array:
+        xp = namespace(z)
+        tangent = 0.5 - 0.25 * z
+        if self.side > 0:
+            return xp.where(z >= 0, _SIGMOID.value(z), tangent)
+        return xp.where(z >= 0, xp.zeros_like(z), tangent - _SIGMOID.value(z))
+
+    def derivative(self, z: Array) -> Array:
+        xp = namespace(z)
+        flat = -0.25 * xp.ones_like(z)
+        if self.side > 0:
+            return xp.where(z >= 0, _SIGMOID.derivative(z), flat)
+        return xp.where(z >= 0, xp.zeros_like(z), flat - _SIGMOID.derivative(z))
+
+    def curvature(self, z: Array) -> Array:
+        xp = namespace(z)
+        return xp.clip(self.side * _SIGMOID.curvature(z), min=0.0)
+
+
+class Ramp(Loss):
+    """max(0, min(1, (1 - z) / 2))."""
+
+    name = "ramp"
+    convex = False
+    smooth = False
+    bounded = True
+    symmetric = True
+    theorem_constants = (1.0, 0.5, 1.0)
+
+    def value(self, z: Array) -> Array:
+        return namespace(z).clip((1 - z) / 2, min=0.0, max=1.0)
+
+    def derivative(self, z: Array) -> Array:
+        xp = namespace(z)
+        return -0.5 * xp.astype(xp.abs(z) <= 1, z.dtype)
+
+    def curvature(self, z: Array) -> Array:
+        return namespace(z).zeros_like(z)
+
+    def dc_parts(self) -> tuple[Pointwise, Pointwise]:
+        return Hinges(kinks=(1.0,), slopes=(0.5,)), Hinges(kinks=(-1.0,), slopes=(0.5,))
+
+    def lipschitz(self, bound: float) -> float:
+        return 0.5
+
+
+def _expit(z: Array) -> Array:
+    """1 / (1 + exp(-z)), through tanh: no overflow, no branch, and autograd is right."""
+    return 0.5 + 0.5 * namespace(z).tanh(0.5 * z)
+
+
+_SIGMOID = Sigmoid()
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Hinge(),
+        DoubleHinge(),
+        Squared(),
+        ModifiedHuber(),
+        Logistic(),
+        _SIGMOID,
+        Ramp(),
+    )
+}
+
+
+def get_loss(loss: str | Loss) -> Loss:
+    """The registered loss of that name, or the given `Loss` itself.
+
+    >>> import numpy as np
+    >>> get_loss("modified_huber").value(np.array([-2.0, 0.0, 1.0]))
+    array([8., 1., 0.])
+    """
+    return loss if isinstance(loss, Loss) else lookup("loss", loss, LOSSES)

@@ -1,0 +1,311 @@
+r"""Loss x risk x labels: value, gradient and curvature of the risk with respect to scores.
+
+A risk is a table of coefficients over the label kinds k,
+
+    R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i  +  constant,
+
+which `RowSum` evaluates row by row. No row is duplicated to express a coefficient. Before it is
+used the table is brought to the form that its loss allows:
+
+- linear-odd, l(-f) = l(f) + c f: all weight moves to l(f) and the linear term, so that negative
+  coefficients cancel and the risk is seen to be convex;
+- symmetric, l(-f) = 1 - l(f): one of A and B remains, and it is not negative;
+- otherwise (hinge) the table stays, and a negative A marks a concave term.
+
+The same step makes sums exact for large scores, where l(f) - l(-f) would cancel, and halves the
+work. A guarded risk is plain + max(0, guarded), two tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from riskad.core.checks import InputError
+from riskad.core.losses import Loss, Pointwise, namespace
+from riskad.core.risks import KIND_NAMES, Risk, Term
+
+__all__ = ["Objective", "RowSum", "merge"]
+
+# Scores and what goes with them are arrays of NumPy, or tensors of torch on one device.
+Array: TypeAlias = Any
+Weights: TypeAlias = Any
+Places: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class RowSum:
+    """sum_i A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i + constant, for a pointwise l.
+
+    `A`, `B` and `L` have three entries, found by label code (0, 1, and -1 for the last).
+    """
+
+    loss: Pointwise
+    A: np.ndarray
+    B: np.ndarray
+    L: np.ndarray
+    constant: float = 0.0
+
+    # Each takes the scores and label codes of some rows, their weights (None: all 1), and the
+    # places of the labelled among them, where those are known already.
+
+    def value(self, f: Array, y: Array, weight: Weights = None, labelled: Places = None) -> float:
+        """The sum over these rows, without the constant."""
+        return self._total(self.loss.value, f, y, weight, labelled)
+
+    def support_value(
+        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
+    ) -> float:
+        """As `value`, for the lines below the loss that its rounded form touches (see `Hinges`)."""
+        return self._total(self.loss.support_value, f, y, weight, labelled)
+
+    def gradient(
+        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
+    ) -> Array:
+        """First derivative d sum / d f_i for each row."""
+        return self._by_row(self.loss.derivative, f, y, weight, labelled, odd=-1.0)
+
+    def curvature(
+        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
+    ) -> Array:
+        """Second derivative d^2 sum / d f_i^2 for each row."""
+        return self._by_row(self.loss.curvature, f, y, weight, labelled, odd=1.0)
+
+    # Unlabelled rows are the bulk and share their coefficients: they need no look-up, and cost
+    # nothing where the risk leaves them out. Labelled rows, few, are then set right. To a device
+    # one look-up for all rows costs less than the dozen steps of that.
+
+    @property
+    def uses_unlabelled(self) -> bool:
+        """Whether unlabelled rows count at all."""
+        return self._bulk is not None
+
+    @cached_property
+    def _bulk(self) -> tuple[float, float, float] | None:
+        bulk = float(self.A[0]), float(self.B[0]), float(self.L[0])
+        return bulk if any(bulk) else None
+
+    @cached_property
+    def _labelled(self) -> bool:
+        return _any((self.A[1:], self.B[1:], self.L[1:]))
+
+    def _total(self, function: Any, f: Array, y: Array, weight: Weights, labelled: Places) -> float:
+        if not isinstance(f, np.ndarray):
+            rows = _combine(function, f, *self._of(y, f), 1.0, f)
+            rows = rows if weight is None else rows * weight
+            return float(rows.sum(dtype=namespace(f).float64))
+        labelled = np.flatnonzero(y) if labelled is None else labelled
+        total = 0.0
+        if self._bulk:
+            rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
+            rows = rows if weight is None else rows * weight
+            rows[labelled] = 0  # not subtracted: large scores would leave their rounding behind
+            total += float(rows.sum())
+        if self._labelled and len(labelled):
+            f = f[labelled]
+            rows = _combine(function, f, *self._of(y[labelled], f), 1.0, f)
+            total += float(rows.sum() if weight is None else rows @ weight[labelled])
+        return total
+
+    def _by_row(
+        self,
+        function: Any,
+        f: Array,
+        y: Array,
+        weight: Weights,
+        labelled: Places,
+        odd: float,
+    ) -> Array:
+        linear = 1.0 if odd < 0 else 0.0  # L f has a first derivative and no second
+        if not isinstance(f, np.ndarray):
+            out = _combine(function, f, *self._of(y, f), odd, linear)
+            return out if weight is None else out * weight
+        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros(len(f))
+        labelled = np.flatnonzero(y) if labelled is None else labelled
+        if len(labelled):
+            f = f[labelled]
+            out[labelled] = _combine(function, f, *self._of(y[labelled], f), odd, linear)
+        return out if weight is None else out * weight
+
+    @cached_property
+    def _tables(self) -> np.ndarray:
+        return np.stack([self.A, self.B, self.L])
+
+    def _of(self, kinds: Any, f: Any) -> tuple[Any, Any, Any]:
+        """Coefficients of rows of these kinds: arrays like their scores, or 0.0 for all."""
+        tables = self._tables
+        if isinstance(f, np.ndarray):
+            entries = tables[:, kinds]
+        else:
+            xp = namespace(f)
+            entries = xp.asarray(tables, dtype=f.dtype, device=f.device)[:, kinds.long()]
+        A, B, L = (entries[i] if tables[i].any() else 0.0 for i in range(3))
+        return A, B, L
+
+    @property
+    def convex(self) -> bool:
+        """Whether it is convex in the scores for sure: a convex l and no negative coefficient."""
+        return self.loss.convex and bool((self.A >= 0).all() and (self.B >= 0).all())
+
+    def scaled(self, factor: float) -> RowSum:
+        """The sum times `factor`."""
+        return replace(
+            self,
+            A=factor * self.A,
+            B=factor * self.B,
+            L=factor * self.L,
+            constant=factor * self.constant,
+        )
+
+    def smoothed(self, gamma: float) -> RowSum:
+        """The same sum with the kinks of its loss rounded over a width `gamma`."""
+        return replace(self, loss=self.loss.smoothed(gamma))
+
+    def dc_split(self) -> tuple[list[RowSum], list[RowSum]]:
+        """Convex sums (g, h) with this = sum(g) - sum(h).
+
+        With l = u - v, a coefficient A >= 0 gives A u to g and A v to h; A < 0 the reverse.
+        """
+        u, v = self.loss.dc_parts()
+        positive = (np.maximum(self.A, 0), np.maximum(self.B, 0))
+        negative = (np.maximum(-self.A, 0), np.maximum(-self.B, 0))
+        zero = np.zeros(3)
+        g = [RowSum(u, *positive, self.L, self.constant)]
+        h = [RowSum(u, *negative, zero)] if _any(negative) else []
+        if v is not None:
+            h += [RowSum(v, *positive, zero)]
+            g += [RowSum(v, *negative, zero)] if _any(negative) else []
+        return g, h
+
+
+class Objective:
+    """A risk over given numbers of rows of each kind: R(f) = plain(f) + max(0, guarded(f)).
+
+    Parameters
+    ----------
+    risk : Risk
+        The estimator, bound to its loss, prior and mixing weight.
+    totals : array of 3
+        Number (or total weight) of rows of each kind, indexed by label code.
+
+    Examples
+    --------
+    >>> from riskad.core.risks import get_risk
+    >>> f, y = np.array([2.0, -1.0, 0.5, 1.5]), np.array([1, -1, 0, 0])
+    >>> objective = Objective(get_risk("rad", "logistic"), totals=np.array([2, 1, 1]))
+    >>> round(objective.value(f, y), 4)
+    0.1615
+    """
+
+    def __init__(self, risk: Risk, totals: np.ndarray):
+        self.risk = risk
+        plain = [t for t in risk.terms() if not (risk.guarded and t.guarded)]
+        guarded = [t for t in risk.terms() if risk.guarded and t.guarded]
+        self.plain = _row_sum(risk.loss, plain, totals)
+        self.guarded = _row_sum(risk.loss, guarded, totals) if guarded else None
+
+    @property
+    def sums(self) -> list[RowSum]:
+        """The plain sum and, if the risk is guarded, the guarded one."""
+        return [self.plain] if self.guarded is None else [self.plain, self.guarded]
+
+    @property
+    def convex(self) -> bool:
+        """Whether the risk is convex in the scores.
+
+        plain + max(0, guarded) is the larger of plain and plain + guarded, convex if both are:
+        so are the guarded risks of linear-odd losses.
+        """
+        if self.guarded is None:
+            return self.plain.convex
+        return self.plain.convex and merge([self.plain, self.guarded])[0].convex
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the risk has a gradient everywhere."""
+        return self.guarded is None and self.risk.loss.smooth
+
+    @staticmethod
+    def join(sums: Iterable[float]) -> float:
+        """The risk plain + max(0, guarded) from the values of `sums`, constants included."""
+        plain, *guarded = sums
+        return plain + sum(max(0.0, value) for value in guarded)
+
+    def value(self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> float:
+        """The risk of the scores `f`."""
+        return self.join(s.value(f, y, weight) + s.constant for s in self.sums)
+
+    def gradient(
+        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Its derivative with respect to each score; a guard that is at or below 0 adds none."""
+        rows = [s.gradient(f, y, weight) for s in self._active(f, y, weight)]
+        return np.sum(rows, axis=0)
+
+    def curvature(
+        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Its second derivative with respect to each score, the guard held as it is."""
+        rows = [s.curvature(f, y, weight) for s in self._active(f, y, weight)]
+        return np.sum(rows, axis=0)
+
+    def _active(self, f: np.ndarray, y: np.ndarray, weight: Weights) -> list[RowSum]:
+        """The plain sum, and the guarded one where it is positive."""
+        guarded = [s for s in self.sums[1:] if s.value(f, y, weight) + s.constant > 0]
+        return [self.plain, *guarded]
+
+
+def merge(sums: Iterable[RowSum]) -> list[RowSum]:
+    """Add up the sums that share a loss, so that coefficients of either sign cancel."""
+    by_loss: dict[Pointwise, RowSum] = {}
+    for s in sums:
+        if s.loss in by_loss:
+            t = by_loss[s.loss]
+            s = RowSum(s.loss, s.A + t.A, s.B + t.B, s.L + t.L, s.constant + t.constant)
+        by_loss[s.loss] = s
+    return list(by_loss.values())
+
+
+def _row_sum(loss: Loss, terms: Iterable[Term], totals: np.ndarray) -> RowSum:
+    """The table of `terms`, brought to the form that the loss allows."""
+    alpha, beta = np.zeros(3), np.zeros(3)
+    for term in terms:
+        if term.weight != 0:
+            if not totals[term.kind] > 0:
+                raise InputError(
+                    f"the risk needs {KIND_NAMES[term.kind]} rows, and there are none."
+                )
+            (alpha if term.sign > 0 else beta)[term.kind] += term.weight / totals[term.kind]
+    zero = np.zeros(3)
+    if loss.linear_odd is not None:
+        return RowSum(loss, alpha + beta, zero, loss.linear_odd * beta)
+    if loss.symmetric:
+        # alpha l(f) + beta l(-f) = (alpha - beta) l(f) + beta, or the same seen from l(-f)
+        constant = float(np.minimum(alpha, beta) @ totals)
+        difference = alpha - beta
+        return RowSum(loss, np.maximum(difference, 0), np.maximum(-difference, 0), zero, constant)
+    return RowSum(loss, alpha, beta, zero)
+
+
+def _combine(
+    function: Any, f: np.ndarray, A: Any, B: Any, L: Any, odd: float, linear: Any
+) -> np.ndarray:
+    """A function(f) + odd B function(-f) + L linear, for coefficients shared or by row."""
+    rows = A * function(f)
+    if not _zero(B):
+        rows += odd * B * function(-f)
+    if not _zero(L) and not _zero(linear):
+        rows += L * linear
+    return rows
+
+
+def _zero(coefficient: Any) -> bool:
+    return isinstance(coefficient, float) and coefficient == 0
+
+
+def _any(arrays: Iterable[np.ndarray]) -> bool:
+    return any(bool(array.any()) for array in arrays)

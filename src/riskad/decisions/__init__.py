@@ -1,0 +1,1 @@
+"""What scores and labels tell together: quality, folds, rates, calibration, thresholds, drift."""

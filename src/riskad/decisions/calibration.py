@@ -1,0 +1,381 @@
+r"""What decisions rest on: scores of labelled rows by fits that have not seen them, and the pile's.
+
+(`riskad.AutoRAD` makes its own in fit; weights and settings of its members have seen the labels.)
+
+Folds are fitted once, and thresholds, p-values, probabilities and the AUC all use them. Fits to
+folds have scales of their own. With F_k and F the distributions of the scores of the fit to fold k
+and of the fit to all rows, over the rows that both have seen,
+
+    s  ->  F^{-1}(F_k(s))
+
+puts a score of the former on the scale of the latter: as many rows are above it in both.
+
+Rows of a fold are left out of its fit altogether, as if they were met later. A new normal row is
+then exchangeable with a labelled one, but for being scored by a fit that has seen some more labels.
+p-values from this hold their level nearly, not exactly; the bound of cross-conformal prediction
+(Vovk, 2015) would have us keep and apply the fits of all folds, and is twice the level at that.
+Simulations in `tests/test_conformal.py` show what it comes to.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import expit, logit
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
+
+from riskad.core.checks import DataWarning, InputError, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
+from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
+from riskad.decisions.metrics import fold_fits
+from riskad.decisions.mixture import Histograms, calibration_line, find_rate
+from riskad.decisions.selection import PNUStratifiedKFold
+from riskad.rows.columns import as_table
+from riskad.storage.fields import (
+    COUNT,
+    NUMBER,
+    SHARE,
+    Array,
+    Fields,
+    Maybe,
+    Record,
+    State,
+    Tuple,
+    require,
+)
+
+__all__ = ["Calibration", "calibrate", "cross_calibrate"]
+
+_SPLITS = 5
+_MOST = 20_000  # rows of the pile that folds score; scores that are kept, as quantiles of more
+_FEWEST_IN_PILE = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Scores to decide by; all are anomaly scores (high = anomalous) on the scale of the fit.
+
+    It holds arrays and numbers only, and is saved with the model.
+    """
+
+    scores: np.ndarray
+    """Of labelled rows, each by a fit that has not seen it."""
+    codes: np.ndarray
+    """+1 normal, -1 anomaly, for each of them."""
+    pile: np.ndarray
+    """Of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
+    n_pile: int
+    """How many unlabelled rows there were."""
+    zero: float
+    """The threshold that the fit itself found, where its risk is lowest."""
+    rate: tuple[float, float, float] | None = None
+    """The anomaly rate of the pile and its interval; None where the labels cannot tell it."""
+    weights: np.ndarray | None = None
+    """With `weighted`: w of each labelled normal, by a regression that has not seen it."""
+    ratio: DensityRatio | None = None
+    """With `weighted`: w of other rows."""
+
+    _state_fields: ClassVar[Fields] = {
+        "scores": Array("f", ("labelled",)),
+        "codes": Array("i", ("labelled",), -1, 1),
+        "pile": Array("f", ("kept",), rising=True),
+        "n_pile": COUNT,
+        "zero": NUMBER,
+        "rate": Maybe(Tuple(SHARE, SHARE, SHARE)),
+        "weights": Maybe(Array("f", ("normals",), low=0)),
+        "ratio": Maybe(Record(("DensityRatio",))),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        codes, pile, n_pile, rate = (state[name] for name in ("codes", "pile", "n_pile", "rate"))
+        require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
+        require(len(pile) == min(n_pile, _MOST) or len(pile) == n_pile, "n_pile: another number")
+        require(rate is None or rate[1] <= rate[2], "rate: its interval ends before it begins")
+        weights, ratio = state["weights"], state["ratio"]
+        require((weights is None) == (ratio is None), "weights: without their ratio")
+        normals = int((codes == NORMAL).sum())
+        require(weights is None or len(weights) == normals, "weights: one for each normal row")
+
+    @classmethod
+    def of(
+        cls,
+        held_out: Any,
+        y: Any,
+        fitted: Any,
+        zero: float,
+        pi_n: Any = None,
+        random_state: int | None = None,
+    ) -> Self:
+        """Put together what is known of all rows.
+
+        Parameters
+        ----------
+        held_out : array
+            Anomaly scores by fits that have not seen the row, on the scale of `fitted`; NaN for
+            rows that all fits have seen.
+        y : array
+            Codes +1 normal, -1 anomaly, 0 unlabelled.
+        fitted : array
+            Anomaly scores by the fit to all rows.
+        zero : float
+            The threshold of that fit, on anomaly scores.
+        pi_n : float or estimate with `.pi_n` and `.interval`, optional
+            The anomaly rate of the pile; by default estimated from the held-out scores.
+        random_state : int, optional
+            Seed of that estimate.
+        """
+        codes = np.asarray(check_codes(y))
+        held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
+        labelled = (codes != UNLABELLED) & ~np.isnan(held_out)
+        pile = np.sort(fitted[codes == UNLABELLED])
+        rate = _estimated_rate(held_out, codes, random_state) if pi_n is None else _given_rate(pi_n)
+        kept = _thinned(pile)
+        return cls(held_out[labelled], codes[labelled], kept, len(pile), float(zero), rate)
+
+    @property
+    def normals(self) -> np.ndarray:
+        """Scores of the labelled normals."""
+        return self.scores[self.codes == NORMAL]
+
+    @property
+    def anomalies(self) -> np.ndarray:
+        """Scores of the labelled anomalies."""
+        return self.scores[self.codes == ANOMALY]
+
+    @property
+    def pi_n(self) -> float:
+        """The anomaly rate; neither 0 nor 1, which no number of rows can tell."""
+        if self.rate is None:
+            raise InputError(
+                "this takes the anomaly rate of the pile, which is estimated from at least 2 "
+                f"labelled rows of each kind and {_FEWEST_IN_PILE} unlabelled ones; there are "
+                f"{len(self.normals)} normal, {len(self.anomalies)} anomalies, {self.n_pile} "
+                "unlabelled. Label more rows, or give the rate: calibrate(..., pi_n=0.05)."
+            )
+        least = 1 / (self.n_pile + 2)
+        return min(max(self.rate[0], least), 1 - least)
+
+    def over(self, anomaly_scores: np.ndarray) -> Self:
+        """The same with other rows for the pile."""
+        return replace(self, pile=np.sort(anomaly_scores), n_pile=len(anomaly_scores))
+
+    def p_values(
+        self, anomaly_scores: np.ndarray, row_weights: np.ndarray | None = None
+    ) -> np.ndarray:
+        """p-values of being normal (`conformal`), weighted if `row_weights` are given."""
+        check_normals(len(self.normals), "p-values")
+        weights = None if row_weights is None else self.weights
+        return conformal_p_values(self.normals, anomaly_scores, weights, row_weights)
+
+    def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
+        r"""Probability of being an anomaly, at the anomaly rate of the pile.
+
+        With log r(s) = alpha + beta s the line that a logistic regression finds between labelled
+        anomalies and normals (`riskad.decisions.mixture`), the same that the estimate of the rate
+        rests on,
+
+            P(anomaly | s) = pi_n r(s) / (pi_p + pi_n r(s)).
+
+        It never falls with the score: a negative beta is taken for 0.
+        """
+        kinds = [self.normals, self.anomalies]
+        if min(map(len, kinds)) < 2:
+            raise InputError(
+                "probabilities rest on at least 2 labelled rows of each kind that fits have not "
+                f"seen; there are {len(kinds[0])} normal and {len(kinds[1])} anomalies. Label more."
+            )
+        middle, spread = self.scores.mean(), self.scores.std() or 1.0
+        z = np.concatenate([self.scores, self.pile])
+        codes = np.concatenate([self.codes, np.zeros(len(self.pile), dtype=self.codes.dtype)])
+        alpha, beta = calibration_line(Histograms.of((z - middle) / spread, codes))
+        log_r = alpha + beta * (anomaly_scores - middle) / spread if beta > 0 else 0.0
+        return expit(logit(self.pi_n) + log_r + np.zeros(len(anomaly_scores)))
+
+
+def _thinned(ordered: np.ndarray) -> np.ndarray:
+    """All of them, or so many evenly spaced quantiles."""
+    n = len(ordered)
+    return ordered if n <= _MOST else np.interp(np.linspace(0, n - 1, _MOST), range(n), ordered)
+
+
+def _given_rate(pi_n: Any) -> tuple[float, float, float]:
+    value = check_in_interval("pi_n", getattr(pi_n, "pi_n", pi_n), 0, 1, closed=True)
+    low, high = getattr(pi_n, "interval", (value, value))
+    return value, float(low), float(high)
+
+
+def _estimated_rate(
+    held_out: np.ndarray, codes: np.ndarray, seed: int | None
+) -> tuple[float, float, float] | None:
+    """The rate by EM (`riskad.decisions.mixture`), if there are enough rows of each kind."""
+    seen = ~np.isnan(held_out)
+    s, y = held_out[seen], codes[seen]
+    counts = {kind: int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)}
+    if min(counts[NORMAL], counts[ANOMALY]) < 2 or counts[UNLABELLED] < _FEWEST_IN_PILE:
+        return None
+    known = s[y != UNLABELLED]
+    z = (s - known.mean()) / (known.std() or 1.0)
+    pi_n, (low, high), _ = find_rate(Histograms.of(z, y), "em", 0.95, seed or 0)
+    return pi_n, low, high
+
+
+# --- folds --------------------------------------------------------------------------------
+
+
+def calibrate(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    pi_n: Any = None,
+    weighted: bool = False,
+    n_splits: int = _SPLITS,
+    random_state: int | None = None,
+) -> Any:
+    """Give a fitted detector what thresholds, p-values and probabilities rest on.
+
+    The model is fitted anew for each of `n_splits` folds; it does not change itself. After this it
+    has `calibration_`, and `set_threshold`, `p_values` and `anomaly_probability` work.
+
+    Parameters
+    ----------
+    model : detector, or Pipeline that ends in one
+        Fitted to X and y.
+    X, y
+        The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
+    pi_n : float or estimate with `.pi_n`, optional
+        Anomaly rate of the pile; by default estimated from the same folds.
+    weighted : bool, default=False
+        Whether to learn how labelled normals differ from those of the pile, for weighted p-values.
+    n_splits : int, default=5
+        Folds; with few rows of a kind some hold none of it out. A row that is the only one of its
+        kind is in every fit.
+    random_state : int, optional
+        Seed of the folds; None is 0.
+
+    Examples
+    --------
+    >>> from riskad import ShallowRAD, calibrate
+    >>> from riskad.decisions.thresholds import FalseAlarms
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:60], y[-10:] = 1, -1
+    >>> model = calibrate(ShallowRAD().fit(X, y), X, y)
+    >>> model.set_threshold(FalseAlarms(0.02)).predict([[0.0, 0.0], [4.0, 4.0]])
+    array([ 1, -1])
+    >>> model.p_values([[0.0, 0.0], [4.0, 4.0]]).round(3)
+    array([0.557, 0.016])
+    """
+    detector = model[-1] if hasattr(model, "steps") else model
+    X, codes = as_table(X), check_codes(y)
+    if not hasattr(detector, "set_threshold") or not hasattr(detector, "offset_"):
+        raise InputError(
+            f"calibrate takes a fitted detector of riskad, or a pipeline that ends in one, got "
+            f"{model!r}. Call fit first."
+        )
+    check_rows_match(X, codes)
+    fitted = -model.score_samples(X)
+    zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
+    calibration = cross_calibrate(
+        model, X, codes, fitted, zero, pi_n=pi_n, n_splits=n_splits, random_state=random_state
+    )
+    if weighted:
+        rows = model[:-1].transform(X) if hasattr(model, "steps") else X
+        calibration = with_weights(calibration, rows, codes, fitted, random_state)
+    detector.calibration_ = calibration
+    detector.set_threshold(detector.threshold_)
+    return model
+
+
+def cross_calibrate(
+    template: Any,
+    X: Any,
+    codes: np.ndarray,
+    fitted: np.ndarray,
+    zero: float,
+    *,
+    pi_n: Any = None,
+    n_splits: int = _SPLITS,
+    random_state: int | None = None,
+) -> Calibration:
+    """The calibration of a fit, given its anomaly scores and threshold.
+
+    `template` is what is cloned and fitted to folds, where that is not the fitted model itself.
+    """
+    held_out = np.full(len(codes), np.nan)
+    watched = _watched(codes, random_state)
+    rows = _safe_indexing(X, watched)
+    with warnings.catch_warnings():
+        # What a fold lacks by chance is not news about the data.
+        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for fit, held in fold_fits(template, X, codes, _folds(codes, n_splits, random_state)):
+            scores, out = -fit.score_samples(rows), np.isin(watched, held)
+            held_out[watched[out]] = _on_scale(scores[out], scores[~out], fitted[watched[~out]])
+    return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state)
+
+
+def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
+    """The labelled rows, and as many of the pile as tell its distribution well enough."""
+    pile = np.flatnonzero(codes == UNLABELLED)
+    if len(pile) > _MOST:
+        pile = np.random.default_rng(seed or 0).choice(pile, _MOST, replace=False)
+    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), pile]))
+
+
+def _folds(codes: np.ndarray, n_splits: int, seed: int | None) -> Iterator[np.ndarray]:
+    """Rows to hold out; the only one of its kind never is, since a fit needs it."""
+    kinds, counts = np.unique(codes, return_counts=True)
+    several = np.isin(codes, kinds[counts > 1])
+    if not (several & (codes != UNLABELLED)).any():
+        return
+    for fold in PNUStratifiedKFold(n_splits, random_state=seed).folds(codes):
+        held = np.flatnonzero(fold & several)
+        if len(held):
+            yield held
+
+
+def _on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """F^{-1}(F_k(s)); beyond all shared rows, by the ratio of their spreads."""
+    own, fitted = np.sort(own), np.sort(fitted)
+    beyond = np.minimum(scores - own[0], 0) + np.maximum(scores - own[-1], 0)
+    spread = own.std()
+    return np.interp(scores, own, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
+
+
+def with_weights(
+    calibration: Calibration, X: Any, codes: np.ndarray, fitted: np.ndarray, seed: int | None = None
+) -> Calibration:
+    """The calibration with weights for labelled normals that differ from the pile's.
+
+    The pile's rows count by their probability of being normal, so that it is its normal rows that
+    labelled ones are compared with. Weights of labelled normals are cross-fitted.
+    """
+    from sklearn.model_selection import KFold
+
+    check_normals(len(calibration.normals), "weights")
+    if getattr(X, "ndim", 2) != 2:
+        raise InputError("weighted=True compares columns; rows must be those of a table.")
+    if not calibration.n_pile:
+        raise InputError("weighted=True compares labelled normals with the pile, which is empty.")
+    X = X if hasattr(X, "tocsr") else np.asarray(X, dtype=float)
+    normals, pile = (_safe_indexing(X, np.flatnonzero(codes == k)) for k in (NORMAL, UNLABELLED))
+    pile_scores = fitted[codes == UNLABELLED]
+    likely = (
+        np.ones(len(pile_scores))
+        if calibration.rate is None
+        else 1 - calibration.anomaly_probability(pile_scores)
+    )
+    n = normals.shape[0]
+    weights = np.empty(n)
+    for train, held in KFold(min(_SPLITS, n), shuffle=True, random_state=seed or 0).split(weights):
+        weights[held] = DensityRatio.between(normals[train], pile, likely)(normals[held])
+    return replace(calibration, weights=weights, ratio=DensityRatio.between(normals, pile, likely))

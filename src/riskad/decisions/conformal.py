@@ -1,0 +1,213 @@
+r"""p-values of being normal, from labelled normals, and selection at a false discovery rate.
+
+With s_1, ..., s_n the anomaly scores of labelled normals, by fits that have not seen them, the
+p-value of a row with score s is
+
+    p = (1 + #{i : s_i >= s}) / (n + 1).
+
+If the row is normal and exchangeable with the labelled normals, then P(p <= q) <= q for every q: a
+p-value of 0.02 is reached by at most two normal rows in a hundred, whatever the scores mean.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from scipy.stats import false_discovery_control
+
+from riskad.core.checks import InputError, check_in_interval
+from riskad.storage.fields import NUMBER, Array, Fields
+
+__all__ = ["DensityRatio", "FdrSelection", "conformal_p_values", "select_at_fdr"]
+
+_LARGEST_RATIO = 20.0  # a row that stands for more than so many others says nothing reliable
+
+
+def conformal_p_values(
+    normals: Any, scores: Any, weights: Any = None, row_weights: Any = None
+) -> np.ndarray:
+    r"""p-values of rows being normal, from the anomaly scores of n labelled normals.
+
+    With weights w the labelled normals may come from another distribution P than the normal rows Q
+    that are tested (Tibshirani et al., 2019): with w = dQ/dP,
+
+        p(x) = (w(x) + sum_i w_i [s_i >= s(x)]) / (w(x) + sum_i w_i).
+
+    Parameters
+    ----------
+    normals : array of n
+        Anomaly scores (high = anomalous) of labelled normals, by fits that have not seen them.
+    scores : array of m
+        Anomaly scores of the rows that are tested. Ties count against the row.
+    weights, row_weights : arrays of n and m, optional
+        w of the labelled normals and of the tested rows; one for all if not given.
+
+    Examples
+    --------
+    >>> conformal_p_values([1.0, 2.0, 3.0], [0.0, 2.0, 4.0])
+    array([1.  , 0.75, 0.25])
+    """
+    normals, scores = (np.asarray(each, dtype=float) for each in (normals, scores))
+    w = np.ones(len(normals)) if weights is None else np.asarray(weights, dtype=float)
+    own = np.ones(len(scores)) if row_weights is None else np.asarray(row_weights, dtype=float)
+    order = np.argsort(normals)
+    below = np.concatenate([[0.0], np.cumsum(w[order])])
+    total = below[-1]
+    above = total - below[np.searchsorted(normals[order], scores, side="left")]
+    return np.minimum((own + above) / (own + total), 1.0)
+
+
+# --- false discovery rate -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FdrSelection:
+    """Rows selected at a false discovery rate, and what so many normals can tell at all."""
+
+    selected: np.ndarray
+    """Whether each row is selected."""
+    fdr: float
+    n_normal: int
+
+    @property
+    def n_selected(self) -> int:
+        """How many rows are selected."""
+        return int(self.selected.sum())
+
+    @property
+    def smallest_p(self) -> float:
+        """1 / (n + 1), which a row gets that scores above all n labelled normals."""
+        return 1 / (self.n_normal + 1)
+
+    @property
+    def fewest(self) -> int:
+        """The fewest rows that can be selected: k with 1 / (n + 1) <= fdr k / m, if any are.
+
+        More than m where not even all of them would do.
+        """
+        m = len(self.selected)
+        if self.smallest_p > self.fdr:
+            return m + 1
+        return max(1, math.ceil(m * self.smallest_p / self.fdr - 1e-9))
+
+    def __str__(self) -> str:
+        rows = len(self.selected)
+        limit = (
+            f"{self.n_normal:,} labelled normals tell no p-value below 1/{self.n_normal + 1:,} = "
+            f"{self.smallest_p:.2g}"
+        )
+        if self.fewest > rows:
+            limit += f": at {self.fdr:g} nothing can be selected, however anomalous"
+        elif self.fewest > 1:
+            limit += (
+                f": at {self.fdr:g} either no row is selected or at least {self.fewest:,}, which "
+                "must score above nearly all of them"
+            )
+        return (
+            f"{self.n_selected:,} of {rows:,} rows selected, of which on average at most "
+            f"{self.fdr:.0%} are normal; {limit}"
+        )
+
+
+def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
+    """Select rows so that on average at most the share `fdr` of them is normal.
+
+    By Benjamini and Hochberg's procedure: the k smallest p-values, for the largest k such that the
+    k-th is at most fdr k / m. It holds for conformal p-values, which depend on each other through
+    the labelled normals that they share (Bates et al., 2023).
+
+    Parameters
+    ----------
+    p_values : array of m
+        Of `Detector.p_values` or `conformal_p_values`.
+    fdr : float in (0, 1)
+        The false discovery rate.
+    n_normal : int
+        How many labelled normals the p-values rest on; the selection says what so few can tell.
+
+    Examples
+    --------
+    >>> p = np.array([0.05, 0.05, 0.4, 0.9])
+    >>> print(select_at_fdr(p, 0.1, n_normal=19))
+    2 of 4 rows selected, of which on average at most 10% are normal; 19 labelled normals tell no \
+p-value below 1/20 = 0.05: at 0.1 either no row is selected or at least 2, which must score above \
+nearly all of them
+    """
+    fdr = check_in_interval("fdr", fdr, 0, 1, "It is the share of false alarms among the selected.")
+    p = np.asarray(p_values, dtype=float)
+    selected = false_discovery_control(p) <= fdr * (1 + 1e-12) if len(p) else np.zeros(0, bool)
+    return FdrSelection(selected, fdr, int(n_normal))
+
+
+# --- labelled normals that differ from the pile ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DensityRatio:
+    r"""w(x): how much more often a normal row like x is met in the pile than among the labelled.
+
+    A logistic regression tells the normal rows of the pile from labelled normals; at its log odds
+    b + c'z(x), z being the standardised columns, w(x) = exp(b + c'z), within 1/20 and 20.
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    coef: np.ndarray
+    intercept: float
+
+    _state_fields: ClassVar[Fields] = {
+        "mean": Array("f", ("columns",)),
+        "scale": Array("f", ("columns",), low=np.nextafter(0, 1)),
+        "coef": Array("f", ("columns",)),
+        "intercept": NUMBER,
+    }
+
+    @classmethod
+    def between(cls, normals: Any, pile: Any, weights: np.ndarray) -> DensityRatio:
+        """Learn w from labelled normals and rows of the pile with their probability of normal."""
+        from sklearn.linear_model import LogisticRegression
+
+        X = sparse.vstack([normals, pile]) if sparse.issparse(pile) else np.vstack([normals, pile])
+        kind = np.repeat([0, 1], [normals.shape[0], pile.shape[0]])
+        # Both kinds weigh as much as there are labelled normals, so that the penalty, which pulls
+        # w to 1, yields to them alone.
+        own = np.concatenate([np.ones(normals.shape[0]), weights * len(kind[kind == 0])])
+        own[kind == 1] /= max(weights.sum(), 1e-12)
+        mean, scale = _columns(X)
+        model = LogisticRegression(max_iter=200).fit(_standardised(X, mean, scale), kind, own)
+        return cls(mean, scale, model.coef_[0], float(model.intercept_[0]))
+
+    def __call__(self, X: Any) -> np.ndarray:
+        """w(x) for each row."""
+        log_w = _standardised(X, self.mean, self.scale) @ self.coef + self.intercept
+        limit = math.log(_LARGEST_RATIO)
+        return np.exp(np.clip(log_w, -limit, limit))
+
+
+def _columns(X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """What to subtract from columns and divide them by; sparse ones are not centred."""
+    if sparse.issparse(X):
+        scale = np.sqrt(np.asarray(X.multiply(X).mean(axis=0))).ravel()
+        mean = np.zeros(X.shape[1])
+    else:
+        mean, scale = X.mean(axis=0), X.std(axis=0)
+    return mean, np.where(scale > 0, scale, 1.0)
+
+
+def _standardised(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
+    if sparse.issparse(X):
+        return (X @ sparse.diags_array(1 / scale)).tocsr()
+    return (np.asarray(X, dtype=float) - mean) / scale
+
+
+def check_normals(n: int, what: str) -> None:
+    """Refuse what needs labelled normals that were held out."""
+    if n < 2:
+        raise InputError(
+            f"{what} rest on labelled normals that fits have not seen, and there are {n}. Label at "
+            "least 2 normal rows, better 50, and calibrate again."
+        )

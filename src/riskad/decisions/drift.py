@@ -1,0 +1,436 @@
+r"""Have new rows moved away from the pile that a model was fitted to?
+
+Of the pile a model keeps a summary: for each column, and for its scores, 64 quantiles e_j and the
+shares F(e_j) of its rows at or below and F(e_j-) below them, beside mean, spread and gaps. No row
+is kept. With G the shares of new rows, a column has moved by
+
+    D = max_j max(|F(e_j) - G(e_j)|, |F(e_j-) - G(e_j-)|),
+
+which is at most Kolmogorov and Smirnov's distance of the two samples, so that its p-value holds,
+on the safe side. Columns of two values are compared by Fisher's exact test, and so are shares of
+gaps. Benjamini and Hochberg's procedure over all columns and the scores says which have moved: in
+new rows like those of the pile any has with probability `level` at most. The procedure allows for
+columns that move together; what only the joint distribution shows is left to the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.stats import false_discovery_control, fisher_exact, kstwo
+
+from riskad.core.checks import InputError, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.decisions.mixture import Histograms, find_rate
+from riskad.storage.fields import COUNT, Array, Fields, State, require
+
+__all__ = ["ColumnDrift", "DriftReport", "PileSummary", "drift_report", "remember_pile"]
+
+_QUANTILES = 64
+_CELLS = 50_000  # of the pile that are summed up; a sample of its rows, where it has more
+_FEWEST_ROWS, _MOST_ROWS = 500, 20_000
+_MOST_COLUMNS = 1_000
+_FEWEST_FOR_RATE = 5
+_NAMED = 8
+
+
+# --- the pile ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PileSummary:
+    """What a model keeps of the unlabelled rows it was fitted to: a line for each column.
+
+    If there is a line more than `n_columns`, it is that of the anomaly scores.
+    """
+
+    n_columns: int
+    edges: np.ndarray
+    """Quantiles, in ascending order."""
+    below: np.ndarray
+    """Shares of the rows below them, and at or below them."""
+    present: np.ndarray
+    """How many rows have a value, and how many have none."""
+    missing: np.ndarray
+    mean: np.ndarray
+    scale: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {
+        "n_columns": COUNT,
+        "edges": Array("f", ("lines", _QUANTILES), gaps=True),
+        "below": Array("f", ("lines", 2, _QUANTILES), 0, 1),
+        "present": Array("i", ("lines",), low=0),
+        "missing": Array("i", ("lines",), low=0),
+        "mean": Array("f", ("lines",)),
+        "scale": Array("f", ("lines",), low=0),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        lines, d = len(state["edges"]), state["n_columns"]
+        require(lines in (d, d + 1) and lines > 0, "n_columns: another number of lines")
+        rows = state["present"] + state["missing"]
+        require(bool((rows == rows[0]).all()) and rows[0] > 0, "present: other numbers of rows")
+        edges = state["edges"][state["present"] > 0]
+        rising = not np.isnan(edges).any() and bool((np.diff(edges, axis=1) >= 0).all())
+        require(rising, "edges: expected values in rising order")
+
+    @classmethod
+    def of(cls, X: Any, anomaly_scores: np.ndarray | None = None) -> Self | None:
+        """Sum up these rows; none, where there are fewer than two.
+
+        More than 1,000 columns are left out, and only the scores summed up.
+        """
+        n, d = X.shape
+        if n < 2:
+            return None
+        columns = _lines(X) if d <= _MOST_COLUMNS else np.zeros((0, n))
+        scores = np.zeros((0, n)) if anomaly_scores is None else [anomaly_scores]
+        lines = np.concatenate([columns, scores])
+        return cls(len(columns), *_sum_up(lines)) if len(lines) else None
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were summed up."""
+        return int(self.present[0] + self.missing[0])
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the last line is that of the scores."""
+        return len(self.edges) > self.n_columns
+
+
+def rows_to_sum_up(n_columns: int) -> int:
+    """How many rows of a pile tell its columns well enough, in a time that a fit does not feel."""
+    return int(np.clip(_CELLS // max(n_columns, 1), _FEWEST_ROWS, _MOST_ROWS))
+
+
+def remember_pile(model: Any, X: Any, y: Any) -> Any:
+    """Give a fitted detector, or a pipeline that ends in one, the summary of its pile.
+
+    `ShallowRAD` keeps one whenever it is fitted, and so does whatever `riskad fit` fits; this is
+    for the other detectors. Their scores are not summed up: a flexible model scores the rows it
+    has seen unlike others, drift or not. X and y are those of the fit.
+    """
+    before, detector = _steps(model)
+    rows = _rows(detector, X if before is None else before.transform(X))
+    pile = np.flatnonzero(check_codes(y) == UNLABELLED)
+    most = rows_to_sum_up(rows.shape[1])
+    if len(pile) > most:
+        pile = np.sort(np.random.default_rng(0).choice(pile, most, replace=False))
+    detector.pile_ = PileSummary.of(rows[pile])
+    return model
+
+
+def _sum_up(lines: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Edges, below, present, missing, mean and scale of each line of values."""
+    ordered = np.sort(lines, axis=1)  # gaps last
+    missing = np.isnan(ordered).sum(axis=1)
+    present = lines.shape[1] - missing
+    parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
+    places = np.maximum(np.ceil(np.outer(present, parts)).astype(int) - 1, 0)
+    edges = np.take_along_axis(ordered, places, axis=1)
+    n = np.maximum(present, 1)
+    below = np.minimum(_ranks(ordered, places), present[:, None, None]) / n[:, None, None]
+    gaps = np.isnan(ordered) if missing.any() else None
+    mean = _without(ordered, gaps).sum(axis=1) / n
+    off = _without(ordered - mean[:, None], gaps)
+    return edges, below, present, missing, mean, np.sqrt(np.einsum("ij,ij->i", off, off) / n)
+
+
+def _without(values: np.ndarray, gaps: np.ndarray | None) -> np.ndarray:
+    return values if gaps is None else np.where(gaps, 0.0, values)
+
+
+def _ranks(ordered: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """How many values of its line are below the one at a place, and how many at or below it."""
+    new = np.ones(ordered.shape, dtype=bool)  # where a value differs from the one before
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    starts = np.append(np.flatnonzero(new), new.size)
+    lines = np.arange(len(ordered))[:, None] * ordered.shape[1]
+    run = np.searchsorted(starts, lines + places, side="right")
+    return np.stack([starts[run - 1] - lines, starts[run] - lines], axis=1)
+
+
+def _lines(X: Any) -> np.ndarray:
+    """The columns of a table, each a line."""
+    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float).T
+
+
+# --- the comparison ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnDrift:
+    """How one column of new rows, or their scores, differ from the pile's."""
+
+    name: str
+    distance: float
+    """D, between 0 and 1."""
+    shift: float
+    """Difference of the means, in standard deviations of the pile."""
+    missing: float
+    """Share of gaps among new rows, and in the pile."""
+    missing_before: float
+    p_value: float
+    q_value: float
+    """The p-value after Benjamini and Hochberg: the least level at which the column has moved."""
+    moved: bool
+
+    def __str__(self) -> str:
+        gaps = ""
+        if abs(self.missing - self.missing_before) > 0.005:
+            gaps = f", gaps {100 * self.missing_before:.0f} % to {100 * self.missing:.0f} %"
+        return f"{self.name} ({say_shift(self.shift)}{gaps})"
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """What `drift_report` found; `str` of it is the verdict.
+
+    `scores` is None where the model keeps no scores of its pile, `columns` is empty where it keeps
+    no columns. Rates are (estimate, low, high) of the share of anomalies, where the model is
+    calibrated: among the new rows, and in the pile.
+    """
+
+    rows: int
+    pile: int
+    level: float
+    columns: tuple[ColumnDrift, ...]
+    scores: ColumnDrift | None
+    rate: tuple[float, float, float] | None
+    rate_before: tuple[float, float, float] | None
+    verdict: str
+
+    @property
+    def moved(self) -> list[str]:
+        """Names of the columns that have moved, the surest first."""
+        found = sorted((c for c in self.columns if c.moved), key=lambda c: (c.p_value, -c.distance))
+        return [column.name for column in found]
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def drift_report(
+    model: Any, X: Any, *, level: float = 0.05, names: Sequence[str] | None = None
+) -> DriftReport:
+    """Compare new unlabelled rows with the pile that a model was fitted to.
+
+    Parameters
+    ----------
+    model : detector, or Pipeline that ends in one
+        Fitted; columns are those that the detector sees.
+    X : array, sparse matrix or frame
+        New rows, as the model scores them; they should be many, and picked as those of the pile
+        were.
+    level : float in (0, 1), default=0.05
+        Chance that anything is said to have moved if nothing has.
+    names : sequence of str, optional
+        Names of the columns; by default those of the pipeline or the frame, or numbers.
+
+    Returns
+    -------
+    DriftReport
+        Its `str` is a verdict; `moved` lists columns. The anomaly rate of the new rows is estimated
+        from held-out scores of labelled rows (`riskad.calibrate`), and holds if rows of either kind
+        have stayed as they were.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskad import ShallowRAD
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:40], y[-10:] = 1, -1
+    >>> model = ShallowRAD().fit(X, y)
+    >>> new = rng.permutation(X)[:500]
+    >>> print(drift_report(model, new))
+    no drift seen in 500 rows: 2 columns and the scores are spread as in the pile.
+    >>> print(drift_report(model, new + [0.5, 0], names=["age", "income"]))
+    1 of 2 columns has moved in 500 rows: age (+0.45 SD). Scores have moved: rows look more \
+anomalous (+0.32 SD).
+    """
+    level = check_in_interval("level", level, 0, 1, "It is the chance of a false alarm.")
+    before, detector = _steps(model)
+    X = X if before is None else before.transform(X)
+    rows, summary = _rows(detector, X), _summary_of(detector)
+    scores = np.asarray(detector.anomaly_score(X), dtype=float)
+    n_columns = rows.shape[1]
+    columns = list(_lines(rows)) if summary.n_columns else []
+    names = _names(before, detector, n_columns) if names is None else [str(name) for name in names]
+    if len(names) != n_columns:
+        raise InputError(f"names must have one name for each of {n_columns} columns, got {names}.")
+    values = [*columns, *([scores] if summary.has_scores else [])]
+    found = _compare(summary, values, [*(names if columns else []), "scores"], level)
+    ours, own = found[: len(columns)], found[len(columns)] if summary.has_scores else None
+    calibration = getattr(detector, "calibration_", None)
+    rate_before = None if calibration is None else calibration.rate
+    return DriftReport(
+        rows=rows.shape[0],
+        pile=summary.n_rows,
+        level=level,
+        columns=tuple(ours),
+        scores=own,
+        rate=None if rate_before is None else _rate(calibration, scores),
+        rate_before=rate_before,
+        verdict=_verdict(rows.shape[0], ours, own),
+    )
+
+
+def _steps(model: Any) -> tuple[Any, Any]:
+    """What comes before the detector, if anything, and the detector."""
+    before = model[:-1] if hasattr(model, "steps") and len(model) > 1 else None
+    detector = model[-1] if hasattr(model, "steps") else model
+    detector = getattr(detector, "best_estimator_", detector)
+    if not hasattr(detector, "anomaly_score"):
+        raise InputError(
+            "drift is seen in the rows of a fitted detector of riskad, or of a pipeline that ends "
+            f"in one, got {model!r}."
+        )
+    return before, detector
+
+
+def _rows(detector: Any, X: Any) -> Any:
+    """The rows as numbers, as the detector checks them."""
+    rows = detector._check_rows(X, reset=False)
+    if rows.ndim != 2:
+        raise InputError("drift is seen in the columns of a table, and these rows have none.")
+    return rows
+
+
+def _summary_of(detector: Any) -> PileSummary:
+    summary = getattr(detector, "pile_", None)
+    if summary is None:
+        raise InputError(
+            f"this {type(detector).__name__} keeps no summary of a pile to compare with: it had no "
+            "unlabelled rows, or comes from another version. Fit it again with unlabelled rows, or "
+            "call riskad.decisions.drift.remember_pile(model, X, y) with the rows of the fit."
+        )
+    return summary
+
+
+def _names(before: Any, detector: Any, n_columns: int) -> list[str]:
+    if before is not None and hasattr(before, "get_feature_names_out"):
+        try:
+            return [str(name) for name in before.get_feature_names_out()]
+        except (AttributeError, ValueError):  # a step that does not know them
+            pass
+    return [str(name) for name in getattr(detector, "feature_names_in_", range(n_columns))]
+
+
+def _compare(
+    summary: PileSummary, values: Sequence[np.ndarray], names: Sequence[str], level: float
+) -> list[ColumnDrift]:
+    lines = [_difference(summary, i, new) for i, new in enumerate(values)]
+    q_values = false_discovery_control([p for *_, p in lines])
+    gaps = summary.missing / (summary.present + summary.missing)
+    return [
+        ColumnDrift(
+            name=name,
+            distance=distance,
+            shift=shift,
+            missing=float(np.isnan(new).mean()),
+            missing_before=float(gap),
+            p_value=p,
+            q_value=float(q),
+            moved=bool(q <= level),
+        )
+        for name, new, gap, (distance, shift, p), q in zip(
+            names, values, gaps, lines, q_values, strict=False
+        )
+    ]
+
+
+def _difference(summary: PileSummary, i: int, new: np.ndarray) -> tuple[float, float, float]:
+    """D, the shift, and the p-value of one line."""
+    held = new[~np.isnan(new)]
+    n, m = int(summary.present[i]), len(held)
+    gaps = int(summary.missing[i]), len(new) - m
+    distance, shift, tests = 0.0, 0.0, []
+    if n and m:
+        edges, F = summary.edges[i], summary.below[i]
+        G = np.stack([_shares(edges, held, side) for side in ("right", "left")])
+        distance = float(np.abs(F - G).max())
+        shift = _in_units(float(held.mean() - summary.mean[i]), float(summary.scale[i]))
+        yes_or_no = len(np.unique(edges)) == 2 and np.isin(held, edges).all()
+        tests.append(_fisher(F, G, n, m) if yes_or_no else _kolmogorov(distance, n, m))
+    if any(gaps):
+        tests.append(float(fisher_exact([[n, gaps[0]], [m, gaps[1]]]).pvalue))
+    return distance, shift, min(1.0, len(tests) * min(tests, default=1.0))
+
+
+def _shares(edges: np.ndarray, held: np.ndarray, side: Any) -> np.ndarray:
+    """Shares of values below each edge (side "right"), or at or below it ("left")."""
+    # x < e_j if at most j edges are at or below x, counted from 0; likewise x <= e_j.
+    counts = np.bincount(np.searchsorted(edges, held, side), minlength=len(edges) + 1)
+    return np.cumsum(counts)[:-1] / len(held)
+
+
+def _in_units(gap: float, scale: float) -> float:
+    return gap / scale if scale > 0 else float(np.copysign(np.inf, gap)) if gap else 0.0
+
+
+def _fisher(F: np.ndarray, G: np.ndarray, n: int, m: int) -> float:
+    """The p-value of two shares of the lower of two values."""
+    lower = round(F[1, 0] * n), round(G[1, 0] * m)
+    return float(fisher_exact([[lower[0], n - lower[0]], [lower[1], m - lower[1]]]).pvalue)
+
+
+def _kolmogorov(distance: float, n: int, m: int) -> float:
+    return float(kstwo.sf(distance, max(1, round(n * m / (n + m)))))
+
+
+def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | None:
+    """The anomaly rate of the new rows, as `Calibration` estimates that of the pile."""
+    known, codes = calibration.scores, calibration.codes
+    few = min((codes == kind).sum() for kind in (NORMAL, ANOMALY)) < 2
+    if few or len(scores) < _FEWEST_FOR_RATE:
+        return None
+    z = (np.concatenate([known, scores]) - known.mean()) / (known.std() or 1.0)
+    y = np.concatenate([codes, np.full(len(scores), UNLABELLED)])
+    pi_n, (low, high), _ = find_rate(Histograms.of(z, y), "em", 0.95, 0)
+    return pi_n, low, high
+
+
+def say_shift(shift: float) -> str:
+    """The shift in words; a pile that holds one value has no standard deviation to measure by.
+
+    >>> say_shift(0.5), say_shift(-np.inf)
+    ('+0.50 SD', 'lower, where it was constant')
+    """
+    if np.isinf(shift):
+        return f"{'higher' if shift > 0 else 'lower'}, where it was constant"
+    return f"{shift:+.2f} SD"
+
+
+def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None) -> str:
+    moved = sorted((c for c in columns if c.moved), key=lambda c: (c.p_value, -c.distance))
+    compared = [f"{len(columns):,} column{'s' if len(columns) != 1 else ''}"] if columns else []
+    compared += ["the scores"] if scores is not None else []
+    sentences = []
+    if moved:
+        shown = ", ".join(map(str, moved[:_NAMED]))
+        more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
+        has = "has" if len(moved) == 1 else "have"
+        of = "column" if len(columns) == 1 else "columns"
+        sentences.append(
+            f"{len(moved)} of {len(columns)} {of} {has} moved in {n:,} rows: {shown}{more}."
+        )
+    if scores is not None and scores.moved:
+        way = "more" if scores.shift > 0 else "less"
+        sentences.append(
+            f"Scores have moved: rows look {way} anomalous ({say_shift(scores.shift)})."
+        )
+    if not sentences:
+        verb = "are" if len(columns) != 1 or scores is not None else "is"
+        return (
+            f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the pile."
+        )
+    return " ".join(sentences)

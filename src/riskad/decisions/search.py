@@ -1,0 +1,257 @@
+"""Choosing and judging any detector with scikit-learn's own tools.
+
+`riskad.PNUStratifiedKFold` is a `cv=` and the scorers here are a `scoring=` for all of them.
+`RADSearchCV` puts them together with the cautious rule of `riskad.decisions.selection`, and
+`evaluate_nested` tells what comes out of a detector that chooses for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, OutlierMixin, clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
+from riskad.core.losses import Loss
+from riskad.core.risks import get_risk
+from riskad.decisions.metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.selection import FEWEST_FOR_AUC, PNUStratifiedKFold, best_place
+from riskad.rows.columns import as_table
+
+__all__ = ["RADSearchCV", "RiskScorer", "evaluate_nested", "labelled_auc"]
+
+_GRID = {"a": (0.02, 0.1, 0.4), "prior": (0.5, 0.8, 0.95)}
+
+
+def labelled_auc(estimator: Any, X: Any, y: Any) -> float:
+    """Scorer: AUC of labelled anomalies against labelled normals; unlabelled rows do not count.
+
+    scikit-learn's "roc_auc" would take the three codes for three classes.
+    """
+    return auc_with_interval(y, -estimator.score_samples(X)).value
+
+
+@dataclass(frozen=True)
+class RiskScorer:
+    """Scorer: minus the unbiased risk of `decision_function`, so that greater is better.
+
+    It uses all three kinds of row and needs fewer anomalies than an AUC. One prior and one a judge
+    all candidates: each one's own would let it set its own exam.
+
+    Parameters
+    ----------
+    loss, a, prior, risk :
+        As in `riskad.get_risk`.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from riskad import PNUStratifiedKFold, ShallowRAD
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(90, 2)), np.repeat([1, -1, 0], [20, 10, 60])
+    >>> cv = PNUStratifiedKFold(3)
+    >>> scores = cross_val_score(ShallowRAD(), X, y, scoring=RiskScorer(prior=0.7), cv=cv)
+    >>> scores.shape
+    (3,)
+    """
+
+    loss: str | Loss = "modified_huber"
+    a: float = 0.1
+    prior: float = 0.8
+    risk: str = "rad"
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Minus the risk on the rows X with codes y."""
+        risk = get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
+        return -float(risk.value(np.asarray(estimator.decision_function(X)), check_codes(y)))
+
+
+class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
+    """Search over the settings of any detector, from which small gains are not taken.
+
+    Candidates are compared with the detector as it is by repeated stratified P/N/U
+    cross-validation: by `labelled_auc`, or with fewer than 4 labelled rows of a kind by
+    `RiskScorer`. One is taken only where its gain, shrunk by m / (m + 20) for m labelled
+    anomalies, exceeds its standard error; otherwise the detector stays as it is. For linear
+    scores `ShallowRAD(select="cv")` does the same at a fraction of the cost.
+
+    Parameters
+    ----------
+    estimator : detector
+        Its own settings are the default. With a Pipeline, name the step in `param_grid`.
+    param_grid : dict or list of dicts, optional
+        As in scikit-learn's GridSearchCV. By default a in {0.02, 0.1, 0.4} and prior in
+        {0.5, 0.8, 0.95}.
+    n_splits, n_repeats : int, default=5 and 2
+        Of `PNUStratifiedKFold`; splits are lowered to the number of rows of the rarer label.
+    n_jobs : int, optional
+        Fits at a time.
+    random_state : int, optional
+        Seed of the folds.
+
+    Attributes
+    ----------
+    best_estimator_ : detector
+        Fitted to all rows.
+    best_params_ : dict
+        What was changed; empty where the default was kept.
+    cv_results_ : dict
+        As in GridSearchCV, the default first. None with fewer than two labelled rows of a kind,
+        when nothing can be held out.
+    criterion_ : {"auc", "risk", "none"}
+        What candidates were compared by.
+
+    Examples
+    --------
+    >>> from riskad import RADSearchCV, ShallowRAD
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (180, 2)), rng.normal(3, 1, (20, 2))])
+    >>> y = np.zeros(200, dtype=int)
+    >>> y[:30], y[-6:] = 1, -1
+    >>> search = RADSearchCV(ShallowRAD(), {"lam": ["tight", 0.01]}, n_repeats=1).fit(X, y)
+    >>> search.best_params_
+    {}
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        n_splits: int = 5,
+        n_repeats: int = 2,
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+    ):
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.n_splits = n_splits
+        self.n_repeats = n_repeats
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, **fit_params: Any) -> RADSearchCV:
+        """Compare all candidates, then fit the one that is taken to all rows."""
+        X, codes = as_table(X), check_codes(y)
+        check_rows_match(X, codes)
+        rarer = _rarer(codes)
+        if rarer < 2:
+            self.criterion_, self.cv_results_, self.best_params_ = "none", None, {}
+            self.best_estimator_ = clone(self.estimator).fit(X, codes, **fit_params)
+            return self
+        self.criterion_ = "auc" if rarer >= FEWEST_FOR_AUC else "risk"
+        folds = PNUStratifiedKFold(min(self.n_splits, rarer), self.n_repeats, self.random_state)
+        m = int((codes == ANOMALY).sum())
+        search = GridSearchCV(
+            self.estimator,
+            [{}, *self._grids()],
+            scoring=labelled_auc if self.criterion_ == "auc" else self._risk_scorer(),
+            refit=partial(_place, m=m, folds=folds),
+            cv=folds,
+            n_jobs=self.n_jobs,
+            error_score="raise",
+        ).fit(X, codes, **fit_params)
+        self.cv_results_, self.best_params_ = search.cv_results_, search.best_params_
+        self.best_estimator_ = search.best_estimator_
+        return self
+
+    def _grids(self) -> list[Mapping[str, Any]]:
+        if self.param_grid is None:
+            missing = [name for name in _GRID if name not in self.estimator.get_params()]
+            if missing:
+                raise InputError(
+                    f"{type(self.estimator).__name__} has no {' and no '.join(missing)} to search "
+                    "over by default. Say what to search: param_grid={...}."
+                )
+            return [_GRID]
+        grid = self.param_grid
+        return [grid] if isinstance(grid, Mapping) else list(grid)
+
+    def _risk_scorer(self) -> RiskScorer:
+        known = self.estimator.get_params()
+        return RiskScorer(**{name: known[name] for name in ("loss", "a", "prior") if name in known})
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Scores of the detector that was taken: the higher, the more normal."""
+        check_is_fitted(self)
+        return self.best_estimator_.score_samples(X)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """`score_samples` less the threshold: negative for anomalies."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X)
+
+    def anomaly_score(self, X: Any) -> np.ndarray:
+        """Scores the other way round: the higher, the more anomalous."""
+        return -self.score_samples(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """+1 for rows judged normal, -1 for anomalies."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
+
+
+def _place(results: Mapping[str, Any], m: int, folds: PNUStratifiedKFold) -> int:
+    """GridSearchCV's place of the candidate to refit; the first is the default."""
+    splits = range(folds.get_n_splits())
+    scores = np.array([results[f"split{i}_test_score"] for i in splits])
+    return best_place(scores, m, folds.n_repeats)[0]
+
+
+def evaluate_nested(
+    model: Any,
+    X: Any,
+    y: Any,
+    n_splits: int = 5,
+    n_repeats: int = 1,
+    random_state: int | None = None,
+    confidence: float = 0.95,
+) -> Auc:
+    """Honest AUC, with an interval, of a detector that chooses its settings in `fit`.
+
+    Every fold is scored by a fit that made its choice without it: chosen inside, scored outside.
+    The best score of a search, by contrast, flatters what was chosen for it.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline with `score_samples`
+        For example ShallowRAD(select="cv") or RADSearchCV; cloned for every fold.
+    X : array, sparse matrix or frame
+        All rows.
+    y : array
+        Codes +1 normal, -1 anomaly, 0 unlabelled.
+    n_splits, n_repeats : int, default=5 and 1
+        Of the outer `PNUStratifiedKFold`; splits are lowered to the number of rows of the rarer
+        label.
+    random_state : int, optional
+        Seed of the outer folds.
+    confidence : float, default=0.95
+        Of the interval.
+    """
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
+    rarer = _rarer(codes)
+    if rarer < 2:
+        raise InputError(
+            "an AUC on held-out rows needs at least 2 labelled rows of each kind, got "
+            f"{rarer} of the rarer one."
+        )
+    folds = PNUStratifiedKFold(min(n_splits, rarer), n_repeats, random_state)
+    values = []
+    for train, held in folds.split(X, codes):
+        fitted = clone(model).fit(_safe_indexing(X, train), codes[train])
+        values.append(labelled_auc(fitted, _safe_indexing(X, held), codes[held]))
+    n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
+    return auc_of_folds(values, folds.n_splits, n, m, confidence)
+
+
+def _rarer(codes: np.ndarray) -> int:
+    return min(int((codes == ANOMALY).sum()), int((codes == NORMAL).sum()))

@@ -1,0 +1,451 @@
+r"""Choosing a, the prior and lambda from labelled rows and the pile, for linear scores.
+
+Candidates c = (a, prior, lambda) differ only in the coefficients of one table
+(`riskad.core.objective`), so all of them and all folds are solved together. With kappa the largest
+curvature of the loss and G_k the sum of z z^T over the rows of kind k, the objective of a candidate
+is below a parabola with
+
+    H_c = kappa sum_k (|A_c| + |B_c|)[k] G_k + 2 lambda_c I,
+
+in every fold: three Gram matrices serve all, each step theta - H_c^{-1} gradient goes down, and the
+first one, from zero, is the solution for a quadratic loss. A few steps with momentum are enough for
+the ranks of held-out rows; they cost two matrix products, whatever the number of candidates.
+
+Held-out rows decide. Let d be the gains of a candidate over the default, fold by fold, and m the
+number of labelled anomalies. It is taken if
+
+    m / (m + 20) mean(d) - SE(d) > 0,
+
+and of several the one where this is largest: a gain shrinks with few anomalies, and what is left
+must exceed its standard error. Ties and small gains go to the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.core.losses import Loss
+from riskad.core.objective import Objective
+from riskad.core.risks import KIND_NAMES, get_risk
+from riskad.decisions.metrics import Auc, auc_of_folds
+from riskad.storage.fields import (
+    COUNT,
+    NUMBER,
+    TEXT,
+    Array,
+    Either,
+    Fields,
+    ListOf,
+    Maybe,
+    Record,
+    State,
+    Text,
+    Tuple,
+    require,
+)
+
+__all__ = [
+    "FEWEST_FOR_AUC",
+    "Candidate",
+    "PNUStratifiedKFold",
+    "Selection",
+    "best_place",
+    "choose",
+]
+
+FEWEST_FOR_AUC = 4
+"""Labelled anomalies from which candidates are compared by AUC; below, by the pu risk."""
+
+KINDS = (UNLABELLED, NORMAL, ANOMALY)
+_SPLITS = 5
+_REPEATS = 2
+# A gain seen with so many labelled anomalies counts half.
+_HALF = 20
+_STEPS = 10
+# Kinks are rounded over this width, and curvatures looked for at these margins.
+_WIDTH = 0.5
+_MARGINS = np.linspace(-3, 3, 601)
+
+
+@dataclass
+class PNUStratifiedKFold:
+    """Folds that each hold their share of normals, anomalies and unlabelled rows.
+
+    For scikit-learn's tools (`cv=`): their own stratified folds take the three codes for classes
+    and leave a rare kind out of some folds with no more than a warning; this refuses. Rows are
+    shuffled; the same seed gives the same folds.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Folds in a round: each row is held out once.
+    n_repeats : int, default=1
+        Rounds, each with its own shuffle.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Examples
+    --------
+    >>> y = np.repeat([1, -1, 0], [6, 3, 30])
+    >>> folds = PNUStratifiedKFold(3).split(y, y)
+    >>> [int((y[held] == -1).sum()) for _, held in folds]
+    [1, 1, 1]
+    """
+
+    n_splits: int = 5
+    n_repeats: int = 1
+    random_state: int | None = None
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of folds over all rounds."""
+        return self.n_splits * self.n_repeats
+
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Row numbers to train on and to hold out, fold by fold."""
+        codes = self._check(y)
+        for fold in self.folds(codes):
+            yield np.flatnonzero(~fold), np.flatnonzero(fold)
+
+    def folds(self, codes: np.ndarray) -> Iterator[np.ndarray]:
+        """Which rows each fold holds out; a kind with fewer rows than folds is not checked for."""
+        rng = np.random.default_rng(self.random_state or 0)
+        for _ in range(self.n_repeats):
+            place = np.empty(len(codes), dtype=int)
+            dealt = 0
+            for kind in KINDS:
+                members = rng.permutation(np.flatnonzero(codes == kind))
+                # Each kind goes on where the last one stopped, so that folds are of one size.
+                place[members] = (dealt + np.arange(len(members))) % self.n_splits
+                dealt += len(members)
+            for fold in range(self.n_splits):
+                yield place == fold
+
+    def _check(self, y: Any) -> np.ndarray:
+        for name in ("n_splits", "n_repeats"):
+            value, least = getattr(self, name), 2 if name == "n_splits" else 1
+            if not isinstance(value, (int, np.integer)) or value < least:
+                raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
+        if y is None:
+            raise InputError(
+                "PNUStratifiedKFold needs y: +1 normal, -1 anomaly, 0 unlabelled for each row."
+            )
+        codes = check_codes(y)
+        for kind in KINDS:
+            count = int((codes == kind).sum())
+            if 0 < count < self.n_splits:
+                raise InputError(
+                    f"{self.n_splits} folds need {self.n_splits} {KIND_NAMES[kind]} rows, got "
+                    f"{count}. Lower n_splits to {max(count, 2)}"
+                    f"{' and label one more' if count == 1 else ''}."
+                )
+        return codes
+
+
+class Candidate(NamedTuple):
+    """What is chosen together: the mixing weight, the assumed share of normals, lambda."""
+
+    a: float
+    prior: float
+    lam: float
+
+
+Candidate._state_fields = dict.fromkeys(Candidate._fields, NUMBER)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which candidates were compared, how, and why one was taken; the first is the default."""
+
+    candidates: tuple[tuple[float, float, float], ...]
+    """(a, prior, lambda) of each."""
+    criterion: str
+    """"auc" or "pu risk" (as a score: greater is better), or "none" where rows were too few."""
+    scores: np.ndarray
+    """Mean score of each candidate on held-out rows."""
+    errors: np.ndarray
+    """Standard error of each one's gain over the default."""
+    chosen: int
+    """Place of the candidate that was taken."""
+    reason: str
+    auc: Auc | None
+    """AUC of the whole procedure: chosen on the other folds, scored on each in turn.
+
+    It costs nothing beside the choice. The other folds' fits have seen the rows of the fold, if
+    not their scores; `riskad.evaluate_nested` is strict in that, too, and fits anew. A single
+    labelled anomaly is held out of fits of the pu risk, which need none: what they reach is a
+    cautious guess at what a fit that knows it does. None without an anomaly or a second normal.
+    """
+
+    _state_fields: ClassVar[Fields] = {
+        "candidates": ListOf(Either(Record(("Candidate",)), Tuple(NUMBER, NUMBER, NUMBER)), "n"),
+        "criterion": Text(choices=("auc", "pu risk", "none")),
+        "scores": Array("f", ("n",), gaps=True, infinite=True),
+        "errors": Array("f", ("n",), gaps=True, infinite=True),
+        "chosen": COUNT,
+        "reason": TEXT,
+        "auc": Maybe(Record(("Auc",))),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        require(state["chosen"] < len(state["candidates"]), "chosen: no such candidate")
+
+    def __str__(self) -> str:
+        a, prior, lam = self.candidates[self.chosen]
+        auc = "unknown: too few labelled rows to hold out" if self.auc is None else str(self.auc)
+        return f"a = {a:g}, prior = {prior:g}, lambda = {lam:.4g}: {self.reason}. AUC {auc}"
+
+
+def choose(
+    Z: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None,
+    loss: Loss,
+    candidates: Sequence[Candidate],
+    seed: int = 0,
+) -> Selection:
+    """Choose from candidates, of which the first is the default.
+
+    Parameters
+    ----------
+    Z : array of shape (n_rows, n_parameters)
+        Rows in the coordinates of the penalised weights, intercept included.
+    y : array
+        Codes.
+    weight : array, optional
+        Positive weights of the rows.
+    loss : Loss
+        Margin loss.
+    candidates : sequence of Candidate
+        Default first.
+    seed : int
+        Seed of the folds.
+    """
+    rows = _Rows(Z, y, np.ones(len(y)) if weight is None else weight)
+    n, m, n_u = (int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED))
+    if min(n, m) >= FEWEST_FOR_AUC:
+        criterion, scores = "auc", _held_out_aucs(rows, loss, candidates, seed)
+    elif min(n, n_u) >= _SPLITS:
+        criterion, scores = "pu risk", -_held_out_risks(rows, loss, candidates, seed)
+    else:
+        criterion, scores = "none", np.zeros((2 * _REPEATS, len(candidates)))
+    chosen, errors = best_place(scores, m, _REPEATS)
+    auc = None
+    if criterion == "auc":
+        auc = auc_of_folds(_cross_fitted(scores, m), min(_SPLITS, n, m), n, m)
+    elif min(n, m) >= 2:  # no anomaly was looked at to choose
+        aucs = _held_out_aucs(rows, loss, [candidates[chosen]], seed)
+        auc = auc_of_folds(aucs, min(_SPLITS, n, m), n, m)
+    elif m == 1 and n >= 2 and n_u:
+        aucs = _aucs_without_anomalies(rows, loss, candidates[chosen], seed)
+        auc = auc_of_folds(aucs, min(_SPLITS, n), n, m)
+    plain = tuple((float(a), float(prior), float(lam)) for a, prior, lam in candidates)
+    reason = _reason(criterion, scores, errors, chosen)
+    return Selection(plain, criterion, scores.mean(axis=0), errors, chosen, reason, auc)
+
+
+def _folds(y: np.ndarray, n_splits: int, seed: int) -> np.ndarray:
+    """(folds, rows): which rows each holds out; a kind with fewer rows than folds is in none."""
+    splitter = PNUStratifiedKFold(n_splits, _REPEATS, seed)
+    folds = np.zeros((splitter.get_n_splits(), len(y)), dtype=bool)
+    enough = np.isin(y, [kind for kind in KINDS if (y == kind).sum() >= n_splits])
+    folds[:, enough] = list(splitter.folds(y[enough]))
+    return folds
+
+
+# --- the rule -----------------------------------------------------------------------------------
+
+
+def best_place(scores: np.ndarray, m: float, rounds: int) -> tuple[int, np.ndarray]:
+    """Place of the candidate to take, and the standard errors of all gains.
+
+    `scores` has a row for each fold. Further rounds hold the same rows out again: they steady the
+    mean and are no more evidence.
+    """
+    d = scores - scores[:, :1]
+    errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / rounds)
+    bound = m / (m + _HALF) * d.mean(axis=0) - errors
+    return int(np.argmax(bound)), errors  # the default, first, has 0 and wins ties
+
+
+def _reason(criterion: str, scores: np.ndarray, errors: np.ndarray, chosen: int) -> str:
+    if criterion == "none":
+        return "labelled rows are too few to choose, and the default is kept"
+    what = "AUC" if criterion == "auc" else "pu risk"
+    gain = scores.mean(axis=0) - scores[:, 0].mean()
+    if chosen == 0:
+        return f"no other candidate gains enough in held-out {what} over the default"
+    return (
+        f"held-out {what} is better than the default's by {gain[chosen]:.4f} "
+        f"(standard error {errors[chosen]:.4f})"
+    )
+
+
+def _cross_fitted(scores: np.ndarray, m: int) -> np.ndarray:
+    """Scores of the whole procedure: each fold scores what the others of its round choose."""
+    values = []
+    for one_round in np.split(scores, _REPEATS):
+        seen = m * (1 - 1 / len(one_round))
+        for i, score in enumerate(one_round):
+            chosen, _ = best_place(np.delete(one_round, i, axis=0), seen, rounds=1)
+            values.append(float(score[chosen]))
+    return np.array(values)
+
+
+# --- what held-out rows say ---------------------------------------------------------------------
+
+
+def _held_out_aucs(
+    rows: _Rows, loss: Loss, candidates: Sequence[Candidate], seed: int
+) -> np.ndarray:
+    """AUC of labelled rows, a row for each fold and a column for each candidate."""
+    n, m = ((rows.y == kind).sum() for kind in (NORMAL, ANOMALY))
+    folds = _folds(rows.y, min(_SPLITS, n, m), seed)
+    held_out = _held_out(rows, loss, candidates, folds)
+    return np.array([_aucs(f, y) for f, y, _ in held_out])
+
+
+def _aucs_without_anomalies(rows: _Rows, loss: Loss, candidate: Candidate, seed: int) -> np.ndarray:
+    """AUC of labelled rows by folds, where each fit is of the pu risk and sees no anomaly."""
+    folds = _folds(rows.y, min(_SPLITS, int((rows.y == NORMAL).sum())), seed)
+    folds[:, rows.y == ANOMALY] = True
+    held_out = _held_out(rows, loss, [candidate], folds, risk="pu")
+    return np.array([_aucs(f, y) for f, y, _ in held_out])
+
+
+def _aucs(f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """AUC of each column of scores, high = normal."""
+    f, y = f[y != UNLABELLED], y[y != UNLABELLED]
+    m, n = int((y == ANOMALY).sum()), int((y == NORMAL).sum())
+    ranks = rankdata(-f, axis=0)[y == ANOMALY]
+    return (ranks.sum(axis=0) - m * (m + 1) / 2) / (m * n)
+
+
+def _held_out_risks(
+    rows: _Rows, loss: Loss, candidates: Sequence[Candidate], seed: int
+) -> np.ndarray:
+    """The pu risk with the default's prior, laid out as `_held_out_aucs`.
+
+    Anomalies, fewer than folds, all stay in training: this risk is unbiased without them. Scores
+    are brought to one size first, or a heavier penalty would be taken for a worse model.
+    """
+    risk = get_risk("pu", loss, prior=candidates[0].prior)
+    folds = _folds(rows.y, _SPLITS, seed)
+
+    def value(f: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        f = f / np.maximum(np.sqrt(np.mean(f**2, axis=0)), 1e-12)
+        means = (
+            term.weight * np.average(loss.value(term.sign * f[k]), axis=0, weights=weight[k])
+            for term in risk.terms()
+            for k in [y == term.kind]
+        )
+        return np.sum(list(means), axis=0)
+
+    return np.array([value(*part) for part in _held_out(rows, loss, candidates, folds)])
+
+
+# --- all candidates in all folds ----------------------------------------------------------------
+
+
+class _Rows(NamedTuple):
+    Z: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+def _held_out(
+    rows: _Rows,
+    loss: Loss,
+    candidates: Sequence[Candidate],
+    folds: np.ndarray,
+    risk: str = "rad",
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Scores, codes and weights of each fold's held-out rows; a column for each candidate."""
+    theta = solve_together(rows, loss, candidates, folds, risk)
+    for thetas, held in zip(theta, folds, strict=True):
+        yield rows.Z[held] @ thetas.T.astype(float), rows.y[held], rows.weight[held]
+
+
+def solve_together(
+    rows: _Rows,
+    loss: Loss,
+    candidates: Sequence[Candidate],
+    folds: np.ndarray,
+    risk: str = "rad",
+) -> np.ndarray:
+    """Weights theta (folds, candidates, parameters), each without the rows its fold holds out."""
+    rounded = loss.smoothed(_WIDTH)
+    kappa = float(np.abs(rounded.curvature(_MARGINS)).max())
+    tables = _tables(loss, candidates, risk)
+    kinds = [_Kind.of(rows, kind, folds) for kind in KINDS if tables[:, :, kind].any()]
+    lam = np.array([candidate.lam for candidate in candidates], dtype=np.float32)
+    p = rows.Z.shape[1]
+    H = 2.0 * lam[:, None, None] * np.eye(p)
+    for kind in kinds:
+        bend = np.abs(tables[:2, :, kind.code]).sum(axis=0)
+        H += kappa * bend[:, None, None] * kind.gram()
+    inverse = np.linalg.inv(H).astype(np.float32)
+
+    theta = previous = np.zeros((len(folds), len(candidates), p), dtype=np.float32)
+    for step in range(_STEPS):
+        point = theta + np.float32(step / (step + 3)) * (theta - previous)
+        gradient = 2 * lam[:, None] * point
+        for kind in kinds:
+            gradient += kind.gradient(rounded, tables, point)
+        down = inverse @ gradient.transpose(1, 2, 0)  # (candidates, parameters, folds)
+        previous, theta = theta, point - down.transpose(2, 0, 1)
+    return theta
+
+
+def _tables(loss: Loss, candidates: Sequence[Candidate], risk: str) -> np.ndarray:
+    """(3, candidates, 3): A, B and L of each, by label code, for means over the kinds."""
+    sums = {
+        (a, prior): Objective(get_risk(risk, loss, a=a, prior=prior), np.ones(3)).plain
+        for a, prior, _ in candidates
+    }
+    chosen = [sums[a, prior] for a, prior, _ in candidates]
+    return np.array([[getattr(s, name) for s in chosen] for name in "ABL"], dtype=np.float32)
+
+
+class _Kind(NamedTuple):
+    """The rows of one kind, with the weight of each in the mean that every fold takes of them."""
+
+    code: int
+    Z: np.ndarray
+    share: np.ndarray
+    """(rows, folds): weight over the fold's total, 0 if held out."""
+
+    @classmethod
+    def of(cls, rows: _Rows, code: int, folds: np.ndarray) -> _Kind:
+        members = rows.y == code
+        weight = rows.weight[members, None] * ~folds[:, members].T
+        # Ranks of held-out rows need no more digits than a float32 has, and come twice as fast.
+        share = (weight / weight.sum(axis=0)).astype(np.float32)
+        return cls(code, rows.Z[members].astype(np.float32), share)
+
+    def gram(self) -> np.ndarray:
+        """Sum z z^T with the largest share that a row has in any fold: above every fold's own."""
+        return (self.Z.T * self.share.max(axis=1)) @ self.Z
+
+    def gradient(self, loss: Any, tables: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """The kind's part of the risk's gradient, for theta (folds, candidates, parameters)."""
+        F, C, p = theta.shape
+        A, B, L = tables[:, :, self.code]
+        f = (self.Z @ theta.reshape(-1, p).T).reshape(-1, F, C)
+        r = loss.derivative(f)
+        r *= A
+        if B.any():
+            r -= B * loss.derivative(-f)
+        r += L
+        r *= self.share[:, :, None]
+        return (r.reshape(len(r), -1).T @ self.Z).reshape(F, C, p)

@@ -1,0 +1,255 @@
+r"""Which rows to label next: some likely anomalies, some borderline rows, and no two alike.
+
+A fit takes labelled rows as typical of their kind, so they have to be spread as those are: rows
+with the highest scores alone would mislead it. So they are chosen by kernel herding (Welling 2009).
+Let R be the unlabelled rows, B the tenth of them whose scores are nearest the threshold, and F the
+others that the model flags. A row weighs
+
+    q_i = (1 - g) p_i + g [i in F] / |F|,    p_i = (1 - w) / |R| + w [i in B] / |B|,    w = 1/4
+
+with the least g for which F weighs at least a tenth. With k(x, x') = exp(-|x - x'|^2 / h) on
+standardised features, h the median of |x - x'|^2, the next row is
+
+    argmax_i  sum_j q_j k(x_i, x_j)  -  1 / (|D| + 1) sum_{j in D} k(x_i, x_j)
+
+where D are the rows that are labelled or chosen already. The first term draws to where many rows
+that matter are, the second away from what is known: together they keep the mean of k over D close
+to that over q. Labelled rows count as 10 n rows at most, so that chosen ones keep a say. Rows
+within a tenth of the median distance of a chosen one come after all others.
+
+Rows of F are *likely anomalies*, the first tenth of the choice is among them; those of B are
+*borderline*, and all others are chosen for being *unlike what was labelled*. The first sum is over
+m rows drawn with the probabilities q, which are also the candidates: a choice costs O(m^2 + m n)
+distances however many rows there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.metrics import pairwise_distances_chunked
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from riskad.core.checks import InputError
+from riskad.core.labels import UNLABELLED, check_codes, check_rows_match
+from riskad.rows.columns import as_table
+
+__all__ = ["BORDERLINE", "LIKELY", "UNLIKE", "Suggestion", "suggest_rows"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Places: TypeAlias = NDArray[np.intp]
+
+LIKELY, BORDERLINE, UNLIKE = "likely anomaly", "borderline", "unlike what was labelled"
+
+# Found on root seeds 101 and 102 of benchmarks/suggesting.py.
+_SHARE = 0.25  # w
+_TENTH = 0.1  # of the rows are borderline; of the weight and the choice, or more, are in F
+_CANDIDATES = 1_000  # m
+_LATER = 2.0  # to subtract from rows whose turn comes later: values differ by less
+_ALIKE = 0.1  # of the median distance
+_MEMORY = 10  # times n: as how many rows labelled rows count at most
+
+
+@dataclass(frozen=True, eq=False)
+class Suggestion:
+    """Rows to label, in the order to label them.
+
+    Attributes
+    ----------
+    rows : ndarray of int
+        Their places in X, counted from 0.
+    reasons : tuple of str
+        "likely anomaly", "borderline" or "unlike what was labelled".
+    anomaly_score : ndarray of float
+        What the model thinks of them now.
+    """
+
+    rows: Places
+    reasons: tuple[str, ...]
+    anomaly_score: Floats
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        lines = zip(self.rows, self.reasons, self.anomaly_score, strict=True)
+        return "\n".join(f"{row}: {reason}, score {score:.4g}" for row, reason, score in lines)
+
+
+def suggest_rows(
+    model: Any, X: Any, n: int = 20, *, y: Any = None, random_state: int = 0
+) -> Suggestion:
+    """Return the n rows of X whose labels would help the model most; all where there are fewer.
+
+    Parameters
+    ----------
+    model
+        A fitted detector, or a pipeline that ends in one. Rows are compared in the features that
+        the detector sees.
+    X
+        Rows, as the model scores them.
+    n
+        How many rows to choose.
+    y
+        Labels of X, as in `fit`: rows that have one are not chosen, nor rows close to them.
+    random_state
+        Seed of the draw of candidates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskad import ShallowRAD
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:8], y[-2:] = 1, -1
+    >>> chosen = suggest_rows(ShallowRAD().fit(X, y), X, 20, y=y)
+    >>> sorted(set(chosen.reasons))
+    ['borderline', 'likely anomaly', 'unlike what was labelled']
+    """
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise InputError(f"n must be a whole number of rows, 1 or more, got {n!r}.")
+    model = getattr(model, "best_estimator_", model)
+    X = as_table(X)
+    scores, t = _scores(model, X), _threshold(model)
+    known, free = _split(scores, y)
+    borderline, likely = _groups(scores[free], t, n)
+    drawn, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
+    Z = _features(model, X, np.concatenate([free[drawn], known]))
+    m = len(drawn)
+    chosen = drawn[_herd(Z[:m], weights, Z[m:], likely[drawn], min(n, m))]
+    reasons = np.select([likely, borderline], [LIKELY, BORDERLINE], UNLIKE)[chosen]
+    return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
+
+
+# --- what matters ------------------------------------------------------------------------
+
+
+def _scores(model: Any, X: Any) -> Floats:
+    if not hasattr(model, "score_samples"):
+        raise InputError(f"A {type(model).__name__} gives no scores by which rows could be chosen.")
+    return -np.asarray(model.score_samples(X), dtype=np.float64)
+
+
+def _threshold(model: Any) -> float:
+    detector = model[-1] if isinstance(model, Pipeline) else model
+    detector = getattr(detector, "best_estimator_", detector)
+    if not hasattr(detector, "offset_"):
+        raise InputError(
+            f"A {type(detector).__name__} has no threshold (offset_), so that no row is borderline."
+        )
+    return -float(detector.offset_)
+
+
+def _split(scores: Floats, y: Any) -> tuple[Places, Places]:
+    """Places of the labelled rows and of the others."""
+    codes = np.zeros(len(scores), dtype=np.int8) if y is None else check_codes(y)
+    check_rows_match(scores, codes)
+    free = np.flatnonzero(codes == UNLABELLED)
+    if not free.size:
+        raise InputError("Every row is labelled; there is none left to suggest.")
+    return np.flatnonzero(codes != UNLABELLED), free
+
+
+def _smallest(values: Floats, n: int) -> NDArray[np.bool_]:
+    """Which of the values are the n smallest."""
+    chosen = np.zeros(len(values), dtype=bool)
+    chosen[np.argsort(values, kind="stable")[:n]] = True
+    return chosen
+
+
+def _groups(s: Floats, t: float, n: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows are in B and which in F: the highest, where the model flags none beside B."""
+    borderline = _smallest(np.abs(s - t), round(_TENTH * len(s)))
+    likely = (s > t) & ~borderline
+    return borderline, likely if likely.any() else _smallest(-s, n)
+
+
+def _weights(borderline: NDArray[np.bool_], likely: NDArray[np.bool_]) -> Floats:
+    """Return q, which sums to one."""
+    p = (1 - _SHARE) + _SHARE * borderline / max(borderline.mean(), 1 / len(borderline))
+    p /= p.sum()
+    weight = float(p[likely].sum())
+    g = (_TENTH - weight) / (1 - weight) if weight < _TENTH else 0.0
+    return np.asarray((1 - g) * p + g * likely / likely.sum())
+
+
+def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:
+    """Places of m rows drawn without replacement by q, and weights by which they stand for q."""
+    if m >= len(q):
+        return np.arange(len(q)), q
+    picked = np.sort(np.random.default_rng(random_state).choice(len(q), m, replace=False, p=q))
+    weights = np.maximum(q[picked], 1 / m)  # q over the chance of being drawn
+    return picked, weights / weights.sum()
+
+
+# --- herding -----------------------------------------------------------------------------
+
+
+def _features(model: Any, X: Any, places: Places) -> Any:
+    """Rows as the detector sees them, each feature divided by its standard deviation."""
+    matrix = model[:-1].transform(X) if isinstance(model, Pipeline) and len(model) > 1 else X
+    if not sparse.issparse(matrix):
+        matrix = _as_numbers(matrix)
+    scaler = StandardScaler(with_mean=False).fit(matrix)
+    Z = scaler.transform(matrix[places])
+    if sparse.issparse(Z):
+        return Z
+    return np.where(np.isnan(Z), scaler.mean_ / scaler.scale_, Z)  # a gap is taken as usual
+
+
+def _as_numbers(matrix: Any) -> Floats:
+    try:
+        numbers = np.asarray(matrix, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"Rows can be compared only in columns of numbers ({error}). For a table with text, "
+            "begin the pipeline with riskad.tables.preparation.TablePreparer."
+        ) from error
+    return numbers.reshape(len(numbers), -1)  # images, too
+
+
+def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int) -> Places:
+    """The n rows of Z that herding chooses, in order; `known` are labelled rows."""
+    h = _median_distance(Z)
+    wanted = _kernel_sums(Z, Z, h, weights)
+    n_known = min(known.shape[0], _MEMORY * n)
+    share = np.full(known.shape[0], n_known / max(known.shape[0], 1))
+    seen, alike = _kernel_sums(Z, known, h, share), np.zeros(Z.shape[0])
+    chosen: list[int] = []
+    while len(chosen) < n:
+        later = alike if len(chosen) >= _TENTH * n else np.maximum(alike, _LATER * ~likely)
+        i = int(np.argmax(wanted - seen / (n_known + len(chosen) + 1) - later))
+        chosen.append(i)
+        distances = euclidean_distances(Z, Z[[i]], squared=True)[:, 0]
+        seen += np.exp(-distances / h)
+        alike[distances <= _ALIKE**2 * h] = 2 * _LATER
+        alike[i] = np.inf
+    return np.array(chosen, dtype=np.intp)
+
+
+def _median_distance(Z: Any) -> float:
+    """Median squared distance of different rows; 1 where all are alike."""
+    some = Z[:_CANDIDATES]
+    distances = euclidean_distances(some, squared=True)
+    distances = distances[distances > 0]
+    return float(np.median(distances)) if distances.size else 1.0
+
+
+def _kernel_sums(Z: Any, others: Any, h: float, weights: Floats) -> Floats:
+    """sum_j weights_j k(z_i, others_j) for each row of Z."""
+    if not others.shape[0]:
+        return np.zeros(Z.shape[0])
+    chunks = pairwise_distances_chunked(
+        Z,
+        others,
+        reduce_func=lambda distances, _: np.exp(-distances / h) @ weights,
+        squared=True,
+    )
+    return np.concatenate(list(chunks))

@@ -1,0 +1,357 @@
+"""From scores to decisions: a threshold is found after scoring, from scores and labels alone.
+
+A fit puts its threshold where its risk is lowest (`zero_one_threshold`). The rules here put it
+elsewhere, without another fit: `detector.set_threshold(rule)` after `riskad.calibrate`. Each says
+what it needs, and refuses where the labels cannot tell what is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
+
+import numpy as np
+
+from riskad.core.checks import InputError, check_in_interval, quoted
+from riskad.core.risks import Risk
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.conformal import check_normals
+from riskad.storage.fields import POSITIVE, SHARE, Fields, Maybe, Number
+
+__all__ = [
+    "THRESHOLDS",
+    "AnomalyRate",
+    "BestF",
+    "Cost",
+    "FalseAlarms",
+    "RiskZero",
+    "Threshold",
+    "TopK",
+    "parse_threshold",
+    "zero_one_threshold",
+]
+
+_MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
+_FEWEST = 3  # labelled anomalies; the share of fewer that is found says nothing
+
+
+# --- rules --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Threshold(ABC):
+    """A rule for the threshold t: a row is an anomaly if its anomaly score exceeds t.
+
+    `str` of a rule is its spelling on the command line: its name and its numbers, with colons.
+    """
+
+    name: ClassVar[str]
+    _state_fields: ClassVar[Fields] = {}
+
+    @abstractmethod
+    def of(self, calibration: Calibration) -> float:
+        """The threshold t, given what is known of labelled rows and the pile."""
+
+    @classmethod
+    def parse(cls, *numbers: float) -> Self:
+        """The rule with these numbers in the order of its fields."""
+        return cls(*numbers)
+
+    def __str__(self) -> str:
+        values = [getattr(self, field.name) for field in fields(self)]
+        return ":".join([self.name, *(f"{value:.12g}" for value in values if value is not None)])
+
+
+@dataclass(frozen=True)
+class RiskZero(Threshold):
+    """Where the risk of the fit, with the zero-one loss, is lowest. Needs nothing else."""
+
+    name = "risk"
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold of the fit."""
+        return calibration.zero
+
+
+@dataclass(frozen=True)
+class AnomalyRate(Threshold):
+    """Flag as many rows of the pile as there are anomalies in it.
+
+    Needs the pile, and both kinds of label for the rate unless `pi_n` is given.
+    """
+
+    pi_n: float | None = None
+    name = "rate"
+    _state_fields: ClassVar[Fields] = {"pi_n": Maybe(SHARE)}
+
+    def __post_init__(self) -> None:
+        if self.pi_n is not None:
+            check_in_interval("pi_n", self.pi_n, 0, 1, "It is the share of rows to be flagged.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that the share pi_n of the pile exceeds."""
+        _check_pile(calibration, self)
+        pi_n = calibration.pi_n if self.pi_n is None else self.pi_n
+        return _cut(calibration, round(pi_n * calibration.n_pile))
+
+
+@dataclass(frozen=True)
+class BestF(Threshold):
+    r"""The highest F_beta, the mean of precision and recall in which recall weighs beta times.
+
+    With TPR(t) the share of labelled anomalies above t and q(t) that of the pile, recall is TPR,
+    precision pi_n TPR / q, and
+
+        F_beta = (1 + beta^2) pi_n TPR(t) / (beta^2 pi_n + q(t)).
+
+    q takes the place of a false alarm rate of labelled normals, of which there are too few to see
+    small ones. Needs the pile and both kinds of label, with at least 3 anomalies.
+    """
+
+    beta: float = 1.0
+    name = "f"
+    _state_fields: ClassVar[Fields] = {"beta": POSITIVE}
+
+    def __str__(self) -> str:
+        return f"f{self.beta:.12g}"
+
+    def __post_init__(self) -> None:
+        check_in_interval("beta", self.beta, 0, _MOST, "1 weighs precision and recall alike.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold with the highest F_beta."""
+        t, TPR, q = _paths(calibration, self)
+        pi_n, b2 = calibration.pi_n, self.beta**2
+        return _middle_of_best(t, (1 + b2) * pi_n * TPR / (b2 * pi_n + q))
+
+
+@dataclass(frozen=True)
+class Cost(Threshold):
+    r"""The lowest expected cost of a row of the pile, given those of a false alarm and of a miss.
+
+    With TPR and q as in `BestF`, false alarms are what is flagged beyond anomalies:
+
+        false_alarm max(0, q(t) - pi_n TPR(t)) + miss pi_n (1 - TPR(t)).
+
+    Needs the pile and both kinds of label, with at least 3 anomalies.
+    """
+
+    false_alarm: float = 1.0
+    miss: float = 10.0
+    name = "cost"
+    _state_fields: ClassVar[Fields] = {"false_alarm": POSITIVE, "miss": POSITIVE}
+
+    def __post_init__(self) -> None:
+        for side in ("false_alarm", "miss"):
+            check_in_interval(side, getattr(self, side), 0, _MOST, "It is what one costs.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold with the lowest cost."""
+        t, TPR, q = _paths(calibration, self)
+        pi_n = calibration.pi_n
+        false_alarms, misses = np.maximum(q - pi_n * TPR, 0), pi_n * (1 - TPR)
+        return _middle_of_best(t, -(self.false_alarm * false_alarms + self.miss * misses))
+
+
+@dataclass(frozen=True)
+class FalseAlarms(Threshold):
+    """Flag at most the share `rate` of normal rows.
+
+    The threshold is the k-th largest score of n labelled normals, k = floor(rate (n + 1)): rows
+    above it are those whose p-value (`riskad.decisions.conformal`) is at most `rate`. Needs
+    labelled normals, at least 1 / rate - 1 of them, and no anomalies.
+    """
+
+    rate: float = 0.01
+    name = "false-alarms"
+    _state_fields: ClassVar[Fields] = {"rate": SHARE}
+
+    def __post_init__(self) -> None:
+        check_in_interval("rate", self.rate, 0, 1, "It is the share of normal rows to be flagged.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that a normal row exceeds with probability `rate` at most."""
+        n = len(calibration.normals)
+        check_normals(n, "false alarm rates")
+        k = math.floor(self.rate * (n + 1) + 1e-9)
+        if k < 1:
+            raise InputError(
+                f"a false alarm rate of {self.rate:g} cannot be told from {n} labelled normals: "
+                f"the smallest is 1/{n + 1} = {1 / (n + 1):.2g}. Ask for that much, or label "
+                f"{math.ceil(1 / self.rate - 1e-9) - 1 - n} more."
+            )
+        return float(np.sort(calibration.normals)[-k])
+
+
+@dataclass(frozen=True)
+class TopK(Threshold):
+    """Flag the k most anomalous rows, for those who can look at k; of ties at the end none.
+
+    They are counted in the pile of the fit: for more rows than these, more will be flagged. Needs
+    the pile and no labels.
+    """
+
+    k: int = 10
+    name = "top"
+    _state_fields: ClassVar[Fields] = {"k": Number(1, whole=True)}
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.k, (int, np.integer)) and not isinstance(self.k, bool)
+        if not whole or not 1 <= self.k <= _MOST:
+            raise InputError(
+                f"k must be a whole number of rows from 1 to {_MOST:g}, got {quoted(self.k)}."
+            )
+
+    @classmethod
+    def parse(cls, *numbers: float) -> Self:
+        """The rule for a whole number of rows."""
+        return cls(*(int(x) if x == int(x) else x for x in numbers))  # type: ignore[arg-type]
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that k rows exceed."""
+        _check_pile(calibration, self)
+        return _cut(calibration, self.k)
+
+
+THRESHOLDS: dict[str, type[Threshold]] = {
+    rule.name: rule for rule in (RiskZero, AnomalyRate, BestF, Cost, FalseAlarms, TopK)
+}
+
+
+def parse_threshold(text: str) -> Threshold:
+    """The rule of a spelling: risk, rate, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
+
+    Examples
+    --------
+    >>> parse_threshold("cost:1:10")
+    Cost(false_alarm=1.0, miss=10.0)
+    >>> str(FalseAlarms(0.01))
+    'false-alarms:0.01'
+    """
+    name, *parts = re.sub(r"^f(?=[\d.])", "f:", text.strip().lower()).split(":")
+    if name not in THRESHOLDS:
+        raise _unknown_rule(name)
+    rule = THRESHOLDS[name]
+    try:
+        numbers = [float(part) for part in parts]
+        return rule.parse(*numbers)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        names = [field.name for field in fields(rule)]
+        takes = "".join(f":{word.upper()}" for word in names) or " alone"
+        takes = "f1, f2 or another number" if name == "f" else name + takes
+        raise InputError(f"threshold={text!r} cannot be read: it is {takes}.") from None
+
+
+def _unknown_rule(text: str) -> InputError:
+    """Say which rules there are, as they are written, and which of them may have been meant."""
+    spelled = ["f1" if name == "f" else name for name in THRESHOLDS]
+    close = difflib.get_close_matches(text, spelled, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return InputError(
+        f"threshold={quoted(text)} is not known; choose from {', '.join(spelled)}.{hint}"
+    )
+
+
+def _check_pile(calibration: Calibration, rule: Threshold) -> None:
+    if not calibration.n_pile:
+        raise InputError(
+            f"the threshold {str(rule)!r} is found on unlabelled rows, and there are none. Mark "
+            "rows that nobody checked with 0, or choose 'false-alarms' or 'risk'."
+        )
+
+
+def _cut(calibration: Calibration, k: int) -> float:
+    """A threshold that k rows of the pile exceed, in the middle between two of them."""
+    n, pile = calibration.n_pile, calibration.pile
+    if k >= n:
+        return float(np.nextafter(pile[0], -np.inf))
+    place = (n - k - 0.5) / (n - 1) if n > 1 else 1.0
+    return float(np.quantile(pile, min(place, 1.0))) if k > 0 else float(pile[-1])
+
+
+def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Thresholds between all scores, and the shares of anomalies and of the pile above them."""
+    _check_pile(calibration, rule)
+    m = len(calibration.anomalies)
+    if m < _FEWEST:
+        raise InputError(
+            f"the threshold {str(rule)!r} weighs the anomalies that it finds, and there are {m} "
+            f"labelled ones that fits have not seen; it takes {_FEWEST}. Label more, or "
+            "choose 'rate:SHARE', 'false-alarms:RATE' or 'top:K'."
+        )
+    anomalies, pile = np.sort(calibration.anomalies), calibration.pile
+    levels = np.unique(np.concatenate([anomalies, pile]))
+    edges = np.concatenate([levels[:1] - 1, levels])
+    t = np.append((edges[:-1] + edges[1:]) / 2, edges[-1])
+    TPR, q = (1 - np.searchsorted(s, t, side="right") / len(s) for s in (anomalies, pile))
+    return t, TPR, q
+
+
+def _middle_of_best(t: np.ndarray, value: np.ndarray) -> float:
+    """The threshold with the highest value; of several the one that flags least."""
+    best = np.flatnonzero(value >= value.max() - 1e-12)
+    return float(t[best[-1]])
+
+
+# --- the threshold of a fit -----------------------------------------------------------------
+
+
+def zero_one_threshold(
+    risk: Risk, scores: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None
+) -> float:
+    """The threshold t whose decisions "normal if score >= t" have the lowest estimated error.
+
+    It minimises the given risk with the zero-one loss in place of its own: for rad
+
+        a U(t) + (1 - a) pi_p P(t) + pi_n (1 - N(t)) - a pi_n N(t)
+
+    where K(t) is the share of rows of kind K that score below t. A fit under heavy regularisation
+    ranks rows well long before its scores straddle zero; this sets zero right. Where a whole
+    interval is best its middle is taken, and of several the one nearest to zero.
+
+    Examples
+    --------
+    >>> from riskad.core.risks import get_risk
+    >>> scores, y = np.array([3.0, 4.0, 5.0, 1.0, 3.5, 4.5]), np.array([1, 1, 1, -1, 0, 0])
+    >>> zero_one_threshold(get_risk("rad"), scores, y)
+    2.0
+    """
+    if sample_weight is not None:
+        weighty = sample_weight > 0
+        scores, y, sample_weight = scores[weighty], y[weighty], sample_weight[weighty]
+    order = np.argsort(scores)
+    order = order[np.isin(y[order], list(risk.kinds()))]
+    scores, y = scores[order], y[order]
+    weight = True if sample_weight is None else sample_weight[order]
+    # Every threshold in (levels[i-1], levels[i]] decides alike; so do all beyond either end.
+    first = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))
+    levels, places = scores[first], np.append(first, len(scores))
+    error = _zero_one_risk(
+        risk, {kind: _shares_before(places, weight * (y == kind)) for kind in risk.kinds()}
+    )
+    edges = np.concatenate([levels[:1] - 1, levels, levels[-1:] + 1])
+    middles = (edges[:-1] + edges[1:]) / 2
+    best = middles[error <= error.min() + 1e-12]
+    return float(best[np.argmin(np.abs(best))])
+
+
+def _shares_before(places: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Share of the weight, or of the rows that are marked, that lies before each place."""
+    cumulative = np.append(0, np.cumsum(weight))
+    return cumulative[places] / cumulative[-1]
+
+
+def _zero_one_risk(risk: Risk, below: dict[int, np.ndarray]) -> np.ndarray:
+    """The risk where these shares of each kind are called anomalies."""
+    plain, guarded = np.zeros((2, len(next(iter(below.values())))))
+    for term in risk.terms():
+        if term.weight != 0:
+            wrong = below[term.kind] if term.sign > 0 else 1 - below[term.kind]
+            (guarded if risk.guarded and term.guarded else plain)[:] += term.weight * wrong
+    return plain + (np.maximum(guarded, 0) if risk.guarded else guarded)

@@ -1,0 +1,1 @@
+"""Detectors: the protocol that all share, and each of them."""

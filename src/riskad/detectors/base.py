@@ -1,0 +1,343 @@
+"""The face that all detectors share: labels in, scores out, one direction each.
+
+`score_samples` and `decision_function` are high for normal rows and `predict` gives +1 or -1, as
+in scikit-learn's outlier detectors. `anomaly_score` is high for anomalies: the one change of sign
+in the package.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from riskad.core.checks import InputError, enumerate_names
+from riskad.core.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    LabelCodes,
+    LabelCounts,
+    check_codes,
+    check_rows_match,
+    refuse_ambiguous,
+)
+from riskad.core.losses import namespace
+from riskad.core.risks import Risk
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.conformal import FdrSelection, select_at_fdr
+from riskad.decisions.drift import PileSummary
+from riskad.decisions.thresholds import THRESHOLDS, RiskZero, Threshold, parse_threshold
+from riskad.rows.blocks import Rows, on_host_array, to_numpy
+from riskad.rows.columns import check_numbers
+from riskad.rows.sources import as_rows, sampled, unpacked
+from riskad.storage.fields import (
+    NAMES,
+    NUMBER,
+    Fields,
+    Maybe,
+    Number,
+    Optional,
+    Record,
+    State,
+    require,
+)
+
+__all__ = ["MOST_SAMPLED", "Detector"]
+
+MOST_SAMPLED = 200_000
+"""Rows of a source that detectors learn from which need them in memory."""
+
+
+class Detector(OutlierMixin, BaseEstimator, ABC):
+    """Base class of detectors that learn from y in {+1 normal, -1 anomaly, 0 unlabelled}.
+
+    A subclass implements `fit`, which sets `offset_`, and `_scores`. `riskad.calibrate` sets
+    `calibration_`, on which thresholds, p-values and probabilities rest; `riskad.decisions.drift`
+    compares new rows with `pile_`. A new fit forgets both.
+    """
+
+    offset_: float
+    calibration_: Calibration
+    pile_: PileSummary | None
+    threshold_: Threshold = RiskZero()
+    _slow_scores = False  # where they take some 0.1 ms a row reasons are sought with fewer of them
+
+    _state_fields: ClassVar[Fields] = {
+        "n_features_in_": Number(1, 10**8, whole=True),
+        "feature_names_in_": Optional(NAMES),
+        "offset_": NUMBER,
+        "calibration_": Optional(Record(("Calibration",))),
+        "pile_": Optional(Maybe(Record(("PileSummary",)))),
+        "threshold_": Optional(Record(tuple(rule.__name__ for rule in THRESHOLDS.values()))),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        d, pile = state["n_features_in_"], state.get("pile_")
+        require(pile is None or pile.n_columns in (0, d), "pile_: of other columns")
+        ratio = getattr(state.get("calibration_"), "ratio", None)
+        require(ratio is None or len(ratio.coef) == d, "calibration_: of other columns")
+
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
+        """Fit to X and y, then predict +1 (normal) or -1 (anomaly) for the same rows."""
+        return self.fit(X, y, **fit_params).predict(X)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Scores g(x): the higher, the more normal."""
+        check_is_fitted(self)
+        X, _, _ = unpacked(X)
+        if (rows := as_rows(X)) is not None:
+            self._check_columns(rows, reset=False)
+            return _checked_scores(rows.each(self._scores))
+        return _checked_scores(self._scores(self._check_rows(X, reset=False)))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """`score_samples` less the threshold: negative for anomalies."""
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """+1 for rows judged normal, -1 for anomalies."""
+        decisions = self.decision_function(X)
+        return namespace(decisions).where(decisions >= 0, NORMAL, ANOMALY)
+
+    def anomaly_score(self, X: Any) -> np.ndarray:
+        """Scores the other way round: the higher, the more anomalous."""
+        return -self.score_samples(X)
+
+    def set_threshold(self, rule: Threshold | str) -> Self:
+        """Decide by another rule of `riskad.decisions.thresholds`, without another fit.
+
+        Sets `offset_`, which `predict` uses, and `threshold_`, the rule. A string is read as on
+        the command line, "false-alarms:0.01" for instance.
+        """
+        check_is_fitted(self)
+        rule = parse_threshold(rule) if isinstance(rule, str) else rule
+        if not isinstance(rule, RiskZero) or hasattr(self, "calibration_"):
+            self.offset_ = -rule.of(self._calibrated("thresholds other than 'risk'"))
+        self.threshold_ = rule
+        return self
+
+    def p_values(self, X: Any, weighted: bool = False) -> np.ndarray:
+        """Conformal p-values: a normal row has one of at most q with probability at most q.
+
+        They rest on labelled normals and hold for new rows that are like these if they are normal
+        (`riskad.decisions.conformal`). `weighted` allows for labelled normals that differ from
+        those of the pile, if `calibrate(..., weighted=True)` has learned how.
+        """
+        calibration = self._calibrated("p-values")
+        if not weighted:
+            return calibration.p_values(self.anomaly_score(X))
+        if calibration.ratio is None:
+            raise InputError(
+                "weighted p-values need weights: riskad.calibrate(model, X, y, weighted=True)."
+            )
+        row_weights = calibration.ratio(self._check_rows(X, reset=False))
+        return calibration.p_values(self.anomaly_score(X), row_weights)
+
+    def select_anomalies(self, X: Any, fdr: float = 0.1, weighted: bool = False) -> FdrSelection:
+        """Select rows of which on average at most the share `fdr` is normal.
+
+        By Benjamini and Hochberg's procedure over the rows of X (`riskad.decisions.conformal`). The
+        result says what can be told with so few labelled normals.
+        """
+        p_values = self.p_values(X, weighted)
+        return select_at_fdr(p_values, fdr, len(self.calibration_.normals))
+
+    def anomaly_probability(self, X: Any) -> np.ndarray:
+        """Probability of being an anomaly, at the anomaly rate of the pile (`Calibration`)."""
+        return self._calibrated("probabilities").anomaly_probability(self.anomaly_score(X))
+
+    def _calibrated(self, what: str) -> Calibration:
+        check_is_fitted(self)
+        if not hasattr(self, "calibration_"):
+            raise InputError(
+                f"{what} rest on labelled rows that fits have not seen: call "
+                "riskad.calibrate(model, X, y) with the rows of the fit first. It fits the model a "
+                "few times more."
+            )
+        return self.calibration_
+
+    @abstractmethod
+    def _scores(self, X: Any) -> np.ndarray:
+        """Scores of validated rows."""
+
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
+        """What each column adds to the scores of validated rows, and to what it is added.
+
+        Shares phi of the shape of X (array or sparse) and a number b with b + sum_j phi_ij =
+        `_scores(X)`_i, or None where the detector knows no better than `riskad.app.reasons`, which
+        finds them for any score.
+        """
+        return None
+
+    def _check_rows(self, X: Any, reset: bool) -> Any:
+        """X as a float array or CSR matrix; finiteness is checked where the rows are read."""
+        return self._check_table(X, reset, accept_sparse="csr")
+
+    def _check_table(self, X: Any, reset: bool, **options: Any) -> Any:
+        """X as numbers, not necessarily finite."""
+        least = 2 if reset else 1
+        options |= {"ensure_all_finite": False, "ensure_min_samples": least}
+        return check_numbers(self, on_host_array(X), reset, **options)
+
+    def _check_columns(self, rows: Rows, reset: bool) -> None:
+        """Remember the columns of a source, or see that they are those of the fit."""
+        names = rows.feature_names
+        if reset:
+            self.n_features_in_ = rows.n_features
+            self.__dict__.pop("feature_names_in_", None)
+            if names is not None:
+                self.feature_names_in_ = np.asarray(names, dtype=object)
+            return
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            raise InputError(
+                f"the rows have columns {enumerate_names(names)}, and the model was fitted to "
+                f"{enumerate_names(known)}. Give the same columns in the same order."
+            )
+        if rows.n_features != self.n_features_in_:
+            raise InputError(
+                f"the rows have {rows.n_features} columns, and the model was fitted to "
+                f"{self.n_features_in_}."
+            )
+
+    def _check_training(
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> tuple[Any, np.ndarray, np.ndarray | None]:
+        """Rows in memory with their codes and weights; of a source, a sample of its rows."""
+        X, y, sample_weight = unpacked(X, y, sample_weight)
+        source = as_rows(X, y, sample_weight)
+        if source is not None:
+            rows = sampled(source, MOST_SAMPLED, seed=0)
+            check_said(source)
+            X, y, sample_weight = rows.X, LabelCodes.of(rows.y), rows.sample_weight
+        X = self._check_rows(X, reset=True)
+        codes, weight = self._check_labels(X, y, sample_weight)
+        if source is not None:
+            self._check_columns(source, reset=True)
+        return X, codes, weight
+
+    def _check_labels(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Codes and weights for the rows of X, at the beginning of a fit."""
+        self._forget_decisions()
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. Give "
+                "one label for each row: +1 normal, -1 anomaly, 0 unlabelled."
+            )
+        weight = check_weight(X, sample_weight)
+        codes = check_codes(y)
+        check_rows_match(X, codes)
+        return codes, weight
+
+    def _forget_decisions(self) -> None:
+        """What an earlier fit has led to."""
+        for name in ("calibration_", "threshold_", "pile_"):
+            self.__dict__.pop(name, None)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _checked_scores(scores: np.ndarray) -> np.ndarray:
+    """The scores, if all are numbers; NaN would be neither normal nor an anomaly without a word."""
+    if not bool(namespace(scores).isfinite(scores).all()):
+        bad = ~np.isfinite(to_numpy(scores))
+        raise InputError(
+            f"the scores of {int(bad.sum()):,} rows are not finite, the first in row "
+            f"{int(np.argmax(bad))}: its values, or the weights of the model, are too large to "
+            "compute with. Rescale the columns; if the model comes from a file, fit it again."
+        )
+    return scores
+
+
+def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
+    """Weights of the rows of X as doubles, none of them negative."""
+    if sample_weight is None:
+        return None
+    weight = on_host_array(sample_weight)
+    return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def check_said(rows: Rows) -> None:
+    """Refuse a source whose labels are 0 and 1 alone, unless it knows what these mean."""
+    if not rows.labels_said:
+        refuse_ambiguous(rows.counts())
+
+
+_REMEDIES = {
+    ANOMALY: (
+        "Label at least one anomaly with -1, or learn from the normals and the pile alone: "
+        "risk='pu'{besides}."
+    ),
+    NORMAL: (
+        "Label at least one normal row with +1, or learn from the anomalies and the pile alone: "
+        "risk='nu'{besides}."
+    ),
+    UNLABELLED: (
+        "Mark the rows that nobody checked with 0, or learn from the labelled rows alone: "
+        "risk='pn'."
+    ),
+}
+_NAMES = {
+    ANOMALY: "a labelled anomaly",
+    NORMAL: "a labelled normal row",
+    UNLABELLED: "an unlabelled row",
+}
+
+
+def check_kinds_present(
+    risk: Risk, counts: LabelCounts, totals: np.ndarray, besides: str = " with lam='cv'"
+) -> None:
+    """Every kind of label that the risk needs must be there, with some weight.
+
+    `besides` says what a detector must be told together with the risk of a remedy.
+    """
+    needed = risk.kinds()
+    for kind in (ANOMALY, NORMAL, UNLABELLED):
+        if kind in needed and not totals[kind] > 0:
+            raise InputError(
+                f"the {risk.name} risk needs {_NAMES[kind]}, and y has none "
+                f"({counts}). {_REMEDIES[kind].format(besides=besides)}"
+            )
+
+
+def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -> None:
+    """Say where the first NaN or infinity of X is; with `missing`, NaN is nothing to refuse."""
+    values = X.data if sparse.issparse(X) else X
+    bad = np.isinf(values) if missing else ~np.isfinite(values)
+    if not bad.any():
+        raise InputError(
+            "X has values so large that sums over rows overflow to infinity; rescale its columns."
+        )
+    if sparse.issparse(X):
+        position = X.tocoo()
+        entry = int(np.argmax(bad))
+        row, column = int(position.row[entry]), int(position.col[entry])
+    else:
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+    value = X[row, column]
+    what = "a missing value (NaN)" if np.isnan(value) else "an infinity (inf)"
+    where = f"column {column}" if names is None else f"column {names[column]!r}"
+    filled = "" if missing else " and fill these"
+    remedy = (
+        "Fill gaps first, for example with make_pipeline(SimpleImputer(), ...); `riskad fit` on a "
+        "table does so by itself."
+        if np.isnan(value)
+        else f"Replace infinities by NaN{filled}, or by a large number."
+    )
+    count = int(bad.sum())
+    raise InputError(
+        f"Input X contains {what}: the first of {count:,} is in row {row}, {where}. {remedy}"
+    )

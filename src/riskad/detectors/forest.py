@@ -1,0 +1,229 @@
+r"""ForestRAD: randomised trees, each of which lowers an estimated risk.
+
+With the zero-one loss, or any loss with l(f) + l(-f) = 1, a risk
+
+    R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i)
+
+is a weighted classification error: A l(f) + B l(-f) = (A - B) l(f) + B, so a row counts |A - B| for
+the class normal where A > B, else for the class anomaly, up to a constant. For rad the weights are
+
+    (1 - a) pi_p / n_p as normal,   a / n_u as normal,   (1 + a) pi_n / n_n as anomaly:
+
+the negative term has become a larger weight of the labelled anomalies, and none is negative. Any
+classifier that takes sample weights then descends the risk; here it is a forest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.ensemble import ExtraTreesClassifier
+
+from riskad.core.checks import InputError, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.core.risks import RISKS, Risk, get_risk
+from riskad.detectors.base import check_kinds_present
+from riskad.detectors.trees import KeepsTrees, TreeDetector
+from riskad.rows.blocks import RowBlocks
+from riskad.storage.fields import (
+    JOBS,
+    NUMBER,
+    SEED,
+    SHARE,
+    SIZE,
+    TEXT,
+    Array,
+    DictOf,
+    Fields,
+    Number,
+    Text,
+)
+
+__all__ = ["ForestRAD", "class_weights"]
+
+# Any symmetric loss gives the same weights.
+_LOSS = "sigmoid"
+_CLASSES = np.array([ANOMALY, NORMAL])
+
+
+class ForestRAD(KeepsTrees, TreeDetector):
+    r"""Semi-supervised anomaly detection by a forest that is grown on the weights of a risk.
+
+    Extremely randomised trees classify rows as normal or anomalous, where a labelled normal weighs
+    (1 - a) pi_p / n_p, a labelled anomaly (1 + a) pi_n / n_n and an unlabelled row a / n_u as a
+    normal one: under the zero-one loss, the weighted error is the rad risk
+    (`riskad.detectors.forest` says why). The score of a row is P(normal) - P(anomaly), averaged
+    over the trees.
+
+    Parameters
+    ----------
+    a : float in [0, 1], default=0.1
+        Weight of the pile. Risks without a mixing weight ignore it.
+    prior : float in (0, 1), default=0.8
+        pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
+    risk : {"rad", "pn", "pu", "nu", "pnu"}, default="rad"
+        Risk estimator. A guarded one is not a sum over rows, and is refused.
+    n_estimators : int, default=300
+        Trees.
+    min_leaf : float, default=0.5
+        Least weight of a leaf, where a labelled row weighs 1 on average. Without it every
+        unlabelled row would sit in a leaf of its own, and be called normal.
+    random_state : int, default=None
+        Seed. None is 0: the same data gives the same model.
+    n_jobs : int, default=1
+        Trees grown at a time.
+
+    Attributes
+    ----------
+    trees_ : list
+        The trees, as scikit-learn grows them; their values are shares of anomaly and normal.
+    risk_parts_ : dict
+        What each term of the risk contributes on the training rows under the zero-one loss, for
+        the decisions of `predict`; "total" is the risk.
+    offset_ : float
+        Threshold on `score_samples`: 0, where both classes weigh the same.
+    feature_importances_ : ndarray
+        Share of each column in what all splits gained.
+    n_features_in_, feature_names_in_ :
+        Columns seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:40], y[-10:] = 1, -1
+    >>> model = ForestRAD(n_estimators=50).fit(X, y)
+    >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
+    array([ 1, -1])
+    """
+
+    _state_fields: ClassVar[Fields] = {
+        "a": Number(-1, 1),
+        "prior": SHARE,
+        "risk": Text(choices=RISKS),
+        "n_estimators": SIZE,
+        "min_leaf": Number(0),
+        "random_state": SEED,
+        "n_jobs": JOBS,
+        "feature_importances_": Array("f", ("n_features_in_",), low=0),
+        "risk_parts_": DictOf(TEXT, NUMBER),
+    }
+
+    def __init__(
+        self,
+        *,
+        a: float = 0.1,
+        prior: float = 0.8,
+        risk: str = "rad",
+        n_estimators: int = 300,
+        min_leaf: float = 0.5,
+        random_state: int | None = None,
+        n_jobs: int = 1,
+    ):
+        self.a = a
+        self.prior = prior
+        self.risk = risk
+        self.n_estimators = n_estimators
+        self.min_leaf = min_leaf
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ForestRAD:
+        """Fit to rows X with labels y.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n_rows, n_features)
+            Training rows: numbers, in a dense table also NaN.
+        y : array of shape (n_rows,)
+            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+        sample_weight : array of shape (n_rows,), optional
+            A weight w counts a row as w rows.
+        """
+        X, codes, weight = self._check_training(X, y, sample_weight)
+        risk = self._check_settings()
+        rows = RowBlocks(X, codes, weight)
+        totals = rows.totals()
+        check_kinds_present(risk, count_labels(codes), totals, besides="")
+        signed = class_weights(risk, totals)[codes] * (1.0 if weight is None else weight)
+        counting = np.flatnonzero(signed)
+        rows, signed = rows.take(counting), signed[counting]
+        forest = self._forest(rows, np.abs(signed))
+        forest.fit(rows.X, np.where(signed > 0, *_CLASSES[::-1]), np.abs(signed))
+        self.trees_ = [member.tree_ for member in forest.estimators_]
+        self.feature_importances_ = forest.feature_importances_
+        self._store(rows, risk)
+        return self
+
+    def _check_settings(self) -> Risk:
+        for name in ("n_estimators", "n_jobs"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < 1:
+                raise InputError(f"{name} must be a whole number >= 1, got {value!r}.")
+        check_in_interval("min_leaf", self.min_leaf, 0, np.inf, closed=True)
+        return get_risk(self.risk, _LOSS, a=self.a, prior=self.prior)
+
+    def _forest(self, rows: RowBlocks, weight: np.ndarray) -> ExtraTreesClassifier:
+        labelled = rows.y != UNLABELLED
+        counts = labelled if rows.sample_weight is None else labelled * rows.sample_weight
+        share = weight[labelled].sum() / counts.sum() / weight.sum()
+        return ExtraTreesClassifier(
+            self.n_estimators,
+            min_weight_fraction_leaf=min(float(self.min_leaf) * share, 0.5),
+            random_state=self._seed,
+            n_jobs=self.n_jobs,
+        )
+
+    def _store(self, rows: RowBlocks, risk: Risk) -> None:
+        scores = self._scores(rows.X)
+        self.offset_ = 0.0  # trees part the rows that they were grown on too well to find another
+        # Scores far from zero turn any symmetric loss into the zero-one loss.
+        decisions = np.where(scores >= self.offset_, 1e3, -1e3)
+        parts = risk.parts(decisions, rows.y, rows.sample_weight)
+        self.risk_parts_ = {name: float(part) for name, part in parts.items()}
+        self.risk_parts_["total"] = float(sum(parts.values()))
+
+    def _check_rows(self, X: Any, reset: bool) -> Any:
+        X = super()._check_rows(X, reset)
+        values = X.data if sparse.issparse(X) else X
+        if (np.abs(values) > np.finfo(np.float32).max).any():  # false for NaN
+            raise InputError(
+                "X has values beyond 3e38, which the trees cannot tell apart; rescale its columns."
+            )
+        if sparse.issparse(X) and np.isnan(values).any():
+            raise InputError(
+                "Input X contains a missing value (NaN) in a sparse matrix, which the trees cannot "
+                "take. Give a dense table, or fill gaps first."
+            )
+        return X
+
+    def _scores(self, X: Any) -> np.ndarray:
+        X = X.astype(np.float32)
+        total = np.zeros(X.shape[0])
+        for tree in self.trees_:
+            total += tree.predict(X) @ _CLASSES  # shares of the two classes
+        return total / len(self.trees_)
+
+
+def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:
+    """What a row of each kind weighs, by label code: above 0 as normal, below 0 as anomaly.
+
+    >>> from riskad.core.risks import get_risk
+    >>> class_weights(get_risk("rad", a=0.1, prior=0.8), np.array([10, 4, 2])).round(3).tolist()
+    [0.01, 0.18, -0.11]
+    """
+    if risk.guarded:
+        raise InputError(
+            f"the {risk.name} risk has max(0, .) around some of its terms and is no sum of weights "
+            f"over rows. Choose risk={risk.name.removeprefix('nn')!r}, or BoostedRAD, which takes "
+            "both."
+        )
+    weights = np.zeros(3)
+    for term in risk.terms():
+        if term.weight != 0:
+            weights[term.kind] += term.sign * term.weight / totals[term.kind]
+    return weights

@@ -1,0 +1,476 @@
+r"""Rows that come batch by batch: what is kept of them, and the fit to all rows so far.
+
+Of every row its share in the moments of its kind k is kept, with z = (x - shift, 1),
+
+    M_k = sum_i w_i z_i z_i^T,
+
+from which totals, column means and spreads, the linear part of the risk and the tight lambda follow
+whenever they are needed. Of each kind a sample of 5,000 rows is kept as well. These count by their
+own loss; a row that leaves the sample counts from then on by the parabola that touches its loss at
+the score f_i it has at that moment,
+
+    l(f) ~ l(f_i) + l'(f_i) (f - f_i) + l''(f_i) (f - f_i)^2 / 2,
+
+and parabolas add up: three sums hold them all. The fit to a new batch minimises the risk so made,
+by Newton's method, over the sample and the batch. For squared loss the parabola is the loss, and
+the fit is that to all rows at once. For others it is exact until rows leave the sample, and an
+approximation from then on: one pass, no step size, the same answer every time.
+
+The sample draws rows by weight. Row i has the key e_i / w_i, e_i exponential, and the smallest keys
+of a kind are kept; a row of weight w is then in the sample with probability 1 - exp(-w t), where t
+is the smallest key that was left out, and stands there for w / (1 - exp(-w t)) (Cohen and Kaplan,
+2007). Forgetting divides keys as it multiplies weights, so that a stream that forgets has a sample
+of recent rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from riskad.core.checks import InputError
+from riskad.core.losses import LOSSES, Loss, Pointwise
+from riskad.core.objective import Objective, RowSum
+from riskad.core.regularization import Reach
+from riskad.core.risks import KIND_NAMES, Risk
+from riskad.decisions.thresholds import zero_one_threshold
+from riskad.rows.blocks import KINDS, Block, RowBlocks
+from riskad.rows.linear import LinearModel
+from riskad.solvers import SmoothTask, Solution, minimize_smooth
+from riskad.storage.fields import COUNT, Array, Fields, State, Text, require
+
+__all__ = ["KEPT", "Stream", "StreamProblem"]
+
+KEPT = 5_000
+"""Rows of each kind that are kept."""
+
+_ROUNDING = 1e-9  # of a weight: what sums of weights may be off by
+_EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """What is kept of all rows so far; arrays over kinds are indexed by label code.
+
+    Every change gives a new stream: what fails leaves the old one as it was.
+    """
+
+    shift: np.ndarray
+    """The mean of all rows."""
+    moments: np.ndarray
+    """M_k, of all rows."""
+    bend: np.ndarray
+    """sum w l'' z z^T of the rows that have left the sample; with the next two, their parabolas."""
+    slope: np.ndarray
+    """sum w (l' - l'' f) z."""
+    level: np.ndarray
+    """sum w (l - l' f + l'' f^2 / 2)."""
+    X: np.ndarray
+    """The sample."""
+    y: np.ndarray
+    weight: np.ndarray
+    key: np.ndarray
+    cutoff: np.ndarray
+    """Smallest key of a row that has left the sample."""
+    reach: np.ndarray
+    """No row that has left is further than this from `mean`, in units of `scale`."""
+    mean: np.ndarray
+    scale: np.ndarray
+    n_seen: int = 0
+    """Rows that were ever added: it seeds the keys."""
+    loss: str = ""
+    """Whose parabolas these are."""
+
+    _state_fields: ClassVar[Fields] = {
+        "shift": Array("f", ("d",)),
+        "moments": Array("f", (3, "p", "p")),
+        "bend": Array("f", (3, "p", "p")),
+        "slope": Array("f", (3, "p")),
+        "level": Array("f", (3,)),
+        "X": Array("f", ("n", "d")),
+        "y": Array("i", ("n",), -1, 1),
+        "weight": Array("f", ("n",), low=0),
+        "key": Array("f", ("n",), low=0, infinite=True),
+        "cutoff": Array("f", (3,), low=0, infinite=True),
+        "reach": Array("f", (3,), low=0),
+        "mean": Array("f", ("d",)),
+        "scale": Array("f", ("d",), low=0, infinite=True),
+        "n_seen": COUNT,
+        "loss": Text(choices=("", *LOSSES)),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        p, d = len(state["slope"][0]), len(state["shift"])
+        require(p == d + 1, "moments: of other columns")
+
+    @classmethod
+    def empty(cls, d: int) -> Stream:
+        """A stream of rows of d columns, before the first."""
+        p = d + 1
+        return cls(
+            shift=np.zeros(d),
+            moments=np.zeros((3, p, p)),
+            bend=np.zeros((3, p, p)),
+            slope=np.zeros((3, p)),
+            level=np.zeros(3),
+            X=np.zeros((0, d)),
+            y=np.zeros(0, dtype=np.int8),
+            weight=np.zeros(0),
+            key=np.zeros(0),
+            cutoff=np.full(3, np.inf),
+            reach=np.zeros(3),
+            mean=np.zeros(d),
+            scale=np.ones(d),
+        )
+
+    @property
+    def totals(self) -> np.ndarray:
+        """Total weight of each kind."""
+        return self.moments[:, -1, -1]
+
+    @property
+    def complete(self) -> np.ndarray:
+        """Of which kinds every row is in the sample."""
+        return np.isinf(self.cutoff)
+
+    def missing(self, risk: Risk) -> list[str]:
+        """The kinds of row that the risk needs and the stream has not had yet."""
+        return [KIND_NAMES[kind] for kind in sorted(risk.kinds()) if not self.totals[kind] > 0]
+
+    def column_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each column, infinite where it does not vary."""
+        M = self.moments.sum(axis=0)
+        variance = np.diagonal(M)[:-1] / M[-1, -1]
+        constant = variance <= (10 * _EPS * np.abs(self.shift)) ** 2
+        return self.shift, np.where(constant, np.inf, np.sqrt(variance))
+
+    def sample_weights(self) -> np.ndarray:
+        """As how many rows of its kind each row of the sample counts."""
+        with np.errstate(over="ignore"):
+            return self.weight / -np.expm1(-self.weight * self.cutoff[self.y])
+
+    # --- changes --------------------------------------------------------------------------
+
+    def forgotten(self, rate: float) -> Stream:
+        """All rows so far with the share `rate` of their weight gone."""
+        if not 0 <= rate < 1:
+            raise InputError(
+                f"forget must be at least 0 and below 1, got {rate!r}. It is the share of their "
+                "weight that earlier rows lose; for a half-life of h batches give 1 - 0.5 ** (1/h)."
+            )
+        left = 1 - rate
+        return replace(
+            self,
+            moments=left * self.moments,
+            bend=left * self.bend,
+            slope=left * self.slope,
+            level=left * self.level,
+            weight=left * self.weight,
+            key=self.key / left,
+            cutoff=self.cutoff / left,
+        )
+
+    def added(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, seed: int = 0) -> Stream:
+        """With these rows, all of them in the sample until `thinned` is called."""
+        X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        shift = self.shift if self.totals.any() else weight @ X / weight.sum()
+        rng = np.random.default_rng([seed, self.n_seen])
+        grown = replace(
+            self,
+            shift=shift,
+            moments=self.moments + _moments(X, y, weight, shift),
+            X=np.concatenate([self.X, X]),
+            y=np.concatenate([self.y, y]),
+            weight=np.concatenate([self.weight, weight]),
+            key=np.concatenate([self.key, rng.exponential(size=len(y)) / weight]),
+            n_seen=self.n_seen + len(y),
+        )
+        return grown._centred()
+
+    def removed(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Stream:
+        """Without these rows, whose loss is squared; each must have been added.
+
+        Where all rows of a kind are in the sample every row is looked for. Where not, a row that is
+        not in the sample is taken from the sums, which must stay sums over some rows.
+        """
+        rest, not_found = _taken_out(self, X, y, weight)
+        gone = not_found > _ROUNDING * weight
+        for i in np.flatnonzero(gone & self.complete[y]):
+            raise InputError(
+                f"row {i} of those to be removed is not there as {KIND_NAMES[int(y[i])]} with "
+                f"weight {weight[i]:.6g}: it was never added with this label, was removed before, "
+                "or counts less since earlier rows were forgotten. Nothing was removed."
+            )
+        shrunk = replace(
+            self,
+            moments=self.moments - _moments(X, y, weight, self.shift),
+            weight=rest,
+        )
+        if gone.any():
+            lost = _moments(X[gone], y[gone], not_found[gone], self.shift)
+            shrunk = replace(
+                shrunk,
+                bend=self.bend - lost,
+                slope=self.slope + lost[:, -1],
+                level=self.level - lost[:, -1, -1] / 2,
+            )
+            _check_sums(shrunk.bend, self.bend)
+        shrunk = shrunk._only(rest > 0)
+        # Where all rows are at hand the sums are made anew, without what subtraction leaves behind.
+        anew = _moments(shrunk.X, shrunk.y, shrunk.weight, shrunk.shift)
+        moments = np.where(self.complete[:, None, None], anew, shrunk.moments)
+        return replace(shrunk, moments=moments)._centred()
+
+    def thinned(self, score: Callable[[np.ndarray], np.ndarray], loss: Loss) -> Stream:
+        """The sample down to `KEPT` rows of each kind; `score` says where parabolas touch."""
+        stays = np.ones(len(self.y), dtype=bool)
+        for kind in KINDS:
+            rows = np.flatnonzero(self.y == kind)
+            stays[rows[np.argsort(self.key[rows], kind="stable")[KEPT:]]] = False
+        if stays.all():
+            return self
+        out = ~stays
+        X, y, weight = self.X[out], self.y[out], self.weight[out]
+        bend, slope, level = _parabolas(X, y, weight, score(X), loss, self.shift)
+        cutoff, reach = self.cutoff.copy(), self.reach.copy()
+        np.minimum.at(cutoff, y, self.key[out])
+        np.maximum.at(reach, y, np.linalg.norm((X - self.mean) / self.scale, axis=1))
+        shrunk = replace(
+            self,
+            bend=self.bend + bend,
+            slope=self.slope + slope,
+            level=self.level + level,
+            cutoff=cutoff,
+            reach=reach,
+            loss=loss.name,
+        )
+        return shrunk._only(stays)
+
+    def standardised(self, mean: np.ndarray, scale: np.ndarray) -> Stream:
+        """Rows that have left the sample are measured from another mean, in other units.
+
+        By the triangle inequality ||(x - mean') / scale'|| is at most max(scale / scale') times
+        ||(x - mean) / scale||, and ||(mean - mean') / scale'|| more. A column that was constant so
+        far has no part in the first.
+        """
+        varied = np.isfinite(self.scale)
+        stretch = float(np.max(self.scale[varied] / scale[varied], initial=0.0))
+        moved = float(np.linalg.norm((self.mean - mean) / scale))
+        reach = np.where(self.complete, 0.0, self.reach * stretch + moved)
+        return replace(self, reach=reach, mean=mean, scale=scale)
+
+    def _only(self, rows: np.ndarray) -> Stream:
+        return replace(
+            self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows], key=self.key[rows]
+        )
+
+    def _centred(self) -> Stream:
+        """The same sums about the mean of all rows, where they lose no digits."""
+        M = self.moments.sum(axis=0)
+        if not M[-1, -1] > 0:
+            return self
+        move = M[-1, :-1] / M[-1, -1]
+        T = np.eye(len(M))
+        T[:-1, -1] = -move  # z' = T z
+        return replace(
+            self,
+            shift=self.shift + move,
+            moments=T @ self.moments @ T.T,
+            bend=T @ self.bend @ T.T,
+            slope=self.slope @ T.T,
+        )
+
+
+class StreamProblem:
+    """Minimise the risk of all rows of a stream, plus lam ||theta||^2.
+
+    `mean`, `scale` and `constant` are those of `riskad.rows.linear.LinearModel`.
+    """
+
+    def __init__(
+        self, stream: Stream, risk: Risk, mean: np.ndarray, scale: np.ndarray, constant: float
+    ):
+        self.stream = stream.standardised(mean, scale)
+        self.risk = risk
+        plain = Objective(risk, stream.totals).plain
+        self.A, self.L = plain.A, plain.L
+        rows = RowBlocks(stream.X - stream.shift, stream.y, stream.weight)
+        self.model = LinearModel(rows, mean - stream.shift, scale, constant)
+        # (x - mean) / scale and B, from z
+        S = np.zeros((len(mean) + 1, len(mean) + 1))
+        S[np.diag_indices(len(mean))] = 1 / scale
+        S[:-1, -1] = (stream.shift - mean) / scale
+        S[-1, -1] = constant
+        self._S = S if constant else S[:-1]
+
+    @property
+    def loss(self) -> Loss:
+        """That of the risk."""
+        return self.risk.loss
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """The sums of w z of each kind, as theta sees it."""
+        return self.stream.moments[:, -1] @ self._S.T
+
+    def measure_reach(self, kind: int) -> Reach:
+        """The reach of the rows of a kind; of those that have left the sample a bound."""
+        stream, B = self.stream, self.model.constant
+        Z = (stream.X[stream.y == kind] - stream.mean) / stream.scale
+        largest = max(float(np.einsum("ij,ij->i", Z, Z).max(initial=0)), stream.reach[kind] ** 2)
+        squared = largest + B**2
+        mean_products = self._S @ stream.moments[kind] @ self._S.T / stream.totals[kind]
+        spectral = min(float(np.linalg.eigvalsh(mean_products)[-1]), squared)
+        return Reach(c=squared**0.5, c_inf=np.nan, spectral=spectral, column_mean=np.nan)
+
+    def solve(self, lam: float, tol: float, max_iter: int) -> Solution:
+        """Newton's method from zero; the first step is the solution if the loss is squared."""
+        stream, S = self.stream, self._S
+        task = _Task(
+            self.model,
+            [RowSum(self.loss, self.A, np.zeros(3), np.zeros(3))],
+            lam,
+            tilt=self.A @ (stream.slope @ S.T) + self.L @ self._sums,
+            bend=S @ np.tensordot(self.A, stream.bend, axes=1) @ S.T,
+            level=float(self.A @ stream.level),
+        )
+        theta = np.zeros(self.model.n_parameters)
+        reference = _gradient_norm(task.value_and_gradient(theta)[1], self.model.constant) or 1.0
+        found = minimize_smooth(task, theta, tol * reference, max_iter)
+        return replace(found.as_solution(reference, tol), solver="newton")
+
+    def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """(w, b_0) in the units of X."""
+        w, b = self.model.raw(theta)
+        return w, float(b - self.stream.shift @ w)
+
+    def scores(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """Scores of rows in the units of X."""
+        return self.model.scores(theta, X - self.stream.shift)
+
+    def risk_parts(self, theta: np.ndarray) -> dict[str, float]:
+        """What each term contributes, and "total"."""
+        stream, u = self.stream, self._S.T @ theta  # f = u . z
+        of_kind = [RowSum(self.loss, one, np.zeros(3), np.zeros(3)) for one in np.eye(3)]
+        parabolas = stream.level + stream.slope @ u + 0.5 * np.einsum("a,kab,b", u, stream.bend, u)
+        as_normal = np.array(self.model.values(theta, of_kind)) + parabolas
+        # l(-f) = l(f) + c f
+        as_anomaly = as_normal + (self.loss.linear_odd or 0.0) * (self._sums @ theta)
+        parts = {
+            term.name: float(
+                term.weight
+                * (as_normal if term.sign > 0 else as_anomaly)[term.kind]
+                / stream.totals[term.kind]
+            )
+            for term in self.risk.terms()
+            if term.weight != 0
+        }
+        return parts | {"total": sum(parts.values())}
+
+    def threshold(self, theta: np.ndarray, kept: Stream) -> float:
+        """Where the zero-one risk of the sample is lowest, once it is thinned."""
+        scores = self.scores(theta, kept.X)
+        return zero_one_threshold(self.risk, scores, kept.y, kept.sample_weights())
+
+    def thinned(self, theta: np.ndarray) -> Stream:
+        """The stream to go on with."""
+        return self.stream.thinned(lambda X: self.scores(theta, X), self.loss)
+
+
+@dataclass(frozen=True)
+class _Task(SmoothTask):
+    """F plus the parabolas of rows that are no longer there."""
+
+    bend: np.ndarray = None  # type: ignore[assignment]
+    level: float = 0.0
+
+    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = super().value_and_gradient(theta)
+        pull = self.bend @ theta
+        return value + self.level + 0.5 * float(theta @ pull), gradient + pull
+
+    def hessian(self, theta: np.ndarray) -> np.ndarray:
+        return super().hessian(theta) + self.bend
+
+    def hessian_product(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        product = super().hessian_product(theta)
+        return lambda x: product(x) + self.bend @ x
+
+
+def _gradient_norm(gradient: np.ndarray, constant: float) -> float:
+    """Its norm with B counted as 1, as in `Problem.reference`."""
+    if constant:
+        gradient = np.append(gradient[:-1], gradient[-1] / constant)
+    return float(np.linalg.norm(gradient))
+
+
+def _moments(X: np.ndarray, y: np.ndarray, weight: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """M_k of these rows."""
+    p = len(shift) + 1
+
+    def block_moments(block: Block) -> tuple[np.ndarray]:
+        Z = _with_one(block.X - shift)
+        return (_by_kind(Z, block.y, block.weight),)
+
+    return RowBlocks(X, y, weight).sum(block_moments)[0] if len(y) else np.zeros((3, p, p))
+
+
+def _parabolas(
+    X: np.ndarray, y: np.ndarray, weight: np.ndarray, f: np.ndarray, loss: Pointwise, shift: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bend, slope and level of these rows, whose scores are f."""
+    Z = _with_one(X - shift)
+    first, second = loss.derivative(f), loss.curvature(f)
+    tilt = weight * (first - second * f)
+    level = weight * (loss.value(f) - first * f + 0.5 * second * f * f)
+    slopes = np.stack([tilt[y == kind] @ Z[y == kind] for kind in KINDS])
+    levels = np.array([level[y == kind].sum() for kind in KINDS])
+    return _by_kind(Z, y, weight * second), slopes, levels
+
+
+def _by_kind(Z: np.ndarray, y: np.ndarray, weight: Any) -> np.ndarray:
+    """The sums of w z z^T of each kind."""
+    members = [y == kind for kind in KINDS]
+    return np.stack([(Z[m].T * weight[m]) @ Z[m] for m in members])
+
+
+def _with_one(X: np.ndarray) -> np.ndarray:
+    return np.column_stack([X, np.ones(len(X))])
+
+
+def _taken_out(
+    stream: Stream, X: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights that the sample's rows have without these, and how much of these was not there."""
+    places: dict[tuple[int, bytes], list[int]] = {}
+    for i, name in enumerate(_row_names(stream.X, stream.y)):
+        places.setdefault(name, []).append(i)
+    rest, not_found = stream.weight.copy(), weight.copy()
+    for j, name in enumerate(_row_names(X, y)):
+        for i in places.get(name, ()):
+            taken = min(rest[i], not_found[j])
+            rest[i] -= taken
+            not_found[j] -= taken
+            if rest[i] <= _ROUNDING * stream.weight[i]:
+                rest[i] = 0.0
+    return rest, not_found
+
+
+def _row_names(X: np.ndarray, y: np.ndarray) -> list[tuple[int, bytes]]:
+    X = X + 0.0  # -0.0 and 0.0 have different bytes
+    return [(int(kind), row.tobytes()) for kind, row in zip(y, X, strict=True)]
+
+
+def _check_sums(left: np.ndarray, before: np.ndarray) -> None:
+    """What is left must be weights and squares of some rows: not negative."""
+    if (np.einsum("kii->ki", left) < -_ROUNDING * np.einsum("kii->ki", before)).any():
+        raise InputError(
+            "the rows to be removed weigh or spread more than all that were added with these "
+            "labels: some of them were never added. Nothing was removed."
+        )

@@ -1,0 +1,233 @@
+"""Rows on a Dask cluster: they stay on the workers, and each step of a solver is one round.
+
+In a round every worker sums over its own parts of the rows and sends back a few numbers, which are
+added in the order of the parts: the result does not depend on who worked on what, and is that of
+one process. A worker that dies takes its parts with it; Dask makes them again on the others, from
+the files or the graph they came from, and the fit goes on.
+
+>>> import dask.array as da
+>>> from riskad import ShallowRAD
+>>> X = np.random.default_rng(0).normal(size=(1000, 2))
+>>> X[:100] += 3
+>>> y = np.zeros(1000, dtype=int)
+>>> y[:20], y[-20:] = -1, 1
+>>> lazy = ShallowRAD().fit(da.from_array(X, chunks=(250, 2)), y)
+>>> bool(np.allclose(lazy.coef_, ShallowRAD().fit(X, y).coef_, rtol=1e-8))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from riskad.core.checks import InputError, enumerate_names
+from riskad.core.labels import UNLABELLED, is_said, read_codes
+from riskad.rows.blocks import PartedRows, RowBlocks
+
+__all__ = ["ClusterError", "DaskEngine", "DaskRows", "dask_engine"]
+
+T = TypeVar("T")
+
+# Dask has its workers give memory back to the system at once. The arrays of a block, made and
+# dropped a thousand times in a pass, are then new memory each time, and a pass takes twice as long.
+_WORKER_MEMORY = {
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 28,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 26,
+}
+
+
+class ClusterError(InputError):
+    """The cluster has gone, or could not be reached: nothing was fitted."""
+
+
+class DaskRows(PartedRows):
+    """The rows of a Dask array or dataframe, whose partitions are the parts.
+
+    With a `distributed.Client` the partitions are kept on its workers; without one they are made
+    anew in each pass by threads of this process.
+
+    Parameters
+    ----------
+    X : dask array or dask dataframe of numbers, of shape (n_rows, n_features)
+        Rows.
+    y : array or Dask collection of n_rows codes, optional
+        +1 normal, -1 anomaly, 0 unlabelled; all unlabelled by default. Where there is no -1, what
+        `riskad.parse_labels` returns.
+    sample_weight : array or Dask collection of n_rows numbers, optional
+        A weight w counts a row as w rows.
+    """
+
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
+        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        self.array = _as_array(X)
+        chunks = self.array.chunks[0]
+        delayed = _dask().delayed
+        made = [
+            delayed(_part, pure=True)(*pieces)
+            for pieces in zip(
+                self.array.to_delayed()[:, 0],
+                _beside(y, chunks, "y"),
+                _beside(sample_weight, chunks, "sample_weight"),
+                strict=True,
+            )
+        ]
+        engine = DaskEngine(_client())
+        parts = engine.keep(made)
+        super().__init__(parts, self.array.shape[1], engine=engine, n_rows=int(sum(chunks)))
+        self.labels_said = y is None or is_said(y)
+        self.feature_names = names
+
+    def each(self, g: Callable[[Any], np.ndarray]) -> Any:
+        """What `g` makes of the rows: a lazy array, with the partitions of the rows."""
+        return self.array.map_blocks(_apply, g, drop_axis=1, dtype=float, meta=np.empty(0))
+
+
+class DaskEngine:
+    """The workers of a Dask cluster, or without a client the threads of Dask itself."""
+
+    def __init__(self, client: Any = None):
+        self.client = client
+        self.address = None if client is None else client.scheduler.address
+
+    def keep(self, made: Sequence[Any]) -> Sequence[Any]:
+        """Have parts made and kept by the workers; without a cluster they are made when needed."""
+        return made if self.client is None else self.client.compute(made)
+
+    def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
+        """function(item, its number) for each item, in their order, where the item is."""
+        if self.client is None:
+            call = _dask().delayed(function, pure=False)
+            yield from _dask().compute(*(call(item, i) for i, item in enumerate(items)))
+            return
+        with _cluster_errors(self.address):
+            futures = self.client.map(function, items, range(len(items)), pure=False)
+            yield from self.client.gather(futures)
+
+
+@contextmanager
+def dask_engine(address: str | None = None, n_workers: int | None = None) -> Iterator[DaskEngine]:
+    """The engine of the cluster whose scheduler has this address; by default one started here.
+
+    That has a worker of one thread for each core, or `n_workers`, and ends with the context.
+    """
+    distributed = _distributed()
+    if address is not None:
+        try:
+            client = distributed.Client(address, timeout="10s")
+        except (OSError, ValueError) as error:  # a time-out is an OSError
+            raise ClusterError(
+                f"no Dask scheduler answers at {address!r} ({type(error).__name__}). Start one "
+                "with `dask scheduler`, or leave the address out for a cluster on this machine."
+            ) from error
+        with client:
+            yield DaskEngine(client)
+        return
+    with (
+        _dask().config.set(_WORKER_MEMORY),
+        distributed.LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield DaskEngine(client)
+
+
+@contextmanager
+def _cluster_errors(address: str | None) -> Iterator[None]:
+    """What can happen to a cluster, in one sentence each."""
+    distributed = _distributed()
+    from concurrent.futures import CancelledError
+
+    try:
+        yield
+    except distributed.scheduler.KilledWorker as error:
+        raise ClusterError(
+            f"workers of the Dask cluster died again and again over the same part: {error}. They "
+            "may be short of memory: make partitions smaller. Nothing was fitted."
+        ) from error
+    except (CancelledError, distributed.comm.CommClosedError, TimeoutError) as error:
+        raise ClusterError(
+            f"the Dask scheduler at {address} stopped answering in the middle of "
+            "the work. Start it again and run the fit anew; nothing was fitted."
+        ) from error
+
+
+def _part(X: Any, y: Any, weight: Any) -> RowBlocks:
+    """A partition as rows in the memory of a worker."""
+    X = np.ascontiguousarray(X)
+    codes = np.full(len(X), UNLABELLED, dtype=np.int8) if y is None else np.asarray(read_codes(y))
+    weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+    return RowBlocks(X, codes, weight)
+
+
+def _apply(X: np.ndarray, g: Callable[[Any], np.ndarray]) -> np.ndarray:
+    return g(X) if len(X) else np.empty(0)
+
+
+def _as_array(X: Any) -> Any:
+    """Floats in partitions of whole rows whose lengths are known."""
+    if hasattr(X, "to_dask_array"):
+        texts = [str(name) for name, kind in X.dtypes.items() if kind.kind not in "biuf"]
+        if texts:
+            raise InputError(
+                f"columns {enumerate_names(texts)} hold no numbers. Leave them out, or turn them "
+                "into numbers first."
+            )
+        X = X.to_dask_array(lengths=True)
+    if X.ndim != 2:
+        raise InputError(f"X must have rows and columns, got {X.ndim} dimension(s).")
+    X = X.rechunk({1: -1})
+    if np.isnan(X.shape[0]):
+        X = X.compute_chunk_sizes()
+    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+
+
+def _beside(values: Any, chunks: tuple[int, ...], name: str) -> Sequence[Any]:
+    """Labels or weights in the partitions of the rows."""
+    if values is None:
+        return [None] * len(chunks)
+    import dask.array as da
+
+    n_rows = sum(chunks)
+    if hasattr(values, "to_dask_array"):
+        values = values.to_dask_array(lengths=True)
+    if not isinstance(values, da.Array):
+        values = np.asarray(values)
+        if len(values) == n_rows:
+            values = da.from_array(values, chunks=(chunks,))  # type: ignore[no-untyped-call]
+    elif np.isnan(values.shape[0]):
+        values = values.compute_chunk_sizes()  # type: ignore[no-untyped-call]
+    if values.shape != (n_rows,):
+        raise InputError(f"{name} must have one entry for each of the {n_rows:,} rows of X.")
+    return values.rechunk((chunks,)).to_delayed().ravel()
+
+
+def _client() -> Any:
+    """The client that is in use, if any."""
+    try:
+        return _distributed().get_client()
+    except (ValueError, InputError):
+        return None
+
+
+def _dask() -> Any:
+    try:
+        import dask
+    except ImportError:
+        raise InputError(_INSTALL) from None
+    return dask
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise InputError(_INSTALL) from None
+    return distributed
+
+
+_INSTALL = "a cluster needs Dask: pip install 'riskad[scale]'."

@@ -1,0 +1,363 @@
+"""Frames with columns of text or categories, as matrices for methods that split on either.
+
+A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit. What is missing, and
+at scoring time what was never seen, is NaN: a tree sends it where missing values go.
+
+`as_table` is the door for whatever is given as X, and `check_numbers` that of methods which take
+numbers alone: whoever keeps them, NumPy, Arrow or pandas' own types with NA, the same numbers are
+the same matrix.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Number
+from types import NoneType
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_array, validate_data
+
+from riskad.core.checks import InputError, enumerate_names
+from riskad.storage.fields import COUNT, TEXT, Array, DictOf, Fields, ListOf, Maybe, State, require
+
+__all__ = [
+    "Filled",
+    "Levels",
+    "as_table",
+    "check_numbers",
+    "input_errors",
+    "is_frame",
+    "learn_levels",
+    "to_matrix",
+]
+
+Levels: TypeAlias = dict[int, list[str]]
+"""The texts of each text column, by the column's place."""
+
+_FEWEST_OF_LEVEL = 2
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a polars or a pandas frame."""
+    return _is_polars(X, "DataFrame") or (hasattr(X, "iloc") and hasattr(X, "columns"))
+
+
+def _is_polars(X: Any, kind: str) -> bool:
+    """Whether X is of this class of polars, which is not imported for the question."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(X, getattr(polars, kind))
+
+
+def as_table(X: Any) -> Any:
+    """X, a lazy frame collected, if it can be a table; columns must be told apart by their names.
+
+    >>> import polars as pl
+    >>> as_table(pl.LazyFrame({"age": [31, 47]})).shape
+    (2, 1)
+    """
+    if _is_polars(X, "LazyFrame"):
+        return X.collect()
+    if is_frame(X):
+        _check_names(list(X.columns))
+    elif getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise InputError(
+            "Complex data not supported: X must hold real numbers. Give real and imaginary parts, "
+            "or sizes and angles, as columns of their own."
+        )
+    return X
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    """Two columns of one name cannot be told apart, nor can those of which some have no text."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"X has several columns of one name: {enumerate_names(twice)}. Give each a name of its "
+            "own, or leave all but one out."
+        )
+    kinds = {type(name) for name in names}
+    if str in kinds and len(kinds) > 1:
+        other = next(name for name in names if not isinstance(name, str))
+        raise InputError(
+            f"names of columns must all be texts, and X has {other!r} of type "
+            f"{type(other).__name__} among them. With pandas: X.columns = X.columns.astype(str)."
+        )
+
+
+_TEXT = re.compile(r"could not convert string to float: (?:np\.str_\()?('.*?')")
+_WITHOUT_TEXT = (
+    "AutoRAD and BoostedRAD take a frame with text as it is, and so does `riskad fit` for every "
+    "model; else turn it into numbers first, for example with sklearn's OneHotEncoder."
+)
+
+
+@contextmanager
+def input_errors(who: str) -> Iterator[None]:
+    """What scikit-learn and NumPy find wrong with X, as mistakes of the user."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        text = _TEXT.match(str(error))
+        if text:
+            message = f"X holds text, {text[1]} for instance, and {who} takes numbers."
+            raise InputError(f"{message} {_WITHOUT_TEXT}") from None
+        raise InputError(str(error)) from error
+
+
+def check_numbers(
+    estimator: Any, X: Any, reset: bool, dtype: Any = (np.float64, np.float32), **options: Any
+) -> Any:
+    """X as an array of numbers by scikit-learn's checks, which take the `options`.
+
+    With `reset` the estimator remembers the columns, else they must be those it remembers.
+    """
+    X, who = as_table(X), type(estimator).__name__
+    if sparse.issparse(X) and not options.get("accept_sparse"):
+        raise InputError(f"{who} takes dense tables, and X is sparse. Give X.toarray().")
+    with input_errors(who):
+        if not is_frame(X) or _is_plain(X):
+            return validate_data(estimator, X, dtype=dtype, reset=reset, **options)
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        matrix = _to_numbers(X, who, fitted=not reset)
+        return check_array(matrix, dtype=dtype, input_name="X", estimator=estimator, **options)
+
+
+def _is_plain(frame: Any) -> bool:
+    """Whether scikit-learn reads all columns of a frame as the numbers that they are."""
+    if _is_polars(frame, "DataFrame"):
+        kinds = set(frame.dtypes)
+        plain = all(kind.is_integer() or kind.is_float() for kind in kinds)
+        gaps = any(column.null_count() for column in frame.iter_columns())
+        return plain and not gaps and set(map(str, kinds)) != {"Float32"}  # which it would widen
+    return all(_is_numpy(kind) and kind.kind in "biuf" for kind in frame.dtypes)
+
+
+def _is_numpy(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) or type(kind).__name__ == "SparseDtype"
+
+
+def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
+    """The frame as floats, NaN for what is missing; refuses text, unless it spells a number.
+
+    Single precision stays where all columns have it.
+
+    >>> import polars as pl
+    >>> _to_numbers(pl.DataFrame({"age": [31, None], "paid": [True, False]}), "ShallowRAD")
+    array([[31.,  1.],
+           [nan,  0.]])
+    """
+    columns = [_column(frame, place) for place in range(frame.shape[1])]
+    single = bool(columns) and all(_is_single(column.dtype) for column in columns)
+    matrix = np.empty(frame.shape, dtype=np.float32 if single else np.float64)
+    for place, column in enumerate(columns):
+        _is_text(column)  # refuses dates
+        try:
+            matrix[:, place] = _floats(column)
+        except ValueError:
+            raise InputError(_describe_text(column, who, fitted)) from None
+    return matrix
+
+
+def _describe_text(column: Any, who: str, fitted: bool) -> str:
+    example = next((t for t in _texts(column) if t is not None and not _spells(t)), "")
+    text = f"text, {example!r} for instance"
+    if fitted:
+        return (
+            f"Column {column.name!r} held numbers when the model was fitted and now holds {text}. "
+            "Give it as numbers."
+        )
+    return f"Column {column.name!r} holds {text}, and {who} takes numbers. {_WITHOUT_TEXT}"
+
+
+def _is_single(kind: Any) -> bool:
+    return str(kind).lower() in ("float32", "float[pyarrow]")
+
+
+def _spells(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def learn_levels(frame: Any) -> Levels:
+    """The text columns of a frame and what they hold, in order.
+
+    >>> import polars as pl
+    >>> learn_levels(pl.DataFrame({"age": [31, 47], "town": ["Ulm", None]}))
+    {1: ['Ulm']}
+    """
+    columns = (_column(frame, place) for place in range(frame.shape[1]))
+    texts = {place: _texts(column) for place, column in enumerate(columns) if _is_text(column)}
+    return {place: sorted({t for t in found if t is not None}) for place, found in texts.items()}
+
+
+def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
+    """The frame as floats: codes of `levels` in the text columns, NaN for what is missing or new.
+
+    >>> import polars as pl
+    >>> to_matrix(pl.DataFrame({"age": [31, None], "town": ["Bonn", "Ulm"]}), {1: ["Ulm"]})
+    array([[31., nan],
+           [nan,  0.]])
+    """
+    matrix = np.empty(frame.shape)
+    for place in range(frame.shape[1]):
+        column = _column(frame, place)
+        if place in levels:
+            codes = {text: code for code, text in enumerate(levels[place])}
+            found = (codes.get(text, np.nan) for text in _texts(column))  # type: ignore[arg-type]
+            matrix[:, place] = np.fromiter(found, dtype=float, count=len(column))
+        else:
+            matrix[:, place] = _numbers(column)
+    return matrix
+
+
+class Filled(TransformerMixin, BaseEstimator):
+    """Such a matrix without gaps, for methods that measure distances.
+
+    A gap in a column of numbers becomes the median, and a further column says where gaps were; a
+    column of codes becomes one yes/no column for each code that at least two rows have.
+
+    >>> matrix = np.array([[31.0, 0.0], [np.nan, 1.0], [35.0, 0.0]])
+    >>> Filled({1: ["Bonn", "Ulm"]}).fit_transform(matrix)
+    array([[31.,  0.,  1.],
+           [33.,  1.,  0.],
+           [35.,  0.,  1.]])
+    """
+
+    _state_fields: ClassVar[Fields] = {
+        "levels": Maybe(DictOf(COUNT, ListOf(TEXT))),
+        "texts_": ListOf(COUNT),
+        "numbers_": ListOf(COUNT),
+        "gaps_": Array("i", ("gaps",), low=0),
+        "medians_": Array("f", ("numbers",)),
+        "codes_": ListOf(Array("f", (None,), low=0)),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        texts, numbers = state["texts_"], state["numbers_"]
+        require(sorted(texts + numbers) == list(range(len(texts + numbers))), "texts_: not all")
+        require(len(state["medians_"]) == len(numbers), "medians_: one for each number")
+        require(bool((state["gaps_"] < len(numbers)).all()), "gaps_: no such column")
+        require(len(state["codes_"]) == len(texts), "codes_: some for each text")
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """How many columns a matrix has before and after."""
+        coded = sum(len(codes) for codes in self.codes_)
+        after = len(self.numbers_) + len(self.gaps_) + coded
+        return len(self.numbers_) + len(self.texts_), after
+
+    def __init__(self, levels: Levels | None = None):
+        self.levels = levels
+
+    def fit(self, X: np.ndarray, y: Any = None) -> Filled:
+        """Find medians, columns with gaps, and the codes that occur; y is not looked at."""
+        self.texts_ = sorted(self.levels or {})
+        self.numbers_ = [j for j in range(X.shape[1]) if j not in self.texts_]
+        numbers = X[:, self.numbers_]
+        self.gaps_ = np.flatnonzero(np.isnan(numbers).any(axis=0))
+        known = ~np.isnan(numbers)
+        empty = ~known.any(axis=0)
+        self.medians_ = np.nanmedian(np.where(empty, 0.0, numbers), axis=0)
+        self.codes_ = [_frequent(X[:, j]) for j in self.texts_]
+        return self
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """The matrix without gaps."""
+        numbers = X[:, self.numbers_]
+        blank = np.isnan(numbers)
+        columns = [np.where(blank, self.medians_, numbers), blank[:, self.gaps_].astype(float)]
+        for place, codes in zip(self.texts_, self.codes_, strict=True):
+            columns.append((X[:, [place]] == codes).astype(float))
+        return np.hstack(columns)
+
+
+def _frequent(column: np.ndarray) -> np.ndarray:
+    codes, counts = np.unique(column[~np.isnan(column)], return_counts=True)
+    return codes[counts >= _FEWEST_OF_LEVEL]
+
+
+def _column(frame: Any, place: int) -> Any:
+    return frame.to_series(place) if _is_polars(frame, "DataFrame") else frame.iloc[:, place]
+
+
+def _is_text(column: Any) -> bool:
+    """Whether a column holds texts or categories; dates are neither these nor numbers."""
+    if _is_polars(column, "Series"):
+        import polars as pl
+
+        if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+            return False
+        text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    else:
+        kind = getattr(column.dtype, "kind", "O")
+        if kind in "biuf" or _holds_numbers(column.dtype):
+            return False
+        text = kind in "OU"
+        if column.dtype == object:
+            return not all(isinstance(value, Number) for value in column.dropna())
+    if not text:
+        raise InputError(
+            f"Column {column.name!r} holds values of type {column.dtype}, neither numbers "
+            "nor categories. Turn them into what matters, such as an age or a weekday, or drop it."
+        )
+    return True
+
+
+def _holds_numbers(kind: Any) -> bool:
+    """Whether a type of pandas' that is not NumPy's is one of numbers: decimals, or nothing."""
+    scalar = None if isinstance(kind, np.dtype) else getattr(kind, "type", None)
+    return isinstance(scalar, type) and issubclass(scalar, (Number, NoneType))
+
+
+def _texts(column: Any) -> list[str | None]:
+    if _is_polars(column, "Series"):
+        import polars as pl
+
+        return column.cast(pl.String).to_list()
+    missing = column.isna().tolist()
+    return [None if gap else str(v) for v, gap in zip(column.tolist(), missing, strict=True)]
+
+
+def _numbers(column: Any) -> np.ndarray:
+    try:
+        return _floats(column)
+    except ValueError:
+        raise InputError(
+            f"Column {column.name!r} held numbers when the model was fitted and now holds values "
+            f"of type {column.dtype}. Give it as numbers."
+        ) from None
+
+
+def _floats(column: Any) -> np.ndarray:
+    """The numbers of a column, NaN where it has none; a ValueError where these are no numbers."""
+    try:
+        if _is_polars(column, "Series"):
+            return _polars_floats(column)
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _polars_floats(column: Any) -> np.ndarray:
+    import polars as pl
+
+    kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
+    try:
+        return column.cast(kind).to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,1 @@
+"""How things are written down: checked plain values, bounded archives, files that appear whole."""

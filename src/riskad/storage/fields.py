@@ -1,0 +1,422 @@
+"""What a stored value may be: fields, by which everything in a model file is checked.
+
+A class that can stand in a model file says of each of its attributes which `Field` it is:
+
+    _state_fields = {"coef_": Array("f", ("n_features_in_",)), "offset_": Number()}
+
+`check_state` then holds a state against them: no attribute may be missing, none unknown, and every
+value must be of its type, shape and range. Sizes in shapes are numbers or names. A name that is an
+attribute of the state stands for its value; any other stands for whatever size it first meets, and
+must be the same wherever it appears.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from riskad.core.checks import InputError, enumerate_names
+
+__all__ = [
+    "ANYTHING_PLAIN",
+    "COUNT",
+    "FLAG",
+    "JOBS",
+    "NAMES",
+    "NOTHING",
+    "NUMBER",
+    "POSITIVE",
+    "SEED",
+    "SHARE",
+    "SIZE",
+    "TEXT",
+    "Array",
+    "DictOf",
+    "Either",
+    "Field",
+    "Fields",
+    "Fixed",
+    "ListOf",
+    "Maybe",
+    "Number",
+    "Optional",
+    "Plain",
+    "Record",
+    "Span",
+    "State",
+    "Text",
+    "Tuple",
+    "check_state",
+    "is_printable",
+    "require",
+]
+
+Sizes: TypeAlias = dict[str, int]
+State: TypeAlias = Mapping[str, Any]
+
+_LARGEST_WHOLE = 2**63 - 1
+_KINDS = {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "truth values"}
+
+
+class Field(ABC):
+    """What a value may be."""
+
+    @abstractmethod
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Raise an `InputError` that says what is wrong with the value."""
+
+
+Fields: TypeAlias = Mapping[str, Field]
+
+
+def _require(holds: bool, expected: str, value: Any) -> None:
+    if not holds:
+        raise InputError(f": expected {expected}, got {_show(value)}")
+
+
+def _within(where: str, field: Field, value: Any, sizes: Sizes) -> None:
+    """Check a part of a value; an error says which part."""
+    try:
+        field.check(value, sizes)
+    except InputError as error:
+        raise InputError(f"{where}{error}") from None
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# --- single values ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Number(Field):
+    """A number between `low` and `high`; the ends are allowed unless `open`."""
+
+    low: float = -np.inf
+    high: float = np.inf
+    whole: bool = False
+    open: bool = False
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse what is no number, or not in the range."""
+        types = int if self.whole else (int, float)
+        what = "a whole number" if self.whole else "a number"
+        _require(isinstance(value, types) and not isinstance(value, bool), what, value)
+        _require(isinstance(value, float) or abs(value) <= _LARGEST_WHOLE, what, value)
+        _require(bool(np.isfinite(value)), f"{what} that is finite", value)
+        inside = self.low < value < self.high if self.open else self.low <= value <= self.high
+        _require(inside, f"{what} between {self.low:g} and {self.high:g}", value)
+
+
+@dataclass(frozen=True)
+class Flag(Field):
+    """True or False."""
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse everything else."""
+        _require(isinstance(value, bool), "True or False", value)
+
+
+def is_printable(text: str) -> bool:
+    """Whether a text can be written down: not so, if half a character is in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Text(Field):
+    """A text, one of `choices` if there are any."""
+
+    choices: Collection[str] = ()
+    longest: int = 1_000_000
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse what is no such text."""
+        _require(isinstance(value, str), "a text", value)
+        _require(len(value) <= self.longest and is_printable(value), "a text", value)
+        if self.choices:
+            _require(value in self.choices, f"one of {enumerate_names(self.choices, 30)}", value)
+
+
+@dataclass(frozen=True)
+class Span(Field):
+    """A slice from one place to a later one."""
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse what is no slice."""
+        _require(isinstance(value, slice) and value.step is None, "a slice", value)
+        for end in (value.start, value.stop):
+            COUNT.check(end, sizes)
+        _require(value.start <= value.stop, "a slice that goes on", value)
+
+
+@dataclass(frozen=True)
+class Record(Field):
+    """An object of one of these types, by the names they are stored under; any if none."""
+
+    types: tuple[str, ...] = ()
+    fitted: bool = True
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse objects of other types, and such as nothing was learned for."""
+        known = type(value).__name__ in self.types if self.types else hasattr(value, "__dict__")
+        _require(known, self._what, value)
+        if self.fitted and hasattr(type(value), "get_params"):
+            _require(set(vars(value)) > set(value.get_params(deep=False)), "a fitted one", value)
+
+    @property
+    def _what(self) -> str:
+        return " or ".join(self.types) or "an estimator"
+
+
+# --- choices ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Maybe(Field):
+    """None, or what the field says."""
+
+    field: Field
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse what the field refuses, but None."""
+        if value is not None:
+            self.field.check(value, sizes)
+
+
+@dataclass(frozen=True)
+class Optional(Field):
+    """An attribute that not every state has."""
+
+    field: Field
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse what the field refuses."""
+        self.field.check(value, sizes)
+
+
+class Either(Field):
+    """What one of several fields allows."""
+
+    def __init__(self, *fields: Field):
+        self.fields = fields
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse what all of them refuse, in the words of the last."""
+        for field in self.fields[:-1]:
+            try:
+                return field.check(value, sizes)
+            except InputError:
+                continue
+        if not self.fields:
+            raise InputError(f": expected None, got {_show(value)}")
+        return self.fields[-1].check(value, sizes)
+
+
+# --- several values -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Array(Field):
+    """A NumPy array of numbers: its kind of numbers, its shape and the range of its values.
+
+    `kinds` are letters of NumPy's: f, i, u, b; None in a shape is any size, and for a
+    shape any shape. Infinities and NaN are
+    refused unless allowed.
+    """
+
+    kinds: str = "f"
+    shape: tuple[int | str | None, ...] | None = ("n",)
+    low: float = -np.inf
+    high: float = np.inf
+    infinite: bool = False
+    gaps: bool = False
+    rising: bool = False
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse other types and shapes, and values that cannot be."""
+        what = " or ".join(dict.fromkeys(_KINDS[kind] for kind in self.kinds))
+        _require(
+            isinstance(value, np.ndarray) and value.dtype.kind in self.kinds,
+            f"an array of {what}",
+            value,
+        )
+        self._check_shape(value, sizes)
+        if value.dtype.kind == "f":
+            _require(self.gaps or not np.isnan(value).any(), "an array without NaN", value)
+            finite = self.infinite or not np.isinf(value).any()
+            _require(finite, "an array without infinities", value)
+        known = value[~np.isnan(value)] if value.dtype.kind == "f" and self.gaps else value
+        inside = not known.size or (known.min() >= self.low and known.max() <= self.high)
+        _require(bool(inside), f"values between {self.low:g} and {self.high:g}", value)
+        if self.rising:
+            _require(bool((np.diff(value) >= 0).all()), "values in rising order", value)
+
+    def _check_shape(self, value: np.ndarray, sizes: Sizes) -> None:
+        if self.shape is None:
+            return
+        _require(value.ndim == len(self.shape), f"{len(self.shape)} dimensions", value)
+        for size, wanted in zip(value.shape, self.shape, strict=True):
+            expected = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
+            right = expected is None or size == expected
+            _require(right, f"a size of {expected} ({wanted})", value)
+
+
+@dataclass(frozen=True)
+class Names(Field):
+    """An array of different texts, such as the names of columns."""
+
+    size: str = "n_features_in_"
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse anything but so many different texts."""
+        _require(isinstance(value, np.ndarray) and value.dtype == object, "names", value)
+        _require(value.ndim == 1, "one dimension", value)
+        for name in value:
+            TEXT.check(name, sizes)
+        _require(len(set(value)) == len(value), "different names", value)
+        _require(len(value) == sizes.setdefault(self.size, len(value)), "a name each", value)
+
+
+@dataclass(frozen=True)
+class ListOf(Field):
+    """A list or a tuple of values that are alike; `size` as in shapes."""
+
+    field: Field
+    size: int | str | None = None
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse what is no such list."""
+        _require(type(value) in (list, tuple), "a list", value)
+        for place, each in enumerate(value):
+            _within(f"[{place}]", self.field, each, sizes)
+        if self.size is not None:
+            n = sizes.setdefault(self.size, len(value)) if isinstance(self.size, str) else self.size
+            _require(len(value) == n, f"{n} values", value)
+
+
+class Tuple(Field):
+    """A tuple of so many values, each of its own field."""
+
+    def __init__(self, *fields: Field):
+        self.fields = fields
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse other lengths and values."""
+        right = type(value) is tuple and len(value) == len(self.fields)
+        _require(right, f"a tuple of {len(self.fields)}", value)
+        for place, (field, each) in enumerate(zip(self.fields, value, strict=True)):
+            _within(f"[{place}]", field, each, sizes)
+
+
+@dataclass(frozen=True)
+class DictOf(Field):
+    """A dict of values that are alike; `keys` is what each key may be."""
+
+    keys: Field
+    values: Field
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse other keys and values."""
+        _require(type(value) is dict, "a dict", value)
+        for key, each in value.items():
+            _within("", self.keys, key, sizes)
+            _within(f"[{key!a}]", self.values, each, sizes)
+
+
+@dataclass(frozen=True)
+class Fixed(Field):
+    """A dict with these keys, of which those that are `Optional` may be missing."""
+
+    fields: Mapping[str, Field]
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse other keys, and values that are not of their field."""
+        _require(type(value) is dict, "a dict", value)
+        check_state(value, self.fields, sizes)
+
+
+class Plain(Field):
+    """Numbers, texts, truth values, None, arrays of them, and lists and dicts of these."""
+
+    def check(self, value: Any, sizes: Sizes) -> None:
+        """Refuse objects."""
+        if isinstance(value, (list, tuple)):
+            for each in value:
+                self.check(each, sizes)
+        elif isinstance(value, dict):
+            self.check([*value.keys(), *value.values()], sizes)
+        elif isinstance(value, str):
+            TEXT.check(value, sizes)
+        else:
+            plain = value is None or isinstance(value, (bool, int, float, slice, np.dtype))
+            _require(plain or isinstance(value, np.ndarray), "plain values", value)
+
+
+# --- states -------------------------------------------------------------------------------
+
+
+def check_state(
+    state: Mapping[str, Any],
+    fields: Mapping[str, Field],
+    sizes: Sizes | None = None,
+    needed: Iterable[str] | None = None,
+) -> Sizes:
+    """Hold a state against its fields; an `InputError` names the attribute that does not fit.
+
+    `needed` are the attributes that must be there; by default all that are not `Optional`.
+    Returns the sizes that were found.
+
+    >>> fields = {"coef_": Array("f", ("n_features_in_",)), "n_features_in_": COUNT}
+    >>> check_state({"n_features_in_": 2, "coef_": np.zeros(3)}, fields)
+    Traceback (most recent call last):
+    riskad.core.checks.InputError: coef_: expected a size of 2 (n_features_in_), got an array of \
+float64 of shape (3,)
+    """
+    unknown = sorted(set(state) - set(fields))
+    if unknown:
+        raise InputError(f"unknown entries {enumerate_names(unknown)}")
+    if needed is None:
+        needed = (name for name, field in fields.items() if not isinstance(field, Optional))
+    missing = sorted(set(needed) - set(state))
+    if missing:
+        raise InputError(f"without {enumerate_names(missing)}")
+    # Numbers come first: they are the sizes of arrays.
+    sizes = {} if sizes is None else sizes
+    order = sorted(state, key=lambda name: not isinstance(state[name], int))
+    for name in order:
+        _within(name, fields[name], state[name], sizes)
+        if isinstance(state[name], int) and not isinstance(state[name], bool):
+            sizes[name] = state[name]
+    return sizes
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise an `InputError` unless a relation between the values of a state holds."""
+    if not holds:
+        raise InputError(what)
+
+
+NUMBER = Number()
+POSITIVE = Number(0, open=True)
+COUNT = Number(0, whole=True)
+SHARE = Number(0, 1)
+SIZE = Number(1, 10**6, whole=True)
+JOBS = Maybe(Number(-1024, 1024, whole=True))
+SEED = Maybe(Number(0, 2**32 - 1, whole=True))
+FLAG = Flag()
+TEXT = Text()
+NAMES = Names()
+NOTHING = Maybe(Either())
+ANYTHING_PLAIN = Plain()

@@ -414,11 +414,11 @@ def test_counts_read_as_a_sentence():
     assert str(LabelCounts(0, 1, 0)) == "0 normal, 1 anomaly, 0 unlabelled"
 
 
-def test_importing_the_room_is_light():
+def test_importing_labels_is_light():
     # An empty package in place of riskad's own, which may import more.
     code = (
         "import sys, types; package = types.ModuleType('riskad'); "
-        f"package.__path__ = {[str(Path(labels.__file__).parent)]}; "
+        f"package.__path__ = {[str(Path(labels.__file__).parents[1])]}; "
         "sys.modules['riskad'] = package; import riskad.core.labels; "
         "print(*{'sklearn', 'pandas', 'polars', 'torch'} & {*sys.modules})"
     )

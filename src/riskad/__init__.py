@@ -6,8 +6,9 @@ torch or LightGBM.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from riskad._lazy import import_named, lazy_modules
 
 if TYPE_CHECKING:
     from riskad.app.model_files import load, save
@@ -100,30 +101,14 @@ _MODULE_OF = {
 }
 
 
+_get_package, _packages = lazy_modules(__name__, __path__)
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
-        return getattr(_import(_MODULE_OF[name]), name)
-    if name in _packages():
-        return _import(name)
-    raise AttributeError(f"module 'riskad' has no attribute {name!r}")
-
-
-def _packages() -> list[str]:
-    """The modules of the package that have no underscore before their name."""
-    from pkgutil import iter_modules
-
-    return [found.name for found in iter_modules(__path__) if not found.name.startswith("_")]
-
-
-def _import(module: str) -> Any:
-    try:
-        return import_module(f"riskad.{module}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        message = "Neural networks need torch, which is not installed: pip install 'riskad[deep]'."
-        raise ImportError(message) from None
+        return getattr(import_named(f"riskad.{_MODULE_OF[name]}"), name)
+    return _get_package(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, *_packages()})
+    return sorted({*__all__, *_packages(), "__version__"})

@@ -1,1 +1,5 @@
 """One file for each thing a person does with tables and models, and ways to show the result."""
+
+from riskad._lazy import lazy_modules
+
+__getattr__, __dir__ = lazy_modules(__name__, __path__)

@@ -1,1 +1,5 @@
 """What scores and labels tell together: quality, folds, rates, calibration, thresholds, drift."""
+
+from riskad._lazy import lazy_modules
+
+__getattr__, __dir__ = lazy_modules(__name__, __path__)

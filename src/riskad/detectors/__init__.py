@@ -1,1 +1,5 @@
 """Detectors: the protocol that all share, and each of them."""
+
+from riskad._lazy import lazy_modules
+
+__getattr__, __dir__ = lazy_modules(__name__, __path__)

@@ -1,0 +1,44 @@
+"""Modules that are imported when they are first named, so that `import riskad` costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+
+def lazy_modules(
+    package: str, path: Iterable[str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` of a package whose modules need no import of their own.
+
+    Parameters
+    ----------
+    package, path
+        Its `__name__` and `__path__`.
+
+    Returns
+    -------
+    tuple
+        The two functions.
+    """
+    names = [module.name for module in iter_modules(path) if not module.name.startswith("_")]
+
+    def get(name: str) -> Any:
+        if name in names:
+            return import_named(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted(names)
+
+
+def import_named(module: str) -> Any:
+    """Import a module; where torch is missing, say how to get it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        message = "Neural networks need torch, which is not installed: pip install 'riskad[deep]'."
+        raise ImportError(message) from None

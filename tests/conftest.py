@@ -51,7 +51,7 @@ def pile():
 def unhurried():
     """AutoRAD as on an idle machine: what it leaves out for want of time depends on the load."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("riskad.detectors.auto._Clock.left", lambda clock: clock.budget)
+        patch.setattr("riskad.detectors.auto.budget.Budget.left", lambda budget: budget.seconds)
         yield
 
 

@@ -14,7 +14,11 @@ import riskad
 from riskad import AutoRAD, InputError, explain_rows
 from riskad.core.labels import read_codes
 from riskad.decisions.metrics import Auc
-from riskad.detectors import auto
+from riskad.detectors.auto import members
+from riskad.detectors.auto.budget import Budget
+from riskad.detectors.auto.held_out import member_weights
+from riskad.detectors.auto.samples import to_learn_from
+from riskad.detectors.auto.views import Views
 from riskad.detectors.pretrained import labelled_rows_read
 
 
@@ -56,7 +60,9 @@ def test_members_that_do_worse_on_held_out_labels_weigh_less(fitted):
     assert sum(fitted.weights_.values()) == pytest.approx(1)
     by_auc = sorted(fitted.leaderboard_, key=lambda row: row["auc"])
     m = int((ring()[1] == -1).sum())
-    beside_equals = [row["weight"] / auto._RECIPES[row["member"]].weight(m) for row in by_auc]
+    beside_equals = [
+        row["weight"] / members.MEMBERS[row["member"]].weight_with(m) for row in by_auc
+    ]
     np.testing.assert_allclose(beside_equals, sorted(beside_equals), atol=1e-3)  # rounded to 1e-4
     assert by_auc[0]["member"] == "linear"
     assert beside_equals[0] < 0.2 * beside_equals[-1]
@@ -71,46 +77,45 @@ def test_the_held_out_auc_and_the_rate_are_near_the_truth(fitted):
     assert (fitted.predict(X) == truth).mean() > 0.95
 
 
-def test_the_taught_forest_follows_the_pretrained_network(fitted):
+def test_the_distilled_forest_follows_the_pretrained_network(fitted):
     X, y, _ = ring()
     new = ring(seed=1)[0]
-    views = {name: view.transform(new) for name, view in fitted.views_.items()}
-    known = {name: view.transform(X) for name, view in fitted.views_.items()}
-    teacher = riskad.PretrainedRAD().fit(fitted._teacher_features(known), y)
-    scores = teacher.score_samples(fitted._teacher_features(views))
-    forest, features = fitted.members_["taught forest"], fitted._features("taught forest", views)
+    views, known = (Views.of(fitted.views_, rows) for rows in (new, X))
+    teacher = riskad.PretrainedRAD().fit(known.seen_by_teacher(), y)
+    scores = teacher.score_samples(views.seen_by_teacher())
+    forest, features = fitted.members_["distilled forest"], views.seen_by("distilled forest")
     assert np.corrcoef(forest.score_samples(features), scores)[0, 1] > 0.9
 
 
-def test_many_columns_are_taught_by_components():
+def test_many_columns_are_distilled_by_components():
     X, y, truth = make_pile(400, 60, shift=0.7)
     model = AutoRAD(budget=600).fit(X, y)
-    views = {name: view.transform(X) for name, view in model.views_.items()}
-    assert model._teacher_features(views).shape[1] == 22
+    assert Views.of(model.views_, X).seen_by_teacher().shape[1] == 22
     assert auc(model, X, truth) > 0.95
 
 
 def test_a_teacher_scores_fewer_rows_in_less_time(monkeypatch, capsys):
-    few, many = (auto._Clock(budget).teachable(20, 50) for budget in (1.0, 60.0))
+    few, many = (Budget(budget).rows_to_distil(20, 50) for budget in (1.0, 60.0))
     assert 0 < few < many
-    assert auto._Clock(1.0).teachable(20, 90) < few
-    assert auto._Clock(1e-9).teachable(20, 50) == 0
-    monkeypatch.setattr(auto._Clock, "teachable", lambda *sizes: 49)
+    assert Budget(1.0).rows_to_distil(20, 90) < few
+    assert Budget(1e-9).rows_to_distil(20, 50) == 0
+    monkeypatch.setattr(Budget, "rows_to_distil", lambda *sizes: 49)
     model = AutoRAD(budget=600, verbose=True).fit(*ring(300)[:2])
-    assert model.n_taught_ == 0
-    assert "taught forest" not in model.members_
-    assert "No time left for taught forest" in capsys.readouterr().out
+    assert model.n_distilled_ == 0
+    assert "distilled forest" not in model.members_
+    assert "No time left for distilled forest" in capsys.readouterr().out
 
 
 def test_the_teacher_is_charged_for_the_labelled_rows_that_it_reads(monkeypatch):
     """It reads 600 of 3,000: charged for all, it vanished at the default budget."""
     codes = np.repeat([1, -1, 0], [2700, 300, 3000])
     F = np.random.default_rng(0).normal(size=(len(codes), 41))
-    monkeypatch.setattr(AutoRAD, "_teacher_features", lambda model, views: F)
+    monkeypatch.setattr(Views, "seen_by_teacher", lambda views: F)
     monkeypatch.setattr(riskad.PretrainedRAD, "score_samples", lambda teacher, X: X[:, 0])
     model = AutoRAD()
-    rows, _ = model._lesson({}, codes, auto._Clock(model.budget))
-    assert len(rows) == model.n_taught_ == auto._TAUGHT
+    recipe = members.MEMBERS["distilled forest"]
+    rows, _ = model._lesson(recipe, Views({}, {}), codes, Budget(model.budget))
+    assert len(rows) == model.n_distilled_ == 1_000
     teacher = riskad.PretrainedRAD(pile=0).fit(F, codes)
     assert labelled_rows_read(codes) == len(teacher.context_) == 600
 
@@ -118,7 +123,7 @@ def test_the_teacher_is_charged_for_the_labelled_rows_that_it_reads(monkeypatch)
 def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
     """With one fold of five, 10 rows were held out and not 50."""
     said = []
-    monkeypatch.setattr(auto._Clock, "left", lambda clock: -1 if "Holding" in said[-1] else 600)
+    monkeypatch.setattr(Budget, "left", lambda budget: -1 if "Holding" in said[-1] else 600)
     model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
     assert said[-1] == "Holding out 10 labelled rows"
     assert (model.auc_.n_normal, model.auc_.n_anomaly) == (8, 2)
@@ -132,13 +137,13 @@ def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
 
 def test_members_left_out_for_time_are_named(monkeypatch):
     said = []
-    monkeypatch.setattr(auto._Clock, "left", lambda clock: -1 if "forest" in said[-1] else 600)
+    monkeypatch.setattr(Budget, "left", lambda budget: -1 if "forest" in said[-1] else 600)
     model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
     assert list(model.members_) == ["kernel", "smooth forest"]
     *kept, left = np.split(model.leaderboard_, [2])
     assert {row["member"] for row in kept[0]} == set(model.members_)
     assert not any("left_out" in row for row in kept[0])
-    assert {row["member"] for row in left} >= {"forest", "linear", "taught forest"}
+    assert {row["member"] for row in left} >= {"forest", "linear", "distilled forest"}
     assert all((row["left_out"], row["weight"], row["auc"]) == (True, 0, None) for row in left)
     assert sum(row["weight"] for row in model.leaderboard_) == pytest.approx(1, abs=1e-3)
 
@@ -146,14 +151,14 @@ def test_members_left_out_for_time_are_named(monkeypatch):
 def test_weights_are_nearly_equal_where_anomalies_are_few():
     few = {"forest": Auc(0.9, 0.1, 1.0, 30, 3), "kernel": Auc(0.8, 0.1, 1.0, 30, 3)}
     many = {"forest": Auc(0.9, 0.89, 0.91, 900, 300), "kernel": Auc(0.8, 0.78, 0.82, 900, 300)}
-    assert auto._weights(few, 3)["kernel"] == pytest.approx(0.4, abs=0.02)
-    assert auto._weights(many, 300)["kernel"] < 1e-4
-    assert auto._weights({"forest": None, "kernel": None}, 1) == {"forest": 0.5, "kernel": 0.5}
+    assert member_weights(few, 3)["kernel"] == pytest.approx(0.4, abs=0.02)
+    assert member_weights(many, 300)["kernel"] < 1e-4
+    assert member_weights({"forest": None, "kernel": None}, 1) == {"forest": 0.5, "kernel": 0.5}
 
 
 def test_a_teacher_counts_less_the_more_anomalies_are_labelled():
-    alike = {"forest": None, "taught forest": None}
-    few, more, many = (auto._weights(alike, m)["taught forest"] for m in (0, 100, 10_000))
+    alike = {"forest": None, "distilled forest": None}
+    few, more, many = (member_weights(alike, m)["distilled forest"] for m in (0, 100, 10_000))
     assert few == pytest.approx(3 / 4)
     assert more == pytest.approx(1.5 / 2.5)
     assert many < 0.05
@@ -254,7 +259,7 @@ def test_thresholds_probabilities_and_reasons_work(fitted):
 
 def test_a_budget_that_runs_short_leaves_members_and_folds_out(monkeypatch, capsys):
     X, y, _ = ring(300)
-    monkeypatch.setattr(auto._Clock, "left", lambda clock: 0.0)
+    monkeypatch.setattr(Budget, "left", lambda budget: 0.0)
     model = AutoRAD(verbose=True).fit(X, y)
     assert set(model.members_) == {"kernel"}
     assert "No time left for smooth forest" in capsys.readouterr().out
@@ -264,13 +269,13 @@ def test_a_budget_that_runs_short_leaves_members_and_folds_out(monkeypatch, caps
 
 def test_a_short_budget_takes_fewer_rows():
     def most(budget, n_columns):
-        return auto._Clock(budget).affordable(n_columns)[0]
+        return Budget(budget).rows_to_learn_from(n_columns)[0]
 
     assert most(1.0, 10) < most(10.0, 10) <= 20_000
     assert most(1.0, 1_000) < most(1.0, 10)
     codes = np.repeat([1, -1, 0], [20, 10, 5_000])
     budgets = (0.001, 2.0, 20.0)
-    few = [len(AutoRAD()._sampled(codes, *auto._Clock(b).affordable(5_000))) for b in budgets]
+    few = [len(to_learn_from(codes, *Budget(b).rows_to_learn_from(5_000), 0)) for b in budgets]
     assert few == [30 + 200, 30 + 300, 30 + 1_000]  # columns are many, but so is the pile
 
 

@@ -28,6 +28,7 @@ MEMORY_BYTES = 2 * 10**9
 FAILURES = ("traceback", "hang", "half-written", "memory", "silent", "mute", "crash", "error")
 OUTCOMES = ("ok", "sentence", *FAILURES)
 _START_SECONDS = 300
+_MOST_CROWDED = 15  # processes to a core
 _POLL_SECONDS = 0.2
 # Addresses that threads of other libraries leave behind would reach the limit at last.
 _JOBS_OF_A_PROCESS = 5000
@@ -86,9 +87,13 @@ def _memory(process, which):
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _load():
-    """How many processes share a core, at least 1: seconds are those of a core of one's own."""
-    return max(1, os.getloadavg()[0] / os.cpu_count())
+def _seconds(process):
+    """Seconds that a process has computed for; on a busy machine fewer than have passed."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.monotonic()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class _Worker:
@@ -104,12 +109,17 @@ class _Worker:
             self.stop()
         if self._process is None:
             self._start()
-        limit = _START_SECONDS if job[0] == "prepare" else HANG_SECONDS * _load()
+        limit = _START_SECONDS if job[0] == "prepare" else HANG_SECONDS
+        pid = self._process.pid
         try:
+            # One that waits computes nothing, so that what has passed counts as well in the end.
+            start, end = _seconds(pid), time.monotonic() + _MOST_CROWDED * limit
             self._connection.send(job)
-            held, end = 0, time.monotonic() + limit
-            while not (done := self._connection.poll(_POLL_SECONDS)) and time.monotonic() < end:
-                if (held := _memory(self._process.pid, 1)) > MEMORY_BYTES:
+            held = 0
+            while not (done := self._connection.poll(_POLL_SECONDS)):
+                held = _memory(pid, 1)
+                late = _seconds(pid) - start > limit or time.monotonic() > end
+                if held > MEMORY_BYTES or late:
                     break
             answer = self._connection.recv() if done else None
             if done and (answer is None or answer[-1] <= MEMORY_BYTES):
@@ -118,7 +128,7 @@ class _Worker:
             if held > MEMORY_BYTES:
                 lost = ("memory", "", f"{held:,} bytes in use", "", held)
             else:
-                lost = ("hang", "", f"no end after {limit:.0f} s", "", held)
+                lost = ("hang", "", f"no end after {limit:.0f} s of work", "", held)
         except (EOFError, ConnectionError):
             self._process.join()
             lost = ("crash", "", f"the process ended with {self._process.exitcode}", "", 0)

@@ -387,8 +387,8 @@ def _own_contributions(view: _View) -> tuple[Floats, float] | None:
     """phi(x) - phi(r), summed over the features of each column, and the size of their terms."""
     if not isinstance(view.model, Detector):
         return None
-    found = view.model._contributions(view.matrix)
-    usual = view.model._contributions(view.reference_row)
+    found = view.model.contributions(view.matrix)
+    usual = view.model.contributions(view.reference_row)
     if found is None or usual is None:
         return None
     size = max(float(abs(terms).sum(axis=1).max()) for terms, _ in (found, usual))
@@ -413,7 +413,7 @@ def _check_sum(model: Detector, found: Floats, scores: Floats, size: float) -> N
     off = np.abs(found - scores)
     if not (off <= allowed).all():
         raise RuntimeError(
-            f"{type(model).__name__}._contributions does not add up to its scores; they differ by "
+            f"{type(model).__name__}.contributions does not add up to its scores; they differ by "
             f"{off.max():.3g}."
         )
 
@@ -471,7 +471,7 @@ class _Game:
 
     @property
     def slow(self) -> bool:
-        return isinstance(self.view.model, Detector) and self.view.model._slow_scores
+        return isinstance(self.view.model, Detector) and self.view.model.slow_to_score
 
     def enumerate(self) -> Floats:
         """phi_j = sum over S without j of (v(S with j) - v(S)) / (k (k-1 choose |S|))."""

@@ -1098,7 +1098,7 @@ def _column_effects(
     """
     preparer, detector = _steps(model)
     one_row = detector._check_rows(preparer.transform(parsed[:1]), reset=False)
-    if detector._contributions(one_row) is not None:
+    if detector.contributions(one_row) is not None:
         sampled = parsed.sample(min(parsed.height, _EFFECT_ROWS), seed=detector.random_state or 0)
         found = _explain_quietly(model, sampled)
         whole = sampled.height == parsed.height
@@ -1506,7 +1506,7 @@ def explain_table(
     suspects = _suspects(_rank(scored.with_row_index(_free_name(scored.columns), 1)).head(rows), id)
     progress("Finding reasons")
     found = _explain_quietly(model, frame[[suspect.row - 1 for suspect in suspects]])
-    most = _SUSPICIOUS_ROWS if getattr(detector, "_slow_scores", False) else _IMPORTANCE_ROWS
+    most = _SUSPICIOUS_ROWS if getattr(detector, "slow_to_score", False) else _IMPORTANCE_ROWS
     sampled = parsed.sample(min(parsed.height, most), seed=0)
     usual = _explain_quietly(model, sampled, _EXPLAIN_SECONDS)
     report = ExplainReport(

@@ -23,6 +23,7 @@ from riskad.deep.nets import ARCHITECTURES, Stack, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import History, Progress, Settings, choose_device, evaluate
 from riskad.detectors.base import Detector, refuse_non_finite
+from riskad.detectors.description import say_settings
 from riskad.rows.blocks import on_host_array
 from riskad.rows.columns import as_table, input_errors
 from riskad.storage.fields import (
@@ -78,6 +79,8 @@ class DeepDetector(Detector):
     shape_: tuple[int, ...]
     weights_: dict[str, np.ndarray]
     n_steps_: int
+    best_step_: int
+    shape_in_words: ClassVar[str] = "neural network"
 
     _state_fields: ClassVar[Fields] = {
         "module": Maybe(Text(choices=ARCHITECTURES)),
@@ -105,6 +108,14 @@ class DeepDetector(Detector):
             Array("fi", (None,), gaps=True, infinite=True),
         ),
     }
+
+    def describe(self) -> dict[str, Any]:
+        """Return the threshold and the steps after which training was best."""
+        return super().describe() | {"steps": int(self.best_step_)}
+
+    def describe_in_words(self) -> list[str]:
+        """Return what was trained, and for how long."""
+        return [say_settings(self.shape_in_words, self), f"{self.best_step_:,} steps"]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -37,7 +37,7 @@ from riskad.deep.trainer import (
     pad_rows,
     train,
 )
-from riskad.detectors.base import check_kinds_present
+from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.storage.fields import COUNT, SHARE, SIZE, Array, Fields, Number, State, Text, require
 
 __all__ = ["NNPU", "DeepRAD", "DeepSAD"]
@@ -48,7 +48,7 @@ _CENTRE_MARGIN = 0.1
 _CENTRE_ROWS = 2**14
 
 
-class _RiskDetector(DeepDetector):
+class _RiskDetector(DeepDetector, MinimisesRisk):
     """A network that descends a risk of the core."""
 
     guard: str
@@ -71,6 +71,9 @@ class _RiskDetector(DeepDetector):
     def _check_risk(self) -> Risk:
         """The bound risk; its parameters are checked."""
 
+    def _bound_risk(self) -> Risk:
+        return self._check_risk()
+
     @abstractmethod
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:
         """Rows of each kind in a batch, 0 for those that the risk does not use."""
@@ -86,7 +89,7 @@ class _RiskDetector(DeepDetector):
         if not isinstance(self.validation, Real) or not 0 <= float(self.validation) < 1:
             raise InputError(f"validation must be a number in [0, 1), got {self.validation!r}.")
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
-        check_kinds_present(risk, count_labels(codes), totals, besides="")
+        check_kinds_present(risk, count_labels(codes), totals)
 
     def _build(self, members: Sequence[Self]) -> Stack:
         seeds = [member._seed for member in members]

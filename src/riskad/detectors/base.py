@@ -19,19 +19,17 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import (
     ANOMALY,
     NORMAL,
-    UNLABELLED,
     LabelCodes,
-    LabelCounts,
     check_codes,
     check_rows_match,
     refuse_ambiguous,
 )
 from riskad.core.losses import namespace
-from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import PileSummary
 from riskad.decisions.thresholds import THRESHOLDS, RiskZero, Threshold, parse_threshold
+from riskad.detectors.description import SelfDescribing
 from riskad.rows.blocks import Rows, on_host_array, to_numpy
 from riskad.rows.columns import check_numbers
 from riskad.rows.sources import as_rows, sampled, unpacked
@@ -53,10 +51,11 @@ MOST_SAMPLED = 200_000
 """Rows of a source that detectors learn from which need them in memory."""
 
 
-class Detector(OutlierMixin, BaseEstimator, ABC):
+class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     """Base class of detectors that learn from y in {+1 normal, -1 anomaly, 0 unlabelled}.
 
-    A subclass implements `fit`, which sets `offset_`, and `_scores`. `riskad.calibrate` sets
+    A subclass implements `fit`, which sets `offset_`, and `_scores`, and says of itself what
+    `SelfDescribing` cannot guess. `riskad.calibrate` sets
     `calibration_`, on which thresholds, p-values and probabilities rest; `riskad.decisions.drift`
     compares new rows with `pile_`. A new fit forgets both.
     """
@@ -65,7 +64,6 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     calibration_: Calibration
     pile_: PileSummary | None
     threshold_: Threshold = RiskZero()
-    _slow_scores = False  # where they take some 0.1 ms a row reasons are sought with fewer of them
 
     _state_fields: ClassVar[Fields] = {
         "n_features_in_": Number(1, 10**8, whole=True),
@@ -167,15 +165,6 @@ class Detector(OutlierMixin, BaseEstimator, ABC):
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of validated rows."""
 
-    def _contributions(self, X: Any) -> tuple[Any, float] | None:
-        """What each column adds to the scores of validated rows, and to what it is added.
-
-        Shares phi of the shape of X (array or sparse) and a number b with b + sum_j phi_ij =
-        `_scores(X)`_i, or None where the detector knows no better than `riskad.app.reasons`, which
-        finds them for any score.
-        """
-        return None
-
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; finiteness is checked where the rows are read."""
         return self._check_table(X, reset, accept_sparse="csr")
@@ -274,43 +263,6 @@ def check_said(rows: Rows) -> None:
     """Refuse a source whose labels are 0 and 1 alone, unless it knows what these mean."""
     if not rows.labels_said:
         refuse_ambiguous(rows.counts())
-
-
-_REMEDIES = {
-    ANOMALY: (
-        "Label at least one anomaly with -1, or learn from the normals and the pile alone: "
-        "risk='pu'{besides}."
-    ),
-    NORMAL: (
-        "Label at least one normal row with +1, or learn from the anomalies and the pile alone: "
-        "risk='nu'{besides}."
-    ),
-    UNLABELLED: (
-        "Mark the rows that nobody checked with 0, or learn from the labelled rows alone: "
-        "risk='pn'."
-    ),
-}
-_NAMES = {
-    ANOMALY: "a labelled anomaly",
-    NORMAL: "a labelled normal row",
-    UNLABELLED: "an unlabelled row",
-}
-
-
-def check_kinds_present(
-    risk: Risk, counts: LabelCounts, totals: np.ndarray, besides: str = " with lam='cv'"
-) -> None:
-    """Every kind of label that the risk needs must be there, with some weight.
-
-    `besides` says what a detector must be told together with the risk of a remedy.
-    """
-    needed = risk.kinds()
-    for kind in (ANOMALY, NORMAL, UNLABELLED):
-        if kind in needed and not totals[kind] > 0:
-            raise InputError(
-                f"the {risk.name} risk needs {_NAMES[kind]}, and y has none "
-                f"({counts}). {_REMEDIES[kind].format(besides=besides)}"
-            )
 
 
 def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -> None:

@@ -37,11 +37,12 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import brentq
+from sklearn.base import clone
 
 from riskad.core.checks import DataWarning, InputError, MissingLibrary, check_in_interval
 from riskad.core.labels import UNLABELLED, count_labels
@@ -49,7 +50,7 @@ from riskad.core.losses import LOSSES, Loss, Pointwise
 from riskad.core.objective import Objective, RowSum
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.decisions.selection import PNUStratifiedKFold
-from riskad.detectors.base import check_kinds_present
+from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.trees import FrameDetector, check_booster_text
 from riskad.rows.blocks import RowBlocks
 from riskad.storage.fields import (
@@ -82,6 +83,7 @@ _CV_ROWS = 10_000
 _CV_SPLITS = 5
 # Rounds where labelled rows are too few to hold some out.
 _FEW_LABELS_ROUNDS = 100
+_FOLD_ROUNDS = 100
 # A guarded risk at its kink can be lowered by few trees that ignore the guard: none does wholly.
 _LEAST_TAU = 0.5
 _LEAST_LEAF = 1e-3
@@ -91,7 +93,7 @@ _DRAWS = 10
 _END_OF_TREES = "end of trees\n"
 
 
-class BoostedRAD(FrameDetector):
+class BoostedRAD(MinimisesRisk, FrameDetector):
     r"""Semi-supervised anomaly detection by risk minimisation, with gradient-boosted trees.
 
     Grows trees with LightGBM (`pip install 'riskad[boost]'`) whose sum g(x) lowers the same risk as
@@ -174,6 +176,7 @@ class BoostedRAD(FrameDetector):
     """
 
     cv_risk_: np.ndarray | None
+    shape_in_words: ClassVar[str] = "boosted trees"
 
     _state_fields: ClassVar[Fields] = {
         "loss": Text(choices=LOSSES),
@@ -237,7 +240,7 @@ class BoostedRAD(FrameDetector):
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
         rows = RowBlocks(X, codes, weight)
-        check_kinds_present(risk, count_labels(codes), rows.totals(), besides="")
+        check_kinds_present(risk, count_labels(codes), rows.totals())
         rows = _counting(rows, risk)
         run = self._boosting(rows, risk)
         self.n_rounds_ = run.grow(self._choose_rounds(rows, risk))
@@ -348,7 +351,19 @@ class BoostedRAD(FrameDetector):
     def _scores(self, X: Any) -> np.ndarray:
         return np.asarray(self._booster.predict(X, num_threads=int(self.n_jobs)))
 
-    def _contributions(self, X: Any) -> tuple[Any, float] | None:
+    def describe(self) -> dict[str, Any]:
+        """Return the number of rounds, the threshold and the parts of the risk."""
+        return super().describe() | {"rounds": int(self.n_rounds_)}
+
+    def describe_in_words(self) -> list[str]:
+        """Return what was minimised, and in how many rounds."""
+        return [*super().describe_in_words(), f"{self.n_rounds_:,} rounds"]
+
+    def lighter(self) -> Self:
+        """Return an unfitted copy that grows for fewer rounds."""
+        return clone(self).set_params(n_rounds=_FOLD_ROUNDS)
+
+    def contributions(self, X: Any) -> tuple[Any, float] | None:
         """Shapley values of the trees (Lundberg et al., 2020) and their mean, by LightGBM.
 
         A column that a set lacks takes both ways of a split, in the shares of the training rows.

@@ -15,16 +15,17 @@ classifier that takes sample weights then descends the risk; here it is a forest
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
-from riskad.detectors.base import check_kinds_present
+from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.trees import KeepsTrees, TreeDetector
 from riskad.rows.blocks import RowBlocks
 from riskad.storage.fields import (
@@ -46,9 +47,10 @@ __all__ = ["ForestRAD", "class_weights"]
 # Any symmetric loss gives the same weights.
 _LOSS = "sigmoid"
 _CLASSES = np.array([ANOMALY, NORMAL])
+_FEW_TREES = 50  # of a fold
 
 
-class ForestRAD(KeepsTrees, TreeDetector):
+class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
     r"""Semi-supervised anomaly detection by a forest that is grown on the weights of a risk.
 
     Extremely randomised trees classify rows as normal or anomalous, where a labelled normal weighs
@@ -101,6 +103,8 @@ class ForestRAD(KeepsTrees, TreeDetector):
     array([ 1, -1])
     """
 
+    shape_in_words: ClassVar[str] = "random forest"
+
     _state_fields: ClassVar[Fields] = {
         "a": Number(-1, 1),
         "prior": SHARE,
@@ -148,7 +152,7 @@ class ForestRAD(KeepsTrees, TreeDetector):
         risk = self._check_settings()
         rows = RowBlocks(X, codes, weight)
         totals = rows.totals()
-        check_kinds_present(risk, count_labels(codes), totals, besides="")
+        check_kinds_present(risk, count_labels(codes), totals)
         signed = class_weights(risk, totals)[codes] * (1.0 if weight is None else weight)
         counting = np.flatnonzero(signed)
         rows, signed = rows.take(counting), signed[counting]
@@ -200,6 +204,18 @@ class ForestRAD(KeepsTrees, TreeDetector):
                 "take. Give a dense table, or fill gaps first."
             )
         return X
+
+    def describe(self) -> dict[str, Any]:
+        """Return the number of trees, the threshold and the parts of the risk."""
+        return super().describe() | {"trees": len(self.trees_)}
+
+    def describe_in_words(self) -> list[str]:
+        """Return what was grown."""
+        return [*super().describe_in_words(), f"{len(self.trees_):,} trees"]
+
+    def lighter(self) -> Self:
+        """Return an unfitted copy with fewer trees."""
+        return clone(self).set_params(n_estimators=min(_FEW_TREES, self.n_estimators))
 
     def _scores(self, X: Any) -> np.ndarray:
         X = X.astype(np.float32)

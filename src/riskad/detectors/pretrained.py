@@ -99,7 +99,7 @@ class PretrainedRAD(Detector):
     array([ 1, -1, -1])
     """
 
-    _slow_scores = True
+    slow_to_score = True
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,

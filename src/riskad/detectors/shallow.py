@@ -34,11 +34,12 @@ from riskad.decisions.selection import Candidate, Selection, choose
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.base import (
     Detector,
-    check_kinds_present,
     check_said,
     check_weight,
     refuse_non_finite,
 )
+from riskad.detectors.description import check_kinds_present
+from riskad.detectors.shallow_description import DescribesLinearScores
 from riskad.detectors.stream import Stream, StreamProblem
 from riskad.rows.blocks import RowBlocks, Rows, on_host_array, one_blas_thread, places_of, to_numpy
 from riskad.rows.linear import (
@@ -115,7 +116,7 @@ _MAX_MOMENT_COLUMNS = 500
 _MAX_STREAM_COLUMNS = 999
 
 
-class ShallowRAD(Detector):
+class ShallowRAD(DescribesLinearScores, Detector):
     r"""Semi-supervised anomaly detection by risk minimisation, with linear scores.
 
     Finds g(x) = <w, phi(x)> + b that minimises an estimate of the classification risk from
@@ -204,8 +205,9 @@ class ShallowRAD(Detector):
         Threshold on `score_samples`: where the risk, with the zero-one loss for its own, is lowest
         (`riskad.decisions.thresholds`). The regularised intercept alone would put it too near to
         zero.
-    solver_, n_iter_, criterion_, optimality_ :
-        Which solver ran, for how many iterations, and what its stopping test measured.
+    solver_, n_iter_, criterion_, optimality_, converged_ :
+        Which solver ran, for how many iterations, what its stopping test measured, and whether
+        that was small enough.
     feature_map_ : transformer or None
         The fitted feature map.
     pile_ : PileSummary or None
@@ -259,6 +261,7 @@ class ShallowRAD(Detector):
         "n_iter_": COUNT,
         "criterion_": TEXT,
         "optimality_": NUMBER,
+        "converged_": FLAG,
         "risk_parts_": DictOf(TEXT, NUMBER),
     }
 
@@ -888,6 +891,7 @@ class ShallowRAD(Detector):
         self.weight_norm_ = float(np.linalg.norm(theta))
         self.solver_, self.n_iter_ = solution.solver, max(1, solution.n_iter)
         self.criterion_, self.optimality_ = solution.criterion, solution.optimality
+        self.converged_ = solution.converged
         self.risk_parts_ = problem.risk_parts(theta)
         self.offset_ = problem.threshold(theta, self._stream)
         if self.feature_map_ is None:
@@ -939,6 +943,7 @@ class ShallowRAD(Detector):
         self.n_iter_ = max(1, solution.n_iter)
         self.criterion_ = solution.criterion
         self.optimality_ = solution.optimality
+        self.converged_ = solution.converged
         self.offset_ = self._threshold(problem, solution.theta)
         self.risk_parts_ = _risk_parts(problem, solution)
 
@@ -987,12 +992,6 @@ class ShallowRAD(Detector):
                 RowBlocks(X, _beside(zeros, X)), getattr(self, "feature_names_in_", None)
             )
         return scores
-
-    def _contributions(self, X: Any) -> tuple[Any, float] | None:
-        """w_j x_j and b; with a feature map the columns act together."""
-        if self.feature_map_ is not None:
-            return None
-        return (X.multiply(self.coef_) if sparse.issparse(X) else X * self.coef_), self.intercept_
 
     def _block_scores(self, X: Any) -> np.ndarray:
         if self.feature_map_ is not None:
@@ -1050,7 +1049,7 @@ def _as_floats(X: Any) -> Any:
 def _check_kinds(risk: Risk, rows: Rows) -> None:
     """The labels of a fit must be known to mean what they say, and be those the risk needs."""
     check_said(rows)
-    check_kinds_present(risk, rows.counts(), rows.totals())
+    check_kinds_present(risk, rows.counts(), rows.totals(), ShallowRAD.remedy_setting)
 
 
 def _are_codes(y: Any, n_rows: int) -> bool:

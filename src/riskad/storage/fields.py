@@ -165,7 +165,7 @@ class Span(Field):
 class Record(Field):
     """An object of one of these types, by the names they are stored under; any if none."""
 
-    types: tuple[str, ...] = ()
+    types: Collection[str] = ()
     fitted: bool = True
 
     def check(self, value: Any, sizes: Sizes) -> None:

@@ -9,6 +9,7 @@ read and written. `read_table` needs it to fit in memory, and says so before it 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import glob
@@ -640,7 +641,7 @@ def _begin_csv(data: bytes, name: str, separator: str | None) -> _Csv:
 def _header_bytes(data: bytes) -> bytes:
     """The header line as it stands in the file, with what is blank above it."""
     for end in _record_ends(data).tolist():
-        if data[: end + 1].strip():
+        if data[: end + 1].removeprefix(codecs.BOM_UTF8).strip():
             return data[: end + 1]
     return data
 

@@ -1,0 +1,39 @@
+r"""AutoRAD: several kinds of detector over learned features, combined by held-out labels.
+
+Labels are few and the pile is large. So the pile teaches the representation
+(`riskad.detectors.features.LearnedFeatures`), in two views of the columns, and labelled rows decide
+on it:
+
+| member | what it is | sees |
+|---|---|---|
+| forest | `ForestRAD` | columns, outlier scores, components of columns and kernels, distances |
+| smooth forest | `ForestRAD` | the smooth view: columns, outlier scores, components |
+| kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores |
+| boosted | `BoostedRAD` | as the smooth forest, if LightGBM is installed |
+| linear | `ShallowRAD` | the smooth view: columns |
+| distilled forest | `TaughtForest` | as the forest |
+| deep | `DeepRAD` | as the smooth forest, if asked for |
+
+The distilled one learns the scores that `PretrainedRAD` gives to a thousand unlabelled rows.
+
+Each member's scores are brought to mean 0 and standard deviation 1 on the pile and averaged with
+weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of them and SE the
+standard error of A,
+
+    w_k  ~  b_k exp(-(A - A_k) / SE):
+
+what is clearly worse counts little, and since SE is large where anomalies are few, weights are
+then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
+The weights, and the settings of the kernel and linear members, are chosen on the labels that are
+then held out: the AUC of the average is somewhat too high.
+b_k is 1/2 for the linear member, since the kernel can do what it does, and 1 for the others but
+the distilled forest. What its teacher knows beforehand counts most where labels are few: it has
+3 / (1 + m / 100) with m labelled anomalies.
+
+How a fit keeps to its seconds is in `budget`, which rows take part in `samples`, what members see
+in `views`, who they are in `members`, and what they do on held-out labels in `held_out`.
+"""
+
+from riskad.detectors.auto.detector import AutoRAD
+
+__all__ = ["AutoRAD"]

@@ -1,0 +1,463 @@
+"""`AutoRAD` itself: members over views of the columns, combined by held-out labels."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from riskad.core.checks import DataWarning, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.risks import get_risk
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.metrics import labelled_folds
+from riskad.decisions.thresholds import zero_one_threshold
+from riskad.detectors.auto.budget import MARGIN, Budget
+from riskad.detectors.auto.held_out import (
+    HeldOut,
+    fold_scores,
+    labelled_rate,
+    mean_and_spread,
+    member_weights,
+)
+from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, LabelsGiven, Recipe
+from riskad.detectors.auto.samples import COMPARED, some_unlabelled, to_learn_from, with_labelled
+from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, table_widths
+from riskad.detectors.pretrained import PretrainedRAD, labelled_rows_read
+from riskad.detectors.trees import FrameDetector
+from riskad.rows.blocks import one_blas_thread
+from riskad.storage.fields import (
+    COUNT,
+    FLAG,
+    JOBS,
+    NOTHING,
+    NUMBER,
+    POSITIVE,
+    SEED,
+    SHARE,
+    DictOf,
+    Fields,
+    Fixed,
+    ListOf,
+    Maybe,
+    Number,
+    Optional,
+    Record,
+    State,
+    Text,
+    Tuple,
+    require,
+)
+
+__all__ = ["AutoRAD"]
+
+_FOLD_SHARE = 0.3  # of the seconds of all members, that their lighter fits of a fold take
+_BLOCK = 5_000  # rows that are scored at a time
+_DISTILLED = 1_000  # unlabelled rows whose scores the distilled forest learns
+_READ, _FOLD_READ = 300, 150  # unlabelled rows that its teacher reads
+_FOLD_SCORED = 100  # that the teacher scores beside held-out rows
+_FEWEST_DISTILLED = 50
+_SPLITS = 5
+
+
+class AutoRAD(FrameDetector):
+    r"""Anomaly detection from few labels and a contaminated pile, without settings.
+
+    Fits several kinds of detector to features learned from all rows, and averages their scores with
+    weights from held-out labelled rows (`riskad.detectors.auto` says how). Columns may have gaps
+    (NaN), and those of a pandas or polars frame may hold text or categories. With labels of one
+    kind alone members take a risk that needs no others. Of more than 20,000 rows the pile is
+    sampled.
+
+    Parameters
+    ----------
+    budget : float, default=60.0
+        Seconds that a fit may take. When they run short rows are sampled, fewer labels are held
+        out, and members are left out, the slowest first; one is always fitted.
+    deep : bool, default=False
+        Whether a network (`DeepRAD`; needs torch) is a member, too.
+    verbose : bool, default=False
+        Whether to print what is being done.
+    callback : callable, optional
+        Called with a sentence at each step of a fit; not saved with the model.
+    n_jobs : int, default=1
+        Trees grown at a time.
+    random_state : int, optional
+        Seed. None is 0: the same data gives the same model, unless the budget runs short.
+
+    Attributes
+    ----------
+    members_ : dict
+        The fitted detectors by name.
+    weights_ : dict
+        The weight of each in the score; they add up to 1.
+    leaderboard_ : list of dict
+        For each member its weight, its AUC on held-out labelled rows (None where nothing could be
+        held out) and the seconds it took, the best first. Members for which the budget left no
+        time come last, with weight 0 and `left_out`.
+    auc_ : Auc or None
+        AUC of the weighted average on the labelled rows that were held out, with its interval and
+        their numbers: all, or fewer where the budget ran short. Fits of members had not seen their
+        labels, but weights and settings of members were chosen on them: it is somewhat too high.
+    n_rows_ : int
+        Rows that members learned from.
+    n_distilled_ : int
+        Unlabelled rows that the pretrained network scored for the distilled forest.
+    prior_ : float
+        Share of normal rows in the pile, estimated from held-out scores. Where labels are too few
+        for that, their share among labelled rows, to which five are added of which four are normal;
+        with labels of one kind alone 0.8.
+    offset_ : float
+        Threshold on `score_samples`: where the zero-one risk of held-out labelled rows and the pile
+        is lowest (`riskad.decisions.thresholds`); where none could be held out, so that the share 1
+        - prior_ of the pile is below it.
+    calibration_ : Calibration
+        What `set_threshold`, `p_values` and `anomaly_probability` rest on.
+    n_features_in_, feature_names_in_ :
+        Columns seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (450, 2)), rng.normal(0, 3, (50, 2))])
+    >>> y = np.zeros(500, dtype=int)           # nobody checked these
+    >>> y[:40], y[-10:] = 1, -1                # 40 known normal rows, 10 known anomalies
+    >>> model = AutoRAD().fit(X, y)
+    >>> middle, right, below = model.anomaly_score([[0.0, 0.0], [9.0, 0.0], [0.0, -9.0]])
+    >>> bool(right > middle and below > middle)  # no line tells these apart
+    True
+    """
+
+    slow_to_score: ClassVar[bool] = True
+
+    _state_fields: ClassVar[Fields] = {
+        "budget": POSITIVE,
+        "deep": FLAG,
+        "verbose": FLAG,
+        "callback": NOTHING,
+        "n_jobs": JOBS,
+        "random_state": SEED,
+        "n_rows_": COUNT,
+        "n_distilled_": COUNT,
+        "table_": Record(("Filled", "TruncatedSVD")),
+        "views_": DictOf(Text(choices=VIEWS), Record(("LearnedFeatures",))),
+        "members_": DictOf(
+            Text(choices=MEMBERS),
+            Record(MEMBER_TYPES),
+        ),
+        "scales_": DictOf(Text(choices=MEMBERS), Tuple(NUMBER, POSITIVE)),
+        "weights_": DictOf(Text(choices=MEMBERS), SHARE),
+        "leaderboard_": ListOf(
+            Fixed(
+                {
+                    "member": Text(choices=MEMBERS),
+                    "weight": SHARE,
+                    "auc": Maybe(SHARE),
+                    "seconds": Number(0),
+                    "left_out": Optional(FLAG),
+                }
+            )
+        ),
+        "auc_": Maybe(Record(("Auc",))),
+        "prior_": SHARE,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        table, views, members = (state[name] for name in ("table_", "views_", "members_"))
+        before, after = table_widths(table)
+        require(before == state["n_features_in_"], "table_: of other columns")
+        require(all(v.n_features_in_ == after for v in views.values()), "views_: of other columns")
+        for name, member in members.items():
+            recipe = MEMBERS[name]
+            require(recipe.view in views, f"members_: {name!r} without its view")
+            spans = views[recipe.view].slices_
+            require(set(recipe.parts) <= set(spans), f"members_: {name!r} without its features")
+            width = sum(spans[part].stop - spans[part].start for part in recipe.parts)
+            require(member.n_features_in_ == width, f"members_: {name!r} of other features")
+        for name in ("scales_", "weights_"):
+            require(set(state[name]) == set(members), f"{name}: of other members")
+        require(len(members) > 0, "members_: none")
+
+    def __init__(
+        self,
+        *,
+        budget: float = 60.0,
+        deep: bool = False,
+        verbose: bool = False,
+        callback: Callable[[str], object] | None = None,
+        n_jobs: int = 1,
+        random_state: int | None = None,
+    ):
+        self.budget = budget
+        self.deep = deep
+        self.verbose = verbose
+        self.callback = callback
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> AutoRAD:
+        """Fit to rows X with labels y.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n_rows, n_features)
+            Training rows: numbers, gaps, and in a frame text.
+        y : array of shape (n_rows,)
+            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+
+        Returns
+        -------
+        AutoRAD
+            Itself.
+        """
+        budget = Budget(check_in_interval("budget", self.budget, 0, np.inf))
+        with one_blas_thread(), _quiet():
+            return self._fit(X, y, budget)
+
+    def _fit(self, X: Any, y: Any, budget: Budget) -> AutoRAD:
+        matrix, codes, _ = self._check_training(X, y)
+        labels = LabelsGiven.of(codes)
+        rows = to_learn_from(codes, *budget.rows_to_learn_from(matrix.shape[1]), self._seed)
+        codes, self.n_rows_ = codes[rows], len(rows)
+        self._say(f"Learning features from {len(rows):,} rows")
+        self.table_: Any = fit_table(matrix[rows], self.categories_, self._seed)
+        views = Views.fit(numbers_of(self.table_, matrix[rows]), codes, self._seed)
+        self.views_ = dict(views.learned)
+        seconds = self._fit_members(views, codes, labels, budget)
+        self._standardise(views, codes)
+        held_out = self._hold_out(views, codes, seconds, budget)
+        self._weigh(held_out, seconds, labels.anomaly)
+        self._decide(views, codes, held_out)
+        return self
+
+    @property
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
+
+    def _say(self, what: str) -> None:
+        if self.verbose:
+            print(what, flush=True)
+        if self.callback is not None:
+            self.callback(what)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the callback, which is code."""
+        return {**super().__getstate__(), "callback": None}
+
+    # --- members --------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        """Members that can be had, the quickest first."""
+        return [name for name, recipe in MEMBERS.items() if recipe.can_be_had(self)]
+
+    def _fit_members(
+        self, views: Views, codes: np.ndarray, labels: LabelsGiven, budget: Budget
+    ) -> dict[str, float]:
+        """Fit members while there is time; gives the seconds of each."""
+        self.members_: dict[str, Any] = {}
+        self.n_distilled_ = 0
+        seconds: dict[str, float] = {}
+        for name in self._names():
+            kept = _FOLD_SHARE * sum(seconds.values())  # to hold out labelled rows at least once
+            if seconds and budget.left() - kept < MARGIN * max(seconds.values()):
+                self._say(f"No time left for {name}")
+                break
+            self._say(f"Fitting {name}")
+            start = time.perf_counter()
+            F, recipe = views.seen_by(name), MEMBERS[name]
+            rows, target = self._lesson(recipe, views, codes, budget)
+            if not len(rows):
+                self._say(f"No time left for {name}")
+                continue
+            detector = self._build(recipe, F, codes, labels)
+            self.members_[name] = detector.fit(F[rows], target)
+            seconds[name] = time.perf_counter() - start
+        return seconds
+
+    def _build(self, recipe: Recipe, F: np.ndarray, codes: np.ndarray, labels: LabelsGiven) -> Any:
+        detector = recipe.build(labels, self._seed)
+        if "n_jobs" in detector.get_params():
+            detector.set_params(n_jobs=self.n_jobs)
+        if recipe.tune is not None:
+            detector.set_params(**recipe.tune(F, codes, self._seed))
+        return detector
+
+    def _lesson(
+        self, recipe: Recipe, views: Views, codes: np.ndarray, budget: Budget
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Places of rows to learn from, and what is learned of them: labels or scores.
+
+        Scores are those of unlabelled rows by a pretrained network; none without time.
+        """
+        if not recipe.distilled:
+            rows = with_labelled(codes, recipe.most_rows)
+            return rows, codes[rows]
+        F = views.seen_by_teacher()
+        most = budget.rows_to_distil(F.shape[1], labelled_rows_read(codes))
+        if most < _FEWEST_DISTILLED:
+            return np.array([], int), np.array([])
+        rows = some_unlabelled(codes, min(_DISTILLED, most))
+        self.n_distilled_ = len(rows)
+        teacher = PretrainedRAD(pile=min(_READ, most), random_state=self._seed).fit(F, codes)
+        return rows, teacher.score_samples(F[rows])
+
+    def _standardise(self, views: Views, codes: np.ndarray) -> None:
+        """Mean and spread of each member's scores on unlabelled rows, or on all if there are none."""
+        rows = views.take(some_unlabelled(codes, COMPARED))
+        self.scales_ = {
+            name: mean_and_spread(detector.score_samples(rows.seen_by(name)))
+            for name, detector in self.members_.items()
+        }
+
+    # --- held-out labels ------------------------------------------------------------------
+
+    def _hold_out(
+        self, views: Views, codes: np.ndarray, seconds: Mapping[str, float], budget: Budget
+    ) -> HeldOut | None:
+        """Scores of labelled rows by fits that have not seen them, while time lasts."""
+        n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
+        n_splits = min(_SPLITS, n, m)
+        if n_splits < 2:
+            return None
+        rows = with_labelled(codes, COMPARED)
+        views, codes = views.take(rows), codes[rows]
+        found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], n_splits)
+        # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
+        slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
+        for held in labelled_folds(codes, n_splits, self._seed):
+            if not budget.allows(slowest):
+                break
+            self._say(f"Holding out {len(held)} labelled rows")
+            start = time.perf_counter()
+            fold_views = views.without_labels(codes, held)
+            for name, scores in self._fold_scores(fold_views, codes, held).items():
+                found.scores[name].append(scores)
+            found.folds.append(held)
+            slowest = max(slowest, time.perf_counter() - start)
+        return found if found.folds else None
+
+    def _fold_scores(
+        self, views: Views, codes: np.ndarray, held: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Scores of held-out rows by lighter fits to the others, on the scale of unlabelled ones."""
+        distilled = [name for name in self.members_ if MEMBERS[name].distilled]
+        scores = {
+            name: fold_scores(detector.lighter(), views.seen_by(name), codes, held)
+            for name, detector in self.members_.items()
+            if name not in distilled
+        }
+        if distilled:  # the teacher itself: it need not score many rows here
+            read, most = (min(self.n_distilled_, size) for size in (_FOLD_READ, _FOLD_SCORED))
+            teacher = PretrainedRAD(pile=read, random_state=self._seed)
+            F = views.seen_by_teacher()
+            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
+        return scores
+
+    # --- weights, threshold ---------------------------------------------------------------
+
+    def _weigh(
+        self, held_out: HeldOut | None, seconds: Mapping[str, float], n_anomaly: int
+    ) -> None:
+        aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
+        self.weights_ = member_weights(aucs, n_anomaly)
+        self.leaderboard_: list[dict[str, Any]] = [
+            {
+                "member": name,
+                "weight": round(self.weights_[name], 4),
+                "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
+                "seconds": round(seconds[name], 2),
+            }
+            for name in sorted(self.members_, key=lambda name: -self.weights_[name])
+        ]
+        self.leaderboard_ += [
+            {"member": name, "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
+            for name in self._names()
+            if name not in self.members_
+        ]
+        self.auc_ = None if held_out is None else held_out.combined_auc(self.weights_)
+
+    def _decide(self, views: Views, codes: np.ndarray, held_out: HeldOut | None) -> None:
+        """The anomaly rate, the threshold, and what other thresholds rest on."""
+        fitted = self._combine(views)
+        unseen = np.where(codes == UNLABELLED, fitted, np.nan)
+        if held_out is not None:
+            for held, scores in zip(held_out.folds, held_out.combined(self.weights_), strict=True):
+                unseen[held_out.rows[held]] = scores
+        calibration = Calibration.of(-unseen, codes, -fitted, 0.0, random_state=self._seed)
+        if calibration.rate is None:
+            self.prior_ = 1 - labelled_rate(codes)
+            scores = fitted[codes == UNLABELLED]
+            self.offset_ = float(np.quantile(scores if len(scores) else fitted, 1 - self.prior_))
+        else:
+            self.prior_ = 1 - calibration.pi_n
+            seen = ~np.isnan(unseen)
+            risk = get_risk("rad", prior=self.prior_)
+            self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
+        self.calibration_ = replace(calibration, zero=-self.offset_)
+
+    def _combine(self, views: Views) -> np.ndarray:
+        total = np.zeros(len(views))
+        for name, detector in self.members_.items():
+            mean, spread = self.scales_[name]
+            scores = detector.score_samples(views.seen_by(name))
+            total += self.weights_[name] * (scores - mean) / spread
+        return total
+
+    def _scores(self, X: Any) -> np.ndarray:
+        parts = []
+        with one_blas_thread():
+            for start in range(0, X.shape[0], _BLOCK):
+                matrix = numbers_of(self.table_, X[start : start + _BLOCK])
+                parts.append(self._combine(Views.of(self.views_, matrix)))
+        return np.concatenate(parts)
+
+    # --- what it says of itself -----------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return the members with their weights, the rate and how many rows took part."""
+        return super().describe() | {
+            "leaderboard": self.leaderboard_,
+            "prior": self.prior_,
+            "rows": self.n_rows_,
+        }
+
+    def describe_in_words(self) -> list[str]:
+        """Return how many members there are, what they weigh by, and which were left out."""
+        left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
+        no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
+        if len(self.members_) == 1:
+            only = f"one kind of detector ({next(iter(self.members_))}), the one there was time for"
+            return [only, *(no_time if left_out else [])]
+        weighted = "weighted by held-out labels"
+        if self.auc_ is None:
+            weighted = "without held-out labels to weight them by"
+        return [
+            f"average of {len(self.members_)} kinds of detector, {weighted}",
+            *(no_time if left_out else []),
+            f"learned from {self.n_rows_:,} rows",
+        ]
+
+    def evidence_in_words(self) -> str:
+        """Say what the held-out AUC rests on."""
+        return (
+            "each scored by members that had not seen its label; but their weights and settings "
+            "were chosen on these labels, so new rows may be ranked somewhat worse"
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What members warn of, such as columns without variation in a fold, is no news to a user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

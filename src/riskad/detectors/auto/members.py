@@ -1,0 +1,200 @@
+"""The kinds of detector that `AutoRAD` averages: what each sees and how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.core.losses import get_loss
+from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
+from riskad.detectors.auto.budget import MOST_ROWS
+from riskad.detectors.auto.samples import COMPARED, with_labelled
+from riskad.detectors.boosted import BoostedRAD
+from riskad.detectors.distilled import TaughtForest
+from riskad.detectors.forest import ForestRAD
+from riskad.detectors.shallow import ShallowRAD
+
+__all__ = ["MEMBERS", "MEMBER_TYPES", "PRIOR", "LabelsGiven", "Recipe", "add_member"]
+
+PRIOR = 0.8
+_A, _LAMBDA = 0.02, 0.003
+_TREES = 200
+_ANY_LEAF = 0.001
+_TEACHER_WORTH = 100  # labelled anomalies that halve what its knowledge counts
+_KERNEL_LOSS = "squared"
+_KERNEL_CHOICES = [
+    Candidate(_A, PRIOR, _LAMBDA),
+    *(Candidate(_A, PRIOR, lam) for lam in (0.001, 0.01, 0.03)),
+    Candidate(_A, 0.95, _LAMBDA),
+    Candidate(0.1, PRIOR, _LAMBDA),
+    Candidate(0.1, 0.95, _LAMBDA),
+]
+_FREE_INTERCEPT = 10.0
+
+
+@dataclass(frozen=True)
+class LabelsGiven:
+    """How many rows there are of each kind, and which risk they allow."""
+
+    normal: int
+    anomaly: int
+    unlabelled: int
+
+    @classmethod
+    def of(cls, codes: np.ndarray) -> LabelsGiven:
+        """Count codes; labels of one kind alone tell nothing apart."""
+        labels = cls(*(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)))
+        if (labels.normal > 0) + (labels.anomaly > 0) + (labels.unlabelled > 0) < 2:
+            raise InputError(
+                f"AutoRAD tells kinds of row apart, and y has one only: {count_labels(codes)}. "
+                "Label some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
+            )
+        return labels
+
+    @property
+    def risk(self) -> str:
+        """The risk for which all kinds of row are there."""
+        if not self.normal:
+            return "nu"
+        if not self.anomaly:
+            return "pu"
+        return "rad" if self.unlabelled else "pn"
+
+    @property
+    def labelled_risk(self) -> str:
+        """The same for members to which unlabelled rows teach features alone."""
+        return "pn" if self.risk == "rad" else self.risk
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a member is made.
+
+    Parameters
+    ----------
+    view, parts
+        Which parts of which view of the columns it sees.
+    build
+        Makes the unfitted detector from the labels and a seed.
+    weight
+        b_k, its weight beside others that do as well on held-out rows, where anomalies are few.
+    most_rows
+        Unlabelled rows that it learns from.
+    distilled
+        Whether it learns the scores of a pretrained network rather than labels.
+    tune
+        Chooses settings from what the member sees, the codes and a seed.
+    needs
+        A library that must be installed.
+    asked_for
+        The parameter of `AutoRAD` that asks for it; without one it is always a member.
+    """
+
+    view: str
+    parts: tuple[str, ...]
+    build: Callable[[LabelsGiven, int], Any]
+    weight: float = 1.0
+    most_rows: int = MOST_ROWS
+    distilled: bool = False
+    tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
+    needs: str = ""
+    asked_for: str = ""
+
+    def weight_with(self, n_anomaly: int) -> float:
+        """Return b_k with so many labelled anomalies."""
+        return self.weight / (1 + n_anomaly / _TEACHER_WORTH) if self.distilled else self.weight
+
+    def can_be_had(self, auto: Any) -> bool:
+        """Return whether it is installed, and asked for where that is needed."""
+        wanted = not self.asked_for or bool(getattr(auto, self.asked_for))
+        return wanted and (not self.needs or find_spec(self.needs) is not None)
+
+
+def _forest(labels: LabelsGiven, seed: int) -> ForestRAD:
+    forest = ForestRAD(
+        risk=labels.labelled_risk, prior=PRIOR, n_estimators=_TREES, random_state=seed
+    )
+    # Without unlabelled rows no leaf is too small: each labelled row was looked at by somebody.
+    return forest.set_params(min_leaf=_ANY_LEAF) if forest.risk == "pn" else forest
+
+
+def _kernel(labels: LabelsGiven, seed: int) -> ShallowRAD:
+    return ShallowRAD(
+        _KERNEL_LOSS,
+        risk=labels.risk,
+        a=_A,
+        prior=PRIOR,
+        lam=_LAMBDA,
+        scale=False,
+        intercept_scaling=_FREE_INTERCEPT,
+        random_state=seed,
+    )
+
+
+def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
+    """a, prior and lambda of the kernel member, by `riskad.decisions.selection`."""
+    chosen = _KERNEL_CHOICES[0]
+    kinds = {int(code) for code in np.unique(codes)}
+    if kinds == {NORMAL, ANOMALY, UNLABELLED} and all(
+        (codes == kind).sum() >= FEWEST_FOR_AUC for kind in (NORMAL, ANOMALY)
+    ):
+        rows = with_labelled(codes, COMPARED)
+        Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
+        selection = choose(Z, codes[rows], None, get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
+        chosen = _KERNEL_CHOICES[selection.chosen]
+    return chosen._asdict()
+
+
+def _linear(labels: LabelsGiven, seed: int) -> ShallowRAD:
+    if labels.risk == "rad":
+        return ShallowRAD(select="cv", random_state=seed)
+    return ShallowRAD(risk=labels.risk, lam=0.1, random_state=seed)
+
+
+def _boosted(labels: LabelsGiven, seed: int) -> BoostedRAD:
+    return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, random_state=seed)
+
+
+def _distilled_forest(labels: LabelsGiven, seed: int) -> TaughtForest:
+    return TaughtForest(n_estimators=_TREES, random_state=seed)
+
+
+def _deep(labels: LabelsGiven, seed: int) -> Any:
+    # By its name, since networks lie above the detectors that need no torch.
+    deep = import_module("riskad.deep.detectors")
+    risk = labels.risk if labels.risk == "pn" else "nn" + labels.risk
+    return deep.DeepRAD(risk=risk, prior=PRIOR, random_state=seed)
+
+
+_TABLE = ("columns", "outliers", "components")
+_ALL = (*_TABLE, "shapes", "distances")
+_KERNELS = ("kernels", "outliers")
+MEMBERS = {
+    "kernel": Recipe("smooth", _KERNELS, _kernel, tune=_tune_kernel),
+    "smooth forest": Recipe("smooth", _TABLE, _forest),
+    "forest": Recipe("plain", _ALL, _forest),
+    # The kernel member can do what this does.
+    "linear": Recipe("smooth", ("columns",), _linear, weight=0.5),
+    "boosted": Recipe("smooth", _TABLE, _boosted, most_rows=3_000, needs="lightgbm"),
+    "distilled forest": Recipe("plain", _ALL, _distilled_forest, weight=3.0, distilled=True),
+    "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
+}
+"""By name, the quickest first."""
+
+MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "TaughtForest", "DeepRAD"]
+"""Names of classes that may be members, in files as well."""
+
+
+def add_member(name: str, recipe: Recipe, type_name: str) -> None:
+    """Make another kind of detector a member of every `AutoRAD` that is fitted from now on."""
+    if name in MEMBERS:
+        raise InputError(f"AutoRAD has a member {name!r} already; choose another name.")
+    MEMBERS[name] = recipe
+    MEMBER_TYPES.append(type_name)

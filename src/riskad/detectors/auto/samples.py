@@ -1,0 +1,41 @@
+"""Which rows take part where not all do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from riskad.core.labels import UNLABELLED
+
+__all__ = ["COMPARED", "some_unlabelled", "to_learn_from", "with_labelled"]
+
+COMPARED = 1_000
+"""Unlabelled rows whose scores set the scale of a member's scores."""
+_MOST_LABELLED = 10_000
+
+
+def _thinned(places: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the places, evenly spaced."""
+    return places[:: max(1, -(-len(places) // most))]
+
+
+def some_unlabelled(codes: np.ndarray, most: int) -> np.ndarray:
+    """Return places of unlabelled rows, or of any kind where there is none, not too many."""
+    places = np.flatnonzero(codes == UNLABELLED)
+    return _thinned(places if len(places) else np.arange(len(codes)), most)
+
+
+def with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
+    """Return places of the labelled rows and of at most so many unlabelled ones, in order."""
+    unlabelled = _thinned(np.flatnonzero(codes == UNLABELLED), most)
+    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
+
+
+def to_learn_from(codes: np.ndarray, most: int, fewest: int, seed: int) -> np.ndarray:
+    """Return places of rows to learn from: labelled ones, then at least `fewest` unlabelled."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]
+    labelled = int((codes != UNLABELLED).sum())
+    kept = order[: min(labelled, _MOST_LABELLED)]
+    unlabelled = order[labelled:][: max(most - len(kept), fewest)]
+    return np.sort(np.concatenate([kept, unlabelled]))

@@ -1,0 +1,102 @@
+"""Two views of the columns, learned from all rows, and the parts of them that members see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.decomposition import TruncatedSVD
+
+from riskad.detectors.auto.members import MEMBERS
+from riskad.detectors.features import LearnedFeatures, NeighbourDistances
+from riskad.detectors.pretrained import MOST_COLUMNS
+from riskad.rows.columns import Filled
+from riskad.rows.linear import sparse_to_dense
+
+__all__ = ["VIEWS", "Views", "fit_table", "numbers_of", "table_widths"]
+
+_WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
+_REDUCED = 100
+VIEWS = {
+    "plain": LearnedFeatures(("columns", "outliers", "components", "shapes", "distances")),
+    "smooth": LearnedFeatures(
+        ("columns", "outliers", "components", "kernels"), smooth=True, widths=(1.0, 2.0, 4.0)
+    ),
+}
+
+
+def fit_table(matrix: Any, categories: Any, seed: int) -> Filled | TruncatedSVD:
+    """Return what makes numbers without gaps; of a wide sparse matrix its leading directions."""
+    if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
+        size = min(_REDUCED, *(side - 1 for side in matrix.shape))
+        return TruncatedSVD(size, random_state=seed).fit(matrix)
+    return Filled(categories).fit(sparse_to_dense(matrix))
+
+
+def numbers_of(table: Filled | TruncatedSVD, matrix: Any) -> np.ndarray:
+    """Return the rows of a matrix as views take them."""
+    if isinstance(table, Filled):
+        matrix = sparse_to_dense(matrix)
+    return np.asarray(table.transform(matrix))
+
+
+def table_widths(table: Filled | TruncatedSVD) -> tuple[int, int]:
+    """Return how many columns there are before and after."""
+    if isinstance(table, Filled):
+        return table.widths
+    after, before = table.components_.shape
+    return before, after
+
+
+class Views:
+    """The features of some rows, by view."""
+
+    def __init__(self, learned: Mapping[str, Any], features: Mapping[str, np.ndarray]):
+        self.learned = learned
+        self.features = features
+
+    @classmethod
+    def fit(cls, matrix: np.ndarray, codes: np.ndarray, seed: int) -> Views:
+        """Learn both views from all rows; codes tell distances what is labelled."""
+        learned = {name: clone(view).set_params(random_state=seed) for name, view in VIEWS.items()}
+        return cls(learned, {n: view.fit_transform(matrix, codes) for n, view in learned.items()})
+
+    @classmethod
+    def of(cls, learned: Mapping[str, Any], matrix: np.ndarray) -> Views:
+        """The features of other rows."""
+        return cls(learned, {name: view.transform(matrix) for name, view in learned.items()})
+
+    def __len__(self) -> int:
+        return len(next(iter(self.features.values())))
+
+    def take(self, rows: np.ndarray) -> Views:
+        """The features of some of the rows."""
+        return Views(self.learned, {name: F[rows] for name, F in self.features.items()})
+
+    def seen_by(self, member: str) -> np.ndarray:
+        """What a member sees."""
+        recipe = MEMBERS[member]
+        slices = self.learned[recipe.view].slices_
+        return np.hstack([self.features[recipe.view][:, slices[part]] for part in recipe.parts])
+
+    def seen_by_teacher(self) -> np.ndarray:
+        """Outlier scores with the columns, or with their components where there are too many."""
+        slices = self.learned["plain"].slices_
+        first = "columns" if slices["outliers"].stop <= MOST_COLUMNS else "components"
+        return np.hstack([self.features["plain"][:, slices[part]] for part in (first, "outliers")])
+
+    def without_labels(self, codes: np.ndarray, held: np.ndarray) -> Views:
+        """The views as if held-out rows had no label: distances are to other rows' labels."""
+        span = self.learned["plain"].slices_["distances"]
+        Z = self.features["plain"][:, self.learned["plain"].slices_["columns"]]
+        others = np.setdiff1d(np.arange(len(codes)), held)
+        distances = NeighbourDistances(unlabelled=False)
+        D = np.empty((len(codes), span.stop - span.start))
+        D[others] = distances.fit_transform(Z[others], codes[others])
+        D[held] = distances.transform(Z[held])
+        changed = self.features["plain"].copy()
+        changed[:, span] = D
+        return Views(self.learned, {**self.features, "plain": changed})

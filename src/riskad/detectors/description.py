@@ -1,0 +1,179 @@
+"""What a detector says of itself. Tables, reports, files and `AutoRAD` ask; nobody asks its class.
+
+| a detector says | used by |
+|---|---|
+| `used_kinds`, `check_counts`: which kinds of row it learns from, and needs | fits of tables |
+| `fits_any_source`: whether it learns from rows wherever they are | larger tables |
+| `describe`, `describe_in_words`: what it found, as numbers and as sentences | summary, report |
+| `evidence_in_words`: what held-out labelled rows were scored by | summary, report |
+| `note_of_rows`: what else is to be noted of the training rows | model files, bounds |
+| `lighter`: a quicker copy of itself for a fold | `AutoRAD` |
+| `contributions`: what each column adds to a score, where it knows | reasons |
+| `slow_to_score`: whether reasons have to do with fewer scores | reasons |
+| `_state_fields`: what a model file may hold of it | model files |
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
+from riskad.core.risks import Risk, get_risk
+
+__all__ = ["MinimisesRisk", "SelfDescribing", "check_kinds_present", "say_settings"]
+
+_ALL_KINDS = frozenset({NORMAL, ANOMALY, UNLABELLED})
+
+
+class SelfDescribing:
+    """The questions that every detector answers; these answers are right for most."""
+
+    offset_: float
+    slow_to_score: ClassVar[bool] = False
+    """Whether a score takes some 0.1 ms or more."""
+    fits_any_source: ClassVar[bool] = False
+    """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
+
+    def used_kinds(self) -> frozenset[int]:
+        """Return the kinds of row, by label code, that a fit learns from."""
+        return _ALL_KINDS
+
+    def check_counts(self, counts: LabelCounts) -> None:
+        """Refuse, before any work, labels from which nothing can be learned.
+
+        Parameters
+        ----------
+        counts
+            How many rows there are of each kind.
+        """
+        if sum(n > 0 for n in (counts.normal, counts.anomaly, counts.unlabelled)) < 2:
+            raise InputError(
+                f"All rows are of one kind ({counts}), and there is nothing to tell apart. Label "
+                "rows that you know to be normal or anomalies, and leave the others unlabelled."
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a fit found, by name, as JSON can hold it."""
+        return {"threshold": self.anomaly_threshold}
+
+    def describe_in_words(self) -> list[str]:
+        """Return what was fitted and how it came about, in sentences."""
+        return [type(self).__name__]
+
+    def evidence_in_words(self) -> str:
+        """Say by what held-out labelled rows were scored."""
+        return "each scored by a fit that had not seen its label"
+
+    def note_of_rows(self, X: Any) -> dict[str, float]:
+        """Return what is to be noted of training rows; the largest over all of them counts."""
+        return {}
+
+    def lighter(self) -> Self:
+        """Return an unfitted copy, quicker to fit, for folds of labelled rows."""
+        return clone(self)
+
+    def contributions(self, X: Any) -> tuple[Any, float] | None:
+        """Return what each column adds to the scores of validated rows, and to what it is added.
+
+        Returns
+        -------
+        tuple or None
+            Shares phi of the shape of X (array or sparse) and a number b with b + sum_j phi_ij =
+            `_scores(X)`_i; None where the detector knows no better than `riskad.explain_rows`,
+            which finds them for any score.
+        """
+        return None
+
+    @property
+    def anomaly_threshold(self) -> float:
+        """The anomaly score above which a row is flagged, as in `predict`."""
+        return -float(self.offset_) + 0.0  # and no negative zero
+
+
+class MinimisesRisk(SelfDescribing):
+    """What detectors say that minimise a risk of `riskad.core.risks`."""
+
+    risk: str
+    risk_parts_: dict[str, float]
+    shape_in_words: ClassVar[str] = ""
+    """What kind of score it fits."""
+    remedy_setting: ClassVar[str] = ""
+    """What must be set together with another risk."""
+
+    def used_kinds(self) -> frozenset[int]:
+        """Return the kinds of row that the risk has terms for."""
+        return frozenset(self._bound_risk().kinds())
+
+    def check_counts(self, counts: LabelCounts) -> None:
+        """Refuse labels that lack a kind of row which the risk needs."""
+        totals = np.zeros(3)
+        totals[[NORMAL, ANOMALY, UNLABELLED]] = counts.normal, counts.anomaly, counts.unlabelled
+        check_kinds_present(self._bound_risk(), counts, totals, self.remedy_setting)
+
+    def _bound_risk(self) -> Risk:
+        """The risk; only its kinds of row matter here."""
+        return get_risk(self.risk)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the threshold and what each term of the risk contributes."""
+        parts = getattr(self, "risk_parts_", {})
+        return super().describe() | (
+            {"risk_parts": {name: float(part) for name, part in parts.items()}} if parts else {}
+        )
+
+    def describe_in_words(self) -> list[str]:
+        """Return what was minimised, and for how long."""
+        return [say_settings(self.shape_in_words or type(self).__name__, self)]
+
+
+def say_settings(shape: str, detector: Any) -> str:
+    """Say what was minimised, as far as the detector has such settings.
+
+    >>> from riskad import ForestRAD
+    >>> say_settings("forest", ForestRAD(prior=0.9))
+    'forest, rad risk, a = 0.1, prior = 0.9 normal'
+    """
+    words = {"risk": "{} risk", "loss": "{} loss", "a": "a = {:g}", "prior": "prior = {:g} normal"}
+    settings = detector.get_params(deep=False)
+    said = (words[name].format(settings[name]) for name in words if name in settings)
+    return ", ".join([shape, *said])
+
+
+_REMEDIES = {
+    ANOMALY: (
+        "Label at least one anomaly, or learn from the normal and the unlabelled rows alone: "
+        "risk='pu'{besides}."
+    ),
+    NORMAL: (
+        "Label at least one normal row, or learn from the anomalies and the unlabelled rows alone: "
+        "risk='nu'{besides}."
+    ),
+    UNLABELLED: (
+        "Leave the rows that nobody checked unlabelled, or learn from the labelled rows alone: "
+        "risk='pn'."
+    ),
+}
+_NAMES = {
+    ANOMALY: "a labelled anomaly",
+    NORMAL: "a labelled normal row",
+    UNLABELLED: "an unlabelled row",
+}
+
+
+def check_kinds_present(
+    risk: Risk, counts: LabelCounts, totals: np.ndarray, besides: str = ""
+) -> None:
+    """Refuse labels that lack a kind of row which the risk needs, or give it no weight.
+
+    `besides` says what a detector must be told together with the risk of a remedy.
+    """
+    for kind in (ANOMALY, NORMAL, UNLABELLED):
+        if kind in risk.kinds() and not totals[kind] > 0:
+            raise InputError(
+                f"the {risk.name} risk needs {_NAMES[kind]}, and there is none ({counts}). "
+                f"{_REMEDIES[kind].format(besides=besides)}"
+            )

@@ -1,0 +1,196 @@
+"""Which detectors there are, by the names that people give them.
+
+What stands here is all that is known of a detector before its class is imported: some need
+libraries that take seconds to load or are not installed. Everything else it says itself
+(`riskad.detectors.description`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from riskad.core.checks import InputError, MissingLibrary, lookup
+from riskad.detectors.auto.members import Recipe, add_member
+from riskad.detectors.settings import (
+    BUDGET,
+    FEATURE_MAP,
+    LAMBDA,
+    LOSS,
+    MAX_ITER,
+    PENALTY,
+    PRIOR,
+    RISK,
+    A,
+    Setting,
+)
+from riskad.storage.codec import register
+
+__all__ = ["DETECTORS", "Entry", "make_detector", "register_detector"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A detector that can be asked for by name.
+
+    Parameters
+    ----------
+    name
+        What people call it: `riskad fit --model NAME`.
+    detector
+        Its class, or where that is, as "module:Class".
+    summary
+        What it is, in one line.
+    settings
+        Parameters that people may give. All detectors have `random_state` besides.
+    table_defaults
+        What these are for tables, where that is not the class's own default.
+    library, extra
+        A library that it needs, and the extra of riskad that brings it.
+    member
+        How `AutoRAD` makes it a member of its average; None if it does not.
+    """
+
+    name: str
+    detector: type | str
+    summary: str
+    settings: tuple[Setting, ...] = ()
+    table_defaults: Mapping[str, Any] = field(default_factory=dict)
+    library: str = ""
+    extra: str = ""
+    member: Recipe | None = None
+
+    def load(self) -> Any:
+        """Return the class.
+
+        Raises
+        ------
+        MissingLibrary
+            If the library that it needs is not installed.
+        """
+        if self.library and find_spec(self.library) is None:
+            raise MissingLibrary(
+                f"The model {self.name} needs {self.library}, which is not installed: "
+                f"pip install 'riskad[{self.extra}]'. Or choose another: model='auto'."
+            )
+        if isinstance(self.detector, type):
+            return self.detector
+        module, _, name = self.detector.partition(":")
+        return getattr(import_module(module), name)
+
+
+DETECTORS: dict[str, Entry] = {}
+"""Every detector that can be asked for, by name; the first is the default."""
+
+
+def register_detector(entry: Entry) -> None:
+    """Let a detector be asked for by name, saved in model files, and be a member of `AutoRAD`.
+
+    Parameters
+    ----------
+    entry
+        What is known of it. Its class has `_state_fields` (`riskad.storage.fields`).
+
+    Examples
+    --------
+    A detector of one's own, one file and one line:
+
+    >>> from riskad.detectors.registry import DETECTORS, Entry
+    >>> DETECTORS["forest"].load().__name__
+    'ForestRAD'
+    """
+    if entry.name in DETECTORS:
+        raise InputError(f"There is a detector {entry.name!r} already; choose another name.")
+    DETECTORS[entry.name] = entry
+    if isinstance(entry.detector, type):
+        register(entry.detector)
+    if entry.member is not None:
+        add_member(entry.name, entry.member, entry.load().__name__)
+
+
+def make_detector(name: str, settings: Mapping[str, Any]) -> Any:
+    """Return an unfitted detector for a table.
+
+    Parameters
+    ----------
+    name
+        A name of `DETECTORS`.
+    settings
+        Its parameters; those of other detectors are refused.
+
+    Returns
+    -------
+    Detector
+        The detector.
+    """
+    entry = lookup("model", name, DETECTORS)
+    known = {setting.name for setting in entry.settings}
+    for given in settings:
+        others = [
+            other.name
+            for other in DETECTORS.values()
+            if any(setting.name == given for setting in other.settings)
+        ]
+        if others and given not in known:
+            raise InputError(
+                f"The model {name} has no setting {given!r}; {' and '.join(others)} "
+                f"{'have' if len(others) > 1 else 'has'} one: model={others[0]!r}."
+            )
+    kind = entry.load()
+    unknown = set(settings) - set(kind._get_param_names())
+    if unknown:
+        raise InputError(
+            f"{kind.__name__} has no parameter {sorted(unknown)[0]!r}; it has "
+            f"{', '.join(kind._get_param_names())}."
+        )
+    return kind(**{**entry.table_defaults, **settings})
+
+
+_OF_RISKS = (RISK, LOSS, PRIOR, A)
+for _entry in (
+    Entry(
+        "auto",
+        "riskad.detectors.auto:AutoRAD",
+        "average of several kinds of detector, weighted by held-out labels",
+        (BUDGET,),
+    ),
+    Entry(
+        "shallow",
+        "riskad.detectors.shallow:ShallowRAD",
+        "linear, or with a feature map; has bounds, is fast and easy to read",
+        (*_OF_RISKS, LAMBDA, PENALTY, FEATURE_MAP, MAX_ITER),
+        table_defaults={"lam": "cv"},
+    ),
+    Entry(
+        "boosted",
+        "riskad.detectors.boosted:BoostedRAD",
+        "boosted trees",
+        _OF_RISKS,
+        library="lightgbm",
+        extra="boost",
+    ),
+    Entry(
+        "forest",
+        "riskad.detectors.forest:ForestRAD",
+        "a forest of randomised trees",
+        (RISK, PRIOR, A),
+    ),
+    Entry(
+        "pretrained",
+        "riskad.detectors.pretrained:PretrainedRAD",
+        "a network that was trained on synthetic tables; learns nothing more",
+        (PRIOR,),
+    ),
+    Entry(
+        "deep",
+        "riskad.deep.detectors:DeepRAD",
+        "a neural network",
+        _OF_RISKS,
+        library="torch",
+        extra="deep",
+    ),
+):
+    register_detector(_entry)

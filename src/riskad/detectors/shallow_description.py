@@ -1,0 +1,84 @@
+"""What `ShallowRAD` says of itself."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from scipy import sparse
+from sklearn.base import clone
+
+from riskad.detectors.description import MinimisesRisk, say_settings
+
+__all__ = ["DescribesLinearScores"]
+
+_LAMBDA_SOURCES = {
+    "theorem": "by Theorem 1: the objective cannot be negative",
+    "tight": "the smallest proved to keep the objective from being negative",
+    "cv": "cross-validated on the labelled rows",
+}
+
+
+class DescribesLinearScores(MinimisesRisk):
+    """Answers of a detector whose scores are linear in features phi(x)."""
+
+    fits_any_source: ClassVar[bool] = True
+    remedy_setting: ClassVar[str] = " with lam='cv'"
+
+    feature_map: Any
+    feature_map_: Any
+    lam: Any
+    penalty: str
+    lambda_: float
+    a_: float
+    prior_: float
+    coef_: Any
+    intercept_: float
+    solver_: str
+    n_iter_: int
+    optimality_: float
+    objective_: float
+    weight_norm_: float
+    converged_: bool
+
+    def describe(self) -> dict[str, Any]:
+        """Return the regularisation, the way of the solver and the parts of the objective."""
+        return super().describe() | {
+            "lambda": float(self.lambda_),
+            "solver": self.solver_,
+            "iterations": int(self.n_iter_),
+            "optimality": float(self.optimality_),
+            "converged": bool(self.converged_),
+            "objective": float(self.objective_),
+            "weight_norm": float(self.weight_norm_),
+        }
+
+    def describe_in_words(self) -> list[str]:
+        """Return what was minimised, how much it was regularised and how the solver ended."""
+        shape = "linear" if self.feature_map is None else f"{self.feature_map} features"
+        source = _LAMBDA_SOURCES.get(str(self.lam), "as given")
+        steps = "1 step" if self.n_iter_ == 1 else f"{self.n_iter_} steps"
+        ending = "converged" if self.converged_ else "not converged"
+        return [
+            say_settings(shape, self),
+            f"lambda = {self.lambda_:.4g} ({self.penalty}), {source}",
+            f"{ending} after {steps} of {self.solver_} (optimality {self.optimality_:.1e})",
+        ]
+
+    def note_of_rows(self, X: Any) -> dict[str, float]:
+        """Return the largest norm of the rows, on which bounds rest."""
+        return {"row_norm": self.largest_norm(X)}
+
+    def largest_norm(self, X: Any) -> float:
+        """Return the largest ||(phi(x), B)||_2 of rows."""
+        raise NotImplementedError
+
+    def lighter(self) -> Self:
+        """Return an unfitted copy that has nothing left to choose."""
+        copy = clone(self)
+        return copy.set_params(a=self.a_, prior=self.prior_, lam=self.lambda_, select=None)
+
+    def contributions(self, X: Any) -> tuple[Any, float] | None:
+        """Return w_j x_j and b; with a feature map the columns act together."""
+        if self.feature_map_ is not None:
+            return None
+        return (X.multiply(self.coef_) if sparse.issparse(X) else X * self.coef_), self.intercept_

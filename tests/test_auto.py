@@ -14,6 +14,7 @@ import riskad
 from riskad import AutoRAD, InputError, explain_rows
 from riskad.core.labels import read_codes
 from riskad.decisions.metrics import Auc
+from riskad.detectors import forest
 from riskad.detectors.auto import members
 from riskad.detectors.auto.budget import Budget
 from riskad.detectors.auto.held_out import member_weights
@@ -229,7 +230,7 @@ def test_wide_sparse_rows_are_reduced():
 def test_many_rows_are_sampled_with_every_label():
     codes = np.zeros(100_000, dtype=int)
     codes[:30], codes[30:35] = 1, -1
-    rows = AutoRAD()._sampled(codes, 20_000, 1_000)
+    rows = to_learn_from(codes, 20_000, 1_000, 0)
     assert len(rows) == 20_000
     assert set(range(35)) <= set(rows.tolist())
 
@@ -297,8 +298,8 @@ class Small(AutoRAD):
 
 @pytest.fixture
 def few_trees(monkeypatch):
-    monkeypatch.setattr(auto, "_TREES", 5)
-    monkeypatch.setattr(auto, "_FOLD_TREES", 3)
+    monkeypatch.setattr(members, "_TREES", 5)
+    monkeypatch.setattr(forest, "_FEW_TREES", 3)
 
 
 @pytest.mark.usefixtures("few_trees")

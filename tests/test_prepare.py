@@ -9,7 +9,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import DataWarning, InputError
-from riskad.tables.preparation import BLANK, OTHER, NotAsInTraining, TablePreparer
+from riskad.tables.cells import BLANK
+from riskad.tables.differences import NotAsInTraining
+from riskad.tables.preparation import OTHER, TablePreparer
 
 
 def prepare(columns, **parameters):

@@ -30,7 +30,8 @@ from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.rows.linear import sparse_to_dense
 from riskad.storage.files import atomic_path, check_output_file
-from riskad.tables.preparation import BLANK, OTHER, TablePreparer
+from riskad.tables.cells import BLANK
+from riskad.tables.preparation import OTHER, TablePreparer
 
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 

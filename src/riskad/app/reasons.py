@@ -45,7 +45,9 @@ from sklearn.utils.sparsefuncs import csc_median_axis_0
 from riskad.core.checks import InputError
 from riskad.detectors.base import Detector
 from riskad.rows.columns import as_table
-from riskad.tables.preparation import BLANK, Matrix, TablePreparer, Value, usual_value, yes_no_words
+from riskad.tables.cells import BLANK, Value, usual_value, yes_no_words
+from riskad.tables.matrices import Matrix
+from riskad.tables.preparation import TablePreparer
 
 __all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
 

@@ -60,8 +60,11 @@ from riskad.detectors.auto import AutoRAD
 from riskad.detectors.shallow import ShallowRAD
 from riskad.rows.blocks import Block, Engine, Part
 from riskad.rows.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
+from riskad.tables.cells import BLANK, yes_no_words
+from riskad.tables.differences import NotAsInTraining
 from riskad.tables.files import check_columns, to_text
-from riskad.tables.preparation import BLANK, Fold, NotAsInTraining, TablePreparer, yes_no_words
+from riskad.tables.kinds import Fold
+from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
 
 __all__ = [

@@ -311,7 +311,7 @@ class AutoRAD(FrameDetector):
         return rows, teacher.score_samples(F[rows])
 
     def _standardise(self, views: Views, codes: np.ndarray) -> None:
-        """Mean and spread of each member's scores on unlabelled rows, or on all if there are none."""
+        """Mean and spread of each member's scores on unlabelled rows, or on all of them."""
         rows = views.take(some_unlabelled(codes, COMPARED))
         self.scales_ = {
             name: mean_and_spread(detector.score_samples(rows.seen_by(name)))
@@ -348,7 +348,7 @@ class AutoRAD(FrameDetector):
     def _fold_scores(
         self, views: Views, codes: np.ndarray, held: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Scores of held-out rows by lighter fits to the others, on the scale of unlabelled ones."""
+        """Scores of held-out rows by lighter fits to the others, on the same scale."""
         distilled = [name for name in self.members_ if MEMBERS[name].distilled]
         scores = {
             name: fold_scores(detector.lighter(), views.seen_by(name), codes, held)

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from riskad.core.checks import InputError
-from riskad.tables import preparation as prepare
+from riskad.tables import kinds
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import Distinct, Numbers, RowSample, Texts
 
@@ -103,8 +103,8 @@ def test_parts_need_the_same_columns_and_some_rows():
 
 
 def test_medians_of_many_rows_come_from_a_sample(monkeypatch):
-    monkeypatch.setattr(prepare, "_MOST_SAMPLED", 2000)
-    monkeypatch.setattr(prepare, "_FEWEST_SAMPLED", 2000)
+    monkeypatch.setattr(kinds, "_MOST_SAMPLED", 2000)
+    monkeypatch.setattr(kinds, "_FEWEST_SAMPLED", 2000)
     values = np.random.default_rng(0).permutation(np.arange(40_000.0)) / 7
     batches = [pl.DataFrame({"a": part}) for part in np.split(np.sort(values), 40)]
     median = TablePreparer().fit_batches(batches).medians_["a"]
@@ -114,7 +114,7 @@ def test_medians_of_many_rows_come_from_a_sample(monkeypatch):
 
 
 def test_a_column_of_many_texts_is_bounded_and_judged_as_in_memory(monkeypatch):
-    monkeypatch.setattr(prepare, "_MOST_VALUES", 1000)
+    monkeypatch.setattr(kinds, "_MOST_VALUES", 1000)
     rng = np.random.default_rng(0)
     n = 40_000
     frequent = rng.random(n) < 0.5

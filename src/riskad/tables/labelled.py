@@ -1,0 +1,333 @@
+"""Tables in which one column holds labels, wherever their rows are: one way to go through them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import accumulate, chain
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import polars as pl
+
+from riskad.core.checks import InputError
+from riskad.core.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    Codes,
+    LabelCodes,
+    LabelCounts,
+    count_labels,
+    parse_distinct,
+    parse_labels,
+)
+from riskad.rows.blocks import Block, Engine, Part
+from riskad.rows.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
+from riskad.tables.files import check_columns, to_text
+from riskad.tables.preparation import TablePreparer
+from riskad.tables.sketches import RowSample
+
+__all__ = ["FrameTable", "KeptRows", "LabelColumn", "LabelledTable", "ParquetTable", "open_table"]
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[pl.DataFrame, Codes, int], T]
+"""Of some rows: their columns, their codes, and the number of the first, counted from 1."""
+
+# What is kept in memory of tables that do not fit: rows of each kind, and cells.
+_KEPT_ROWS = 100_000
+_FEWEST_KEPT = 4_096
+_KEPT_CELLS = 1 << 23
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """Which column holds the labels and what its values mean; blank is always unlabelled.
+
+    Parameters
+    ----------
+    column
+        Its name.
+    normal, anomaly, unlabelled
+        Values that mean so.
+    others
+        What all other values mean: "unlabelled", or "raise" an error.
+    """
+
+    column: str
+    normal: Sequence[str] = ()
+    anomaly: Sequence[str] = ()
+    unlabelled: Sequence[str] = ()
+    others: str = "raise"
+
+    def spelled(self) -> dict[str, Any]:
+        """Return what labels mean, as `riskad.parse_labels` takes it."""
+        return {
+            "normal": self.normal or None,
+            "anomaly": self.anomaly or None,
+            "unlabelled": self.unlabelled or None,
+            "others": self.others,
+            "name": f"column {self.column!r}",
+        }
+
+    def understood(self, seen: Mapping[Any, int]) -> LabelColumn:
+        """Accept 'normal' and 'anomaly' as they are; for other values, ask what they mean.
+
+        Parameters
+        ----------
+        seen
+            How often each value occurs.
+
+        Returns
+        -------
+        LabelColumn
+            One in which every value has a meaning.
+        """
+        if self.normal or self.anomaly:
+            return self
+        counts: Counter[str] = Counter()
+        for value, rows in seen.items():
+            if value is not None and str(value).strip():
+                counts[str(value).strip()] += rows
+        if not counts:
+            raise InputError(
+                f"Column {self.column!r} is blank in every row: no row is labelled. Mark some rows "
+                "that you know to be normal and some that you know to be anomalies."
+            )
+        values = [value for value, _ in counts.most_common()]
+        if set(values) <= {"normal", "anomaly", "unlabelled"}:
+            normal, anomaly = ([word] if word in values else [] for word in ("normal", "anomaly"))
+            return LabelColumn(self.column, normal, anomaly, ["unlabelled"])
+        shown = ", ".join(f"{value!r} ({rows:,})" for value, rows in counts.most_common(8))
+        said = f"normal={values[0]!r}" + (f", anomaly={values[1]!r}" if len(values) > 1 else "")
+        raise InputError(
+            f"Say what the values of column {self.column!r} mean. Seen, with rows: {shown}"
+            f"{' and others' * (len(counts) > 8)}. For example: {said}"
+        )
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows in memory, read as what they are, with their codes: all of a table, or samples."""
+
+    parsed: pl.DataFrame
+    codes: Codes
+    complete: bool
+    said: str
+    """Which rows they are, in words."""
+
+
+class LabelledTable(ABC):
+    """Rows with labels. Every fit goes through them by `fold`; where they are does not matter."""
+
+    columns: list[str]
+    """Without the column of labels."""
+    label: str
+    counts: LabelCounts
+    n_rows: int
+    in_memory: bool
+
+    @abstractmethod
+    def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        """Return what `work` gives for all rows, joined in their order."""
+
+    @abstractmethod
+    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
+        """Fit a preparer to all rows, and return the rows that are kept in memory."""
+
+    @abstractmethod
+    def training_rows(self, preparer: TablePreparer) -> Any:
+        """Return all rows as a detector learns from them that goes through any source."""
+
+    @abstractmethod
+    def how_read(self) -> list[str]:
+        """Say how the table was read, where that is worth saying."""
+
+
+class FrameTable(LabelledTable):
+    """A table that is in memory."""
+
+    in_memory = True
+
+    def __init__(self, frame: pl.DataFrame, labels: LabelColumn):
+        if not frame.height:
+            raise InputError("The table has a header but no rows.")
+        check_columns([labels.column], frame.columns)
+        column = frame[labels.column]
+        if not (labels.normal or labels.anomaly):
+            texts = to_text(column).alias("value").value_counts(name="rows")
+            labels = labels.understood(dict(texts.iter_rows()))
+        self.codes = parse_labels(column, **labels.spelled())
+        self.frame, self.label = frame, labels.column
+        self.columns = [name for name in frame.columns if name != labels.column]
+        self.counts, self.n_rows = count_labels(self.codes), frame.height
+
+    def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        """Return what `work` gives for the frame."""
+        return work(self.frame.select(columns), self.codes, 1)
+
+    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
+        """Fit a preparer and return all rows; each cell is read once."""
+        parsed = preparer.fit_parse(self.frame.select(features))
+        return KeptRows(parsed, self.codes, True, "all rows")
+
+    def training_rows(self, preparer: TablePreparer) -> Any:
+        """Return nothing: the rows that are kept are all there are."""
+        return None
+
+    def how_read(self) -> list[str]:
+        """Say nothing."""
+        return []
+
+
+class ParquetTable(LabelledTable):
+    """Parquet files that need not fit in memory; some rows are read at a time."""
+
+    in_memory = False
+
+    def __init__(self, paths: Paths, labels: LabelColumn, engine: Engine | None = None):
+        found = find_parquet(paths)
+        check_columns([labels.column], parquet_columns(found[0]))
+        seen = count_values(found, labels.column)
+        spelled = labels.understood(seen).spelled()
+        codes = parse_distinct(seen, **spelled)
+        sums = Counter[int]()
+        for value, n in seen.items():
+            sums[codes[value]] += n
+        self.counts = LabelCounts(sums[NORMAL], sums[ANOMALY], sums[UNLABELLED])
+        del spelled["name"]
+        self.rows = ParquetRows(
+            found, label=labels.column, prepare=_unchanged, engine=engine, **spelled
+        )
+        self.label, self.columns, self.n_rows = labels.column, self.rows.columns, self.rows.n_rows
+        self.passes = 0
+        self._training: ParquetRows | None = None
+
+    def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
+        """Return what `work` gives for all blocks of rows, joined in their order."""
+        self.passes += 1
+        rows = self.rows.reading(columns, _unchanged)
+        starts = list(accumulate((part.n_rows for part in rows.parts), initial=1))
+        folded = partial(_fold_part, work, join, starts)
+        return reduce(join, chain.from_iterable(rows.engine.map(folded, rows.parts)))
+
+    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
+        """Fit a preparer in passes over the files, and keep samples of the rows of each kind."""
+
+        def fold(work: Any, join: Any, batches: object) -> Any:
+            return self.fold(partial(_without_codes, work), join, features)
+
+        preparer.fit_batches(self.rows.parts, fold)
+        self._training = self.rows.reading(preparer.used_columns, preparer.transform)
+        samples = self.fold(
+            partial(_Samples.of, preparer=preparer), _Samples.joined, preparer.used_columns
+        )
+        return samples.kept()
+
+    def training_rows(self, preparer: TablePreparer) -> Any:
+        """Return all rows as numbers, read anew in each pass."""
+        return self._training
+
+    def how_read(self) -> list[str]:
+        """Say how many files were read, and how often."""
+        n, passes = len(self.rows.paths), self.passes
+        if self._training is not None:
+            passes += self._training.passes
+        files = f"{n:,} file{'' if n == 1 else 's'}"
+        return [f"{files}, read {passes} times, some rows at a time"]
+
+
+def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) -> LabelledTable:
+    """Return a table to go through.
+
+    Parameters
+    ----------
+    table
+        A polars frame, paths of Parquet files, or a `LabelledTable` of one's own.
+    labels
+        The column of labels.
+    engine
+        Who reads files: threads of this process, unless given.
+
+    Returns
+    -------
+    LabelledTable
+        The table.
+    """
+    if isinstance(table, LabelledTable):
+        return table
+    if isinstance(table, pl.DataFrame):
+        return FrameTable(table, labels)
+    return ParquetTable(table, labels, engine)
+
+
+def _fold_part(
+    work: Work[T], join: Callable[[T, T], T], starts: Sequence[int], part: Part, number: int
+) -> list[T]:
+    """What all blocks of a part come to; nothing if it has no rows."""
+    first_row, total = starts[number], list[T]()
+    for block in part.blocks():
+        told = _on_block(work, block, first_row)
+        total = [join(total[0], told)] if total else [told]
+        first_row += len(block.y)
+    return total
+
+
+def _on_block(work: Work[T], block: Block, first_row: int) -> T:
+    return work(block.X, block.y, first_row)
+
+
+def _unchanged(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
+
+
+def _without_codes(
+    work: Callable[[pl.DataFrame, int], T], frame: pl.DataFrame, codes: Codes, first_row: int
+) -> T:
+    return work(frame, first_row)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Random samples of the rows of each kind, by its code."""
+
+    samples: Mapping[int, RowSample]
+
+    @classmethod
+    def of(
+        cls, frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer
+    ) -> _Samples:
+        parsed = preparer.parse(frame, first_row=first_row)
+        most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
+        # Rows are taken by their places: polars filters neighbours to a view that keeps all rows.
+        places = {kind: np.flatnonzero(codes == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}
+        return cls({k: RowSample.of(parsed[rows], first_row, most) for k, rows in places.items()})
+
+    def joined(self, other: _Samples) -> _Samples:
+        return replace(
+            self, samples={kind: s.joined(other.samples[kind]) for kind, s in self.samples.items()}
+        )
+
+    def kept(self) -> KeptRows:
+        codes = [np.full(s.rows.height, kind, dtype=np.int8) for kind, s in self.samples.items()]
+        complete = all(sample.complete for sample in self.samples.values())
+        return KeptRows(
+            pl.concat([sample.rows for sample in self.samples.values()]),
+            LabelCodes.of(np.concatenate(codes)),
+            complete,
+            "all rows" if complete else str(self),
+        )
+
+    def __str__(self) -> str:
+        names = {NORMAL: "normal rows", ANOMALY: "anomalies", UNLABELLED: "unlabelled rows"}
+        said = [
+            f"all {s.n_rows:,} {names[kind]}"
+            if s.complete
+            else f"{s.rows.height:,} of {s.n_rows:,} {names[kind]} drawn at random"
+            for kind, s in self.samples.items()
+            if s.n_rows
+        ]
+        return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)

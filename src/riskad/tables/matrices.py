@@ -1,0 +1,38 @@
+"""Columns as blocks of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+__all__ = ["Matrix", "join_dense", "join_sparse", "one_hot"]
+
+Matrix: TypeAlias = Any  # NDArray[np.float64] or scipy's csr_matrix, which has no types
+
+
+def one_hot(codes: NDArray[np.int32], n_levels: int) -> sparse.csr_matrix:
+    """Return a yes/no column for each level; codes below 0 have none."""
+    known = codes >= 0
+    indptr = np.concatenate([[0], np.cumsum(known)])
+    ones = np.ones(indptr[-1])
+    return sparse.csr_matrix((ones, codes[known], indptr), shape=(len(codes), n_levels))
+
+
+def join_sparse(blocks: Iterable[Matrix]) -> sparse.csr_matrix:
+    """Return blocks of columns side by side, as a CSR matrix."""
+    return sparse.hstack(list(blocks), format="csr", dtype=np.float64)
+
+
+def join_dense(blocks: Iterable[Matrix], shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Fill the matrix block by block, so that no second copy of it is ever held."""
+    matrix = np.empty(shape)
+    start = 0
+    for block in blocks:
+        end = start + block.shape[1]
+        matrix[:, start:end] = block.toarray() if sparse.issparse(block) else block
+        start = end
+    return matrix

@@ -26,7 +26,8 @@ import numpy as np
 import polars as pl
 
 from riskad.app.model_files import save
-from riskad.app.workflow import Labels, fit_table
+from riskad.tables.labelled import LabelColumn
+from riskad.app.fit import fit_table
 
 N_COLUMNS = 20
 BLOCK = 100_000
@@ -44,7 +45,7 @@ WHOLE = f"""
 import sys
 from riskad.app.model_files import load
 from riskad.tables.files import read_table, write_table
-from riskad.app.workflow import score_table
+from riskad.app.score import score_table
 model, source, target = sys.argv[1:]
 write_table(score_table(load(model), read_table(source))[0], target)
 print({PEAK})
@@ -101,7 +102,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with TemporaryDirectory() as name:
         folder, model = Path(name), Path(name, "model.riskad")
-        fit = fit_table(make_rows(20_000, seed=1), Labels("label"), model="shallow")
+        fit = fit_table(make_rows(20_000, seed=1), LabelColumn("label"), model="shallow")
         save(fit.model, model)
         records = [
             record

@@ -14,7 +14,7 @@ from conftest import PATIENCE
 
 import riskad
 from riskad.app import workflow
-from riskad.app.workflow import MODELS
+from riskad.app.@@MODELS import MODELS
 from riskad.cli import main as cli_module
 from riskad.cli.main import cli
 from riskad.core.losses import LOSSES

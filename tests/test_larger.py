@@ -17,13 +17,14 @@ from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
 from riskad.app import workflow
-from riskad.app.workflow import Labels, fit_files, fit_table
+from riskad.app.fit import fit_files, fit_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.rows.blocks import Threads
 from riskad.tables import files as tables
+from riskad.tables.labelled import LabelColumn
 
-LABELS = Labels("label", ["ok"], ["fraud"])
+LABELS = LabelColumn("label", ["ok"], ["fraud"])
 MEANING = ("--label", "label", "--normal", "ok", "--anomaly", "fraud", "--id", "card")
 SHALLOW = (*MEANING, "--model", "shallow", "--lam", "0.1")
 
@@ -158,11 +159,11 @@ def test_own_words_and_results_of_an_earlier_run(cards, tmp_path):
         is_anomaly=pl.lit(True),
     )
     folder = write(named, tmp_path / "named")
-    fit = fit_files(folder, Labels("label"), id="card", model="shallow", settings={"lam": 0.1})
+    fit = fit_files(folder, LabelColumn("label"), id="card", model="shallow", settings={"lam": 0.1})
     assert "left out anomaly_score, is_anomaly: results of an earlier run" in fit.report.preparation
     assert "anomaly_score" not in fit.report.columns
     with pytest.raises(InputError, match="Say what the values of column 'country' mean"):
-        fit_files(folder, Labels("country"), model="shallow")
+        fit_files(folder, LabelColumn("country"), model="shallow")
 
 
 def test_engines_are_asked_for_every_pass(folder):
@@ -460,7 +461,8 @@ _PEAK = """
 import resource, sys
 from riskad.rows import blocks
 from riskad.app import workflow
-from riskad.app.workflow import Labels, fit_files
+from riskad.tables.labelled import LabelColumn
+from riskad.app.fit import fit_files
 
 # What is kept does not grow with the table, but is much beside one that is small enough to test.
 blocks._KEPT_BYTES, workflow._KEPT_ROWS = 1 << 22, 10_000
@@ -469,7 +471,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 def fit(pattern):
-    labels = Labels("label", ["ok"], ["fraud"])
+    labels = LabelColumn("label", ["ok"], ["fraud"])
     settings = {"lam": 0.1, "loss": "squared"}
     fit_files(pattern, labels, model="shallow", settings=settings, engine=blocks.Threads(1))
     return peak()

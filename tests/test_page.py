@@ -19,11 +19,11 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app import workflow
 from riskad.app.charts import element
+from riskad.app.explain import explain_table
 from riskad.app.findings import fit_findings, table_findings
 from riskad.app.model_files import load, make_header, read_header, save
 from riskad.app.page import SCHEMA, render_page, write_report
 from riskad.app.text import model_lines, quality_lines, to_json
-from riskad.app.workflow import Labels, explain_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
@@ -34,10 +34,11 @@ from riskad.decisions.metrics import (
     roc_with_interval,
 )
 from riskad.detectors.shallow import ShallowRAD
+from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 
 fit_table = partial(workflow.fit_table, model="shallow")
-LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
+LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
 HOSTILE = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror='alert(2)'>",

@@ -14,11 +14,13 @@ import pytest
 from click.testing import CliRunner
 from conftest import PATIENCE
 
+from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
-from riskad.app.workflow import Labels, fit_table, score_batches, score_table
+from riskad.app.score import score_batches, score_table
 from riskad.cli.main import cli
 from riskad.tables import files as tables
 from riskad.tables.files import check_memory, open_writer, read_batches, read_table
+from riskad.tables.labelled import LabelColumn
 
 COUNTRIES = np.array(["FR", "DE", "XX"])
 
@@ -41,7 +43,7 @@ def make_cards(n, seed=0):
 def model(tmp_path_factory):
     """A model of cards, on disk."""
     path = tmp_path_factory.mktemp("model") / "model.riskad"
-    labels = Labels("label", ["ok"], ["fraud"])
+    labels = LabelColumn("label", ["ok"], ["fraud"])
     fit = fit_table(make_cards(600), labels, id="card", model="shallow")
     save(fit.model, path, notes=fit.report.notes())
     return path

@@ -15,10 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from riskad import InputError, ShallowRAD, suggest_rows
-from riskad.app.workflow import Labels, fit_table, suggest_table
+from riskad.app.fit import fit_table
+from riskad.app.suggest import suggest_table
 from riskad.cli.main import cli
 from riskad.decisions import suggest as room
 from riskad.decisions.suggest import BORDERLINE, LIKELY, UNLIKE
+from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 
 KINDS = {LIKELY, BORDERLINE, UNLIKE}
@@ -237,7 +239,7 @@ def make_cards(n=300, seed=0):
     )
 
 
-LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
+LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
 
 
 def test_a_pipeline_with_text_columns():

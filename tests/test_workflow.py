@@ -17,14 +17,12 @@ from riskad.app.demo import make_tables, run_demo
 from riskad.app.model_files import load, read_header, save
 from riskad.app.reasons import Reasons
 from riskad.app.text import to_json
-from riskad.app.workflow import (
-    MODELS,
-    SCORE_COLUMNS,
-    Labels,
-    describe_model,
-    explain_table,
-    score_table,
-)
+from riskad.app.@@MODELS import MODELS
+from riskad.app.results import SCORE_COLUMNS
+from riskad.tables.labelled import LabelColumn
+from riskad.app.inspect import describe_model
+from riskad.app.explain import explain_table
+from riskad.app.score import score_table
 from riskad.core.checks import InputError
 from riskad.core.labels import parse_labels
 from riskad.detectors.shallow import ShallowRAD
@@ -32,7 +30,7 @@ from riskad.tables.preparation import TablePreparer
 
 # Linear and fast; the other models have their own tests.
 fit_table = partial(workflow.fit_table, model="shallow")
-LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
+LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
 
 
 def make_cards(n=400, seed=0, labelled=0.2):
@@ -305,7 +303,7 @@ def test_own_words_need_no_explaining(cards):
     table = cards[0].with_columns(
         label=pl.col("label").replace({"ok": "normal", "fraud": "anomaly"})
     )
-    assert fit_table(table, Labels("label"), id="card").report.labels.anomaly > 0
+    assert fit_table(table, LabelColumn("label"), id="card").report.labels.anomaly > 0
 
 
 def test_typed_labels():
@@ -313,24 +311,24 @@ def test_typed_labels():
     numbers = table["label"].replace_strict({"ok": 0, "fraud": 1, "": None}, return_dtype=pl.Int64)
     expected = fit_table(table, LABELS, id="card").report.labels
     for column in (numbers, numbers.cast(pl.Float64), numbers.cast(pl.String)):
-        labels = Labels("label", normal=["0"], anomaly=["1"])
+        labels = LabelColumn("label", normal=["0"], anomaly=["1"])
         assert (
             fit_table(table.with_columns(label=column), labels, id="card").report.labels == expected
         )
     truth = numbers.cast(pl.Boolean)
-    labels = Labels("label", normal=["false"], anomaly=["true"])
+    labels = LabelColumn("label", normal=["false"], anomaly=["true"])
     assert fit_table(table.with_columns(label=truth), labels, id="card").report.labels == expected
 
 
 def test_without_anomalies_or_without_normals(cards):
     table, _ = cards
     settings = {"risk": "nu", "lam": 0.1}
-    labels = Labels("label", anomaly=["fraud"], unlabelled=["ok"])
+    labels = LabelColumn("label", anomaly=["fraud"], unlabelled=["ok"])
     report = fit_table(table, labels, id="card", settings=settings).report
     assert report.labels.normal == 0
     with pytest.raises(InputError, match=r"labelled as normal .*--risk nu"):
         fit_table(table, labels, id="card")
-    labels = Labels("label", normal=["ok"], others="unlabelled")
+    labels = LabelColumn("label", normal=["ok"], others="unlabelled")
     with pytest.raises(InputError, match=r"labelled as an anomaly .*--risk pu"):
         fit_table(table, labels, id="card")
 
@@ -360,13 +358,13 @@ def test_other_warnings_pass(cards, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "labels", "options", "message"),
     [
-        ({}, Labels("lable"), {}, "no column 'lable'. Did you mean 'label'"),
-        ({}, Labels("label"), {}, r"'ok' \(\d+\).*For example: --normal 'ok' --anomaly 'fraud'"),
-        ({"label": ""}, Labels("label"), {}, "blank in every row"),
+        ({}, LabelColumn("lable"), {}, "no column 'lable'. Did you mean 'label'"),
+        ({}, LabelColumn("label"), {}, r"'ok' \(\d+\).*For example: --normal 'ok' --anomaly 'fraud'"),
+        ({"label": ""}, LabelColumn("label"), {}, "blank in every row"),
         ({"label": ""}, LABELS, {}, "never occurs"),
-        ({"label": "maybe"}, Labels("label", normal=["maybe"]), {}, "labelled as an anomaly"),
-        ({}, Labels("label", normal=["ok"]), {}, r"(?s)'fraud' .*unknown meaning.*--anomaly"),
-        ({}, Labels("label", ["ok"], ["fruad"]), {}, "Did you mean 'fraud'"),
+        ({"label": "maybe"}, LabelColumn("label", normal=["maybe"]), {}, "labelled as an anomaly"),
+        ({}, LabelColumn("label", normal=["ok"]), {}, r"(?s)'fraud' .*unknown meaning.*--anomaly"),
+        ({}, LabelColumn("label", ["ok"], ["fruad"]), {}, "Did you mean 'fraud'"),
         ({}, LABELS, {"id": "crd"}, "no column 'crd'. Did you mean 'card'"),
         ({}, LABELS, {"drop": ["x"]}, "no column 'x'"),
         ({}, LABELS, {"drop": ["card", "amount", "country"]}, "nothing to learn from"),
@@ -435,7 +433,7 @@ def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
         table = cards[0].filter(pl.col("label") != "")
         labels = LABELS
     else:
-        labels = Labels("label", **{"normal" if kind == "ok" else "anomaly": [kind]})
+        labels = LabelColumn("label", **{"normal" if kind == "ok" else "anomaly": [kind]})
         table = table.with_columns(
             label=pl.when(pl.col("label") == kind).then("label").otherwise(pl.lit(""))
         )
@@ -448,7 +446,7 @@ def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
 def test_auto_refuses_rows_of_one_kind(cards):
     table = cards[0].with_columns(label=pl.lit("ok"))
     with pytest.raises(InputError, match="All rows are of one kind"):
-        workflow.fit_table(table, Labels("label", normal=["ok"]), id="card")
+        workflow.fit_table(table, LabelColumn("label", normal=["ok"]), id="card")
 
 
 def test_settings_are_those_of_the_models():
@@ -743,7 +741,7 @@ def test_results_of_an_earlier_run_are_not_learned_from(cards, fit):
 
 def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(cards):
     table = cards[0].with_columns(label=pl.col("label").replace({"fraud": ""}))
-    fit = fit_table(table, Labels("label", normal=["ok"]), id="card", settings={"risk": "pu"})
+    fit = fit_table(table, LabelColumn("label", normal=["ok"]), id="card", settings={"risk": "pu"})
     assert fit.report.rate is None
     assert "anomaly_probability" not in fit.ranked.columns
     scored, _ = score_table(fit.model, table, fdr=0.2)
@@ -751,7 +749,7 @@ def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(card
     with pytest.raises(InputError, match="there are 0 labelled ones"):
         fit_table(
             table,
-            Labels("label", normal=["ok"]),
+            LabelColumn("label", normal=["ok"]),
             id="card",
             settings={"risk": "pu"},
             threshold="f1",

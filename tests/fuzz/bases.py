@@ -71,7 +71,8 @@ def _fit_table(name):
     from sklearn.pipeline import Pipeline
 
     from riskad import ForestRAD, calibrate
-    from riskad.app.workflow import Labels, fit_table
+    from riskad.app.fit import fit_table
+    from riskad.tables.labelled import LabelColumn
     from riskad.tables.preparation import TablePreparer
 
     if name == "forest":
@@ -85,7 +86,7 @@ def _fit_table(name):
         "auto": {"budget": 60.0},
         "deep": {"hidden": (4,), "n_steps": 5},
     }[name]
-    labels = Labels("status", ["ok"], ["fraud"])
+    labels = LabelColumn("status", ["ok"], ["fraud"])
     fit = fit_table(frame(), labels, id="txid", model=name, settings=settings | {"random_state": 0})
     return fit.model, fit.report.notes()
 

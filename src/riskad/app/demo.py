@@ -15,11 +15,13 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import train_test_split
 
+from riskad.app.fit import FitReport, fit_table
 from riskad.app.model_files import load, save
-from riskad.app.workflow import FitReport, Labels, ScoreReport, fit_table, score_table
+from riskad.app.score import ScoreReport, score_table
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.metrics import Auc, auc_with_interval
 from riskad.tables.files import read_table, write_table
+from riskad.tables.labelled import LabelColumn
 
 __all__ = ["DemoReport", "Quality", "make_tables", "run_demo"]
 
@@ -106,7 +108,7 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
     write_table(new, folder / "new.csv")
     fit = fit_table(
         read_table(folder / "samples.csv"),
-        Labels("label", normal=["benign"], anomaly=["malignant"]),
+        LabelColumn("label", normal=["benign"], anomaly=["malignant"]),
         id="sample",
         settings={"random_state": seed},
         source="samples.csv",

@@ -17,18 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
+from riskad.app.explain import ExplainedRow, explain_table
+from riskad.app.fit import Fit
+from riskad.app.inspect import describe_model
 from riskad.app.model_files import ModelHeader, make_header
-from riskad.app.workflow import (
-    RESULT_COLUMNS,
-    SCORE_COLUMNS,
-    ExplainedRow,
-    Fit,
-    Progress,
-    Suspect,
-    describe_model,
-    explain_table,
-    score_table,
-)
+from riskad.app.noticed import Progress
+from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS, Suspect
+from riskad.app.score import score_table
 from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.metrics import (
@@ -149,11 +144,12 @@ def fit_findings(fit: Fit, *, command: str = "") -> Findings:
     Examples
     --------
     >>> import numpy as np, polars as pl
-    >>> from riskad.app.workflow import Labels, fit_table
+    >>> from riskad.tables.labelled import LabelColumn
+    >>> from riskad.app.fit import fit_table
     >>> rng = np.random.default_rng(0)
     >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
     >>> table = pl.DataFrame({"amount": amount, "label": ["ok"] * 30 + [""] * 160 + ["fraud"] * 10})
-    >>> labels = Labels("label", normal=["ok"], anomaly=["fraud"])
+    >>> labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
     >>> found = fit_findings(fit_table(table, labels, model="shallow"))
     >>> print(found.labels, "->", found.flagged, "of", found.flagged_of)
     30 normal, 10 anomalies, 160 unlabelled -> 10 of 160

@@ -45,6 +45,8 @@ _FIT: Fields = {
     "preparation": ListOf(TEXT),
     "settings": DictOf(TEXT, ANYTHING_PLAIN),
     "fitted": DictOf(TEXT, ANYTHING_PLAIN),
+    "said": ListOf(TEXT),
+    "evidence": TEXT,
     "effects": ListOf(Fixed({"column": TEXT, "effect": NUMBER, "suspicious": TEXT})),
     "auc": Maybe(Fixed(_AUC)),
     "why_no_auc": TEXT,

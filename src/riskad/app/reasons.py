@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -142,6 +142,16 @@ class Reasons:
     def _in_words(self, j: int, value: Value) -> Value:
         words = self.words.get(self.columns[j])
         return words[int(value)] if words is not None and value in (0.0, 1.0) else value
+
+    def first(self, n: int) -> Reasons:
+        """The reasons of the first n rows."""
+        return replace(
+            self,
+            values=self.values[:n],
+            contributions=self.contributions[:n],
+            errors=self.errors[:n],
+            anomaly_score=self.anomaly_score[:n],
+        )
 
     def text(self, row: int, n: int = 3) -> str:
         """`top` in words."""

@@ -15,22 +15,18 @@ from dataclasses import asdict
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from riskad.app.anomaly_rate_of_table import PriorReport
+from riskad.app.column_effects import ColumnEffect
 from riskad.app.demo import DemoReport, Quality
+from riskad.app.drift import TableDrift
+from riskad.app.explain import ExplainedRow, ExplainReport
+from riskad.app.fit import FitReport
+from riskad.app.inspect import ModelReport
 from riskad.app.onnx import ExportReport
-from riskad.app.workflow import (
-    SCORE_COLUMNS,
-    ColumnEffect,
-    ExplainedRow,
-    ExplainReport,
-    FitReport,
-    ModelReport,
-    PriorReport,
-    ScoreReport,
-    SuggestReport,
-    Suspect,
-    TableDrift,
-    ThresholdReport,
-)
+from riskad.app.results import SCORE_COLUMNS, Suspect
+from riskad.app.score import ScoreReport
+from riskad.app.suggest import SuggestReport
+from riskad.app.threshold import ThresholdReport
 from riskad.core.bounds import EstimationError, FittedBounds
 from riskad.core.checks import with_article
 from riskad.core.labels import LabelCounts
@@ -76,7 +72,7 @@ _MOST_DRIFTS = 10
 def to_json(report: Any, **more: Any) -> str:
     """Return a report as one JSON object; what is not a finite number becomes null.
 
-    >>> from riskad.app.workflow import ScoreReport
+    >>> from riskad.app.score import ScoreReport
     >>> print(to_json(ScoreReport("new.csv", 3, None, 0.5, 1, []), command="score"))
     {
       "command": "score",

@@ -50,7 +50,18 @@ class Threshold(ABC):
     """
 
     name: ClassVar[str]
+    example: ClassVar[str]
+    """A spelling."""
+    meaning: ClassVar[str]
+    """What it flags, in a few words."""
+    depends_on_table: ClassVar[bool] = False
+    """Whether another table has another threshold."""
     _state_fields: ClassVar[Fields] = {}
+
+    @property
+    def top_rows(self) -> int:
+        """How many of the highest scores of a table decide; 0 where it does not matter."""
+        return 0
 
     @abstractmethod
     def of(self, calibration: Calibration) -> float:
@@ -71,6 +82,8 @@ class RiskZero(Threshold):
     """Where the risk of the fit, with the zero-one loss, is lowest. Needs nothing else."""
 
     name = "risk"
+    example = "risk"
+    meaning = "where the risk of the fit is lowest"
 
     def of(self, calibration: Calibration) -> float:
         """The threshold of the fit."""
@@ -86,6 +99,8 @@ class AnomalyRate(Threshold):
 
     pi_n: float | None = None
     name = "rate"
+    example = "rate, rate:0.05"
+    meaning = "as many as there are anomalies, by estimate or as given"
     _state_fields: ClassVar[Fields] = {"pi_n": Maybe(SHARE)}
 
     def __post_init__(self) -> None:
@@ -114,6 +129,8 @@ class BestF(Threshold):
 
     beta: float = 1.0
     name = "f"
+    example = "f1, f2, f0.5"
+    meaning = "best F score; f2 weighs recall twice"
     _state_fields: ClassVar[Fields] = {"beta": POSITIVE}
 
     def __str__(self) -> str:
@@ -143,6 +160,8 @@ class Cost(Threshold):
     false_alarm: float = 1.0
     miss: float = 10.0
     name = "cost"
+    example = "cost:1:10"
+    meaning = "lowest cost of false alarms (here 1) and misses (here 10)"
     _state_fields: ClassVar[Fields] = {"false_alarm": POSITIVE, "miss": POSITIVE}
 
     def __post_init__(self) -> None:
@@ -168,6 +187,8 @@ class FalseAlarms(Threshold):
 
     rate: float = 0.01
     name = "false-alarms"
+    example = "false-alarms:0.01"
+    meaning = "at most this share of normal rows"
     _state_fields: ClassVar[Fields] = {"rate": SHARE}
 
     def __post_init__(self) -> None:
@@ -197,6 +218,9 @@ class TopK(Threshold):
 
     k: int = 10
     name = "top"
+    example = "top:50"
+    meaning = "the 50 most anomalous rows"
+    depends_on_table: ClassVar[bool] = True
     _state_fields: ClassVar[Fields] = {"k": Number(1, whole=True)}
 
     def __post_init__(self) -> None:
@@ -210,6 +234,11 @@ class TopK(Threshold):
     def parse(cls, *numbers: float) -> Self:
         """The rule for a whole number of rows."""
         return cls(*(int(x) if x == int(x) else x for x in numbers))  # type: ignore[arg-type]
+
+    @property
+    def top_rows(self) -> int:
+        """One more than are flagged: the threshold lies between the two."""
+        return self.k + 1
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that k rows exceed."""

@@ -35,6 +35,8 @@ class SelfDescribing:
     offset_: float
     slow_to_score: ClassVar[bool] = False
     """Whether a score takes some 0.1 ms or more."""
+    tells_progress: ClassVar[bool] = False
+    """Whether a fit calls the parameter `callback` with a sentence at each step."""
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
 
@@ -71,6 +73,10 @@ class SelfDescribing:
     def note_of_rows(self, X: Any) -> dict[str, float]:
         """Return what is to be noted of training rows; the largest over all of them counts."""
         return {}
+
+    def kept_rows(self) -> int:
+        """Return how many training rows the fitted detector holds, and a model file with it."""
+        return 0
 
     def lighter(self) -> Self:
         """Return an unfitted copy, quicker to fit, for folds of labelled rows."""

@@ -125,6 +125,8 @@ class LabelledTable(ABC):
 
     columns: list[str]
     """Without the column of labels."""
+    shown_columns: list[str]
+    """Those of rows that are shown: that of labels among them where it can be had."""
     label: str
     counts: LabelCounts
     n_rows: int
@@ -163,6 +165,7 @@ class FrameTable(LabelledTable):
         self.codes = parse_labels(column, **labels.spelled())
         self.frame, self.label = frame, labels.column
         self.columns = [name for name in frame.columns if name != labels.column]
+        self.shown_columns = frame.columns
         self.counts, self.n_rows = count_labels(self.codes), frame.height
 
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
@@ -203,6 +206,7 @@ class ParquetTable(LabelledTable):
             found, label=labels.column, prepare=_unchanged, engine=engine, **spelled
         )
         self.label, self.columns, self.n_rows = labels.column, self.rows.columns, self.rows.n_rows
+        self.shown_columns = self.columns
         self.passes = 0
         self._training: ParquetRows | None = None
 

@@ -136,6 +136,7 @@ class AutoRAD(FrameDetector):
     """
 
     slow_to_score: ClassVar[bool] = True
+    tells_progress: ClassVar[bool] = True
 
     _state_fields: ClassVar[Fields] = {
         "budget": POSITIVE,

@@ -1,0 +1,168 @@
+"""Which columns move the scores of a fit, and what in them is suspicious."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+
+from riskad.app.noticed import no_warnings
+from riskad.app.reasons import Reasons, explain_rows
+from riskad.core.labels import UNLABELLED
+from riskad.tables.cells import BLANK
+from riskad.tables.labelled import KeptRows
+
+__all__ = ["ColumnEffect", "FitReasons", "explain_fit"]
+
+Words: TypeAlias = Mapping[str, tuple[str, str]]
+
+_EFFECT_ROWS = 1_000  # enough to see which columns move the score
+_SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
+_SECONDS = 30.0  # after which no further row is explained, unless there is a budget
+_LATER = 0.25  # of the budget of a fit, that explaining it may take beyond
+_CLEARLY = 0.75  # share of what a column changes that goes with high, or with low, values
+
+
+@dataclass(frozen=True)
+class ColumnEffect:
+    """How far a column moves the score from that of a usual row, and what is suspicious in it.
+
+    It is the mean size over rows drawn at random or, where reasons are not known exactly, what the
+    column adds on average to the score of the most suspicious rows.
+    """
+
+    column: str
+    effect: float
+    suspicious: str
+
+
+@dataclass(frozen=True)
+class FitReasons:
+    """Effects of columns, of which rows they are, and the reasons of the most suspicious rows."""
+
+    effects: list[ColumnEffect]
+    effects_of: str
+    reasons: Reasons | None
+
+
+def explain_fit(
+    model: Pipeline,
+    kept: KeptRows,
+    ranked: pl.DataFrame,
+    top: int,
+    start: float,
+    words: Words,
+) -> FitReasons:
+    """Explain the most suspicious rows once, and sum up what columns do.
+
+    Parameters
+    ----------
+    model
+        The fitted pipeline.
+    kept
+        Rows in memory, of which some show what columns do where a detector knows that exactly.
+    ranked, top
+        Unlabelled rows, the most suspicious first, and how many of them need reasons.
+    start
+        When the fit began, by `time.perf_counter`: explaining takes what is left of its budget, or
+        a bit more.
+    words
+        Those of `riskad.tables.cells.yes_no_words`.
+
+    Returns
+    -------
+    FitReasons
+        The effects and the reasons.
+    """
+    preparer, detector = model[0], model[1]
+    worst = ranked.head(max(top, _SUSPICIOUS_ROWS))
+    rows = preparer.parse(worst) if worst.height else kept.parsed[:1]
+    one_row = detector._check_rows(preparer.matrix(rows[:1]), reset=False)
+    seconds = _seconds_for(detector, start)
+    with no_warnings():
+        found = replace(explain_rows(model, rows, seconds=seconds), words=words)
+        known = detector.contributions(one_row) is not None
+        effects = _effects_of_random_rows if known else _effects_of_worst_rows
+        listed, rows_said = effects(model, kept, found, words)
+    return FitReasons(listed, rows_said, found if worst.height else None)
+
+
+def _seconds_for(detector: Any, start: float) -> float:
+    budget = detector.get_params(deep=False).get("budget")
+    if budget is None:
+        return _SECONDS
+    return max(budget - (time.perf_counter() - start), _LATER * budget)
+
+
+def _effects_of_random_rows(
+    model: Pipeline, kept: KeptRows, found: Reasons, words: Words
+) -> tuple[list[ColumnEffect], str]:
+    """Mean sizes, where a detector knows its own contributions: rows cost next to nothing."""
+    unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
+    rows = kept.parsed if kept.complete or not unlabelled.height else unlabelled
+    seed = model[1].random_state or 0
+    sampled = rows.sample(min(rows.height, _EFFECT_ROWS), seed=seed)
+    explained = replace(explain_rows(model, sampled), words=words)
+    said = "all rows" if sampled.height == rows.height else f"{sampled.height:,} rows at random"
+    return _listed(explained, explained.importance()), said
+
+
+def _effects_of_worst_rows(
+    model: Pipeline, kept: KeptRows, found: Reasons, words: Words
+) -> tuple[list[ColumnEffect], str]:
+    """What columns add on average to the scores of the most suspicious rows."""
+    found = found.first(_SUSPICIOUS_ROWS)
+    means = found.contributions.mean(axis=0)
+    order = np.argsort(-means, kind="stable")
+    said = f"the {len(found)} most suspicious rows"
+    return _listed(found, {found.columns[j]: float(means[j]) for j in order}), said
+
+
+def _listed(found: Reasons, sizes: Mapping[str, float]) -> list[ColumnEffect]:
+    return [
+        ColumnEffect(column, size, suspicious_value(found, found.columns.index(column)))
+        for column, size in sizes.items()
+        if size > 0
+    ]
+
+
+def suspicious_value(found: Reasons, j: int) -> str:
+    """Return what in a column goes with high scores: a text, or which numbers."""
+    values, adds, usual = found.values[:, j], found.contributions[:, j], found.usual[j]
+    known = np.array([value is not None and value == value for value in values])  # NaN is not
+    if not isinstance(usual, str):  # a column of numbers; None is one that is usually blank
+        said = _suspicious_number(values.astype(float), adds, known, usual)
+        low, high = found.words.get(found.columns[j], ("low", "high"))
+        return {"low": low, "high": high}.get(said, said)
+    means = {value: adds[values == value].mean() for value in set(values[known])}
+    if (~known).any():
+        means[BLANK] = adds[~known].mean()
+    return str(max(sorted(means), key=lambda value: means[value]))
+
+
+def _suspicious_number(
+    values: NDArray[np.float64],
+    adds: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    usual: float | None,
+) -> str:
+    """Whether high or low numbers add to the score, blanks, or where these are usual, no blank."""
+    changes = np.where(known, adds, 0.0)
+    size = np.abs(changes).sum()
+    if not known.any() or np.abs(adds[~known]).sum() > size:
+        return BLANK
+    middle = float(np.median(values[known])) if usual is None else usual
+    together = np.abs(changes[(changes > 0) == (values > middle)]).sum() / (size or 1.0)
+    if together > _CLEARLY:
+        return "high"
+    if together < 1 - _CLEARLY:
+        return "low"
+    if usual is not None:
+        return "high or low"
+    return "not blank" if changes.sum() > 0 else BLANK

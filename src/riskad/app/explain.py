@@ -1,0 +1,173 @@
+"""Say why the most suspicious rows of a table are so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import polars as pl
+from sklearn.pipeline import Pipeline
+
+from riskad.app.noticed import Progress, collect_warnings, no_warnings
+from riskad.app.reasons import Reason, Reasons, explain_rows
+from riskad.app.results import (
+    SCORE_COLUMNS,
+    Suspect,
+    earlier_results,
+    free_name,
+    own_decision,
+    rank,
+    score_frame,
+    steps_of,
+    suspects_of,
+)
+from riskad.core.checks import InputError
+
+__all__ = ["ExplainReport", "ExplainedRow", "explain_table", "explained_rows"]
+
+_SECONDS = 30.0  # after which no further row is explained, unless it was asked for
+_ROWS, _ROWS_IF_SLOW = 100, 20  # that tell the importance of columns
+
+
+@dataclass(frozen=True)
+class ExplainedRow:
+    """A row, the columns that make it most anomalous, and what all other columns add."""
+
+    row: int
+    id: str | None
+    anomaly_score: float
+    is_anomaly: bool
+    reasons: list[Reason]
+    others: float
+
+
+@dataclass(frozen=True)
+class ExplainReport:
+    """What `explain_table` found; `usual_score` is the anomaly score of a usual row."""
+
+    source: str
+    rows: int
+    id: str | None
+    rule: str
+    threshold: float
+    usual_score: float
+    importance: dict[str, float]
+    importance_rows: int
+    explained: list[ExplainedRow]
+    warnings: list[str] = field(default_factory=list)
+
+
+def explain_table(
+    model: Pipeline,
+    frame: pl.DataFrame,
+    *,
+    id: str | None = None,
+    rows: int = 10,
+    reasons: int = 3,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> tuple[pl.DataFrame, ExplainReport]:
+    """Return why the most suspicious rows of a table are so.
+
+    Scores that the table holds already are found anew.
+
+    Parameters
+    ----------
+    model
+        As `riskad.fit_table` makes it.
+    frame
+        The table.
+    id
+        Column that names the rows; not an error if there is none.
+    rows, reasons
+        How many rows to explain, and how many columns of each to report.
+    source, progress
+        What to call the table in the report; a function that is told what is being done.
+
+    Returns
+    -------
+    tuple
+        A table with a line for each of these rows and each column the model uses: what it holds,
+        what is usual, and what it adds to the anomaly score. And a report with the first reasons,
+        and the importance of all columns over a sample of the table.
+    """
+    if not frame.height:
+        raise InputError("The table has a header but no rows.")
+    frame = frame.drop(earlier_results(frame.columns))
+    preparer, detector = steps_of(model)
+    with collect_warnings() as notes:
+        progress("Scoring")
+        parsed = preparer.parse(frame)
+        scores = detector.anomaly_score(preparer.matrix(parsed))
+        decision = own_decision(detector)
+        results = score_frame(detector, scores, decision).select(SCORE_COLUMNS)
+    id = id if id in frame.columns else None
+    scored = results if id is None else frame.select(id).hstack(results)
+    ranked = rank(scored.with_row_index(free_name(scored.columns), 1))
+    suspects = suspects_of(ranked.head(rows), id)
+    progress("Finding reasons")
+    with no_warnings():
+        found = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
+        most = _ROWS_IF_SLOW if detector.slow_to_score else _ROWS
+        sampled = parsed.sample(min(parsed.height, most), seed=0)
+        usual = explain_rows(model, sampled, seconds=_SECONDS)
+    report = ExplainReport(
+        source=source,
+        rows=frame.height,
+        id=id,
+        rule=decision.rule,
+        threshold=detector.anomaly_threshold,
+        usual_score=found.base,
+        importance=usual.importance(),
+        importance_rows=len(usual),
+        explained=explained_rows(suspects, found, reasons),
+        warnings=[str(note) for note in notes],
+    )
+    return _reason_table(suspects, found, id), report
+
+
+def explained_rows(
+    suspects: Sequence[Suspect], found: Reasons | None, n: int
+) -> list[ExplainedRow]:
+    """Return rows with their n first reasons; rows that were not explained have none.
+
+    Parameters
+    ----------
+    suspects
+        Rows in the order of `found`, which may have fewer.
+    found
+        Their reasons.
+    n
+        Reasons of each row.
+
+    Returns
+    -------
+    list of ExplainedRow
+        The rows.
+    """
+    rows = []
+    for i, suspect in enumerate(suspects):
+        reasons: list[Reason] = []
+        others = 0.0
+        if found is not None and i < len(found):
+            reasons = found.top(i, n)
+            others = float(found.contributions[i].sum()) - sum(each.adds for each in reasons)
+        rows.append(ExplainedRow(**asdict(suspect), reasons=reasons, others=others))
+    return rows
+
+
+def _reason_table(suspects: Sequence[Suspect], found: Reasons, id: str | None) -> pl.DataFrame:
+    """One line for each row and column; values as text, since columns have several types."""
+    kinds = {"row": pl.Int64, "id": pl.String, "anomaly_score": pl.Float64, "column": pl.String}
+    kinds |= {"value": pl.String, "usual": pl.String, "adds": pl.Float64}
+    lines = [
+        (s.row, s.id, s.anomaly_score, r.column, _cell(r.value), _cell(r.usual), r.adds, r.error)
+        for i, s in enumerate(suspects)
+        for r in found.of(i)
+    ]
+    table = pl.DataFrame(lines, schema=kinds | {"standard_error": pl.Float64}, orient="row")
+    return table if id is not None else table.drop("id")
+
+
+def _cell(value: float | str | None) -> str | None:
+    return None if value is None else str(value)

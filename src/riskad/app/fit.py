@@ -1,0 +1,402 @@
+"""Fit a detector on a table, in memory or in files, and say what happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.pipeline import Pipeline
+
+from riskad.app.column_effects import ColumnEffect, explain_fit
+from riskad.app.evidence import Evidence, find_evidence
+from riskad.app.fit_warnings import say_warnings
+from riskad.app.inspect import plain_parameters
+from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.reasons import Reasons
+from riskad.app.results import (
+    RESULT_COLUMNS,
+    Suspect,
+    check_not_scored,
+    describe_left_out,
+    earlier_results,
+    free_name,
+    own_decision,
+    pick_features,
+    rank,
+    read_rule,
+    score_frame,
+    suspects_of,
+)
+from riskad.core.checks import InputError
+from riskad.core.labels import UNLABELLED, Codes, LabelCounts
+from riskad.decisions.drift import remember_pile
+from riskad.decisions.metrics import Auc
+from riskad.decisions.thresholds import Threshold
+from riskad.detectors.registry import make_detector
+from riskad.rows.blocks import Engine
+from riskad.tables.cells import yes_no_words
+from riskad.tables.labelled import KeptRows, LabelColumn, LabelledTable, open_table
+from riskad.tables.preparation import TablePreparer
+
+__all__ = ["Fit", "FitReport", "fit_table"]
+
+_RANKED_ROWS = 10_000  # that are kept of tables that do not fit in memory
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What `fit_table` did and found."""
+
+    source: str
+    rows: int
+    label: str
+    id: str | None
+    labels: LabelCounts
+    columns: dict[str, str]
+    preparation: list[str]
+    settings: dict[str, Any]
+    fitted: dict[str, Any]
+    said: list[str]
+    evidence: str
+    effects: list[ColumnEffect]
+    auc: Auc | None
+    why_no_auc: str
+    unlabelled_flagged: int
+    top: list[Suspect]
+    warnings: list[str] = field(default_factory=list)
+    rule: str = "risk"
+    rate: tuple[float, float, float] | None = None
+    model: str = "ShallowRAD"
+    effects_of: str = ""
+    reading: list[str] = field(default_factory=list)
+
+    def notes(self) -> dict[str, Any]:
+        """Return what is kept in the model file: all but the rows themselves."""
+        return {"fit": {key: value for key, value in asdict(self).items() if key != "top"}}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted pipeline, the report, and the unlabelled rows, the most suspicious first.
+
+    `reasons` are those of the first of these rows: as many as were asked for, and time allowed.
+    """
+
+    model: Pipeline
+    report: FitReport
+    ranked: pl.DataFrame
+    reasons: Reasons | None = None
+
+
+Fitted: TypeAlias = Callable[[Pipeline, FitReport], object]
+
+
+def fit_table(
+    table: Any,
+    labels: LabelColumn,
+    *,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+    number: Sequence[str] = (),
+    model: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    threshold: Threshold | str = "risk",
+    top: int = 10,
+    source: str = "table",
+    engine: Engine | None = None,
+    progress: Progress = lambda _: None,
+    fitted: Fitted = lambda model, report: None,
+) -> Fit:
+    """Fit a detector on a table in which one column holds the labels.
+
+    A table in memory is read once. Parquet files need not fit in memory: some rows are read at a
+    time, several times over. Labels, kinds of columns, their levels and blanks are found on all
+    rows, medians on a sample. Detectors that can go through any source of rows (`ShallowRAD`) learn
+    from all of them; others learn from rows in memory, all labelled ones and a random sample of the
+    unlabelled ones, at most 100,000 of each kind. Calibration, AUC and effects of columns rest on
+    these rows. All unlabelled rows are scored and counted.
+
+    Parameters
+    ----------
+    table
+        A polars frame (`riskad.tables.files.read_table` reads one), paths of Parquet files (needs
+        pyarrow), or a `riskad.tables.labelled.LabelledTable` of one's own.
+    labels
+        The label column and what its values mean.
+    id, drop
+        Columns not to learn from: the one that names the rows, and others.
+    text, number
+        Columns to be read as text or as numbers, whatever they look like.
+    model
+        A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow".
+    settings
+        Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
+    threshold
+        Rule of `riskad.decisions.thresholds`, or its spelling.
+    top
+        How many of the most suspicious unlabelled rows to report.
+    source, progress
+        What to call the table in the report; a function that is told what is being done.
+    engine
+        Who reads Parquet files; threads of this process unless given.
+    fitted
+        A function that gets the model and the report when only the effects of columns are not known
+        yet. On wide tables these take long: a quarter of `budget` at most beyond it.
+
+    Returns
+    -------
+    Fit
+        The model, a report, and ranked rows: all unlabelled rows of a table in memory, the 10,000
+        most suspicious ones of files, numbered over all files.
+
+    Examples
+    --------
+    >>> import numpy as np, polars as pl
+    >>> rng = np.random.default_rng(0)
+    >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
+    >>> label = ["ok"] * 30 + [""] * 160 + ["fraud"] * 10
+    >>> table = pl.DataFrame({"amount": amount, "label": label})
+    >>> labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    >>> fit = fit_table(table, labels, model="shallow")
+    >>> print(fit.report.labels)
+    30 normal, 10 anomalies, 160 unlabelled
+    >>> fit.report.auc.value
+    1.0
+    >>> sorted(suspect.row for suspect in fit.report.top)
+    [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
+    """
+    start = time.perf_counter()
+    rule = read_rule(threshold)
+    detector = make_detector(model, settings or {})
+    progress("Reading the labels")
+    opened = open_table(table, labels, engine)
+    _check_counts(detector, opened.counts, model)
+    work = _Work(opened, TablePreparer(text=text, number=number), detector, progress)
+    work.prepare(id, drop)
+    work.fit(rule)
+    report = work.report(id, top, source)
+    fitted(work.model, report)
+    progress("Finding out which columns matter")
+    found = explain_fit(work.model, work.kept, work.ranked, top, start, work.words)
+    report = replace(report, effects=found.effects, effects_of=found.effects_of)
+    return Fit(work.model, report, work.ranked, found.reasons)
+
+
+def _check_counts(detector: Any, counts: LabelCounts, model: str) -> None:
+    try:
+        detector.check_counts(counts)
+    except InputError as error:
+        if model == "auto":
+            raise
+        raise InputError(f"{error} Or choose model='auto', which does without.") from error
+
+
+class _Work:
+    """A fit under way: each step leaves what later ones need."""
+
+    matrix: Any
+    scores: NDArray[np.float64]
+    evidence: Evidence
+    kept: KeptRows
+    ranked: pl.DataFrame
+    flagged: int
+
+    def __init__(
+        self, table: LabelledTable, preparer: TablePreparer, detector: Any, progress: Progress
+    ):
+        self.table, self.preparer, self.detector, self.progress = (
+            table,
+            preparer,
+            detector,
+            progress,
+        )
+        self.model = Pipeline([("prepare", preparer), ("detect", detector)])
+        self.earlier = earlier_results(table.columns)
+        self.columns = [name for name in table.columns if name not in self.earlier]
+        self.noted: list[Warning] = []
+        self.facts: dict[str, float] = {}
+        self.words: dict[str, tuple[str, str]] = {}
+        check_not_scored(self.columns, RESULT_COLUMNS[:3])
+
+    def prepare(self, id: str | None, drop: Sequence[str]) -> None:
+        """Decide what each column is, and keep rows in memory as numbers."""
+        label = self.table.label
+        features = pick_features(self.table.columns, label, id, drop, self.earlier)
+        self.progress("Preparing the columns")
+        with collect_warnings() as notes:
+            self.kept = self.table.prepare(self.preparer, features)
+            self.matrix = self.preparer.matrix(self.kept.parsed)
+        self.noted += notes
+        _check_dense(self.detector, self.matrix)
+        if self.table.in_memory:
+            self.words = self.table.fold(_words, dict.__or__, features)
+
+    def fit(self, rule: Threshold) -> None:
+        """Fit, score, hold labelled rows out, set the threshold, and rank the unlabelled rows."""
+        detector = self.detector
+        self.progress("Fitting the model")
+        with collect_warnings() as notes:
+            self._fit_detector()
+        self.noted += notes
+        self.progress("Scoring the rows")
+        self.scores = detector.anomaly_score(self.matrix)
+        self.progress("Checking it on held-out labelled rows")
+        self.evidence = find_evidence(self.preparer, detector, self.kept, self.scores)
+        detector.calibration_ = replace(
+            self.evidence.calibration, n_pile=self.table.counts.unlabelled
+        )
+        detector.set_threshold(rule)
+        if not hasattr(detector, "pile_"):
+            remember_pile(detector, self.matrix, self.kept.codes)
+        self.facts = self._facts_of_rows()
+        self.flagged, self.ranked = self._rank(rule)
+
+    def _fit_detector(self) -> None:
+        detector, rows = self.detector, self.table.training_rows(self.preparer)
+        if detector.fits_any_source and rows is not None:
+            detector.fit(rows)
+            return
+        if not detector.tells_progress or detector.callback is not None:
+            detector.fit(self.matrix, self.kept.codes)
+            return
+        detector.set_params(callback=self.progress)
+        try:
+            detector.fit(self.matrix, self.kept.codes)
+        finally:
+            detector.set_params(callback=None)
+
+    def _facts_of_rows(self) -> dict[str, float]:
+        """The largest of what the detector notes of rows, over all of them."""
+        if self.table.in_memory:
+            return dict(self.detector.note_of_rows(self.matrix))
+        noted = partial(_note_of_rows, preparer=self.preparer, detector=self.detector)
+        return self.table.fold(noted, _largest, self.preparer.used_columns)
+
+    def _rank(self, rule: Threshold) -> tuple[int, pl.DataFrame]:
+        """How many unlabelled rows are flagged, and the most suspicious of them.
+
+        Which are the top k depends on all rows; the threshold is then set anew.
+        """
+        detector, table = self.detector, self.table
+        most = table.n_rows if table.in_memory else max(_RANKED_ROWS, rule.top_rows)
+        row = free_name([*self.columns, table.label])
+        scores = self.scores if table.in_memory else None
+        judge = partial(_judge, model=self.model, scores=scores, most=most, row=row)
+        shown = [name for name in table.shown_columns if name not in self.earlier]
+        flagged, worst = table.fold(judge, partial(_join_judged, most=most), shown)
+        found = worst["anomaly_score"].to_numpy()
+        if rule.depends_on_table and len(found):
+            calibration = detector.calibration_
+            detector.calibration_ = calibration.over(found)
+            detector.set_threshold(rule)
+            detector.calibration_ = calibration
+            flagged = int((found > detector.anomaly_threshold).sum())
+        results = score_frame(detector, found, own_decision(detector))
+        ranked = worst.drop("anomaly_score").hstack(results)
+        if table.label not in ranked.columns:
+            blank = pl.lit(None, dtype=pl.String).alias(table.label)
+            ranked = ranked.with_columns(blank)
+        others = [name for name in ranked.columns if name not in (row, *results.columns)]
+        return flagged, ranked.select(row, *results.columns, *others)
+
+    def report(self, id: str | None, top: int, source: str) -> FitReport:
+        """Say what was done and found, but for the effects of columns."""
+        detector, table = self.detector, self.table
+        return FitReport(
+            source=source,
+            rows=table.n_rows,
+            label=table.label,
+            id=id,
+            labels=table.counts,
+            columns=self.preparer.kinds_,
+            preparation=self.preparer.describe() + describe_left_out(self.earlier),
+            settings=plain_parameters(detector),
+            fitted=detector.describe() | self.facts,
+            said=detector.describe_in_words(),
+            evidence=detector.evidence_in_words(),
+            effects=[],
+            auc=self.evidence.auc,
+            why_no_auc=self.evidence.why_no_auc,
+            unlabelled_flagged=self.flagged,
+            top=suspects_of(self.ranked.head(top), id),
+            warnings=say_warnings(
+                self.model, self.matrix, self.kept.codes, table.counts, self.noted
+            ),
+            rule=str(detector.threshold_),
+            rate=detector.calibration_.rate,
+            model=type(detector).__name__,
+            reading=self._how_read(),
+        )
+
+    def _how_read(self) -> list[str]:
+        if self.table.in_memory:
+            return []
+        kept, learned = self.kept, "learned from all rows"
+        if not kept.complete and self.detector.fits_any_source:
+            learned += f"; quality and calibration rest on {kept.said}"
+        elif not kept.complete:
+            learned = f"learned from {kept.said}; then scored all"
+        return [*self.table.how_read(), learned]
+
+
+def _check_dense(detector: Any, matrix: Any) -> None:
+    """Networks take no sparse matrices, which tables with many different texts become."""
+    if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
+        raise InputError(
+            f"The text columns of this table have so many values that they become "
+            f"{matrix.shape[1]:,} columns, mostly zeros, which networks do not take. Leave the "
+            "longest out with drop, or choose model='auto'."
+        )
+
+
+def _words(frame: pl.DataFrame, codes: Codes, first_row: int) -> dict[str, tuple[str, str]]:
+    return yes_no_words(frame)
+
+
+def _note_of_rows(
+    frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer, detector: Any
+) -> dict[str, float]:
+    return dict(detector.note_of_rows(preparer.transform(frame, first_row=first_row)))
+
+
+def _largest(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
+    return {name: max(value, second[name]) for name, value in first.items()}
+
+
+def _judge(
+    frame: pl.DataFrame,
+    codes: Codes,
+    first_row: int,
+    *,
+    model: Pipeline,
+    scores: NDArray[np.float64] | None,
+    most: int,
+    row: str,
+) -> tuple[int, pl.DataFrame]:
+    """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
+    preparer, detector = model[0], model[1]
+    unlabelled = np.asarray(codes == UNLABELLED)
+    rows = frame.with_row_index(row, first_row).filter(unlabelled)
+    if scores is not None:
+        found = scores[unlabelled]
+    else:
+        found = detector.anomaly_score(preparer.transform(rows)) if rows.height else np.empty(0)
+    scored = rows.with_columns(pl.Series("anomaly_score", found, dtype=pl.Float64))
+    if rows.height > most:  # the others need not be sorted
+        scored = scored.filter(found >= np.partition(found, -most)[-most])
+    return int((found > detector.anomaly_threshold).sum()), rank(scored).head(most)
+
+
+def _join_judged(
+    first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame], *, most: int
+) -> tuple[int, pl.DataFrame]:
+    both = pl.concat([first[1], second[1]], how="vertical_relaxed")
+    return first[0] + second[0], rank(both).head(most)

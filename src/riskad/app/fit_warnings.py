@@ -1,0 +1,108 @@
+"""What a person should know of the data and of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from riskad.app.noticed import no_warnings
+from riskad.app.priors import FEWEST_COMPARED, check_labels
+from riskad.core.checks import enumerate_names
+from riskad.core.labels import ANOMALY, NORMAL, Codes, LabelCounts, count_labels
+from riskad.tables.preparation import TablePreparer
+
+__all__ = ["say_warnings"]
+
+_FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
+_SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the unlabelled ones
+
+
+def say_warnings(
+    model: Pipeline, matrix: Any, codes: Codes, counts: LabelCounts, noted: Sequence[Warning]
+) -> list[str]:
+    """Return all that a person should know, in sentences.
+
+    Parameters
+    ----------
+    model
+        The fitted pipeline.
+    matrix, codes
+        Rows in memory.
+    counts
+        Labels of the whole table.
+    noted
+        Warnings of the fit.
+
+    Returns
+    -------
+    list of str
+        The sentences.
+    """
+    preparer, detector = model[0], model[1]
+    return [
+        *_unused_labels(detector, counts),
+        *(str(note) for note in noted),
+        *_constant_columns(preparer),
+        *_few_anomalies(counts),
+        *_negative_risk(detector),
+        *_unlike_the_unlabelled(preparer, matrix, codes, detector.random_state),
+    ]
+
+
+def _unused_labels(detector: Any, counts: LabelCounts) -> list[str]:
+    """Say which labels a detector leaves lying; they are too dear for that to go unnoticed."""
+    found = {NORMAL: (counts.normal, "normal rows"), ANOMALY: (counts.anomaly, "anomalies")}
+    unused = [found[kind] for kind in found if kind not in detector.used_kinds()]
+    return [
+        f"the {detector.risk} risk does not use the {count:,} labelled {name}; rad uses both kinds "
+        "of label."
+        for count, name in unused
+        if count
+    ]
+
+
+def _constant_columns(preparer: TablePreparer) -> list[str]:
+    constant = [name for name, why in preparer.dropped_.items() if why.startswith("every row ")]
+    if not constant:
+        return []
+    return [
+        f"columns without a difference between rows were left out: {enumerate_names(constant)}."
+    ]
+
+
+def _few_anomalies(counts: LabelCounts) -> list[str]:
+    count = counts.anomaly
+    if not 0 < count < _FEW_ANOMALIES:
+        return []
+    known = "labelled anomaly is" if count == 1 else "labelled anomalies are"
+    return [
+        f"{count} {known} few: another one could change the ranking, and what is said of its "
+        "quality and of the anomaly rate is vague. Label more."
+    ]
+
+
+def _negative_risk(detector: Any) -> list[str]:
+    total = detector.describe().get("risk_parts", {}).get("total", 0.0)
+    if total >= 0:
+        return []
+    more = "Regularise more (lam='tight' or lam='theorem'), or choose"
+    remedy = more if "lam" in detector.get_params() else "Choose"
+    return [
+        f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
+        f"noise in the labelled rows. {remedy} the risk with a guard (risk='nnrad')."
+    ]
+
+
+def _unlike_the_unlabelled(
+    preparer: TablePreparer, matrix: Any, codes: Codes, seed: int | None
+) -> list[str]:
+    """Say so if labelled rows are clearly not like unlabelled ones of their kind."""
+    if count_labels(codes).normal < FEWEST_COMPARED:
+        return []
+    names = preparer.get_feature_names_out()
+    with no_warnings():
+        check = check_labels(matrix, codes, names=names, significance=_SURPRISE, random_state=seed)
+    p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
+    return [check.verdict] if p_values and min(p_values) <= _SURPRISE / 2 else []

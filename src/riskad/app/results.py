@@ -1,0 +1,209 @@
+"""The columns that scoring adds to a table, by which rule rows are flagged, and the worst rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+
+from riskad.core.checks import InputError, enumerate_names
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.conformal import select_at_fdr
+from riskad.decisions.thresholds import Threshold, parse_threshold
+from riskad.tables.files import check_columns, to_text
+from riskad.tables.preparation import TablePreparer
+
+__all__ = [
+    "RESULT_COLUMNS",
+    "SCORE_COLUMNS",
+    "Decision",
+    "Suspect",
+    "check_not_scored",
+    "decide",
+    "describe_left_out",
+    "earlier_results",
+    "free_name",
+    "knows_probabilities",
+    "own_decision",
+    "pick_features",
+    "rank",
+    "read_rule",
+    "score_frame",
+    "steps_of",
+    "suspects_of",
+]
+
+SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
+RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value")
+"""What scoring may add: the last two where the model is calibrated, and with a false discovery
+rate. Reasons come after these."""
+_RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason(_\d+)?")))
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A row that looks anomalous; rows are counted from 1, below the header."""
+
+    row: int
+    id: str | None
+    anomaly_score: float
+    is_anomaly: bool
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which rows are flagged: those above a threshold, or those with p-values up to a largest."""
+
+    rule: str
+    threshold: float | None
+    largest_p: float = 0.0
+    selection: str = ""
+
+
+def steps_of(model: object) -> tuple[TablePreparer, Any]:
+    """Return the preparer and the detector of a model that was fitted on a table."""
+    if (
+        isinstance(model, Pipeline)
+        and len(model) == 2
+        and isinstance(model[0], TablePreparer)
+        and hasattr(model[1], "anomaly_score")
+    ):
+        return model[0], model[1]
+    raise InputError(
+        f"This model, a {type(model).__name__}, was not made by riskad.fit_table, so it does not "
+        "know how to read a table. Score it in Python, or save "
+        "Pipeline([('prepare', TablePreparer()), ('detect', detector)]) instead."
+    )
+
+
+def read_rule(threshold: Threshold | str) -> Threshold:
+    """Return a rule, or the one that a text spells."""
+    return parse_threshold(threshold) if isinstance(threshold, str) else threshold
+
+
+# --- columns -----------------------------------------------------------------------------
+
+
+def earlier_results(columns: Sequence[str]) -> list[str]:
+    """Return the columns of rows that were scored, then labelled, which hold old results."""
+    if not set(SCORE_COLUMNS) & set(columns):
+        return []  # a column p_value is then one of the table's own
+    return [name for name in columns if _RESULT_COLUMN.fullmatch(name)]
+
+
+def describe_left_out(earlier: Sequence[str]) -> list[str]:
+    """Say that old results were not learned from."""
+    return [f"left out {', '.join(earlier)}: results of an earlier run"] if earlier else []
+
+
+def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
+    """Refuse a table that has columns under which results would be written."""
+    taken = [name for name in added if name in columns]
+    if taken:
+        raise InputError(
+            f"The table already has a column {enumerate_names(taken)}, under which the scores "
+            "would be written; it may have been scored before. Rename the column or take it out."
+        )
+
+
+def pick_features(
+    columns: Sequence[str], label: str, id: str | None, drop: Sequence[str], earlier: Sequence[str]
+) -> list[str]:
+    """Return the columns to learn from; results of an earlier run are none of them."""
+    out = [label, *([id] if id is not None else []), *(d for d in drop if d not in earlier)]
+    check_columns(out, [*columns, label])
+    features = [name for name in columns if name not in {*out, *earlier}]
+    if not features:
+        raise InputError("Every column is left out; there is nothing to learn from.")
+    return features
+
+
+def free_name(columns: Sequence[str]) -> str:
+    """Return a name for the row number that no column has."""
+    name = "row"
+    while name in columns:
+        name += "_"
+    return name
+
+
+# --- decisions ---------------------------------------------------------------------------
+
+
+def own_decision(detector: Any) -> Decision:
+    """Return the decision by the model's own threshold."""
+    return Decision(str(getattr(detector, "threshold_", "risk")), detector.anomaly_threshold)
+
+
+def decide(
+    detector: Any,
+    rule: Threshold | None,
+    fdr: float | None,
+    all_scores: Callable[[], NDArray[np.float64]],
+) -> Decision:
+    """Decide by a rule or at a false discovery rate; the model stays as it is.
+
+    Parameters
+    ----------
+    detector, rule, fdr
+        The detector, and how to decide: by its own rule where neither is given.
+    all_scores
+        Gives the scores of the whole table; called where the decision depends on them.
+
+    Returns
+    -------
+    Decision
+        The decision.
+    """
+    if fdr is not None:
+        calibration: Calibration = detector._calibrated("p-values")
+        p_values = calibration.p_values(all_scores())
+        chosen = select_at_fdr(p_values, fdr, len(calibration.normals))
+        largest = float(p_values[chosen.selected].max(initial=0.0))
+        return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
+    if rule is None:
+        return own_decision(detector)
+    calibration = detector._calibrated("other thresholds than the model's")
+    if rule.depends_on_table:
+        calibration = calibration.over(all_scores())
+    return Decision(str(rule), rule.of(calibration))
+
+
+def knows_probabilities(detector: Any) -> bool:
+    """Return whether a model can tell how probable it is that a row is an anomaly."""
+    calibration = getattr(detector, "calibration_", None)
+    return calibration is not None and calibration.rate is not None
+
+
+def score_frame(detector: Any, scores: NDArray[np.float64], decision: Decision) -> pl.DataFrame:
+    """Return the columns that scoring adds, but for reasons."""
+    columns: dict[str, Any] = {"anomaly_score": scores}
+    if decision.threshold is not None:
+        columns["is_anomaly"] = scores > decision.threshold
+    else:
+        columns["p_value"] = p_values = detector.calibration_.p_values(scores)
+        columns["is_anomaly"] = p_values <= decision.largest_p
+    if knows_probabilities(detector):
+        columns["anomaly_probability"] = detector.calibration_.anomaly_probability(scores)
+    return pl.DataFrame({name: columns[name] for name in RESULT_COLUMNS if name in columns})
+
+
+# --- rows --------------------------------------------------------------------------------
+
+
+def rank(scored: pl.DataFrame) -> pl.DataFrame:
+    """Return rows, the most suspicious first."""
+    return scored.sort("anomaly_score", descending=True, maintain_order=True)
+
+
+def suspects_of(ranked: pl.DataFrame, id: str | None) -> list[Suspect]:
+    """Return ranked rows for a report; their first column is their number."""
+    rows = ranked.get_column(ranked.columns[0]).to_list()
+    ids = to_text(ranked[id]).to_list() if id is not None else [None] * len(rows)
+    scored = ranked.select(SCORE_COLUMNS).rows()
+    return [Suspect(row, name, *pair) for row, name, pair in zip(rows, ids, scored, strict=True)]

@@ -1,0 +1,255 @@
+"""Score the rows of a table, in memory or some at a time, and say what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+
+from riskad.app.noticed import Progress, collect_warnings, merge_warnings, no_warnings
+from riskad.app.reasons import explain_rows
+from riskad.app.results import (
+    RESULT_COLUMNS,
+    SCORE_COLUMNS,
+    Decision,
+    Suspect,
+    check_not_scored,
+    decide,
+    free_name,
+    knows_probabilities,
+    rank,
+    read_rule,
+    score_frame,
+    steps_of,
+    suspects_of,
+)
+from riskad.core.checks import InputError
+from riskad.decisions.thresholds import Threshold
+from riskad.tables.preparation import TablePreparer
+
+__all__ = ["ScoreReport", "score_table"]
+
+Scored: TypeAlias = Iterator[tuple[pl.DataFrame, NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """What `score_table` found."""
+
+    source: str
+    rows: int
+    id: str | None
+    threshold: float | None
+    flagged: int
+    top: list[Suspect]
+    warnings: list[str] = field(default_factory=list)
+    rule: str = "risk"
+    selection: str = ""
+    added: list[str] = field(default_factory=lambda: list(SCORE_COLUMNS))
+
+
+def score_table(
+    model: Pipeline,
+    table: pl.DataFrame | Iterable[pl.DataFrame],
+    write: Callable[[pl.DataFrame], object] = lambda _: None,
+    *,
+    id: str | None = None,
+    threshold: Threshold | str | None = None,
+    fdr: float | None = None,
+    reasons: int = 0,
+    top: int = 10,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> tuple[Any, ScoreReport]:
+    """Add `anomaly_score`, `is_anomaly` and more to the rows of a table, and report on them.
+
+    Rows and columns stay as they are; columns the model does not know are ignored. Which rows are
+    the top k, and which can be selected at a false discovery rate, depends on all of them: for
+    these a table in parts is gone through twice, and the scores of all rows are kept.
+
+    Parameters
+    ----------
+    model
+        As `riskad.fit_table` makes it. One made from both kinds of label adds
+        `anomaly_probability`.
+    table
+        A frame, or frames that follow one another, such as `riskad.tables.files.read_batches`
+        gives: the whole need not fit in memory, and only the most suspicious rows are kept.
+    write
+        Called with each frame when it has its scores.
+    id
+        Column that names the rows; not an error if there is none.
+    threshold
+        Rule to decide by, in place of the model's own. The k of "top:k" counts rows of this table.
+    fdr
+        False discovery rate at which rows are selected instead; adds `p_value`.
+    reasons
+        How many columns `reason_1`, `reason_2`, ... say in words why flagged rows are flagged.
+    top
+        How many of the most suspicious rows to report.
+    source, progress
+        What to call the table in the report; a function that is told what is being done.
+
+    Returns
+    -------
+    tuple
+        The scored frame, None where the table came in parts, and a report.
+    """
+    if threshold is not None and fdr is not None:
+        raise InputError("threshold and fdr are two ways to decide; give one of them.")
+    whole = isinstance(table, pl.DataFrame)
+    job = _Scoring(model, [table] if whole else table, fdr, reasons, progress)
+    decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
+    kept: list[pl.DataFrame] = []
+    n_rows = flagged = 0
+    suspects: list[pl.DataFrame] = []
+    for batch, results in job.results(decision, reasons):
+        id = id if id in batch.columns else None
+        scored = batch.hstack(results)
+        write(scored)
+        kept += [scored] if whole else []
+        seen = _suspicion(batch, results, id, n_rows)
+        suspects = [rank(pl.concat([*suspects, seen])).head(top)]
+        n_rows += batch.height
+        flagged += int(results["is_anomaly"].sum())
+    report = ScoreReport(
+        source=source,
+        rows=n_rows,
+        id=id,
+        threshold=decision.threshold,
+        flagged=flagged,
+        top=suspects_of(suspects[0], id),
+        warnings=[str(note) for note in job.news],
+        rule=decision.rule,
+        selection=decision.selection,
+        added=job.added,
+    )
+    return (kept[0] if whole else None), report
+
+
+class _Scoring:
+    """Scores of a table that comes in parts, found once."""
+
+    def __init__(
+        self,
+        model: Pipeline,
+        batches: Any,
+        fdr: float | None,
+        reasons: int,
+        progress: Progress,
+    ):
+        self.model, self.batches, self.progress = model, batches, progress
+        self.preparer, self.detector = steps_of(model)
+        self.added = _added(self.detector, fdr, reasons)
+        self.news: list[Warning] = []
+        self._kept: list[NDArray[np.float64]] = []
+
+    def decide(self, rule: Threshold | None, fdr: float | None) -> Decision:
+        """Decide which rows are flagged, from all scores where it depends on them."""
+
+        def all_scores() -> NDArray[np.float64]:
+            self._kept.extend(scores for _, scores in self._scored())
+            return np.concatenate(self._kept)
+
+        return decide(self.detector, rule, fdr, all_scores)
+
+    def results(
+        self, decision: Decision, reasons: int
+    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Batches, and the columns to be added to each."""
+        scored = _again(self.batches, self._kept, self.progress) if self._kept else self._scored()
+        for batch, scores in scored:
+            results = score_frame(self.detector, scores, decision)
+            if reasons:
+                found = _reason_columns(self.model, batch, results["is_anomaly"], reasons)
+                results = results.hstack(found)
+            yield batch, results
+
+    def _scored(self) -> Scored:
+        """Batches that have rows, with their scores; what is worth saying goes into `news`."""
+        n_rows = 0
+        for batch in self.batches:
+            check_not_scored(batch.columns, self.added)
+            if not batch.height:
+                continue
+            with collect_warnings() as notes:
+                scores = _score(self.preparer, self.detector, batch, n_rows + 1)
+            self.news[:] = merge_warnings([*self.news, *notes])
+            n_rows += batch.height
+            self.progress(f"Scoring: {n_rows:,} rows done")
+            yield batch, scores
+        if not n_rows:
+            raise InputError("The table has a header but no rows.")
+
+
+def _score(
+    preparer: TablePreparer, detector: Any, batch: pl.DataFrame, first_row: int
+) -> NDArray[np.float64]:
+    scores: NDArray[np.float64] = detector.anomaly_score(
+        preparer.transform(batch, first_row=first_row)
+    )
+    return scores
+
+
+def _again(
+    batches: Iterable[pl.DataFrame], kept: Sequence[NDArray[np.float64]], progress: Progress
+) -> Scored:
+    """Go through batches once more, with the scores they had."""
+    n_rows = 0
+    with_rows = (batch for batch in batches if batch.height)
+    for batch, scores in zip_longest(with_rows, kept):
+        if batch is None or scores is None or batch.height != len(scores):
+            raise InputError(
+                "The table was another when it was read a second time, which this way of deciding "
+                "takes. Score a copy that nothing writes to; in Python give a list of frames, or "
+                "riskad.tables.files.read_batches(path)."
+            )
+        n_rows += batch.height
+        progress(f"Writing: {n_rows:,} rows done")
+        yield batch, scores
+
+
+def _suspicion(
+    batch: pl.DataFrame, results: pl.DataFrame, id: str | None, rows_before: int
+) -> pl.DataFrame:
+    """What the report needs to know of the rows of a batch."""
+    names = batch.select([id] if id is not None else [])
+    row = free_name(names.columns)
+    return results.select(SCORE_COLUMNS).hstack(names).with_row_index(row, rows_before + 1)
+
+
+def _added(detector: Any, fdr: float | None, reasons: int) -> list[str]:
+    """The columns that scoring adds."""
+    score, flag, probability, p_value = RESULT_COLUMNS
+    return [
+        score,
+        flag,
+        *([probability] if knows_probabilities(detector) else []),
+        *([p_value] if fdr is not None else []),
+        *_reason_names(reasons),
+    ]
+
+
+def _reason_names(n: int) -> list[str]:
+    return [f"reason_{k}" for k in range(1, n + 1)]
+
+
+def _reason_columns(
+    model: Pipeline, frame: pl.DataFrame, is_anomaly: pl.Series, n: int
+) -> pl.DataFrame:
+    """The first reasons of flagged rows in words; blank for all others."""
+    columns: list[list[str | None]] = [[None] * frame.height for _ in range(n)]
+    flagged = np.flatnonzero(is_anomaly.to_numpy())
+    if flagged.size:
+        with no_warnings():
+            found = explain_rows(model, frame[flagged])
+        for i, row in enumerate(flagged):
+            for column, reason in zip(columns, found.top(i, n), strict=False):
+                column[row] = str(reason)
+    return pl.DataFrame(columns, schema=dict.fromkeys(_reason_names(n), pl.String), orient="col")

@@ -1,0 +1,62 @@
+"""Let a model decide by another rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from riskad.app.model_files import ModelHeader
+from riskad.app.results import read_rule
+from riskad.core.checks import InputError
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.thresholds import Threshold
+
+__all__ = ["ThresholdReport", "change_threshold"]
+
+
+@dataclass(frozen=True)
+class ThresholdReport:
+    """What `change_threshold` did; counts are of the unlabelled rows of the fit."""
+
+    rule: str
+    threshold: float
+    before: str
+    unlabelled: int
+    flagged: int
+
+
+def change_threshold(
+    model: Any, header: ModelHeader, threshold: Threshold | str
+) -> tuple[dict[str, Any], ThresholdReport]:
+    """Let a model decide by another rule, without another fit.
+
+    Parameters
+    ----------
+    model, header
+        The model, which is changed, and the header of its file.
+    threshold
+        A rule of `riskad.decisions.thresholds`, or its spelling.
+
+    Returns
+    -------
+    tuple
+        The notes for the model's file, and what was done.
+    """
+    detector = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    if not hasattr(detector, "set_threshold"):
+        raise InputError(f"A {type(detector).__name__} has no threshold that riskad could set.")
+    calibration: Calibration = detector._calibrated("other thresholds than the model's")
+    before = str(detector.threshold_)
+    detector.set_threshold(read_rule(threshold))
+    rule, t = str(detector.threshold_), detector.anomaly_threshold
+    flagged = round(float((calibration.pile > t).mean()) * calibration.n_pile)
+    notes = dict(header.notes)
+    if "fit" in notes:
+        notes["fit"] = notes["fit"] | {
+            "rule": rule,
+            "fitted": notes["fit"]["fitted"] | {"threshold": t},
+            "unlabelled_flagged": flagged,
+        }
+    return notes, ThresholdReport(rule, t, before, calibration.n_pile, flagged)

@@ -1,0 +1,30 @@
+"""`riskad demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from riskad.cli.options import as_json, seed
+from riskad.cli.shell import console, show_progress
+
+__all__ = ["demo"]
+
+
+@click.command(short_help="Run everything once on built-in data.")
+@seed
+@as_json
+def demo(seed: int, as_json: bool) -> None:
+    """Run everything once, on data that comes with scikit-learn; takes about half a minute."""
+    from tempfile import TemporaryDirectory
+
+    from riskad.app.demo import run_demo
+    from riskad.app.text import print_demo, to_json
+
+    with TemporaryDirectory() as folder, show_progress() as progress:
+        report = run_demo(Path(folder), seed=seed, progress=progress)
+    if as_json:
+        click.echo(to_json(report, command="demo"))
+    else:
+        print_demo(console(), report)

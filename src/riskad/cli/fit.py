@@ -1,0 +1,294 @@
+"""`riskad fit` and `riskad prior`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from riskad.cli.options import (
+    PATH,
+    RegisteredChoice,
+    SettingType,
+    as_json,
+    force,
+    label_column,
+    name_of,
+    seed,
+    table_options,
+    top,
+)
+from riskad.cli.shell import console, printed, show_progress
+from riskad.core.checks import InputError
+
+if TYPE_CHECKING:
+    from riskad.app.fit import Fit, FitReport
+    from riskad.rows.blocks import Engine
+
+__all__ = ["fit", "prior"]
+
+ENGINES = ("threads", "dask")
+
+
+def _models() -> Any:
+    from riskad.detectors.registry import DETECTORS
+
+    return DETECTORS
+
+
+class _FitCommand(click.Command):
+    """A command with an option for each setting that some detector has."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return its own parameters, and the settings of all detectors."""
+        *own, last = super().get_params(ctx)
+        return [*own, *_setting_options(), last]  # --help stands last
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write which models there are."""
+        entries = _models().values()
+        with formatter.section("Models"):
+            formatter.write_dl([(entry.name, _summary(entry)) for entry in entries])
+        super().format_epilog(ctx, formatter)
+
+
+def _summary(entry: Any) -> str:
+    needs = f"; needs pip install 'riskad[{entry.extra}]'" if entry.extra else ""
+    return f"{entry.summary}{needs}"
+
+
+def _setting_options() -> list[click.Parameter]:
+    """One option for each setting, which says what models have it."""
+    settings: dict[str, Any] = {}
+    owners: dict[str, list[str]] = {}
+    for entry in _models().values():
+        for setting in entry.settings:
+            settings.setdefault(setting.name, setting)
+            owners.setdefault(setting.name, []).append(entry.name)
+    return [
+        click.Option(
+            [f"--{name.replace('_', '-')}", name],
+            type=SettingType(setting),
+            help=f"{', '.join(owners[name])}: {setting.help[:1].lower()}{setting.help[1:]}"
+            + (f"  [default: {setting.default}]" if setting.default else ""),
+        )
+        for name, setting in settings.items()
+    ]
+
+
+@click.command(cls=_FitCommand, short_help="Fit a model on a table with a few labels.")
+@click.argument("data", nargs=-1, required=True)
+@table_options
+@click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
+@click.option("--ranked", type=PATH, help="Where to write the unlabelled rows, worst first.")
+@click.option(
+    "--report",
+    "page",
+    type=PATH,
+    help="Where to write a report: a page (.html) that opens offline, or .json.",
+)
+@click.option(
+    "--model",
+    type=RegisteredChoice(_models),
+    default="auto",
+    show_default=True,
+    help="auto needs no settings; the others have those below, and their own defaults.",
+)
+@click.option(
+    "--threshold",
+    default="risk",
+    show_default=True,
+    metavar="RULE",
+    help="What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="threads",
+    show_default=True,
+    help="Who reads Parquet files that are larger than memory.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="dask: the cluster to work on, tcp://host:8786 for instance.  [default: a local one]",
+)
+@seed
+@top
+@as_json
+@force
+@click.pass_obj
+def fit(
+    command: str,
+    /,
+    data: tuple[str, ...],
+    output: Path,
+    ranked: Path | None,
+    page: Path | None,
+    as_json: bool,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Fit a model on DATA (CSV or Parquet), in which one column holds the labels.
+
+    Blank labels mean unlabelled. Text columns become yes/no columns, blank numbers the median;
+    the output says what was done to which column.
+
+    DATA may be several Parquet files, a folder of them, or a pattern in quotes. These, and a file
+    that does not fit in memory, are read some rows at a time, which needs
+    pip install 'riskad[parquet]'. shallow learns from all rows, the others from all labelled rows
+    and a random sample of the rest; --ranked has the 10,000 most suspicious rows.
+
+    \b
+    Examples:
+      riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
+        --report cards.html
+      riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
+        --model shallow --loss logistic
+      riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
+        -o cards.riskad --model shallow
+    """  # noqa: D301
+    from riskad.app.model_files import save
+    from riskad.app.text import print_fit, to_json
+    from riskad.storage.files import together, write_again
+    from riskad.tables.files import write_table
+
+    written = _check_outputs({"model": output, "ranked": ranked, "report": page}, data, force)
+
+    def keep(model: Any, report: FitReport) -> None:
+        """Write the model before columns are explained, so that an interrupt loses no fit."""
+        save(model, output, notes=report.notes(), force=force)
+
+    with together(keep_if_interrupted=True), show_progress() as progress:
+        progress(f"Reading {name_of(data)}")
+        found = _fit(data, progress=progress, fitted=keep, **options)
+        progress(f"Writing {output.name}")
+        write_again(output)  # now that it is known which columns matter
+        save(found.model, output, notes=found.report.notes(), force=force)
+        if ranked is not None:
+            write_table(found.ranked, ranked, force)
+        if page is not None:
+            from riskad.app.findings import fit_findings
+            from riskad.app.page import write_report
+
+            progress(f"Writing {page.name}")
+            write_report(fit_findings(found, command=command), page, force)
+        if as_json:
+            said = to_json(found.report, command="fit", written=written)
+        else:
+            said = printed(print_fit, found.report, written)
+    click.echo(said)
+
+
+def _check_outputs(
+    paths: dict[str, Path | None], data: Sequence[str], force: bool
+) -> dict[str, str]:
+    """The files to be written, by what they are; said before the work that they can be."""
+    from riskad.storage.files import check_different, check_output_file
+    from riskad.tables.files import check_table_name
+
+    written = {what: str(path) for what, path in paths.items() if path is not None}
+    for path in written.values():
+        check_output_file(path, force)
+    if paths["ranked"] is not None:
+        check_table_name(paths["ranked"])
+    if paths["report"] is not None:
+        from riskad.app.page import check_report_name
+
+        check_report_name(paths["report"])
+    check_different(written.values())
+    _check_not_read(written.values(), data)
+    return written
+
+
+def _check_not_read(outputs: Iterable[str], data: Sequence[str]) -> None:
+    """--force replaces results, never the table that they come from."""
+    read = {os.path.realpath(path) for path in data}
+    for output in outputs:
+        if os.path.realpath(output) in read:
+            raise InputError(
+                f"{output!r} is both read and written here; give another name for the output."
+            )
+
+
+def _fit(
+    data: tuple[str, ...], engine: str, scheduler: str | None, seed: int, **options: Any
+) -> Fit:
+    """Fit on a table in memory, or on files of which some rows are read at a time."""
+    from riskad.tables.files import find_tables, is_larger_than_memory, read_table
+
+    if scheduler is not None and engine != "dask":
+        raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
+    names = {setting.name for entry in _models().values() for setting in entry.settings}
+    settings = {name: options.pop(name) for name in names & set(options)}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    options["settings"] = settings | {"random_state": seed}
+    options |= {"labels": label_column(options), "source": name_of(data)}
+    paths = find_tables(data)
+    if engine == "dask":
+        if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
+            raise InputError(
+                "--engine dask works on Parquet files: write the table as Parquet, or leave "
+                "--engine out."
+            )
+        from riskad.rows.cluster import dask_engine
+
+        with dask_engine(scheduler) as cluster:
+            return _fit_table(paths, cluster, options)
+    if is_larger_than_memory(paths):
+        return _fit_table(paths, None, options)
+    return _fit_table(read_table(paths[0]), None, options)
+
+
+def _fit_table(table: Any, engine: Engine | None, options: dict[str, Any]) -> Fit:
+    from riskad.app.fit import fit_table
+
+    return fit_table(table, engine=engine, **options)
+
+
+def _prior_methods() -> Any:
+    from riskad.app.priors import METHODS
+
+    return METHODS
+
+
+@click.command(short_help="Estimate the anomaly rate of the unlabelled rows.")
+@click.argument("data", type=PATH)
+@table_options
+@click.option(
+    "--method",
+    type=RegisteredChoice(_prior_methods),
+    default="auto",
+    show_default=True,
+    help="em, divergence, shift use both kinds of label; pu only normal rows, nu anomalies.",
+)
+@seed
+@as_json
+def prior(data: Path, as_json: bool, **options: Any) -> None:
+    """Estimate which share of the unlabelled rows of DATA (CSV or Parquet) are anomalies.
+
+    Prints the rate with its 95 % interval, whether labelled rows look like unlabelled ones of their
+    kind, on which the estimate rests, and what to pass to `riskad fit` as --prior, the share of
+    normal rows; the model auto estimates that itself.
+
+    \b
+    Example:
+      riskad prior cards.csv --label status --normal ok --anomaly fraud
+    """  # noqa: D301
+    from riskad.app.anomaly_rate_of_table import estimate_table_prior
+    from riskad.app.text import print_prior, to_json
+    from riskad.tables.files import read_table
+
+    with show_progress() as progress:
+        progress(f"Reading {data.name}")
+        labels = label_column(options)
+        report = estimate_table_prior(
+            read_table(data), labels, source=data.name, progress=progress, **options
+        )
+    if as_json:
+        click.echo(to_json(report, command="prior"))
+    else:
+        print_prior(console(), report)

@@ -1,0 +1,142 @@
+"""Commands that take a model alone: inspect, threshold, bounds, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from riskad.cli.options import PATH, as_json, force
+from riskad.cli.shell import console, printed, show_progress
+
+__all__ = ["bounds", "export_", "inspect", "threshold"]
+
+
+class _RuleCommand(click.Command):
+    """A command whose help lists the rules for thresholds that there are."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write an example of each rule, and what it means."""
+        from riskad.decisions.thresholds import THRESHOLDS
+
+        with formatter.section("Rules"):
+            formatter.write_dl([(rule.example, rule.meaning) for rule in THRESHOLDS.values()])
+        super().format_epilog(ctx, formatter)
+
+
+@click.command(cls=_RuleCommand, short_help="Let a model decide by another threshold.")
+@click.argument("model", type=PATH)
+@click.argument("rule")
+@click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
+@as_json
+@force
+def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) -> None:
+    """Let MODEL decide by RULE, without another fit.
+
+    \b
+    Example:
+      riskad threshold cards.riskad false-alarms:0.01 -o strict.riskad
+    """  # noqa: D301
+    from riskad.app.model_files import load, read_header, save
+    from riskad.app.text import print_threshold, to_json
+    from riskad.app.threshold import change_threshold
+    from riskad.storage.files import check_output_file, together
+
+    check_output_file(output, force)
+    with together(), show_progress() as progress:
+        progress(f"Reading {model.name}")
+        loaded = load(model)
+        notes, report = change_threshold(loaded, read_header(model), rule)
+        save(loaded, output, notes=notes, force=force)
+        said = (
+            to_json(report, command="threshold", written={"model": str(output)})
+            if as_json
+            else printed(print_threshold, report, str(output))
+        )
+    click.echo(said)
+
+
+@click.command("export", short_help="Write a model as ONNX, to be run without Python.")
+@click.argument("model", type=PATH)
+@click.argument("output", type=PATH)
+@as_json
+@force
+def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
+    """Write MODEL to OUTPUT as an ONNX graph, which onnxruntime runs in many languages.
+
+    The graph takes the columns of the table as they are, one input each, prepares them and gives
+    anomaly_score and is_anomaly. It is compared with the model before it is written.
+
+    \b
+    Example:
+      riskad export cards.riskad cards.onnx
+    """  # noqa: D301
+    from riskad.app.model_files import load
+    from riskad.app.onnx import export
+    from riskad.app.text import print_export, to_json
+    from riskad.storage.files import check_output_file, together
+
+    check_output_file(output, force)
+    with together(), show_progress() as progress:
+        progress(f"Reading {model.name}")
+        fitted = load(model)
+        progress(f"Writing {output.name} and comparing it with the model")
+        report = export(fitted, output, force=force)
+        said = (
+            to_json(report, command="export", written={"graph": str(output)})
+            if as_json
+            else printed(print_export, report, str(output))
+        )
+    click.echo(said)
+
+
+@click.command(short_help="Say what a model is and what it was trained on.")
+@click.argument("model", type=PATH)
+@as_json
+def inspect(model: Path, as_json: bool) -> None:
+    """Say what MODEL is, when and on what it was trained, and what it weighs."""
+    from riskad.app.inspect import describe_model
+    from riskad.app.model_files import load, read_header
+    from riskad.app.text import print_model, to_json
+
+    with show_progress() as progress:
+        progress(f"Reading {model.name}")
+        report = describe_model(load(model), read_header(model))
+    if as_json:
+        click.echo(to_json(report, command="inspect"))
+    else:
+        print_model(console(), report, model.name)
+
+
+@click.command(short_help="Say how far a model may be from the best of its kind.")
+@click.argument("model", type=PATH)
+@click.option(
+    "--delta",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Probability with which the bounds may fail.",
+)
+@as_json
+def bounds(model: Path, delta: float, as_json: bool) -> None:
+    """Say how far the risk of MODEL, made by `riskad fit`, may be from the best of its class.
+
+    The numbers are those of the paper's theorems, term by term: they show which kind of row there
+    is too little of. They hold for every distribution and are large for small tables; where they
+    say nothing at all, that is said.
+
+    \b
+    Example:
+      riskad bounds cards.riskad --delta 0.1
+    """  # noqa: D301
+    from riskad.app.bounds import bound_model
+    from riskad.app.model_files import read_header
+    from riskad.app.text import print_bounds, to_json
+
+    with show_progress() as progress:
+        progress(f"Reading {model.name}")
+        found = bound_model(read_header(model), delta)
+    if as_json:
+        click.echo(to_json(found, command="bounds"))
+    else:
+        print_bounds(console(), found, model.name)

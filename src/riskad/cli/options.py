@@ -1,0 +1,158 @@
+"""Options that several commands have, and choices that come from the library's registries.
+
+The registries need NumPy, which takes a while to load: they are asked when a command runs or its
+own help is shown, so that `riskad --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from riskad.detectors.settings import Setting
+    from riskad.tables.labelled import LabelColumn
+
+__all__ = [
+    "MOST_REASONS",
+    "MOST_ROWS",
+    "PATH",
+    "RegisteredChoice",
+    "SettingType",
+    "as_json",
+    "force",
+    "label_column",
+    "name_of",
+    "seed",
+    "table_options",
+    "top",
+]
+
+MOST_ROWS, MOST_REASONS = 10**9, 1000  # beyond these an option is a slip of the keyboard
+_LARGEST_SEED = 2**32 - 1  # that scikit-learn takes
+PATH = click.Path(path_type=Path)
+
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object, for machines."
+)
+force = click.option("--force", is_flag=True, help="Replace output files that exist.")
+top = click.option(
+    "--top",
+    type=click.IntRange(0, MOST_ROWS),
+    default=10,
+    show_default=True,
+    help="Suspicious rows to print.",
+)
+seed = click.option(
+    "--seed",
+    type=click.IntRange(0, _LARGEST_SEED),
+    default=0,
+    show_default=True,
+    help="Same seed, same answer.",
+)
+
+_TABLE_OPTIONS = (
+    click.option("-l", "--label", required=True, metavar="COLUMN", help="Column with the labels."),
+    click.option(
+        "--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat)."
+    ),
+    click.option(
+        "--anomaly", multiple=True, metavar="VALUE", help="Label of anomalies (may repeat)."
+    ),
+    click.option(
+        "--unlabelled",
+        multiple=True,
+        metavar="VALUE",
+        help="Label that means no label, beside blank (may repeat).",
+    ),
+    click.option("--others-unlabelled", is_flag=True, help="Any other label means no label."),
+    click.option("--id", "id", metavar="COLUMN", help="Column that names the rows."),
+    click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat)."),
+    click.option(
+        "--as-text", "text", multiple=True, metavar="COLUMN", help="Read as text (may repeat)."
+    ),
+    click.option(
+        "--as-number",
+        "number",
+        multiple=True,
+        metavar="COLUMN",
+        help="Read as numbers (may repeat).",
+    ),
+)
+
+
+def table_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add options for what the labels of a table mean, and which columns to learn from."""
+    for option in reversed(_TABLE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def label_column(options: dict[str, Any]) -> LabelColumn:
+    """Take the column of labels, and what its values mean, out of the options of a command."""
+    from riskad.tables.labelled import LabelColumn
+
+    others = "unlabelled" if options.pop("others_unlabelled") else "raise"
+    return LabelColumn(
+        options.pop("label"),
+        options.pop("normal"),
+        options.pop("anomaly"),
+        options.pop("unlabelled"),
+        others,
+    )
+
+
+def name_of(data: tuple[str, ...]) -> str:
+    """Return what reports call the tables that were given."""
+    first = Path(data[0]).name or data[0]
+    return first if len(data) == 1 else f"{first} and {len(data) - 1} more"
+
+
+class RegisteredChoice(click.ParamType[str]):
+    """One of the names of a registry."""
+
+    name = "choice"
+
+    def __init__(self, registry: Callable[[], Collection[str]]):
+        self._registry = registry
+
+    def _choice(self) -> click.Choice[str]:
+        return click.Choice(list(self._registry()))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """Return the names."""
+        return self._choice().get_metavar(param, ctx)
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str | None:
+        """Say which names there are."""
+        return self._choice().get_missing_message(param, ctx)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name, if there is one."""
+        return self._choice().convert(value, param, ctx)
+
+
+class SettingType(click.ParamType[Any]):
+    """What a setting of a detector may be."""
+
+    def __init__(self, setting: Setting):
+        self.setting = setting
+        self.name = setting.metavar
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """Return what it may be."""
+        return self.setting.metavar
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text stands for."""
+        from riskad.core.checks import InputError
+
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.setting.read(value)
+        except InputError as error:
+            return self.fail(str(error), param, ctx)

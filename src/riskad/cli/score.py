@@ -1,0 +1,324 @@
+"""Commands that take a model and a table: score, explain, report, suggest, drift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from riskad.cli.options import MOST_REASONS, MOST_ROWS, PATH, as_json, force, name_of, top
+from riskad.cli.shell import console, printed, show_progress
+
+__all__ = ["drift", "explain", "report_table", "score", "suggest"]
+
+
+@click.command(short_help="Score the rows of a table with a model.")
+@click.argument("model", type=PATH)
+@click.argument("data", nargs=-1, required=True)
+@click.option("-o", "--output", type=PATH, required=True, help="Where to write the scored table.")
+@click.option(
+    "--threshold",
+    metavar="RULE",
+    help="Another meaning of is_anomaly than the model's; see `riskad threshold --help`.",
+)
+@click.option(
+    "--fdr",
+    type=float,
+    metavar="SHARE",
+    help="Add p_value, and flag rows of which at most this share is normal, on average.",
+)
+@click.option(
+    "--reasons",
+    type=click.IntRange(0, MOST_REASONS),
+    default=0,
+    show_default=True,
+    help="Columns reason_1, reason_2, ... to add: why flagged rows are flagged.",
+)
+@top
+@as_json
+@force
+def score(
+    model: Path,
+    data: tuple[str, ...],
+    output: Path,
+    threshold: str | None,
+    fdr: float | None,
+    reasons: int,
+    top: int,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
+
+    A model of both kinds of label adds anomaly_probability. Rows are read, scored and written some
+    at a time: DATA (CSV or Parquet) need not fit in memory. Several files, a folder of Parquet
+    files or a pattern in quotes are scored as one table, in their order.
+
+    \b
+    Examples:
+      riskad score cards.riskad new.csv -o scored.csv --reasons 3
+      riskad score cards.riskad new.csv -o scored.csv --threshold top:50
+      riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
+      riskad score cards.riskad 'new/*.parquet' -o scored.parquet
+    """  # noqa: D301
+    from riskad.app.model_files import load, read_header
+    from riskad.app.score import score_table
+    from riskad.app.text import print_score, to_json
+    from riskad.storage.files import check_output_file, together
+    from riskad.tables.files import check_table_name, find_tables, open_writer, read_batches
+
+    check_output_file(output, force)
+    check_table_name(output)
+    with together(), show_progress() as progress:
+        progress(f"Reading {model.name} and {name_of(data)}")
+        id_ = read_header(model).notes.get("fit", {}).get("id")
+        detector, batches = load(model), read_batches(find_tables(data))
+        with open_writer(output, force) as write:
+            _, report = score_table(
+                detector,
+                batches,
+                write,
+                id=id_,
+                threshold=threshold,
+                fdr=fdr,
+                reasons=reasons,
+                top=top,
+                source=name_of(data),
+                progress=progress,
+            )
+        said = (
+            to_json(report, command="score", written={"scored": str(output)})
+            if as_json
+            else printed(print_score, report, str(output))
+        )
+    click.echo(said)
+
+
+@click.command(short_help="Say why the most suspicious rows of a table are so.")
+@click.argument("model", type=PATH)
+@click.argument("data", type=PATH)
+@click.option(
+    "--rows", type=click.IntRange(1, MOST_ROWS), default=10, show_default=True, help="Rows."
+)
+@click.option(
+    "--reasons",
+    type=click.IntRange(1, MOST_REASONS),
+    default=3,
+    show_default=True,
+    help="Columns for each.",
+)
+@click.option(
+    "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
+)
+@click.option("-o", "--output", type=PATH, help="Where to write every column of these rows.")
+@as_json
+@force
+def explain(
+    model: Path,
+    data: Path,
+    rows: int,
+    reasons: int,
+    id: str | None,
+    output: Path | None,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Say which columns make the most suspicious rows of DATA so, according to MODEL.
+
+    What a row holds is compared with what is usual: the median of a number, the most frequent
+    text. What the columns of a row add is together its score less that of a usual row.
+
+    \b
+    Example:
+      riskad explain cards.riskad new.csv --rows 20 -o reasons.csv
+    """  # noqa: D301
+    from riskad.app.explain import explain_table
+    from riskad.app.model_files import load, read_header
+    from riskad.app.text import print_explain, to_json
+    from riskad.storage.files import check_output_file, together
+    from riskad.tables.files import check_columns, check_table_name, read_table, write_table
+
+    if output is not None:
+        check_output_file(output, force)
+        check_table_name(output)
+    with together(), show_progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        table = read_table(data)
+        check_columns([] if id is None else [id], table.columns)
+        found, report = explain_table(
+            load(model),
+            table,
+            id=id or read_header(model).notes.get("fit", {}).get("id"),
+            rows=rows,
+            reasons=reasons,
+            source=data.name,
+            progress=progress,
+        )
+        if output is not None:
+            write_table(found, output, force)
+        written = {} if output is None else {"reasons": str(output)}
+        said = (
+            to_json(report, command="explain", written=written)
+            if as_json
+            else printed(print_explain, report, None if output is None else str(output))
+        )
+    click.echo(said)
+
+
+@click.command("report", short_help="Write a page about a model and a table it scores.")
+@click.argument("model", type=PATH)
+@click.argument("data", type=PATH)
+@click.option("-o", "--output", type=PATH, required=True, help="Page (.html) or .json to write.")
+@top
+@force
+@click.pass_obj
+def report_table(
+    command: str, model: Path, data: Path, output: Path, top: int, force: bool
+) -> None:
+    """Write what MODEL says of DATA to one page that opens offline, or as JSON.
+
+    The page has the most suspicious rows with reasons, the scores beside those of the fit, how good
+    the model is on held-out labelled rows, its settings and warnings. Labels in DATA are not read:
+    `riskad fit --report` lists the unlabelled rows of the training table alone.
+
+    \b
+    Example:
+      riskad report cards.riskad new.csv -o new.html
+    """  # noqa: D301
+    from riskad.app.findings import table_findings
+    from riskad.app.model_files import load, read_header
+    from riskad.app.page import write_report
+    from riskad.storage.files import together
+    from riskad.tables.files import read_table
+
+    _check_report(output, force)
+    with together(), show_progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        findings = table_findings(
+            load(model),
+            read_header(model),
+            read_table(data),
+            top=top,
+            source=data.name,
+            command=command,
+            progress=progress,
+        )
+        write_report(findings, output, force)
+        said = f"{findings.flagged:,} of {findings.flagged_of:,} rows look anomalous."
+    click.echo(f"{said}\nWrote {output}.")
+
+
+def _check_report(path: Path, force: bool) -> None:
+    from riskad.app.page import check_report_name
+    from riskad.storage.files import check_output_file
+
+    check_report_name(path)
+    check_output_file(path, force)
+
+
+@click.command(short_help="Say which rows to label next.")
+@click.argument("model", type=PATH)
+@click.argument("data", type=PATH)
+@click.option("-n", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
+@click.option(
+    "-l",
+    "--label",
+    metavar="COLUMN",
+    help="Column with the labels; rows that have one are left out, and where DATA has no such "
+    "column the output gets it, blank.  [default: that of the fit, if DATA has it]",
+)
+@click.option(
+    "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
+)
+@click.option("-o", "--output", type=PATH, help="Where to write these rows, to be labelled.")
+@as_json
+@force
+def suggest(
+    model: Path,
+    data: Path,
+    n: int,
+    label: str | None,
+    id: str | None,
+    output: Path | None,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Say which rows of DATA to label next, so that MODEL, fitted again, gains most.
+
+    Some are likely anomalies, some borderline, some unlike what was labelled, and no two alike. A
+    blank label, or "unlabelled", is none.
+
+    \b
+    Example:
+      riskad suggest cards.riskad cards.csv -n 20 --label status -o to_label.csv
+    """  # noqa: D301
+    from riskad.app.model_files import load, read_header
+    from riskad.app.suggest import suggest_table
+    from riskad.app.text import print_suggest, to_json
+    from riskad.storage.files import check_output_file, together
+    from riskad.tables.files import check_columns, check_table_name, read_table, write_table
+
+    if output is not None:
+        check_output_file(output, force)
+        check_table_name(output)
+    with together(), show_progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        table, fitted = read_table(data), read_header(model).notes.get("fit", {})
+        check_columns([] if id is None else [id], table.columns)
+        if label is None and fitted.get("label") in table.columns:
+            label = fitted["label"]
+        found, report = suggest_table(
+            load(model),
+            table,
+            n,
+            label=label,
+            id=id or fitted.get("id"),
+            source=data.name,
+            progress=progress,
+        )
+        if output is not None:
+            write_table(found, output, force)
+        written = {} if output is None else {"suggested": str(output)}
+        said = (
+            to_json(report, command="suggest", written=written)
+            if as_json
+            else printed(print_suggest, report, None if output is None else str(output))
+        )
+    click.echo(said)
+
+
+@click.command(short_help="Say whether new rows differ from those of the fit.")
+@click.argument("model", type=PATH)
+@click.argument("data", type=PATH)
+@click.option(
+    "--level",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Chance that anything is said to have moved if nothing has.",
+)
+@as_json
+def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
+    """Say whether the rows of DATA have moved away from those that MODEL was fitted to.
+
+    Compares each column, and the scores of a shallow model, with a summary of the unlabelled rows
+    that the model keeps; estimates the anomaly rate of DATA. Drift or not, the exit code is 0; the
+    JSON says which columns have moved.
+
+    \b
+    Example:
+      riskad drift cards.riskad new.csv
+    """  # noqa: D301
+    from riskad.app.drift import drift_table
+    from riskad.app.model_files import load
+    from riskad.app.text import print_drift, to_json
+    from riskad.tables.files import read_table
+
+    with show_progress() as progress:
+        progress(f"Reading {model.name} and {data.name}")
+        table = read_table(data)
+        report = drift_table(load(model), table, level=level, source=data.name, progress=progress)
+    if as_json:
+        click.echo(to_json(report, command="drift"))
+    else:
+        print_drift(console(), report)

@@ -1,0 +1,137 @@
+"""What all commands share: errors as sentences, progress on a terminal, results on stdout."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from riskad.cli.words import in_words_of
+from riskad.core.checks import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Group", "console", "printed", "show_cells", "show_progress"]
+
+
+class Group(click.Group):
+    """A group whose commands report a user's mistake in a sentence, without a traceback.
+
+    Its context holds the command as it was typed.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse what is no text, and remember what was typed."""
+        for argument in args:
+            if not _is_unicode(argument):
+                raise click.UsageError(
+                    f"The argument {argument!r} holds bytes that are not UTF-8, which no table or "
+                    "model can hold. Rename the file, or correct the argument."
+                )
+        ctx.obj = shlex.join(["riskad", *args])
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a mistake of the user's ends in a sentence."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # click ends quietly
+        except InputError as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            raise click.ClickException(in_words_of(command, ctx, str(error))) from error
+        except OSError as error:
+            raise click.ClickException(_sentence(error)) from error
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written; bytes of the command line that are no text cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _sentence(error: OSError) -> str:
+    if error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)
+
+
+def console(stderr: bool = False) -> Console:
+    """Return a console that prints what it is given, and never reads it as markup."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def printed(show: Callable[..., None], *arguments: Any) -> str:
+    """Return what `show` would print, so that it is known to succeed before files are named."""
+    here = console()
+    with here.capture() as capture:
+        show(here, *arguments)
+    return capture.get().removesuffix("\n")
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[str], object]]:
+    """Show on a terminal's stderr what is being done and for how long; elsewhere nothing."""
+    here = console(stderr=True)
+    if not here.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=here, transient=True) as bar:
+        task = bar.add_task("Loading", total=None)
+        yield lambda description: bar.update(task, description=description)
+
+
+@contextmanager
+def show_cells(name: str) -> Iterator[Callable[[int, int], object]]:
+    """Show a bar with the time left on a terminal's stderr; elsewhere a line at each tenth."""
+    here = console(stderr=True)
+    if not here.is_terminal:
+        yield _TenthPrinter(name)
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    # Cells take from milliseconds to seconds: the speed is that of the last ten minutes.
+    with Progress(*columns, console=here, speed_estimate_period=600) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _TenthPrinter:
+    """Prints how far a run is, ten times in all, for logs."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._tenth = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if tenth > self._tenth:
+            self._tenth = tenth
+            click.echo(f"{self._name}: {done:,} of {total:,} cells", err=True)

@@ -1,0 +1,49 @@
+"""Messages of the library, which speak Python, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+__all__ = ["in_words_of"]
+
+_SETTING = re.compile(
+    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d))"""
+)
+_FLAGS = {("others", "unlabelled"): "--others-unlabelled"}
+
+
+def in_words_of(command: click.Command | None, ctx: click.Context, message: str) -> str:
+    """Spell `name='value'` as the option that a command has for it.
+
+    Parameters
+    ----------
+    command, ctx
+        The command that was called, if any, and its context.
+    message
+        What the library says.
+
+    Returns
+    -------
+    str
+        The message, in which settings that are no options stay as they are.
+    """
+    if command is None:
+        return message
+    options = {
+        parameter.name: max(parameter.opts, key=len)
+        for parameter in command.get_params(ctx)
+        if isinstance(parameter, click.Option)
+    }
+
+    def spell(found: re.Match[str]) -> str:
+        name, value = found["name"], found["text"] or found["number"]
+        if (name, value) in _FLAGS:
+            return _FLAGS[name, value]
+        if name not in options:
+            return found[0]
+        plain = re.fullmatch(r"[\w.:+-]+", value)
+        return f"{options[name]} {value if plain else repr(value)}"
+
+    return _SETTING.sub(spell, message)

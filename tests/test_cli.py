@@ -13,13 +13,14 @@ from click.testing import CliRunner
 from conftest import PATIENCE
 
 import riskad
-from riskad.app import workflow
-from riskad.app.@@MODELS import MODELS
+from riskad.app import column_effects
 from riskad.cli import main as cli_module
 from riskad.cli.main import cli
 from riskad.core.losses import LOSSES
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import RISKS
+from riskad.detectors import registry
+from riskad.detectors.registry import DETECTORS
 from riskad.detectors.shallow import FEATURE_MAPS, LAMBDA_RULES, ShallowRAD
 
 LABELLED = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
@@ -136,10 +137,10 @@ def test_score_adds_columns_and_changes_nothing(fitted):
 
 
 def test_the_model_is_written_before_its_columns_are_explained(folder, monkeypatch):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workflow, "_column_effects", interrupted)
+    monkeypatch.setattr(column_effects, "explain_rows", interrupted)
     assert run("fit", "cards.csv", *FIT, "--id", "card", "-o", "model.riskad").exit_code != 0
     monkeypatch.undo()
     monkeypatch.chdir(folder)
@@ -286,10 +287,10 @@ def test_inspect_of_a_model_from_python(folder):
 
 
 @pytest.mark.usefixtures("no_hurry")
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", DETECTORS)
 def test_the_way_through_with_every_model(folder, model):
-    if MODELS[model].library is not None:
-        pytest.importorskip(MODELS[model].library)
+    if DETECTORS[model].library is not None:
+        pytest.importorskip(DETECTORS[model].library)
     options = [] if model == "auto" else ["--model", model]
     output = succeed(
         "fit",
@@ -334,7 +335,7 @@ def test_the_way_through_with_every_model(folder, model):
 
 @pytest.mark.parametrize(("model", "library"), [("boosted", "lightgbm"), ("deep", "torch")])
 def test_a_model_whose_library_is_missing(folder, monkeypatch, model, library):
-    monkeypatch.setattr(workflow, "find_spec", lambda name: None if name == library else name)
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == library else name)
     message = fail("fit", "cards.csv", *LABELLED, "--model", model, "-o", "model.riskad")
     assert f"needs {library}, which is not installed: pip install 'riskad[" in message
 
@@ -474,7 +475,7 @@ def test_with_one_anomaly_lambda_is_the_tight_one(folder):
 
 
 def test_choices_are_those_of_the_library():
-    assert set(cli_module.MODELS) == set(MODELS)
+    assert set(cli_module.DETECTORS) == set(DETECTORS)
     assert set(cli_module.LOSSES) == set(LOSSES)
     assert set(cli_module.RISKS) == set(RISKS)
     assert set(cli_module.PENALTIES) == set(PENALTIES)

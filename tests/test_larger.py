@@ -16,12 +16,13 @@ import pytest
 from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
-from riskad.app import workflow
-from riskad.app.fit import fit_files, fit_table
+from riskad.app import fit as fitting
+from riskad.app.fit import fit_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.rows.blocks import Threads
 from riskad.tables import files as tables
+from riskad.tables import labelled
 from riskad.tables.labelled import LabelColumn
 
 LABELS = LabelColumn("label", ["ok"], ["fraud"])
@@ -93,7 +94,7 @@ def fail(*arguments, code=1):
 def test_files_give_the_fit_of_the_table(cards, folder, threshold):
     options = {"id": "card", "model": "shallow", "settings": {"lam": 0.1}, "threshold": threshold}
     whole = fit_table(cards, LABELS, **options)
-    parts = fit_files(folder, LABELS, **options)
+    parts = fit_table(folder, LABELS, **options)
     np.testing.assert_allclose(parts.model[1].coef_, whole.model[1].coef_, rtol=1e-6)
     np.testing.assert_allclose(parts.model[1].offset_, whole.model[1].offset_, rtol=1e-6)
     one, two = whole.report, parts.report
@@ -117,15 +118,15 @@ def test_labels_matter(cards, folder, tmp_path):
     swapped = cards.with_columns(pl.col("label").replace({"ok": "fraud", "fraud": "ok"}))
     other = write(swapped, tmp_path / "swapped")
     one, two = (
-        fit_files(f, LABELS, model="shallow", settings={"lam": 0.1}) for f in (folder, other)
+        fit_table(f, LABELS, model="shallow", settings={"lam": 0.1}) for f in (folder, other)
     )
     assert one.report.top[0].row != two.report.top[0].row
 
 
 def test_only_a_sample_is_kept_and_the_report_says_so(folder, cards, monkeypatch):
-    monkeypatch.setattr(workflow, "_KEPT_ROWS", 100)
-    monkeypatch.setattr(workflow, "_RANKED_ROWS", 30)
-    fit = fit_files(folder, LABELS, model="shallow", settings={"lam": 0.1}, threshold="top:50")
+    monkeypatch.setattr(labelled, "_KEPT_ROWS", 100)
+    monkeypatch.setattr(fitting, "_RANKED_ROWS", 30)
+    fit = fit_table(folder, LABELS, model="shallow", settings={"lam": 0.1}, threshold="top:50")
     n_pile = fit.report.labels.unlabelled
     assert n_pile > 600
     assert "100 of " in fit.report.reading[1]
@@ -142,9 +143,9 @@ def test_only_a_sample_is_kept_and_the_report_says_so(folder, cards, monkeypatch
 
 @pytest.mark.usefixtures("no_hurry")
 def test_other_models_learn_from_labelled_rows_and_a_sample(folder, cards, monkeypatch):
-    monkeypatch.setattr(workflow, "_KEPT_ROWS", 200)
+    monkeypatch.setattr(labelled, "_KEPT_ROWS", 200)
     settings = {"budget": 2.0, "random_state": 0}
-    fit = fit_files(folder, LABELS, id="card", model="auto", settings=settings)
+    fit = fit_table(folder, LABELS, id="card", model="auto", settings=settings)
     assert fit.report.reading[1].startswith("learned from all ")
     assert "200 of " in fit.report.reading[1]
     assert fit.report.rows == 900
@@ -159,11 +160,11 @@ def test_own_words_and_results_of_an_earlier_run(cards, tmp_path):
         is_anomaly=pl.lit(True),
     )
     folder = write(named, tmp_path / "named")
-    fit = fit_files(folder, LabelColumn("label"), id="card", model="shallow", settings={"lam": 0.1})
+    fit = fit_table(folder, LabelColumn("label"), id="card", model="shallow", settings={"lam": 0.1})
     assert "left out anomaly_score, is_anomaly: results of an earlier run" in fit.report.preparation
     assert "anomaly_score" not in fit.report.columns
     with pytest.raises(InputError, match="Say what the values of column 'country' mean"):
-        fit_files(folder, LabelColumn("country"), model="shallow")
+        fit_table(folder, LabelColumn("country"), model="shallow")
 
 
 def test_engines_are_asked_for_every_pass(folder):
@@ -174,7 +175,7 @@ def test_engines_are_asked_for_every_pass(folder):
             Counting.calls += len(items) > 1  # one is asked for the shape of the rows
             return super().map(function, items)
 
-    fit = fit_files(folder, LABELS, model="shallow", settings={"lam": 0.1}, engine=Counting(1))
+    fit = fit_table(folder, LABELS, model="shallow", settings={"lam": 0.1}, engine=Counting(1))
     said = int(fit.report.reading[0].split("read ")[1].split()[0])
     assert Counting.calls == said > 5
 
@@ -364,7 +365,7 @@ def test_texts_and_numbers_may_be_of_several_types(folder, cards, tmp_path):
     table = table.set_column(country, "country", table["country"].cast(pa.string()))
     table = table.set_column(1, "amount", table["amount"].cast(pa.float32()))
     pq.write_table(table, path)
-    fit = fit_files(folder, LABELS, id="card", model="shallow", settings={"lam": 0.1})
+    fit = fit_table(folder, LABELS, id="card", model="shallow", settings={"lam": 0.1})
     assert fit.report.columns == {"amount": "number", "age": "number", "country": "text"}
 
 
@@ -376,11 +377,11 @@ def test_an_empty_file_among_many_ends_the_fit(folder, old_model):
 @pytest.mark.parametrize("name", ["0.parquet", "1b.parquet", "9.parquet"])
 def test_a_file_without_rows_among_many_changes_nothing(cards, folder, name):
     options = {"id": "card", "model": "shallow", "settings": {"lam": 0.1}}
-    before = fit_files(folder, LABELS, **options).report
+    before = fit_table(folder, LABELS, **options).report
     if name == "0.parquet":
         (folder / name).rename(folder / "0b.parquet")
     cards.head(0).write_parquet(folder / name)
-    after = fit_files(folder, LABELS, **options).report
+    after = fit_table(folder, LABELS, **options).report
     assert after.reading[0].startswith("4 files")
     assert after.rows == before.rows
     assert after.fitted == before.fitted
@@ -392,8 +393,8 @@ def test_a_file_that_is_removed_meanwhile_ends_the_fit(folder, old_model, monkey
         (folder / "1.parquet").unlink()
         return kept
 
-    keep = workflow._keep_rows
-    monkeypatch.setattr(workflow, "_keep_rows", then_remove)
+    keep = labelled.ParquetTable.prepare
+    monkeypatch.setattr(labelled.ParquetTable, "prepare", then_remove)
     assert "1.parquet is no longer there" in fail_to_fit(folder, old_model)
 
 
@@ -403,8 +404,8 @@ def test_a_file_that_is_replaced_meanwhile_ends_the_fit(folder, cards, old_model
         cards.head(7).write_parquet(folder / "1.parquet")
         return kept
 
-    keep = workflow._keep_rows
-    monkeypatch.setattr(workflow, "_keep_rows", then_replace)
+    keep = labelled.ParquetTable.prepare
+    monkeypatch.setattr(labelled.ParquetTable, "prepare", then_replace)
     assert "1.parquet" in fail_to_fit(folder, old_model)
 
 
@@ -460,12 +461,13 @@ def test_without_pyarrow_the_remedy_is_named(folder, tmp_path, monkeypatch):
 _PEAK = """
 import resource, sys
 from riskad.rows import blocks
-from riskad.app import workflow
+from riskad.app import fit as fitting
+from riskad.tables import labelled
 from riskad.tables.labelled import LabelColumn
-from riskad.app.fit import fit_files
+from riskad.app.fit import fit_table
 
 # What is kept does not grow with the table, but is much beside one that is small enough to test.
-blocks._KEPT_BYTES, workflow._KEPT_ROWS = 1 << 22, 10_000
+blocks._KEPT_BYTES, labelled._KEPT_ROWS = 1 << 22, 10_000
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -473,7 +475,7 @@ def peak():
 def fit(pattern):
     labels = LabelColumn("label", ["ok"], ["fraud"])
     settings = {"lam": 0.1, "loss": "squared"}
-    fit_files(pattern, labels, model="shallow", settings=settings, engine=blocks.Threads(1))
+    fit_table(pattern, labels, model="shallow", settings=settings, engine=blocks.Threads(1))
     return peak()
 
 print(fit(sys.argv[1]), fit(sys.argv[2]))

@@ -16,7 +16,7 @@ from conftest import PATIENCE
 
 from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
-from riskad.app.score import score_batches, score_table
+from riskad.app.score import score_table
 from riskad.cli.main import cli
 from riskad.tables import files as tables
 from riskad.tables.files import check_memory, open_writer, read_batches, read_table
@@ -207,7 +207,7 @@ def test_streaming_gives_what_scoring_the_whole_table_gives(tmp_path, small_batc
     whole, expected = score_table(load(model), read_table(source), id="card", source=source.name)
     said = []
     batches = []
-    report = score_batches(
+    _, report = score_table(
         load(model),
         read_batches(source),
         batches.append,
@@ -245,7 +245,7 @@ def test_every_option_gives_what_it_gives_for_the_whole_table(
     cards.write_csv(source) if kind == "csv" else cards.write_parquet(source)
     whole, expected = score_table(load(model), read_table(source), id="card", **options)
     batches = []
-    report = score_batches(load(model), read_batches(source), batches.append, id="card", **options)
+    _, report = score_table(load(model), read_batches(source), batches.append, id="card", **options)
     assert len(batches) > 10
     assert pl.concat(batches).equals(whole)
     assert report == expected
@@ -260,7 +260,7 @@ def test_decisions_over_batches_are_those_of_the_detector(model):
 
     def flags(**options):
         scored = []
-        score_batches(pipeline, batches, scored.append, **options)
+        score_table(pipeline, batches, scored.append, **options)
         return pl.concat(scored)["is_anomaly"].to_numpy()
 
     matrix = preparer.transform(cards)
@@ -278,10 +278,10 @@ def test_decisions_over_batches_are_those_of_the_detector(model):
 def test_what_depends_on_all_rows_needs_them_twice(model):
     cards = make_cards(300)
     batches = [cards[:64], cards[64:]]
-    assert score_batches(load(model), iter(batches), id).rows == 300  # once is enough
+    assert score_table(load(model), iter(batches), id)[1].rows == 300  # once is enough
     for options in ({"threshold": "top:5"}, {"fdr": 0.1}):
         with pytest.raises(tables.InputError, match=r"second time.*read_batches"):
-            score_batches(load(model), iter(batches), id, **options)
+            score_table(load(model), iter(batches), id, **options)
 
 
 def test_a_table_that_grows_while_it_is_scored(model):
@@ -295,17 +295,17 @@ def test_a_table_that_grows_while_it_is_scored(model):
             return iter([cards[:64], cards[64 : self.rows]])
 
     with pytest.raises(tables.InputError, match="another when it was read a second time"):
-        score_batches(load(model), Growing(), id, threshold="top:5")
+        score_table(load(model), Growing(), id, threshold="top:5")
 
 
 def test_a_rule_that_labels_cannot_support_is_refused_before_a_row_is_read(model):
     with pytest.raises(tables.InputError, match="a false alarm rate of 1e-05 cannot be told"):
-        score_batches(load(model), None, id, threshold="false-alarms:1e-5")
+        score_table(load(model), None, id, threshold="false-alarms:1e-5")
 
 
 def test_equal_scores_are_listed_in_the_order_of_the_rows(model, small_batches, tmp_path):
     pl.concat([make_cards(1)] * 300).write_parquet(tmp_path / "same.parquet")
-    report = score_batches(load(model), read_batches(tmp_path / "same.parquet"), id, top=5)
+    _, report = score_table(load(model), read_batches(tmp_path / "same.parquet"), id, top=5)
     assert [suspect.row for suspect in report.top] == [1, 2, 3, 4, 5]
 
 
@@ -334,7 +334,7 @@ def test_many_new_values_are_not_all_kept(model):
     n = 5000
     cards = make_cards(n).with_columns(country=pl.concat_str(pl.lit("v"), pl.int_range(n)))
     batches = [cards[start : start + 1000] for start in range(0, n, 1000)]
-    report = score_batches(load(model), batches, id)
+    _, report = score_table(load(model), batches, id)
     assert (
         "country: 5,000 rows with a new value ('v0', 'v1', 'v10' and at least 997 more)"
         in (report.warnings[0])
@@ -435,16 +435,16 @@ def test_other_types_with_the_same_meaning_are_accepted(tmp_path, model):
 
 
 SLOW = """
-import time, riskad.tables.files, riskad.app.workflow
+import time, riskad.tables.files, riskad.app.score
 from riskad.cli.main import main
 riskad.tables.files._BATCH_CELLS = 64
-plain = riskad.app.workflow._suspicion
+plain = riskad.app.score._suspicion
 def slow(batch, scores, id, rows_before):
     if rows_before > 300:
         print("half", flush=True)
         time.sleep(600)
     return plain(batch, scores, id, rows_before)
-riskad.app.workflow._suspicion = slow
+riskad.app.score._suspicion = slow
 main()
 """
 

@@ -12,24 +12,25 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad.app import workflow
+from riskad.app import column_effects
+from riskad.app import fit as fitting
 from riskad.app.demo import make_tables, run_demo
+from riskad.app.explain import explain_table
+from riskad.app.inspect import describe_model
 from riskad.app.model_files import load, read_header, save
 from riskad.app.reasons import Reasons
-from riskad.app.text import to_json
-from riskad.app.@@MODELS import MODELS
 from riskad.app.results import SCORE_COLUMNS
-from riskad.tables.labelled import LabelColumn
-from riskad.app.inspect import describe_model
-from riskad.app.explain import explain_table
 from riskad.app.score import score_table
+from riskad.app.text import to_json
 from riskad.core.checks import InputError
 from riskad.core.labels import parse_labels
+from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.detectors.shallow import ShallowRAD
+from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 
 # Linear and fast; the other models have their own tests.
-fit_table = partial(workflow.fit_table, model="shallow")
+fit_table = partial(fitting.fit_table, model="shallow")
 LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
 
 
@@ -82,7 +83,7 @@ def test_columns_are_explained_while_there_is_time(cards, monkeypatch):
     settings = {"feature_map": "nystroem", "lam": 0.01}
     whole = fit_table(cards[0], LABELS, id="card", settings=settings).report
     assert whole.effects_of == "the 20 most suspicious rows"
-    monkeypatch.setattr(workflow, "_EXPLAIN_SECONDS", 0.0)
+    monkeypatch.setattr(column_effects, "_SECONDS", 0.0)
     fit = fit_table(cards[0], LABELS, id="card", settings=settings)
     said = "1 of the 20 most suspicious rows, for which the time sufficed"
     assert fit.report.effects_of == said
@@ -93,18 +94,10 @@ def test_columns_are_explained_while_there_is_time(cards, monkeypatch):
 
 
 @pytest.mark.parametrize(("taken", "seconds"), [(0.0, 40.0), (39.0, 10.0), (500.0, 10.0)])
-def test_what_is_left_of_the_budget_or_a_quarter_of_it_is_for_explaining(
-    taken, seconds, fit, cards, monkeypatch
-):
-    detector = workflow.AutoRAD(budget=40.0)
-    pipeline = Pipeline([("prepare", fit.model[0]), ("detect", detector)])
-    given = []
-    monkeypatch.setattr(
-        workflow, "_column_effects", lambda *arguments: (given.append(arguments[3]), ([], ""))[1]
-    )
-    rows = cards[0].head(1)
-    workflow._with_effects(fit.report, pipeline, rows, rows, time.perf_counter() - taken)
-    assert given == [pytest.approx(seconds, abs=0.5)]
+def test_what_is_left_of_the_budget_or_a_quarter_of_it_is_for_explaining(taken, seconds):
+    detector = riskad.AutoRAD(budget=40.0)
+    given = column_effects._seconds_for(detector, time.perf_counter() - taken)
+    assert given == pytest.approx(seconds, abs=0.5)
 
 
 def test_the_report_counts_rightly(fit, cards):
@@ -244,12 +237,12 @@ def test_effects_name_what_is_suspicious(fit):
     assert values == sorted(values, reverse=True)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", DETECTORS)
 @pytest.mark.parametrize("words", [(), ("country",)])
 def test_number_columns_that_are_mostly_blank_are_fitted(model, words):
     """A usual blank is no text: a delay that is there only for late flights is still a number."""
-    if MODELS[model].library is not None:
-        pytest.importorskip(MODELS[model].library)
+    if DETECTORS[model].library is not None:
+        pytest.importorskip(DETECTORS[model].library)
     table, fraud = make_cards(200)
     rng = np.random.default_rng(1)
     filled = fraud | (rng.random(200) < 0.2)
@@ -258,7 +251,7 @@ def test_number_columns_that_are_mostly_blank_are_fitted(model, words):
     ]
     table = table.with_columns(delay=pl.Series(delay)).select("amount", "delay", *words, "label")
     settings = {"budget": 5} if model == "auto" else {}
-    report = workflow.fit_table(table, LABELS, model=model, settings=settings).report
+    report = fitting.fit_table(table, LABELS, model=model, settings=settings).report
     assert report.columns["delay"] == "number"
     effects = {effect.column: effect.suspicious for effect in report.effects}
     assert effects.get("delay") in (None, "high", "low", "not blank", "(blank)")
@@ -283,7 +276,7 @@ def test_what_is_suspicious_in_a_column(values, adds, usual, said):
     values = np.array(values)[:, None]
     adds = np.array(adds, dtype=float)[:, None]
     found = Reasons(("x",), values, (usual,), adds, np.zeros_like(adds), 0.0, adds[:, 0])
-    assert workflow._suspicious_value(found, 0) == said
+    assert column_effects.suspicious_value(found, 0) == said
 
 
 def test_a_labelled_ranking_can_be_fitted_again(fit, cards):
@@ -359,7 +352,7 @@ def test_other_warnings_pass(cards, monkeypatch):
     ("change", "labels", "options", "message"),
     [
         ({}, LabelColumn("lable"), {}, "no column 'lable'. Did you mean 'label'"),
-        ({}, LabelColumn("label"), {}, r"'ok' \(\d+\).*For example: --normal 'ok' --anomaly 'fraud'"),
+        ({}, LabelColumn("label"), {}, r"'ok' \(\d+\).*For example: normal='ok', anomaly='fraud'"),
         ({"label": ""}, LabelColumn("label"), {}, "blank in every row"),
         ({"label": ""}, LABELS, {}, "never occurs"),
         ({"label": "maybe"}, LabelColumn("label", normal=["maybe"]), {}, "labelled as an anomaly"),
@@ -392,7 +385,7 @@ def test_no_rows(cards, fit):
 def auto_fit(cards):
     said = []
     with unhurried():
-        return workflow.fit_table(cards[0], LABELS, id="card", progress=said.append), said
+        return fitting.fit_table(cards[0], LABELS, id="card", progress=said.append), said
 
 
 def test_auto_decides_by_what_it_held_out_itself(cards, auto_fit, monkeypatch):
@@ -437,7 +430,7 @@ def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
         table = table.with_columns(
             label=pl.when(pl.col("label") == kind).then("label").otherwise(pl.lit(""))
         )
-    report = workflow.fit_table(table, labels, id="card", settings={"budget": 5.0}).report
+    report = fitting.fit_table(table, labels, id="card", settings={"budget": 5.0}).report
     assert (report.auc is None) == (kind != "both")
     assert kind == "both" or "takes 3 labelled rows of each kind" in report.why_no_auc
     assert report.settings["budget"] == 5.0
@@ -446,19 +439,20 @@ def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
 def test_auto_refuses_rows_of_one_kind(cards):
     table = cards[0].with_columns(label=pl.lit("ok"))
     with pytest.raises(InputError, match="All rows are of one kind"):
-        workflow.fit_table(table, LabelColumn("label", normal=["ok"]), id="card")
+        fitting.fit_table(table, LabelColumn("label", normal=["ok"]), id="card")
 
 
 def test_settings_are_those_of_the_models():
-    settings = set().union(*(kind.settings for kind in workflow.MODELS.values()))
-    for kind in workflow.MODELS.values():
-        if kind.library is not None:
-            pytest.importorskip(kind.library)
-        assert settings & set(kind.build({}).get_params()) == kind.settings
+    settings = {setting.name for entry in DETECTORS.values() for setting in entry.settings}
+    for entry in DETECTORS.values():
+        if entry.library:
+            pytest.importorskip(entry.library)
+        known = {setting.name for setting in entry.settings}
+        assert settings & set(make_detector(entry.name, {}).get_params()) == known
     with pytest.raises(InputError, match="model='best' is not known"):
-        workflow._make_detector("best", {})
-    with pytest.raises(InputError, match=r"do not fit the model auto: .*'colour'"):
-        workflow._make_detector("auto", {"colour": 1})
+        make_detector("best", {})
+    with pytest.raises(InputError, match="AutoRAD has no parameter 'colour'"):
+        make_detector("auto", {"colour": 1})
 
 
 def test_networks_take_no_sparse_tables():
@@ -467,7 +461,7 @@ def test_networks_take_no_sparse_tables():
     label = ["ok"] * 50 + ["fraud"] * 50 + [""] * 1900
     table = pl.DataFrame({"shop": shop, "label": label})
     with pytest.raises(InputError, match="mostly zeros, which networks do not take"):
-        workflow.fit_table(table, LABELS, model="deep")
+        fitting.fit_table(table, LABELS, model="deep")
 
 
 # --- score -------------------------------------------------------------------------------

@@ -87,10 +87,11 @@ def explain_fit(
     seconds = _seconds_for(detector, start)
     with no_warnings():
         found = replace(explain_rows(model, rows, seconds=seconds), words=words)
-        known = detector.contributions(one_row) is not None
-        effects = _effects_of_random_rows if known else _effects_of_worst_rows
-        listed, rows_said = effects(model, kept, found, words)
-    return FitReasons(listed, rows_said, found if worst.height else None)
+        if detector.contributions(one_row) is not None:
+            effects, effects_of = _effects_of_random_rows(model, kept, words)
+        else:
+            effects, effects_of = _effects_of_worst_rows(found, min(rows.height, _SUSPICIOUS_ROWS))
+    return FitReasons(effects, effects_of, found if worst.height else None)
 
 
 def _seconds_for(detector: Any, start: float) -> float:
@@ -101,7 +102,7 @@ def _seconds_for(detector: Any, start: float) -> float:
 
 
 def _effects_of_random_rows(
-    model: Pipeline, kept: KeptRows, found: Reasons, words: Words
+    model: Pipeline, kept: KeptRows, words: Words
 ) -> tuple[list[ColumnEffect], str]:
     """Mean sizes, where a detector knows its own contributions: rows cost next to nothing."""
     unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
@@ -113,14 +114,14 @@ def _effects_of_random_rows(
     return _listed(explained, explained.importance()), said
 
 
-def _effects_of_worst_rows(
-    model: Pipeline, kept: KeptRows, found: Reasons, words: Words
-) -> tuple[list[ColumnEffect], str]:
+def _effects_of_worst_rows(found: Reasons, wanted: int) -> tuple[list[ColumnEffect], str]:
     """What columns add on average to the scores of the most suspicious rows."""
-    found = found.first(_SUSPICIOUS_ROWS)
+    found = found.first(wanted)
     means = found.contributions.mean(axis=0)
     order = np.argsort(-means, kind="stable")
-    said = f"the {len(found)} most suspicious rows"
+    said = f"the {wanted} most suspicious rows"
+    if len(found) < wanted:
+        said = f"{len(found)} of {said}, for which the time sufficed"
     return _listed(found, {found.columns[j]: float(means[j]) for j in order}), said
 
 

@@ -85,7 +85,7 @@ def _few_anomalies(counts: LabelCounts) -> list[str]:
 
 def _negative_risk(detector: Any) -> list[str]:
     total = detector.describe().get("risk_parts", {}).get("total", 0.0)
-    if total >= 0:
+    if total >= 0 or not detector.takes_guarded_risks:
         return []
     more = "Regularise more (lam='tight' or lam='theorem'), or choose"
     remedy = more if "lam" in detector.get_params() else "Choose"

@@ -9,7 +9,7 @@ import click
 __all__ = ["in_words_of"]
 
 _SETTING = re.compile(
-    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d))"""
+    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d)|(?P<any>\.\.\.))"""
 )
 _FLAGS = {("others", "unlabelled"): "--others-unlabelled"}
 
@@ -38,11 +38,13 @@ def in_words_of(command: click.Command | None, ctx: click.Context, message: str)
     }
 
     def spell(found: re.Match[str]) -> str:
-        name, value = found["name"], found["text"] or found["number"]
+        name, value = found["name"], found["text"] or found["number"] or ""
         if (name, value) in _FLAGS:
             return _FLAGS[name, value]
         if name not in options:
             return found[0]
+        if found["any"]:
+            return f"{options[name]} VALUE"
         plain = re.fullmatch(r"[\w.:+-]+", value)
         return f"{options[name]} {value if plain else repr(value)}"
 

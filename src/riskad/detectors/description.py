@@ -33,6 +33,8 @@ class SelfDescribing:
     """The questions that every detector answers; these answers are right for most."""
 
     offset_: float
+    takes_guarded_risks: ClassVar[bool] = True
+    """Whether a risk with a guard, which cannot be negative, can be chosen."""
     slow_to_score: ClassVar[bool] = False
     """Whether a score takes some 0.1 ms or more."""
     tells_progress: ClassVar[bool] = False

@@ -104,6 +104,7 @@ class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
     """
 
     shape_in_words: ClassVar[str] = "random forest"
+    takes_guarded_risks: ClassVar[bool] = False
 
     _state_fields: ClassVar[Fields] = {
         "a": Number(-1, 1),

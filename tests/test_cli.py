@@ -689,19 +689,31 @@ OUT = ["-o", "out.csv"]
 @pytest.mark.parametrize(
     ("place", "arguments"),
     [
-        ("app.text.print_fit", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"]),
         (
-            "app.findings.fit_findings",
+            "app.report.terminal.print_fit",
+            ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"],
+        ),
+        (
+            "app.report.summary.describe_fit",
             ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.html"],
         ),
-        ("app.page.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"]),
-        ("app.text.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
-        ("app.text.print_score", ["score", "model.riskad", "new.csv", *OUT]),
-        ("app.text.to_json", ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"]),
-        ("app.text.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
-        ("app.text.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
-        ("app.text.print_threshold", ["threshold", "model.riskad", "top:5", "-o", "m.riskad"]),
-        ("app.text.print_export", ["export", "model.riskad", "m.onnx"]),
+        (
+            "app.report.files.to_json",
+            ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"],
+        ),
+        ("app.report.json.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
+        ("app.report.terminal.print_score", ["score", "model.riskad", "new.csv", *OUT]),
+        (
+            "app.report.json.to_json",
+            ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"],
+        ),
+        ("app.report.terminal.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
+        ("app.report.terminal.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
+        (
+            "app.report.terminal.print_threshold",
+            ["threshold", "model.riskad", "top:5", "-o", "m.riskad"],
+        ),
+        ("app.report.terminal.print_export", ["export", "model.riskad", "m.onnx"]),
     ],
 )
 def test_a_command_that_fails_late_leaves_no_file(fitted, monkeypatch, place, arguments):

@@ -8,10 +8,10 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_page import HOSTILE, LABELS, fit_table, make_cards, make_hostile
+from cards import HOSTILE, LABELS, fit_table, make_cards, make_hostile
 
-from riskad.app.findings import fit_findings
-from riskad.app.page import write_report
+from riskad.app.report.files import write_report
+from riskad.app.report.summary import describe_fit
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if os.environ.get("RISKAD_BROWSER") == "required":
@@ -83,7 +83,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory):
-    found = fit_findings(fit_table(make_cards(), LABELS, id="card", source="cards.csv"))
+    found = describe_fit(fit_table(make_cards(), LABELS, id="card", source="cards.csv"))
     members = [{"member": "linear", "weight": 1.0, "auc": 0.9, "seconds": 1.0}]
     path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(replace(found, warnings=["something to mind"], members=members), path)
@@ -94,7 +94,7 @@ def page_path(tmp_path_factory):
 def hostile_path(tmp_path_factory):
     fit = fit_table(make_hostile(), LABELS, id="card", source=HOSTILE[0], text=[HOSTILE[0]], top=20)
     path = tmp_path_factory.mktemp("hostile") / "report.html"
-    write_report(fit_findings(fit, command=HOSTILE[1]), path)
+    write_report(describe_fit(fit, command=HOSTILE[1]), path)
     return path
 
 

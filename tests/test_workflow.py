@@ -16,7 +16,7 @@ from riskad.app import workflow
 from riskad.app.demo import make_tables, run_demo
 from riskad.app.model_files import load, read_header, save
 from riskad.app.reasons import Reasons
-from riskad.app.text import to_json
+from riskad.app.report.json import to_json
 from riskad.app.workflow import (
     MODELS,
     SCORE_COLUMNS,

@@ -293,7 +293,8 @@ def fit(
         -o cards.riskad --model shallow
     """  # noqa: D301
     from riskad.app.model_files import save
-    from riskad.app.text import print_fit, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_fit
     from riskad.app.workflow import Labels
     from riskad.storage.files import check_different, check_output_file, together, write_again
     from riskad.tables.files import check_table_name, write_table
@@ -343,11 +344,11 @@ def fit(
         if ranked is not None:
             write_table(result.ranked, ranked, force)
         if page is not None:
-            from riskad.app.findings import fit_findings
-            from riskad.app.page import write_report
+            from riskad.app.report.files import write_report
+            from riskad.app.report.summary import describe_fit
 
             progress(f"Writing {page.name}")
-            write_report(fit_findings(result, command=command), page, force)
+            write_report(describe_fit(result, command=command), page, force)
         said = (
             to_json(result.report, command="fit", written=written)
             if as_json
@@ -431,7 +432,8 @@ def prior(
     Example:
       riskad prior cards.csv --label status --normal ok --anomaly fraud
     """  # noqa: D301
-    from riskad.app.text import print_prior, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_prior
     from riskad.app.workflow import Labels, estimate_table_prior
     from riskad.tables.files import read_table
 
@@ -506,7 +508,8 @@ def score(
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
-    from riskad.app.text import print_score, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_score
     from riskad.app.workflow import score_batches
     from riskad.storage.files import check_output_file, together
     from riskad.tables.files import check_table_name, find_tables, open_writer, read_batches
@@ -577,7 +580,8 @@ def explain(
       riskad explain cards.riskad new.csv --rows 20 -o reasons.csv
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
-    from riskad.app.text import print_explain, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_explain
     from riskad.app.workflow import explain_table
     from riskad.storage.files import check_output_file, together
     from riskad.tables.files import check_columns, check_table_name, read_table, write_table
@@ -629,16 +633,16 @@ def report_table(
     Example:
       riskad report cards.riskad new.csv -o new.html
     """  # noqa: D301
-    from riskad.app.findings import table_findings
     from riskad.app.model_files import load, read_header
-    from riskad.app.page import write_report
+    from riskad.app.report.files import write_report
+    from riskad.app.report.summary import describe_table
     from riskad.storage.files import together
     from riskad.tables.files import read_table
 
     _check_report(output, force)
     with together(), _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
-        findings = table_findings(
+        found = describe_table(
             load(model),
             read_header(model),
             read_table(data),
@@ -647,13 +651,13 @@ def report_table(
             command=command,
             progress=progress,
         )
-        write_report(findings, output, force)
-        said = f"{findings.flagged:,} of {findings.flagged_of:,} rows look anomalous."
+        write_report(found, output, force)
+        said = f"{found.flagged:,} of {found.flagged_of:,} rows look anomalous."
     click.echo(f"{said}\nWrote {output}.")
 
 
 def _check_report(path: Path, force: bool) -> None:
-    from riskad.app.page import check_report_name
+    from riskad.app.report.files import check_report_name
     from riskad.storage.files import check_output_file
 
     check_report_name(path)
@@ -683,7 +687,8 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
       riskad threshold cards.riskad false-alarms:0.01 -o strict.riskad
     """  # noqa: D301
     from riskad.app.model_files import load, read_header, save
-    from riskad.app.text import print_threshold, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_threshold
     from riskad.app.workflow import change_threshold
     from riskad.storage.files import check_output_file, together
 
@@ -718,7 +723,8 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
     """  # noqa: D301
     from riskad.app.model_files import load
     from riskad.app.onnx import export
-    from riskad.app.text import print_export, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_export
     from riskad.storage.files import check_output_file, together
 
     check_output_file(output, force)
@@ -741,7 +747,8 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
 def inspect(model: Path, as_json: bool) -> None:
     """Say what MODEL is, when and on what it was trained, and what it weighs."""
     from riskad.app.model_files import load, read_header
-    from riskad.app.text import print_model, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_model
     from riskad.app.workflow import describe_model
 
     with _progress() as progress:
@@ -775,7 +782,8 @@ def bounds(model: Path, delta: float, as_json: bool) -> None:
       riskad bounds cards.riskad --delta 0.1
     """  # noqa: D301
     from riskad.app.model_files import read_header
-    from riskad.app.text import print_bounds, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_bounds
     from riskad.app.workflow import bound_model
 
     with _progress() as progress:
@@ -795,7 +803,8 @@ def demo(seed: int, as_json: bool) -> None:
     from tempfile import TemporaryDirectory
 
     from riskad.app.demo import run_demo
-    from riskad.app.text import print_demo, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_demo
 
     with TemporaryDirectory() as folder, _progress() as progress:
         report = run_demo(Path(folder), seed=seed, progress=progress)
@@ -1003,7 +1012,8 @@ def suggest(
       riskad suggest cards.riskad cards.csv -n 20 --label status -o to_label.csv
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
-    from riskad.app.text import print_suggest, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_suggest
     from riskad.app.workflow import suggest_table
     from riskad.storage.files import check_output_file, together
     from riskad.tables.files import check_columns, check_table_name, read_table, write_table
@@ -1060,7 +1070,8 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
       riskad drift cards.riskad new.csv
     """  # noqa: D301
     from riskad.app.model_files import load
-    from riskad.app.text import print_drift, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_drift
     from riskad.app.workflow import drift_table
     from riskad.tables.files import read_table
 

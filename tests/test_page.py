@@ -21,10 +21,10 @@ from riskad.app.model_files import load, make_header, read_header, save
 from riskad.app.report.facts import say_facts
 from riskad.app.report.files import write_report
 from riskad.app.report.html import render_page
+from riskad.app.report.jinja import fill_text
 from riskad.app.report.json import SCHEMA, to_json
 from riskad.app.report.sections import SECTIONS, Section, add_section
 from riskad.app.report.summary import describe_fit, describe_table
-from riskad.app.report.templates import fill_text
 from riskad.app.report.wording import quality_lines
 from riskad.app.workflow import explain_table
 from riskad.cli.main import cli
@@ -148,8 +148,9 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     assert found.quality.reliability is None
     assert found.rate is None
     page = Reader(render_page(found))
-    assert "How good that is cannot be told: it takes 3 labelled rows of each kind" in page.text
-    assert "Not known: it takes 2 labelled rows of each kind" in page.text
+    why = "The labels cannot tell how good the model is: it takes 3 labelled rows of each kind"
+    assert why in page.text
+    assert "Unknown: an estimate takes 2 held-out labelled rows of each kind" in page.text
     assert "1 labelled anomaly is few" in page.text
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(charts) == 1  # the scores
@@ -159,11 +160,11 @@ def test_quality_says_what_was_held_out_and_what_was_chosen_on_it():
     auc, labels = Auc(0.9, 0.8, 0.95, 100, 20), LabelCounts(500, 100, 3000)
     [line] = quality_lines(auc, "", {}, LabelCounts(100, 20, 3000))
     assert line.endswith(
-        "on the 120 labelled rows, each scored by a fit that had not seen its label"
+        "on the 120 labelled rows, each scored by a model fitted without its label"
     )
     [line] = quality_lines(auc, "", {"leaderboard": []}, labels)
-    assert " on 120 of the 600 labelled rows, each scored by members that " in line
-    assert "their weights and settings were chosen on these labels" in line
+    assert " on 120 of the 600 labelled rows, each scored by members fitted without " in line
+    assert "their weights and settings were chosen with these labels" in line
 
 
 def test_members_left_out_are_said_and_not_averaged():
@@ -174,7 +175,7 @@ def test_members_left_out_are_said_and_not_averaged():
     ]
     lines = say_facts({"leaderboard": rows, "rows": 900})
     assert lines[0].startswith("average of 2 kinds of detector")
-    assert lines[1] == "left out, since time was short (--budget): boosted"
+    assert lines[1] == "left out for lack of time (budget): boosted"
 
 
 def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):
@@ -205,7 +206,7 @@ def test_a_model_without_calibration_has_a_page(schema):
     assert found.labels is None
     assert found.quality.why_no_auc
     schema.validate(json.loads(to_json(found, schema=SCHEMA)))
-    assert "the model holds no scores of labelled rows" in Reader(render_page(found)).text
+    assert "the model has no scores of held-out labelled rows" in Reader(render_page(found)).text
 
 
 def test_members_of_a_model_are_listed(findings, schema):
@@ -281,7 +282,7 @@ def test_the_page_says_what_matters(findings):
         f"Row {findings.top[0].row}: {findings.top[0].id}",
         "cross-validated on the labelled rows",
         "threshold risk: where the risk of the fit",
-        "ROC with 95 % intervals",
+        "ROC with 95% intervals",
         "riskad fit cards.csv",
         "scikit-learn",
     ):

@@ -783,7 +783,7 @@ def bounds(model: Path, delta: float, as_json: bool) -> None:
     """  # noqa: D301
     from riskad.app.model_files import read_header
     from riskad.app.report.json import to_json
-    from riskad.app.report.terminal import print_bounds
+    from riskad.app.report.terminal_bounds import print_bounds
     from riskad.app.workflow import bound_model
 
     with _progress() as progress:

@@ -112,11 +112,11 @@ def rate_chart(rate: Sequence[float], assumed: float | None) -> Chart:
     def x(share: float) -> float:
         return 2 + 96 * share / most
 
-    said = f"Anomaly rate {value:.1%}, 95 % interval {low:.1%} to {high:.1%}"
+    said = f"Anomaly rate {value:.1%}, 95% interval {low:.1%} to {high:.1%}"
     chart = _fluid(64, said + ("" if assumed is None else f"; the fit assumed {assumed:.1%}"))
     _line(chart, "axis", ("0%", "100%"), (40, 40))
     for tick in _ticks(0, most, 5):
-        _words_at(chart, f"{100 * tick:g} %", x(tick), 57)
+        _words_at(chart, f"{100 * tick:g}%", x(tick), 57)
     _line(chart, "interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
     point = {"cx": f"{x(value):.3f}%", "cy": "26", "r": "6"}
     chart.draw("circle", {"class": "point anomaly", **point})
@@ -135,7 +135,7 @@ def curve_chart(
     curve: Curve, threshold: float, x_name: str, y_name: str, by_chance: Sequence[Point]
 ) -> Chart:
     """A curve in the unit square with its band, what chance would give, and the threshold."""
-    chart = _square(x_name, y_name, f"{y_name} over {x_name} with its 95 % interval")
+    chart = _square(x_name, y_name, f"{y_name} against {x_name}, with 95% intervals")
     upper = list(zip(curve.x, curve.high, strict=True))
     lower = list(zip(curve.x, curve.low, strict=True))
     _path(chart, "band", upper + lower[::-1], closed=True)
@@ -149,8 +149,9 @@ def curve_chart(
 
 
 def reliability_chart(found: Reliability) -> Chart:
-    """Shares of anomalies that were seen over probabilities that were said."""
-    chart = _square("probability said", "share seen", "Share of anomalies seen over probability")
+    """Observed shares of anomalies against predicted probabilities."""
+    label = "Observed share of anomalies against predicted probability"
+    chart = _square("predicted probability", "observed share", label)
     _path(chart, "chance", [(0, 0), (1, 1)])
     for point in zip(found.predicted, found.observed, found.low, found.high, strict=True):
         _whisker(chart, *point)

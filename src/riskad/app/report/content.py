@@ -14,7 +14,7 @@ from riskad.app.report.charts import (
     reliability_chart,
 )
 from riskad.app.report.facts import list_members, list_risk_parts, say_facts, say_held_out
-from riskad.app.report.templates import fill
+from riskad.app.report.jinja import fill
 from riskad.app.report.wording import quality_lines, say_prior
 
 if TYPE_CHECKING:

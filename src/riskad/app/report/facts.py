@@ -11,9 +11,15 @@ from typing import Any
 __all__ = ["list_members", "list_risk_parts", "say_facts", "say_held_out"]
 
 _LAMBDA_SOURCES = {
-    "theorem": "by Theorem 1: the objective cannot be negative",
-    "tight": "the smallest proved to keep the objective from being negative",
+    "theorem": "from Theorem 1, so the objective cannot be negative",
+    "tight": "the smallest proved to keep the objective non-negative",
     "cv": "cross-validated on the labelled rows",
+}
+_RISK_WORDS = {
+    "risk": "{} risk",
+    "loss": "{} loss",
+    "a": "a = {:g}",
+    "prior": "prior = {:g} (share of normal rows)",
 }
 _UNITS = {"rounds": "boosted trees", "steps": "neural network"}
 
@@ -34,7 +40,7 @@ def say_facts(facts: Mapping[str, Any]) -> list[str]:
     Examples
     --------
     >>> say_facts({"steps": 1200, "loss": "sigmoid", "prior": 0.8})
-    ['neural network, sigmoid loss, prior = 0.8 normal', '1,200 steps']
+    ['neural network, sigmoid loss, prior = 0.8 (share of normal rows)', '1,200 steps']
     """
     if "leaderboard" in facts:
         return _average_lines(facts)
@@ -56,10 +62,10 @@ def say_held_out(fitted: Mapping[str, Any]) -> str:
     """
     if "leaderboard" in fitted:
         return (
-            "each scored by members that had not seen its label; but their weights and settings "
-            "were chosen on these labels, so that new rows may be ranked somewhat worse"
+            "each scored by members fitted without its label; their weights and settings were "
+            "chosen with these labels, so new rows may rank somewhat worse"
         )
-    return "each scored by a fit that had not seen its label"
+    return "each scored by a model fitted without its label"
 
 
 def list_members(leaderboard: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -88,12 +94,12 @@ def list_risk_parts(fitted: Mapping[str, Any]) -> dict[str, float]:
 def _average_lines(facts: Mapping[str, Any]) -> list[str]:
     members = list_members(facts["leaderboard"])
     left_out = [member["member"] for member in facts["leaderboard"] if member.get("left_out")]
-    no_time = [f"left out, since time was short (--budget): {', '.join(left_out)}"]
+    no_time = [f"left out for lack of time (budget): {', '.join(left_out)}"]
     if len(members) == 1:
-        only = f"one kind of detector ({members[0]['member']}), for which the time sufficed"
+        only = f"one kind of detector ({members[0]['member']}); there was no time for others"
         return [only, *(no_time if left_out else [])]
     known = any(member["auc"] is not None for member in members)
-    weighted = "weighted by held-out labels" if known else "of which no label could be held out"
+    weighted = "weighted by held-out labels" if known else "without held-out labels to weight them"
     return [
         f"average of {len(members)} kinds of detector, {weighted}",
         *(no_time if left_out else []),
@@ -105,16 +111,16 @@ def _linear_lines(facts: Mapping[str, Any]) -> list[str]:
     shape = "linear" if facts["feature_map"] is None else f"{facts['feature_map']} features"
     source = _LAMBDA_SOURCES.get(str(facts["lam"]), "as given")
     steps = "1 step" if facts["iterations"] == 1 else f"{facts['iterations']} steps"
-    ending = {True: "converged", False: "not converged"}.get(facts["converged"], "stopped")
+    endings = {True: "converged in", False: "did not converge in"}
+    ending = endings.get(facts["converged"], "stopped after")
     return [
         _say_risk(shape, facts),
         f"lambda = {facts['lambda']:.4g} ({facts['penalty']}), {source}",
-        f"{ending} after {steps} of {facts['solver']} (optimality {facts['optimality']:.1e})",
+        f"{facts['solver']} {ending} {steps} (optimality {facts['optimality']:.1e})",
     ]
 
 
 def _say_risk(shape: str, facts: Mapping[str, Any]) -> str:
     """Say what was minimised, as far as the detector has such settings."""
-    words = {"risk": "{} risk", "loss": "{} loss", "a": "a = {:g}", "prior": "prior = {:g} normal"}
-    said = (words[name].format(facts[name]) for name in words if name in facts)
+    said = (words.format(facts[name]) for name, words in _RISK_WORDS.items() if name in facts)
     return ", ".join([shape, *said])

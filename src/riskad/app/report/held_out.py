@@ -59,11 +59,13 @@ def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]
         What the labels cannot tell is None in it, with the reason beside it.
     """
     if calibration is None:
-        return HeldOutQuality(None, "the model holds no scores of labelled rows (riskad.calibrate)")
+        return HeldOutQuality(
+            None, "the model has no scores of held-out labelled rows (riskad.calibrate)"
+        )
     n, m = len(calibration.normals), len(calibration.anomalies)
     if min(n, m) < _FEWEST_FOR_CURVES:
         few = (
-            f"it takes {_FEWEST_FOR_CURVES} labelled rows of each kind that a fit has not seen; "
+            f"it takes {_FEWEST_FOR_CURVES} held-out labelled rows of each kind; "
             f"there are {n} normal and {m} anomalies"
         )
         return HeldOutQuality(None, training.get("why_no_auc") or few, why_no_reliability=few)
@@ -85,14 +87,11 @@ def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]
 
 def _reliability(calibration: Calibration, fewest: int) -> tuple[Reliability | None, str]:
     if calibration.rate is None:
-        return (
-            None,
-            "the labels cannot tell the anomaly rate, without which no probability is known",
-        )
+        return None, "they take an estimated anomaly rate, which these labels cannot give"
     if fewest < _FEWEST_FOR_RELIABILITY:
         return None, (
-            f"it takes {_FEWEST_FOR_RELIABILITY} labelled rows of each kind to compare "
-            f"probabilities with; there are {fewest} of the rarer one"
+            f"it takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind; "
+            f"there are {fewest} of the rarer kind"
         )
     probabilities = calibration.anomaly_probability(calibration.scores)
     return reliability(calibration.codes, probabilities, calibration.pi_n, _RELIABILITY_BINS), ""

@@ -1,15 +1,15 @@
 """The report as a page: one HTML file that needs nothing else, neither scripts nor a network.
 
-Jinja writes it (`riskad.app.report.templates`), and a content security policy forbids the browser
+Jinja writes it (`riskad.app.report.jinja`), and a content security policy forbids the browser
 to run or fetch anything.
 """
 
 from __future__ import annotations
 
 from riskad.app.report.content import headline
+from riskad.app.report.jinja import fill
 from riskad.app.report.sections import shown_sections
 from riskad.app.report.summary import ReportData
-from riskad.app.report.templates import fill
 
 __all__ = ["render_page"]
 

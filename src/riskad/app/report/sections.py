@@ -36,7 +36,7 @@ class Section:
     title
         Its heading; no two sections share one.
     content
-        Makes what stands below the heading: HTML by `riskad.app.report.templates.fill_text`, or
+        Makes what stands below the heading: HTML by `riskad.app.report.jinja.fill_text`, or
         text, which is escaped.
     is_shown
         Whether there is anything to show.
@@ -57,8 +57,8 @@ class Section:
     def anchor(self) -> str:
         """Name of the section in addresses and JSON.
 
-        >>> Section("How good it is", lambda data: "").anchor
-        'how-good-it-is'
+        >>> Section("Anomaly rate", lambda data: "").anchor
+        'anomaly-rate'
         """
         return self.title.lower().replace(" ", "-")
 
@@ -77,7 +77,7 @@ def add_section(section: Section) -> Section:
 
     Examples
     --------
-    >>> from riskad.app.report.templates import fill_text
+    >>> from riskad.app.report.jinja import fill_text
     >>> def collect(model, header):
     ...     return {"steps": [name for name, _ in model.steps]}
     >>> def content(data):
@@ -122,10 +122,10 @@ for _section in (
     Section("Warnings", content.warnings, lambda data: bool(data.warnings), css_class="warnings"),
     Section("Most suspicious rows", content.suspicious_rows),
     Section("Scores", content.scores),
-    Section("How good it is", content.quality),
+    Section("Quality", content.quality),
     Section("Anomaly rate", content.anomaly_rate),
     Section("Model", content.model),
     Section("Columns", content.columns),
-    Section("How this was made", content.origin),
+    Section("How this report was made", content.origin),
 ):
     add_section(_section)

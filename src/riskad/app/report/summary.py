@@ -261,7 +261,7 @@ def _say_rule(rule: str) -> str:
     """What a threshold means, in the words of its class.
 
     >>> _say_rule("rate")
-    'threshold rate: flag as many rows of the pile as there are anomalies in it'
+    'threshold rate: flag as many unlabelled rows as there are anomalies among them'
     """
     meaning = (parse_threshold(rule).__doc__ or "").splitlines()[0].split(".")[0]
     return f"threshold {rule}: {meaning[:1].lower()}{meaning[1:]}"

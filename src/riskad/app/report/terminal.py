@@ -1,4 +1,4 @@
-"""What each command prints for people, on a terminal or into a pipe."""
+"""What commands print for people, on a terminal or into a pipe."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ from riskad.app.workflow import (
     TableDrift,
     ThresholdReport,
 )
-from riskad.core.bounds import EstimationError, FittedBounds
 from riskad.core.checks import with_article
 from riskad.core.labels import LabelCounts
-from riskad.core.risks import KIND_NAMES
 from riskad.decisions.drift import say_shift
 from riskad.decisions.metrics import Auc
 
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "print_bounds",
     "print_demo",
     "print_drift",
     "print_explain",
@@ -101,7 +98,7 @@ def _print_fitted(console: Console, report: FitReport) -> None:
         console,
         {
             "Quality": quality_lines(report.auc, report.why_no_auc, report.fitted, report.labels),
-            "Weights": _effect_line(report),
+            "Effects": _effect_line(report),
         },
     )
 
@@ -133,11 +130,11 @@ def print_explain(console: Console, report: ExplainReport, path: str | None) -> 
         console,
         {
             "Usual": [
-                f"a row that is usual in every column scores {report.usual_score:.4g}",
+                f"a row with the usual value in every column scores {report.usual_score:.4g}",
                 _say_threshold(report.threshold, report.rule),
             ],
             "Columns": [
-                f"change the score, in {report.importance_rows:,} rows on average, by: "
+                f"mean change of the score over {report.importance_rows:,} rows: "
                 + ", ".join(sizes)
             ],
             "Notes": report.warnings,
@@ -164,13 +161,13 @@ def _explained_lines(explained: ExplainedRow) -> list[str]:
 def _others_line(change: float) -> list[str]:
     if abs(change) < 1e-9:  # there are no others, or they hold what is usual
         return []
-    does = f"add {change:.3g}" if change > 0 else f"take off {-change:.3g}"
+    does = f"add {change:.3g}" if change > 0 else f"subtract {-change:.3g}"
     return [f"- all other columns {does}"]
 
 
 def print_threshold(console: Console, report: ThresholdReport, path: str) -> None:
     """Print by what a model decides now; `path` is where it was written."""
-    print_title(console, f"threshold {report.rule} (before: {report.before})")
+    print_title(console, f"threshold {report.rule} (was {report.before})")
     print_facts(
         console,
         {
@@ -198,8 +195,8 @@ def print_export(console: Console, report: ExportReport, path: str) -> None:
     print_facts(
         console,
         {
-            "Takes": takes,
-            "Gives": [", ".join(report.outputs)],
+            "Inputs": takes,
+            "Outputs": [", ".join(report.outputs)],
             "Checked": [checked],
             "Written": [f"{path} ({report.bytes:,} bytes)"],
         },
@@ -217,18 +214,20 @@ def print_suggest(console: Console, report: SuggestReport, path: str | None) -> 
     ]
     print_table(console, "Label", head, rows, left={1, 3} if report.id else {2})
     if path is not None:
-        print_facts(console, {"Written": [f"{path} (these rows, all columns, to be labelled)"]})
+        print_facts(console, {"Written": [f"{path} (these rows with all columns, ready to label)"]})
 
 
 def print_drift(console: Console, report: TableDrift) -> None:
     """Print whether rows have moved, and the columns that have moved most."""
     found = report.drift
-    print_title(console, f"{report.source}: {found.rows:,} rows, beside {found.pile:,} of the fit")
+    print_title(
+        console, f"{report.source}: {found.rows:,} rows, compared with {found.pile:,} of the fit"
+    )
     rates = {}
     if found.rate is not None and found.rate_before is not None:
-        rates = {"these rows": found.rate, "the pile": found.rate_before}
+        rates = {"these rows": found.rate, "the unlabelled rows of the fit": found.rate_before}
     lines = [
-        f"{100 * pi_n:.1f} % of {of} (95% interval {100 * low:.1f} % to {100 * high:.1f} %)"
+        f"{pi_n:.1%} of {of} (95% interval {low:.1%} to {high:.1%})"
         for of, (pi_n, low, high) in rates.items()
     ]
     print_facts(console, {"Verdict": [found.verdict], "Anomalies": lines, "Notes": report.warnings})
@@ -259,7 +258,7 @@ def print_prior(console: Console, report: PriorReport) -> None:
             "Rate": [str(report.estimate)],
             "Check": [report.check.verdict],
             "Notes": report.warnings,
-            "Next": [f"riskad fit with --model shallow --prior {say_prior(report.estimate.pi_p)}"],
+            "Next": [f"riskad fit --model shallow --prior {say_prior(report.estimate.pi_p)}"],
         },
     )
 
@@ -268,9 +267,9 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
     """Print what a model file holds."""
     header, training = report.header, report.training
     print_title(console, f"{name}: {' and '.join(with_article(step) for step in report.steps)}")
-    facts: dict[str, Iterable[str]] = {"Made": [_say_made(header.created, header.versions)]}
+    facts: dict[str, Iterable[str]] = {"Created": [_say_made(header.created, header.versions)]}
     if training:
-        facts["Trained"] = _training_lines(training)
+        facts["Fitted"] = _training_lines(training)
     facts["Columns"] = report.preparation
     if report.fitted:
         facts["Model"] = say_facts(report.settings | report.fitted) or report.steps[-1:]
@@ -279,63 +278,16 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
         facts = {"Risk": _risk_lines(report.fitted)}
     else:
         facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
-    facts["Decides"] = _decision_lines(report.decision)
+    facts["Decision"] = _decision_lines(report.decision)
     effects = [ColumnEffect(**effect) for effect in training.get("effects", [])]
-    facts["Weights"] = _effect_lines(effects[:10], training.get("effects_of", ""))
+    facts["Effects"] = _effect_lines(effects[:10], training.get("effects_of", ""))
     facts["Versions"] = [", ".join(f"{key} {value}" for key, value in header.versions.items())]
     print_facts(console, facts)
 
 
-def print_bounds(console: Console, bounds: FittedBounds, name: str) -> None:
-    """Print how far a model may be from the best of its class, and why."""
-    print_title(console, f"{name}: {bounds.risk} risk, {bounds.loss} loss")
-    print_facts(
-        console,
-        {
-            "Rows": [str(bounds.counts)],
-            "Class": [
-                f"weights of norm at most {bounds.C_w:.4g} (fitted: {bounds.weight_norm:.4g}), "
-                f"over rows of norm at most {bounds.C_x:.4g}, both as standardised"
-            ],
-            **_bound_facts(bounds),
-        },
-    )
-    print_line(console)
-    print_table(console, "Terms", *_term_rows(bounds.error), left={0})
-    largest = bounds.error.by_kind.largest
-    print_facts(
-        console,
-        {
-            "": [f"most comes from the {largest} rows: more of them help most"],
-            "Assumed": [
-                f"{bounds.prior:.4g} of the rows are normal (prior); labelled rows are like those "
-                "of their kind in the pile; rows to come are no longer than those seen; the solver "
-                "has found the minimum"
-            ],
-        },
-    )
-
-
-def _bound_facts(bounds: FittedBounds) -> dict[str, list[str]]:
-    """Say by how much the risk and the error rate may exceed the lowest ones."""
-    error, sure = bounds.error, f"with probability {100 * (1 - bounds.delta):.4g} %"
-    return {
-        "Risk": [
-            f"{sure}, the risk of the fitted model exceeds that of the best model of its class "
-            f"by at most {error.value:.4g} ({error.theorem})",
-            _say_use(bounds),
-        ],
-        "Errors": [
-            f"{sure}, its error rate at score 0 exceeds the lowest possible one by at most "
-            f"{bounds.excess.value:.4g}, if the best score is in the class (corollary)",
-            *(["vacuous: no error rate is further off"] if bounds.excess.vacuous else []),
-        ],
-    }
-
-
 def print_demo(console: Console, report: DemoReport) -> None:
     """Print the demonstration: what was done, how good it was, and what to type next."""
-    print_title(console, "A run on scikit-learn's breast cancer data: benign is normal")
+    print_title(console, "A run on scikit-learn's breast cancer data, where benign is normal")
     fit = report.fit
     print_facts(
         console,
@@ -345,7 +297,7 @@ def print_demo(console: Console, report: DemoReport) -> None:
                 f"new.csv: {report.new_rows:,} rows without labels, of which "
                 f"{report.new_anomalies} are malignant",
             ],
-            "Did": map(Command, report.commands),
+            "Ran": map(Command, report.commands),
         },
     )
     _print_fitted(console, fit)
@@ -353,18 +305,24 @@ def print_demo(console: Console, report: DemoReport) -> None:
         console,
         {
             "Notes": [*fit.warnings, *report.score.warnings],
-            "Truth": ["of the new rows, beside an isolation forest, which uses no labels:"],
+            "Truth": ["for the new rows, compared with an isolation forest, which uses no labels:"],
         },
     )
     methods = {"riskad": report.riskad, "isolation forest": report.isolation_forest}
     columns = [_quality_cells(quality) for quality in methods.values()]
-    names = ["AUC", "  95% interval", "average precision", "right in top 10", "right if flagged"]
+    names = [
+        "AUC",
+        "  95% interval",
+        "average precision",
+        "correct in top 10",
+        "correct if flagged",
+    ]
     print_table(
         console, "", ["", *methods], list(zip(names, *columns, strict=True)), left={0, 1, 2}
     )
     print_line(console)
     command = "riskad fit data.csv --label COLUMN --normal VALUE --anomaly VALUE -o model.riskad"
-    print_facts(console, {"Yours": [Command(command)], "": [Command(report.commands[1])]})
+    print_facts(console, {"Your data": [Command(command)], "": [Command(report.commands[1])]})
 
 
 def _quality_cells(quality: Quality) -> list[str]:
@@ -377,26 +335,6 @@ def _quality_cells(quality: Quality) -> list[str]:
     ]
 
 
-def _say_use(bounds: FittedBounds) -> str:
-    """Say what a bound is good for."""
-    error, zero = bounds.error, f"{bounds.zero_risk:.4g}, the risk of the score 0 for every row"
-    if error.vacuous:
-        return f"vacuous: no risk in this class exceeds {error.C_l:.4g} in the first place"
-    if error.value >= bounds.zero_risk:
-        return f"of little use: it is above {zero}"
-    return f"of use: it is below {zero}"
-
-
-def _term_rows(error: EstimationError) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of terms."""
-    rows = []
-    for kind in KIND_NAMES.values():
-        parts = [getattr(part, kind) for part in (error.complexity, error.chance)]
-        rows.append([f"{kind} rows", *(f"{part:.4g}" for part in (*parts, sum(parts)))])
-    bias = [["bias of the guard", "", "", f"{error.bias:.4g}"]] if error.bias else []
-    return ["", "complexity", "chance", "both"], [*rows, *bias]
-
-
 def _risk_lines(fitted: Mapping[str, Any]) -> list[str]:
     parts = [f"{name}: {value:.4g}" for name, value in list_risk_parts(fitted).items()]
     objective = [f"objective: {fitted['objective']:.4g}"] if "objective" in fitted else []
@@ -407,7 +345,11 @@ def _effect_line(report: FitReport) -> list[str]:
     """Say which columns move the score farthest."""
     listed = ", ".join(f"{each.column} ({each.suspicious})" for each in report.effects[:5])
     where = f" in {report.effects_of}" if "suspicious" in report.effects_of else ""
-    return [f"largest{where}, with what is suspicious: {listed}"] if listed else []
+    return (
+        [f"columns that move the score most{where}, with suspicious values: {listed}"]
+        if listed
+        else []
+    )
 
 
 def _effect_lines(effects: Sequence[ColumnEffect], rows: str) -> list[str]:
@@ -439,8 +381,8 @@ def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
     if "normals" in decision:
         n, m = decision["normals"], decision["anomalies"]
         lines.append(
-            f"calibrated on {n:,} normal rows and {m:,} anomalies that were held out"
-            + (f"; no p-value below {1 / (n + 1):.2g}" if n > 1 else "")
+            f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out"
+            + (f"; no p-value is below {1 / (n + 1):.2g}" if n > 1 else "")
         )
     return lines + _rate_line(decision.get("rate"))
 
@@ -454,7 +396,7 @@ def _training_lines(training: Mapping[str, Any]) -> list[str]:
     labels = LabelCounts(**training["labels"])
     auc = Auc(**training["auc"]) if training["auc"] else None
     return [
-        f"on {training['source']}: {training['rows']:,} rows, {labels} "
+        f"to {training['source']}: {training['rows']:,} rows, {labels} "
         f"(column {training['label']!r})",
         *training.get("reading", []),
         *quality_lines(auc, training["why_no_auc"], training["fitted"], labels),

@@ -96,19 +96,19 @@ def number(value: float, spec: str = ",") -> str:
 
 
 def percent(share: float) -> str:
-    r"""Say a share in percent.
+    """Say a share in percent.
 
     >>> percent(0.5), percent(0.123)
-    ('50\xa0%', '12.3\xa0%')
+    ('50%', '12.3%')
     """
-    return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
+    return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
 def likely(probability: float) -> str:
     """Say a probability, which is never 0 or 1."""
     if 0.001 <= probability <= 0.999:
         return percent(probability)
-    return "below 0.1\u00a0%" if probability < 0.5 else "above 99.9\u00a0%"
+    return "below 0.1%" if probability < 0.5 else "above 99.9%"
 
 
 def minute(time: str) -> str:

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from cards import HOSTILE, LABELS, fit_table, make_cards, make_hostile
+from cards import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
 from riskad.app.report.files import write_report
 from riskad.app.report.summary import describe_fit
@@ -98,6 +98,15 @@ def hostile_path(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def all_hostile_path(tmp_path_factory):
+    """Every text of the report is hostile, not only those that come from a table."""
+    fit = fit_table(make_cards(), LABELS, id="card")
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    write_report(with_words(describe_fit(fit), HOSTILE), path)
+    return path
+
+
 def look_at(browser, path, width, scheme):
     """Open a page as a file, offline; return it, and all that it complained of or asked for."""
     context = browser.new_context(
@@ -154,10 +163,12 @@ def test_light_and_dark_differ(browser, page_path):
     assert colours[1] != colours[0]
 
 
-def test_names_and_values_of_the_data_become_no_elements(browser, hostile_path):
-    page, noise = look_at(browser, hostile_path, 1280, "light")
+@pytest.mark.parametrize("which", ["hostile_path", "all_hostile_path"])
+def test_names_and_values_of_the_data_become_no_elements(browser, which, request):
+    page, noise = look_at(browser, request.getfixturevalue(which), 1280, "light")
     assert noise == []
-    assert page.evaluate("document.querySelectorAll('script, img, iframe, a').length") == 0
+    loading = "script, img, iframe, a, [src], [href], [onerror], [onmouseover]"
+    assert page.evaluate(f"document.querySelectorAll('{loading}').length") == 0
     assert page.evaluate("document.querySelectorAll('h1').length") == 1
     text = page.evaluate("document.body.innerText")
     assert HOSTILE[0] in text

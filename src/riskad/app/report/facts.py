@@ -62,10 +62,10 @@ def say_held_out(fitted: Mapping[str, Any]) -> str:
     """
     if "leaderboard" in fitted:
         return (
-            "each scored by members fitted without its label; their weights and settings were "
+            "scored by members fitted without its label; their weights and settings were "
             "chosen with these labels, so new rows may rank somewhat worse"
         )
-    return "each scored by a model fitted without its label"
+    return "scored by a model fitted without its label"
 
 
 def list_members(leaderboard: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

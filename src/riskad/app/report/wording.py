@@ -37,7 +37,7 @@ def quality_lines(
     labelled = held_out if labels is None else labels.normal + labels.anomaly
     rows = f"the {held_out:,}" if held_out == labelled else f"{held_out:,} of the {labelled:,}"
     said = f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
-    return [f"{said} on {rows} labelled rows, {say_held_out(fitted)}"]
+    return [f"{said} on {rows} labelled rows, each {say_held_out(fitted)}"]
 
 
 def say_prior(pi_p: float) -> str:

@@ -576,8 +576,8 @@ def test_the_command_says_what_the_library_finds(cards, risk):
     text = run("bounds", "model.riskad", "--delta", "0.1").stdout
     words = " ".join(text.split())
     for part in (
-        "with probability 90 %, the risk of the fitted model exceeds that of the best model of "
-        f"its class by at most {found.error.value:.4g}",
+        "with probability 90%, the risk of the fitted model exceeds that of the best in its class "
+        f"by at most {found.error.value:.4g}",
         str(found.counts),
         "most comes from the",
         "vacuous",

@@ -302,7 +302,7 @@ def test_command_line_says_what_has_moved(folder):
     result = run("drift", folder / "model.riskad", folder / "moved.csv")
     assert result.exit_code == 0
     assert "has moved in 600 rows: amount (+" in result.output
-    assert "% of the pile (95% interval" in result.output
+    assert "% of the unlabelled rows of the fit (95%" in result.output
     same = run("drift", folder / "model.riskad", folder / "same.csv")
     assert same.exit_code == 0
     assert "no drift seen in 600 rows" in same.output

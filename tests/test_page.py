@@ -3,27 +3,30 @@
 import json
 import re
 from dataclasses import asdict, replace
-from functools import partial
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
-from xml.etree.ElementTree import tostring
 
 import jsonschema
 import numpy as np
 import polars as pl
 import pytest
+from cards import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 from click.testing import CliRunner
+from jinja2 import UndefinedError
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
 
-from riskad.app import workflow
-from riskad.app.charts import element
 from riskad.app.explain import explain_table
-from riskad.app.findings import fit_findings, table_findings
 from riskad.app.model_files import load, make_header, read_header, save
-from riskad.app.page import SCHEMA, render_page, write_report
-from riskad.app.text import model_lines, quality_lines, to_json
+from riskad.app.report.facts import say_facts
+from riskad.app.report.files import write_report
+from riskad.app.report.html import render_page
+from riskad.app.report.jinja import fill_text
+from riskad.app.report.json import SCHEMA, to_json
+from riskad.app.report.sections import SECTIONS, Section, add_section
+from riskad.app.report.summary import describe_fit, describe_table
+from riskad.app.report.wording import quality_lines
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
@@ -34,50 +37,7 @@ from riskad.decisions.metrics import (
     roc_with_interval,
 )
 from riskad.detectors.shallow import ShallowRAD
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
-
-fit_table = partial(workflow.fit_table, model="shallow")
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "\"><img src=x onerror='alert(2)'>",
-    "{{7*7}}${7*7}",
-    "</title></style><h1>taken",
-    "\u202eright to left \u05e9\u05dc\u05d5\u05dd",
-    "\U0001f469\u200d\U0001f52c",
-    "nul\x00bell\x07",
-    "x" * 5_000,
-]
-
-
-def make_cards(n=400, seed=0, labelled=0.3):
-    rng = np.random.default_rng(seed)
-    fraud = rng.random(n) < 0.1
-    amount = np.where(fraud, rng.normal(70, 15, n), rng.normal(30, 15, n))
-    known = rng.random(n) < labelled
-    return pl.DataFrame(
-        {
-            "card": [f"C{i}" for i in range(n)],
-            "amount": amount.round(2),
-            "age": rng.normal(50, 10, n).round(),
-            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
-            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
-
-
-def make_hostile(n=400):
-    """Cards in which names of columns, values, rows and labels are hostile."""
-    cards = make_cards(n)
-    rng = np.random.default_rng(1)
-    odd = rng.choice(HOSTILE, n)
-    return cards.with_columns(
-        pl.Series(HOSTILE[0], np.where(cards["country"] == "XX", odd, HOSTILE[1])),
-        pl.Series(HOSTILE[1], cards["amount"] * 2),
-        pl.Series(HOSTILE[3], [HOSTILE[2]] * n),
-        pl.Series("card", [f"{name}{i}" for i, name in enumerate(odd)]),
-    ).rename({"amount": HOSTILE[7]})
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +47,7 @@ def fit():
 
 @pytest.fixture(scope="module")
 def findings(fit):
-    return fit_findings(fit, command="riskad fit cards.csv")
+    return describe_fit(fit, command="riskad fit cards.csv")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +83,9 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def schema():
     text = (
-        resources.files("riskad.app").joinpath("schema/report-1.json").read_text(encoding="utf-8")
+        resources.files("riskad.app.report")
+        .joinpath("schema/report-1.json")
+        .read_text(encoding="utf-8")
     )
     found = json.loads(text)
     jsonschema.Draft202012Validator.check_schema(found)
@@ -172,7 +134,7 @@ def test_extreme_scores_do_not_squeeze_all_others(fit):
     pile[-1] = 1e9
     try:
         detector.calibration_ = replace(before, pile=pile)
-        distribution = fit_findings(fit).distribution
+        distribution = describe_fit(fit).distribution
     finally:
         detector.calibration_ = before
     assert distribution.edges[-1] < 100
@@ -180,14 +142,15 @@ def test_extreme_scores_do_not_squeeze_all_others(fit):
 
 
 def test_labels_that_cannot_tell_are_said_not_drawn(few):
-    found = fit_findings(few)
+    found = describe_fit(few)
     assert found.quality.auc is None
     assert found.quality.roc is None
     assert found.quality.reliability is None
     assert found.rate is None
     page = Reader(render_page(found))
-    assert "How good that is cannot be told: it takes 3 labelled rows of each kind" in page.text
-    assert "Not known: it takes 2 labelled rows of each kind" in page.text
+    why = "The labels cannot tell how good the model is: it takes 3 labelled rows of each kind"
+    assert why in page.text
+    assert "Unknown: an estimate takes 2 held-out labelled rows of each kind" in page.text
     assert "1 labelled anomaly is few" in page.text
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(charts) == 1  # the scores
@@ -195,13 +158,13 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
 
 def test_quality_says_what_was_held_out_and_what_was_chosen_on_it():
     auc, labels = Auc(0.9, 0.8, 0.95, 100, 20), LabelCounts(500, 100, 3000)
-    [line] = quality_lines(auc, "", "ShallowRAD", LabelCounts(100, 20, 3000))
+    [line] = quality_lines(auc, "", {}, LabelCounts(100, 20, 3000))
     assert line.endswith(
-        "on the 120 labelled rows, each scored by a fit that had not seen its label"
+        "on the 120 labelled rows, each scored by a model fitted without its label"
     )
-    [line] = quality_lines(auc, "", "AutoRAD", labels)
-    assert " on 120 of the 600 labelled rows, each scored by members that " in line
-    assert "their weights and settings were chosen on these labels" in line
+    [line] = quality_lines(auc, "", {"leaderboard": []}, labels)
+    assert " on 120 of the 600 labelled rows, each scored by members fitted without " in line
+    assert "their weights and settings were chosen with these labels" in line
 
 
 def test_members_left_out_are_said_and_not_averaged():
@@ -210,16 +173,16 @@ def test_members_left_out_are_said_and_not_averaged():
         {"member": "forest", "weight": 0.4, "auc": 0.8, "seconds": 1.0},
         {"member": "boosted", "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True},
     ]
-    lines = model_lines("AutoRAD", {}, {"leaderboard": rows, "rows": 900})
+    lines = say_facts({"leaderboard": rows, "rows": 900})
     assert lines[0].startswith("average of 2 kinds of detector")
-    assert lines[1] == "left out, since time was short (--budget): boosted"
+    assert lines[1] == "left out for lack of time (budget): boosted"
 
 
 def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):
     save(fit.model, tmp_path / "m.riskad", notes=fit.report.notes())
     model, header = load(tmp_path / "m.riskad"), read_header(tmp_path / "m.riskad")
     new = make_cards(50, seed=3).drop("label")
-    found = table_findings(model, header, new, source="new.csv", top=5)
+    found = describe_table(model, header, new, source="new.csv", top=5)
     assert found.flagged_of == found.rows == 50
     assert found.labels == fit.report.labels
     assert asdict(found.quality.auc) == asdict(fit.report.auc)
@@ -230,7 +193,7 @@ def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):
     text = Reader(render_page(found)).text
     assert "These are labelled rows of cards.csv" in text
     scored = new.with_columns(anomaly_score=0.0, is_anomaly=False, anomaly_probability=0.5)
-    again = table_findings(model, header, scored, source="new.csv", top=5)
+    again = describe_table(model, header, scored, source="new.csv", top=5)
     assert [row.row for row in again.top] == [row.row for row in found.top]
 
 
@@ -239,11 +202,11 @@ def test_a_model_without_calibration_has_a_page(schema):
     codes = cards["label"].replace_strict({"ok": 1, "fraud": -1, "": 0}).to_numpy()
     model = Pipeline([("prepare", TablePreparer()), ("detect", ShallowRAD())])
     model.fit(cards.drop("label", "card"), codes)
-    found = table_findings(model, make_header(model, {}), cards)
+    found = describe_table(model, make_header(model, {}), cards)
     assert found.labels is None
     assert found.quality.why_no_auc
     schema.validate(json.loads(to_json(found, schema=SCHEMA)))
-    assert "the model holds no scores of labelled rows" in Reader(render_page(found)).text
+    assert "the model has no scores of held-out labelled rows" in Reader(render_page(found)).text
 
 
 def test_members_of_a_model_are_listed(findings, schema):
@@ -319,7 +282,7 @@ def test_the_page_says_what_matters(findings):
         f"Row {findings.top[0].row}: {findings.top[0].id}",
         "cross-validated on the labelled rows",
         "threshold risk: where the risk of the fit",
-        "ROC with 95 % intervals",
+        "ROC with 95% intervals",
         "riskad fit cards.csv",
         "scikit-learn",
     ):
@@ -345,9 +308,9 @@ def test_charts_have_names_for_those_who_cannot_see_them(findings):
 
 def test_everything_from_the_data_is_escaped():
     fit = fit_table(make_hostile(), LABELS, id="card", source=HOSTILE[0], text=[HOSTILE[0]], top=20)
-    warned = replace(fit_findings(fit_table(make_cards(), LABELS, id="card")), command="riskad")
+    warned = replace(describe_fit(fit_table(make_cards(), LABELS, id="card")), command="riskad")
     usual = Reader(render_page(replace(warned, warnings=["mind"])))
-    page = render_page(fit_findings(fit, command=f"riskad fit {HOSTILE[1]}"))
+    page = render_page(describe_fit(fit, command=f"riskad fit {HOSTILE[1]}"))
     reader = Reader(page)
     assert {tag for tag, _ in reader.tags} == {tag for tag, _ in usual.tags}
     names = {name for _, attrs in reader.tags for name in attrs}
@@ -360,18 +323,74 @@ def test_everything_from_the_data_is_escaped():
     assert "nul\\x00bell" in reader.text
 
 
-def test_text_and_attributes_are_escaped_wherever_they_stand():
-    made = element("p", "<b>", element("i", "&"), "</p>", title='"><script>')
-    html = tostring(made, encoding="unicode", method="html")
-    assert Reader(html).tags == [("p", {"title": '"><script>'}), ("i", {})]
-    assert "".join(Reader(html).words) == "<b>&</p>"
+@pytest.mark.parametrize("subject", ["fit", "table"])
+@pytest.mark.parametrize("first", range(len(HOSTILE)))
+def test_no_text_of_any_field_becomes_an_element_or_an_attribute(findings, subject, first):
+    """All fields of a report hold one hostile text, then the next; the elements stay the same."""
+    data = replace(findings, subject=subject)
+    usual = Reader(render_page(with_words(data, ["word"])))
+    page = render_page(with_words(data, [HOSTILE[first]]))
+    reader = Reader(page)
+    assert reader.tags == usual.tags
+    assert len(reader.words) >= len(usual.words)
+    assert not re.search(r"[\x00-\x08]|<script|<iframe|<img", page)
+    said = HOSTILE[first].replace("\x00", r"\x00").replace("\x07", r"\x07")[:59]
+    assert reader.text.count(said) >= usual.text.count("word")
+
+
+def test_a_name_that_a_template_misspells_is_an_error():
+    with pytest.raises(UndefinedError, match="'nmae' is undefined"):
+        fill_text("<p>{{ nmae }}</p>", name="x")
+
+
+# --- sections ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps():
+    """A section from outside the package, which lists the steps of the model."""
+
+    def collect(model, header):
+        return {"steps": [name for name, _ in model.steps], "by": HOSTILE[1]}
+
+    def content(data):
+        template = """
+            {% from "parts.html" import bullets %}
+            {{ bullets(steps) }}<p title="{{ by }}">{{ by }}</p>"""
+        return fill_text(template, **data.sections["steps"])
+
+    section = Section("Steps", content, lambda data: "steps" in data.sections, collect)
+    yield add_section(section)
+    del SECTIONS["steps"]
+
+
+def test_a_section_from_outside_is_in_page_and_json(fit, findings, steps, schema):
+    data = describe_fit(fit)
+    reader = Reader(render_page(data))
+    assert ("section", {"id": "steps"}) in reader.tags
+    assert ("p", {"title": HOSTILE[1]}) in reader.tags
+    assert reader.text.endswith(f"Steps prepare detect {HOSTILE[1]}")
+    written = json.loads(to_json(data, schema=SCHEMA))
+    schema.validate(written)
+    assert written["sections"] == {"steps": {"steps": ["prepare", "detect"], "by": HOSTILE[1]}}
+    without = Reader(render_page(findings))  # made before there was such a section
+    assert ("section", {"id": "steps"}) not in without.tags
+    with pytest.raises(InputError, match="There is a section 'Steps' already"):
+        add_section(steps)
+
+
+def test_a_section_may_be_plain_text_and_is_escaped(findings, monkeypatch):
+    monkeypatch.setitem(SECTIONS, "plain", Section("Plain", lambda data: HOSTILE[0]))
+    reader = Reader(render_page(findings))
+    assert "script" not in {tag for tag, _ in reader.tags}
+    assert reader.text.endswith(f"Plain {HOSTILE[0]}")
 
 
 # --- JSON --------------------------------------------------------------------------------
 
 
 def test_json_is_as_the_schema_says(findings, few, schema):
-    for found in (findings, fit_findings(few)):
+    for found in (findings, describe_fit(few)):
         written = json.loads(to_json(found, schema=SCHEMA))
         schema.validate(written)
         assert written["schema"] == SCHEMA
@@ -432,9 +451,20 @@ def test_reports_from_the_command_line(tmp_path, monkeypatch, schema):
     assert "was not made by `riskad fit`" in result.stderr
 
 
-def test_the_code_of_the_documentation_runs():
+@pytest.fixture
+def same_sections_after():
+    before = dict(SECTIONS)
+    yield
+    SECTIONS.clear()
+    SECTIONS.update(before)
+
+
+@pytest.mark.usefixtures("same_sections_after")
+def test_the_code_of_the_documentation_runs(fit):
     text = (Path(__file__).parents[1] / "docs/report.md").read_text(encoding="utf-8")
+    names = {}
     for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S):
-        names = {}
         exec(block, names)
     assert names["page"].startswith("<!doctype html>")
+    added = Reader(render_page(describe_fit(fit)))
+    assert "Steps TablePreparer ShallowRAD" in added.text

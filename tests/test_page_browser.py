@@ -8,10 +8,10 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_page import HOSTILE, LABELS, fit_table, make_cards, make_hostile
+from cards import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
-from riskad.app.findings import fit_findings
-from riskad.app.page import write_report
+from riskad.app.report.files import write_report
+from riskad.app.report.summary import describe_fit
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if os.environ.get("RISKAD_BROWSER") == "required":
@@ -83,7 +83,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory):
-    found = fit_findings(fit_table(make_cards(), LABELS, id="card", source="cards.csv"))
+    found = describe_fit(fit_table(make_cards(), LABELS, id="card", source="cards.csv"))
     members = [{"member": "linear", "weight": 1.0, "auc": 0.9, "seconds": 1.0}]
     path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(replace(found, warnings=["something to mind"], members=members), path)
@@ -94,7 +94,16 @@ def page_path(tmp_path_factory):
 def hostile_path(tmp_path_factory):
     fit = fit_table(make_hostile(), LABELS, id="card", source=HOSTILE[0], text=[HOSTILE[0]], top=20)
     path = tmp_path_factory.mktemp("hostile") / "report.html"
-    write_report(fit_findings(fit, command=HOSTILE[1]), path)
+    write_report(describe_fit(fit, command=HOSTILE[1]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def all_hostile_path(tmp_path_factory):
+    """Every text of the report is hostile, not only those that come from a table."""
+    fit = fit_table(make_cards(), LABELS, id="card")
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    write_report(with_words(describe_fit(fit), HOSTILE), path)
     return path
 
 
@@ -154,10 +163,12 @@ def test_light_and_dark_differ(browser, page_path):
     assert colours[1] != colours[0]
 
 
-def test_names_and_values_of_the_data_become_no_elements(browser, hostile_path):
-    page, noise = look_at(browser, hostile_path, 1280, "light")
+@pytest.mark.parametrize("which", ["hostile_path", "all_hostile_path"])
+def test_names_and_values_of_the_data_become_no_elements(browser, which, request):
+    page, noise = look_at(browser, request.getfixturevalue(which), 1280, "light")
     assert noise == []
-    assert page.evaluate("document.querySelectorAll('script, img, iframe, a').length") == 0
+    loading = "script, img, iframe, a, [src], [href], [onerror], [onmouseover]"
+    assert page.evaluate(f"document.querySelectorAll('{loading}').length") == 0
     assert page.evaluate("document.querySelectorAll('h1').length") == 1
     text = page.evaluate("document.body.innerText")
     assert HOSTILE[0] in text

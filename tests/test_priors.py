@@ -283,7 +283,7 @@ def test_an_estimate_says_what_it_is():
     labels = riskad.core.labels.LabelCounts(500, 50, 10_000)
     found = PriorEstimate(0.921, 0.079, (0.051, 0.112), "em", {}, labels)
     assert str(found) == (
-        "anomaly rate 7.9 % (95 % interval 5.1 % to 11.2 %), by em from 500 normal, 50 anomalous "
+        "anomaly rate 7.9% (95% interval 5.1% to 11.2%), by em from 500 normal, 50 anomalous "
         "and 10,000 unlabelled rows"
     )
 
@@ -397,8 +397,8 @@ def test_the_command_prints_rate_check_and_what_to_pass(table):
     text = " ".join(result.stdout.split())
     assert "t.csv: 1,340 rows Labels 300 normal, 40 anomalies, 1,000 unlabelled" in text
     assert "by em from 300 normal, 40 anomalous and 1,000 unlabelled rows" in text
-    assert "Check nothing speaks against" in text
-    prior = float(text.split("Next riskad fit with --model shallow --prior ")[1])
+    assert "Check no sign that labelled rows differ" in text
+    prior = float(text.split("Next riskad fit --model shallow --prior ")[1])
     assert_allclose(prior, 0.9, atol=0.04)
 
 

@@ -19,9 +19,9 @@ from riskad.app.explain import explain_table
 from riskad.app.inspect import describe_model
 from riskad.app.model_files import load, read_header, save
 from riskad.app.reasons import Reasons
+from riskad.app.report.json import to_json
 from riskad.app.results import SCORE_COLUMNS
 from riskad.app.score import score_table
-from riskad.app.text import to_json
 from riskad.core.checks import InputError
 from riskad.core.labels import parse_labels
 from riskad.detectors.registry import DETECTORS, make_detector

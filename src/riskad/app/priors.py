@@ -78,7 +78,7 @@ class PriorEstimate:
         normal = f"{self.labels.normal:,} normal" if self.method != "nu" else ""
         anomalous = f"{self.labels.anomaly:,} anomalous" if self.method != "pu" else ""
         return (
-            f"anomaly rate {_percent(self.pi_n)} ({100 * self.confidence:g} % interval "
+            f"anomaly rate {_percent(self.pi_n)} ({100 * self.confidence:g}% interval "
             f"{_percent(low)} to {_percent(high)}), by {self.method} from "
             f"{', '.join(filter(None, (normal, anomalous)))} and "
             f"{self.labels.unlabelled:,} unlabelled rows"
@@ -86,7 +86,7 @@ class PriorEstimate:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{share:.1%}"
 
 
 def estimate_prior(
@@ -131,7 +131,7 @@ def estimate_prior(
     >>> y = np.zeros(2120, dtype=int)
     >>> y[:100], y[-20:] = 1, -1               # of the other 2,000 rows 10 % are anomalies
     >>> print(estimate_prior(X, y))
-    anomaly rate 10.8 % (95 % interval 9.0 % to 12.9 %), by em from 100 normal, 20 anomalous and \
+    anomaly rate 10.8% (95% interval 9.0% to 12.9%), by em from 100 normal, 20 anomalous and \
 2,000 unlabelled rows
     """
     check_choice("method", method, METHODS)
@@ -337,7 +337,7 @@ def check_labels(
     X, codes = _check_rows(X, y)
     labels = count_labels(codes)
     if min(labels.normal, labels.anomaly) < 2 or labels.unlabelled < _SPLITS:
-        reason = f"this takes 2 labelled rows of each kind and a pile; there are {labels}"
+        reason = f"this takes 2 labelled rows of each kind and unlabelled rows; there are {labels}"
         return LabelCheck(None, None, None, f"not checked: {reason}.")
     seed = random_state or 0
     if estimate is None:
@@ -508,21 +508,21 @@ def _verdict(
     parts = []
     if normal is not None and normal <= significance:
         parts.append(
-            f"labelled normal rows differ from those of the pile (p = {normal:.2g}), most in "
+            f"labelled normal rows differ from unlabelled normal rows (p = {normal:.2g}), most in "
             f"column {column!r}: were they picked at random?"
         )
     if anomaly is not None and anomaly <= significance:
         parts.append(
-            f"labelled anomalies have too few neighbours in the pile (p = {anomaly:.2g}): some "
-            "type of them seems to be absent from it."
+            f"labelled anomalies have too few unlabelled neighbours (p = {anomaly:.2g}): some "
+            "type of them seems to be absent from the unlabelled rows."
         )
     if parts:
         return " ".join(["The anomaly rate may be off:", *parts])
     normals = f"fewer than {FEWEST_COMPARED} labelled, not compared"
     if normal is not None:
         normals = f"p = {normal:.2g}"
-    seen = "too few of them in the pile to tell" if anomaly is None else f"p = {anomaly:.2g}"
+    seen = "too few unlabelled ones to tell" if anomaly is None else f"p = {anomaly:.2g}"
     return (
-        "nothing speaks against labelled rows being like their kind in the pile "
+        "no sign that labelled rows differ from unlabelled rows of their kind "
         f"(normal rows: {normals}; anomalies: {seen})."
     )

@@ -20,7 +20,8 @@ def demo(seed: int, as_json: bool) -> None:
     from tempfile import TemporaryDirectory
 
     from riskad.app.demo import run_demo
-    from riskad.app.text import print_demo, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_demo
 
     with TemporaryDirectory() as folder, show_progress() as progress:
         report = run_demo(Path(folder), seed=seed, progress=progress)

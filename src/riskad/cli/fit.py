@@ -152,7 +152,8 @@ def fit(
         -o cards.riskad --model shallow
     """  # noqa: D301
     from riskad.app.model_files import save
-    from riskad.app.text import print_fit, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_fit
     from riskad.storage.files import together, write_again
     from riskad.tables.files import write_table
 
@@ -171,11 +172,11 @@ def fit(
         if ranked is not None:
             write_table(found.ranked, ranked, force)
         if page is not None:
-            from riskad.app.findings import fit_findings
-            from riskad.app.page import write_report
+            from riskad.app.report.files import write_report
+            from riskad.app.report.summary import describe_fit
 
             progress(f"Writing {page.name}")
-            write_report(fit_findings(found, command=command), page, force)
+            write_report(describe_fit(found, command=command), page, force)
         if as_json:
             said = to_json(found.report, command="fit", written=written)
         else:
@@ -196,7 +197,7 @@ def _check_outputs(
     if paths["ranked"] is not None:
         check_table_name(paths["ranked"])
     if paths["report"] is not None:
-        from riskad.app.page import check_report_name
+        from riskad.app.report.files import check_report_name
 
         check_report_name(paths["report"])
     check_different(written.values())
@@ -279,7 +280,8 @@ def prior(data: Path, as_json: bool, **options: Any) -> None:
       riskad prior cards.csv --label status --normal ok --anomaly fraud
     """  # noqa: D301
     from riskad.app.anomaly_rate_of_table import estimate_table_prior
-    from riskad.app.text import print_prior, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_prior
     from riskad.tables.files import read_table
 
     with show_progress() as progress:

@@ -38,7 +38,8 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
       riskad threshold cards.riskad false-alarms:0.01 -o strict.riskad
     """  # noqa: D301
     from riskad.app.model_files import load, read_header, save
-    from riskad.app.text import print_threshold, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_threshold
     from riskad.app.threshold import change_threshold
     from riskad.storage.files import check_output_file, together
 
@@ -73,7 +74,8 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
     """  # noqa: D301
     from riskad.app.model_files import load
     from riskad.app.onnx import export
-    from riskad.app.text import print_export, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_export
     from riskad.storage.files import check_output_file, together
 
     check_output_file(output, force)
@@ -97,7 +99,8 @@ def inspect(model: Path, as_json: bool) -> None:
     """Say what MODEL is, when and on what it was trained, and what it weighs."""
     from riskad.app.inspect import describe_model
     from riskad.app.model_files import load, read_header
-    from riskad.app.text import print_model, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_model
 
     with show_progress() as progress:
         progress(f"Reading {model.name}")
@@ -131,7 +134,8 @@ def bounds(model: Path, delta: float, as_json: bool) -> None:
     """  # noqa: D301
     from riskad.app.bounds import bound_model
     from riskad.app.model_files import read_header
-    from riskad.app.text import print_bounds, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal_bounds import print_bounds
 
     with show_progress() as progress:
         progress(f"Reading {model.name}")

@@ -62,8 +62,9 @@ def score(
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_score
     from riskad.app.score import score_table
-    from riskad.app.text import print_score, to_json
     from riskad.storage.files import check_output_file, together
     from riskad.tables.files import check_table_name, find_tables, open_writer, read_batches
 
@@ -134,7 +135,8 @@ def explain(
     """  # noqa: D301
     from riskad.app.explain import explain_table
     from riskad.app.model_files import load, read_header
-    from riskad.app.text import print_explain, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_explain
     from riskad.storage.files import check_output_file, together
     from riskad.tables.files import check_columns, check_table_name, read_table, write_table
 
@@ -185,16 +187,16 @@ def report_table(
     Example:
       riskad report cards.riskad new.csv -o new.html
     """  # noqa: D301
-    from riskad.app.findings import table_findings
     from riskad.app.model_files import load, read_header
-    from riskad.app.page import write_report
+    from riskad.app.report.files import write_report
+    from riskad.app.report.summary import describe_table
     from riskad.storage.files import together
     from riskad.tables.files import read_table
 
     _check_report(output, force)
     with together(), show_progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
-        findings = table_findings(
+        described = describe_table(
             load(model),
             read_header(model),
             read_table(data),
@@ -203,13 +205,13 @@ def report_table(
             command=command,
             progress=progress,
         )
-        write_report(findings, output, force)
-        said = f"{findings.flagged:,} of {findings.flagged_of:,} rows look anomalous."
+        write_report(described, output, force)
+        said = f"{described.flagged:,} of {described.flagged_of:,} rows look anomalous."
     click.echo(f"{said}\nWrote {output}.")
 
 
 def _check_report(path: Path, force: bool) -> None:
-    from riskad.app.page import check_report_name
+    from riskad.app.report.files import check_report_name
     from riskad.storage.files import check_output_file
 
     check_report_name(path)
@@ -253,8 +255,9 @@ def suggest(
       riskad suggest cards.riskad cards.csv -n 20 --label status -o to_label.csv
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_suggest
     from riskad.app.suggest import suggest_table
-    from riskad.app.text import print_suggest, to_json
     from riskad.storage.files import check_output_file, together
     from riskad.tables.files import check_columns, check_table_name, read_table, write_table
 
@@ -311,7 +314,8 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
     """  # noqa: D301
     from riskad.app.drift import drift_table
     from riskad.app.model_files import load
-    from riskad.app.text import print_drift, to_json
+    from riskad.app.report.json import to_json
+    from riskad.app.report.terminal import print_drift
     from riskad.tables.files import read_table
 
     with show_progress() as progress:

@@ -252,7 +252,7 @@ def drift_report(
     >>> model = ShallowRAD().fit(X, y)
     >>> new = rng.permutation(X)[:500]
     >>> print(drift_report(model, new))
-    no drift seen in 500 rows: 2 columns and the scores are spread as in the pile.
+    no drift seen in 500 rows: 2 columns and the scores are spread as in the fit.
     >>> print(drift_report(model, new + [0.5, 0], names=["age", "income"]))
     1 of 2 columns has moved in 500 rows: age (+0.45 SD). Scores have moved: rows look more \
 anomalous (+0.32 SD).
@@ -309,7 +309,7 @@ def _summary_of(detector: Any) -> PileSummary:
     summary = getattr(detector, "pile_", None)
     if summary is None:
         raise InputError(
-            f"this {type(detector).__name__} keeps no summary of a pile to compare with: it had no "
+            f"this {type(detector).__name__} keeps no summary of rows to compare with: it had no "
             "unlabelled rows, or comes from another version. Fit it again with unlabelled rows, or "
             "call riskad.decisions.drift.remember_pile(model, X, y) with the rows of the fit."
         )
@@ -430,7 +430,5 @@ def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None)
         )
     if not sentences:
         verb = "are" if len(columns) != 1 or scores is not None else "is"
-        return (
-            f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the pile."
-        )
+        return f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the fit."
     return " ".join(sentences)

@@ -92,7 +92,7 @@ class RiskZero(Threshold):
 
 @dataclass(frozen=True)
 class AnomalyRate(Threshold):
-    """Flag as many rows of the pile as there are anomalies in it.
+    """Flag as many unlabelled rows as there are anomalies among them.
 
     Needs the pile, and both kinds of label for the rate unless `pi_n` is given.
     """
@@ -148,7 +148,7 @@ class BestF(Threshold):
 
 @dataclass(frozen=True)
 class Cost(Threshold):
-    r"""The lowest expected cost of a row of the pile, given those of a false alarm and of a miss.
+    r"""The lowest expected cost of an unlabelled row, given those of a false alarm and of a miss.
 
     With TPR and q as in `BestF`, false alarms are what is flagged beyond anomalies:
 

@@ -70,7 +70,7 @@ class SelfDescribing:
 
     def evidence_in_words(self) -> str:
         """Say by what held-out labelled rows were scored."""
-        return "each scored by a fit that had not seen its label"
+        return "scored by a model fitted without its label"
 
     def note_of_rows(self, X: Any) -> dict[str, float]:
         """Return what is to be noted of training rows; the largest over all of them counts."""
@@ -143,9 +143,14 @@ def say_settings(shape: str, detector: Any) -> str:
 
     >>> from riskad import ForestRAD
     >>> say_settings("forest", ForestRAD(prior=0.9))
-    'forest, rad risk, a = 0.1, prior = 0.9 normal'
+    'forest, rad risk, a = 0.1, prior = 0.9 (share of normal rows)'
     """
-    words = {"risk": "{} risk", "loss": "{} loss", "a": "a = {:g}", "prior": "prior = {:g} normal"}
+    words = {
+        "risk": "{} risk",
+        "loss": "{} loss",
+        "a": "a = {:g}",
+        "prior": "prior = {:g} (share of normal rows)",
+    }
     settings = detector.get_params(deep=False)
     said = (words[name].format(settings[name]) for name in words if name in settings)
     return ", ".join([shape, *said])

@@ -12,8 +12,8 @@ from riskad.detectors.description import MinimisesRisk, say_settings
 __all__ = ["DescribesLinearScores"]
 
 _LAMBDA_SOURCES = {
-    "theorem": "by Theorem 1: the objective cannot be negative",
-    "tight": "the smallest proved to keep the objective from being negative",
+    "theorem": "from Theorem 1, so the objective cannot be negative",
+    "tight": "the smallest proved to keep the objective non-negative",
     "cv": "cross-validated on the labelled rows",
 }
 
@@ -57,11 +57,11 @@ class DescribesLinearScores(MinimisesRisk):
         shape = "linear" if self.feature_map is None else f"{self.feature_map} features"
         source = _LAMBDA_SOURCES.get(str(self.lam), "as given")
         steps = "1 step" if self.n_iter_ == 1 else f"{self.n_iter_} steps"
-        ending = "converged" if self.converged_ else "not converged"
+        ending = "converged in" if self.converged_ else "did not converge in"
         return [
             say_settings(shape, self),
             f"lambda = {self.lambda_:.4g} ({self.penalty}), {source}",
-            f"{ending} after {steps} of {self.solver_} (optimality {self.optimality_:.1e})",
+            f"{self.solver_} {ending} {steps} (optimality {self.optimality_:.1e})",
         ]
 
     def note_of_rows(self, X: Any) -> dict[str, float]:

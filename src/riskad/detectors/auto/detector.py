@@ -436,7 +436,9 @@ class AutoRAD(FrameDetector):
         left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
         no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
         if len(self.members_) == 1:
-            only = f"one kind of detector ({next(iter(self.members_))}), the one there was time for"
+            only = (
+                f"one kind of detector ({next(iter(self.members_))}); there was no time for others"
+            )
             return [only, *(no_time if left_out else [])]
         weighted = "weighted by held-out labels"
         if self.auc_ is None:
@@ -450,8 +452,8 @@ class AutoRAD(FrameDetector):
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""
         return (
-            "each scored by members that had not seen its label; but their weights and settings "
-            "were chosen on these labels, so new rows may be ranked somewhat worse"
+            "scored by members fitted without its label; their weights and settings were "
+            "chosen with these labels, so new rows may rank somewhat worse"
         )
 
 

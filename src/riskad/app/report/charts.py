@@ -1,7 +1,4 @@
-"""Charts as trees of SVG elements, to stand in a page that opens offline.
-
-A page is a tree and is written out by the standard library: whatever comes from the data is a text
-or an attribute in it, and is escaped by whoever writes the tree. There is no way to forget it.
+"""Charts as lists of SVG marks, which the template `parts.html` writes into the page.
 
 Wide charts measure x in percent and y in pixels, so that letters keep their size on any screen.
 Colours are classes of the page's style sheet, for light and dark.
@@ -9,26 +6,24 @@ Colours are classes of the page's style sheet, for light and dark.
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
-from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from riskad.app.findings import Distribution, KindScores
+from riskad.app.report.distribution import KindScores, ScoreDistribution
 from riskad.decisions.metrics import Curve, Reliability
 
 __all__ = [
-    "Child",
+    "Chart",
+    "Mark",
     "curve_chart",
     "distribution_chart",
-    "element",
     "rate_chart",
     "reliability_chart",
 ]
 
-Child: TypeAlias = Element | str | None
 Point: TypeAlias = tuple[float, float]
 
 KIND_WORDS = {
@@ -41,47 +36,31 @@ _PANEL = 78  # pixels: a line of words and the marks below it
 _WORDS = 22
 
 
-def element(tag: str, *children: Child, **attributes: object) -> Element:
-    """Return an element with its children; `class_` is class, `aria_label` is aria-label.
+@dataclass(frozen=True)
+class Mark:
+    """One SVG element: its tag, its attributes and the words in it."""
 
-    >>> from xml.etree.ElementTree import tostring
-    >>> tostring(element("p", "1 < 2", class_="small"), encoding="unicode", method="html")
-    '<p class="small">1 &lt; 2</p>'
-    """
-    names = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-    made = Element(tag, {name: visible(value) for name, value in names.items()})
-    for child in children:
-        append(made, child)
-    return made
+    tag: str
+    attributes: Mapping[str, object]
+    words: str = ""
 
 
-def append(parent: Element, child: Child) -> None:
-    """Put a child behind those that are there; None is nothing."""
-    if isinstance(child, Element):
-        parent.append(child)
-    elif child is not None and len(parent):
-        parent[-1].tail = (parent[-1].tail or "") + visible(child)
-    elif child is not None:
-        parent.text = (parent.text or "") + visible(child)
+@dataclass(frozen=True)
+class Chart:
+    """An SVG drawing: the attributes of the whole, and its marks from back to front."""
 
+    attributes: Mapping[str, object]
+    marks: list[Mark] = field(default_factory=list)
 
-def visible(value: object) -> str:
-    r"""Return a text with control characters spelled out: a page cannot hold them.
-
-    >>> print(visible("a\x00b"))
-    a\x00b
-    """
-    text = str(value)
-    if text.isprintable():
-        return text
-    hidden = ("Cc", "Cs")
-    return "".join(repr(c)[1:-1] if unicodedata.category(c) in hidden else c for c in text)
+    def draw(self, tag: str, attributes: Mapping[str, object], words: str = "") -> None:
+        """Add a mark in front of those that are there."""
+        self.marks.append(Mark(tag, attributes, words))
 
 
 # --- scores ------------------------------------------------------------------------------
 
 
-def distribution_chart(distribution: Distribution, threshold: float) -> Element:
+def distribution_chart(distribution: ScoreDistribution, threshold: float) -> Chart:
     """Scores by kind, one panel below the other, with the threshold through all of them."""
     low, high = distribution.edges[0], distribution.edges[-1]
 
@@ -107,7 +86,7 @@ def distribution_chart(distribution: Distribution, threshold: float) -> Element:
 
 
 def _panel(
-    chart: Element, kind: KindScores, edges: Sequence[float], x: Callable[[float], float], base: int
+    chart: Chart, kind: KindScores, edges: Sequence[float], x: Callable[[float], float], base: int
 ) -> None:
     """Bars of one kind of row on a line at `base`; few rows are ticks, one for each."""
     room = _PANEL - _WORDS - 8
@@ -120,16 +99,12 @@ def _panel(
     for count, left, right in zip(kind.counts, edges, edges[1:], strict=False):
         if count:
             height = max(room * (count / highest) ** 0.5, 1.5)
-            SubElement(
-                chart,
-                "rect",
-                {"class": f"bar {kind.kind}", "x": f"{x(left) + 0.1:.3f}%"}
-                | {"width": f"{x(right) - x(left) - 0.2:.3f}%"}
-                | {"y": f"{base - height:.1f}", "height": f"{height:.1f}"},
-            )
+            across = {"x": f"{x(left) + 0.1:.3f}%", "width": f"{x(right) - x(left) - 0.2:.3f}%"}
+            up = {"y": f"{base - height:.1f}", "height": f"{height:.1f}"}
+            chart.draw("rect", {"class": f"bar {kind.kind}", **across, **up})
 
 
-def rate_chart(rate: Sequence[float], assumed: float | None) -> Element:
+def rate_chart(rate: Sequence[float], assumed: float | None) -> Chart:
     """An anomaly rate with its interval, and the one that a fit assumed."""
     value, low, high = rate
     most = min(1.0, 1.15 * max(high, assumed or 0.0, 0.02))
@@ -137,14 +112,14 @@ def rate_chart(rate: Sequence[float], assumed: float | None) -> Element:
     def x(share: float) -> float:
         return 2 + 96 * share / most
 
-    said = f"Anomaly rate {value:.1%}, 95 % interval {low:.1%} to {high:.1%}"
+    said = f"Anomaly rate {value:.1%}, 95% interval {low:.1%} to {high:.1%}"
     chart = _fluid(64, said + ("" if assumed is None else f"; the fit assumed {assumed:.1%}"))
     _line(chart, "axis", ("0%", "100%"), (40, 40))
     for tick in _ticks(0, most, 5):
-        _words_at(chart, f"{100 * tick:g} %", x(tick), 57)
+        _words_at(chart, f"{100 * tick:g}%", x(tick), 57)
     _line(chart, "interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
     point = {"cx": f"{x(value):.3f}%", "cy": "26", "r": "6"}
-    SubElement(chart, "circle", {"class": "point anomaly", **point})
+    chart.draw("circle", {"class": "point anomaly", **point})
     if assumed is not None:
         _line(chart, "threshold", (f"{x(assumed):.3f}%",) * 2, (14, 40))
         _words_at(chart, "assumed", x(assumed), 11, margin=15, class_="name")
@@ -158,9 +133,9 @@ _SIDE, _LEFT, _TOP = 250, 46, 12
 
 def curve_chart(
     curve: Curve, threshold: float, x_name: str, y_name: str, by_chance: Sequence[Point]
-) -> Element:
+) -> Chart:
     """A curve in the unit square with its band, what chance would give, and the threshold."""
-    chart = _square(x_name, y_name, f"{y_name} over {x_name} with its 95 % interval")
+    chart = _square(x_name, y_name, f"{y_name} against {x_name}, with 95% intervals")
     upper = list(zip(curve.x, curve.high, strict=True))
     lower = list(zip(curve.x, curve.low, strict=True))
     _path(chart, "band", upper + lower[::-1], closed=True)
@@ -173,20 +148,21 @@ def curve_chart(
     return chart
 
 
-def reliability_chart(found: Reliability) -> Element:
-    """Shares of anomalies that were seen over probabilities that were said."""
-    chart = _square("probability said", "share seen", "Share of anomalies seen over probability")
+def reliability_chart(found: Reliability) -> Chart:
+    """Observed shares of anomalies against predicted probabilities."""
+    label = "Observed share of anomalies against predicted probability"
+    chart = _square("predicted probability", "observed share", label)
     _path(chart, "chance", [(0, 0), (1, 1)])
     for point in zip(found.predicted, found.observed, found.low, found.high, strict=True):
         _whisker(chart, *point)
     return chart
 
 
-def _square(x_name: str, y_name: str, label: str) -> Element:
+def _square(x_name: str, y_name: str, label: str) -> Chart:
     """Axes of the unit square."""
     width, height = _LEFT + _SIDE + 16, _TOP + _SIDE + 42
     box = {"viewBox": f"0 0 {width} {height}", "class": "square", "role": "img"}
-    chart = Element("svg", box | {"aria-label": label})
+    chart = Chart(box | {"aria-label": label})
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         (x, y), kind = _place(share, share), "axis" if share == 0 else "grid"
         _line(chart, kind, (_LEFT, _LEFT + _SIDE), (y, y))
@@ -203,40 +179,42 @@ def _place(x: float, y: float) -> Point:
     return round(_LEFT + _SIDE * float(x), 1), round(_TOP + _SIDE * (1 - float(y)), 1)
 
 
-def _path(chart: Element, kind: str, points: Sequence[Point], closed: bool = False) -> None:
+def _path(chart: Chart, kind: str, points: Sequence[Point], closed: bool = False) -> None:
     places = [_place(*point) for point in points]
     steps = " L".join(f"{x:g} {y:g}" for x, y in places)
-    SubElement(chart, "path", {"class": kind, "d": f"M{steps}{' Z' * closed}"})
+    chart.draw("path", {"class": kind, "d": f"M{steps}{' Z' * closed}"})
 
 
-def _whisker(chart: Element, x: float, y: float, low: float, high: float) -> None:
+def _whisker(chart: Chart, x: float, y: float, low: float, high: float) -> None:
     (place, middle), (_, top), (_, bottom) = _place(x, y), _place(x, high), _place(x, low)
     _line(chart, "interval anomaly", (place, place), (top, bottom))
     circle = {"class": "point anomaly", "cx": str(place), "cy": str(middle), "r": "5"}
-    SubElement(chart, "circle", circle)
+    chart.draw("circle", circle)
 
 
 # --- parts -------------------------------------------------------------------------------
 
 
-def _fluid(height: int, label: str) -> Element:
+def _fluid(height: int, label: str) -> Chart:
     size = {"class": "fluid", "width": "100%", "height": str(height)}
-    return Element("svg", size | {"role": "img", "aria-label": label})
+    return Chart(size | {"role": "img", "aria-label": label})
 
 
-def _line(chart: Element, kind: str, x: Sequence[object], y: Sequence[object]) -> None:
+def _line(chart: Chart, kind: str, x: Sequence[object], y: Sequence[object]) -> None:
     ends = {"x1": str(x[0]), "x2": str(x[1]), "y1": str(y[0]), "y2": str(y[1])}
-    SubElement(chart, "line", {"class": kind, **ends})
+    chart.draw("line", {"class": kind, **ends})
 
 
 def _words(
-    chart: Element, words: str, x: object, y: object, anchor: str = "start", **attributes: object
+    chart: Chart, words: str, x: object, y: object, anchor: str = "start", **attributes: object
 ) -> None:
-    chart.append(element("text", words, x=x, y=y, text_anchor=anchor, **attributes))
+    """Words at a place; `class_` is the attribute class."""
+    more = {name.rstrip("_"): value for name, value in attributes.items()}
+    chart.draw("text", {"x": x, "y": y, "text-anchor": anchor, **more}, words)
 
 
 def _words_at(
-    chart: Element, words: str, x: float, y: object, margin: float = 5, **attributes: object
+    chart: Chart, words: str, x: float, y: object, margin: float = 5, **attributes: object
 ) -> None:
     """Words around x, a percentage; within `margin` of an end they stand to its inner side."""
     anchor = "start" if x < margin else "end" if x > 100 - margin else "middle"

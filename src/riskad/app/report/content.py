@@ -1,0 +1,124 @@
+"""What stands in each section of the page: the numbers and charts that its template shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from riskad.app.report.charts import (
+    Chart,
+    curve_chart,
+    distribution_chart,
+    rate_chart,
+    reliability_chart,
+)
+from riskad.app.report.facts import list_members, list_risk_parts
+from riskad.app.report.jinja import fill
+from riskad.app.report.wording import quality_lines, say_prior
+
+if TYPE_CHECKING:
+    from riskad.app.report.summary import ReportData
+
+__all__ = [
+    "anomaly_rate",
+    "columns",
+    "headline",
+    "model",
+    "origin",
+    "quality",
+    "scores",
+    "suspicious_rows",
+    "warnings",
+]
+
+_MOST_COLUMNS = 10  # whose effect is shown
+
+
+def headline(data: ReportData) -> Markup:
+    """Say in a few numbers what matters most; above all sections."""
+    return fill("headline.html", data=data)
+
+
+def warnings(data: ReportData) -> Markup:
+    """List the warnings."""
+    return fill("warnings.html", data=data)
+
+
+def suspicious_rows(data: ReportData) -> Markup:
+    """Show the most suspicious rows, each with the columns that add most to its score."""
+    largest = max((r.adds for row in data.top for r in row.reasons), default=1.0)
+    return fill("suspicious_rows.html", data=data, largest=largest)
+
+
+def scores(data: ReportData) -> Markup:
+    """Draw the distribution of the scores."""
+    return fill(
+        "scores.html",
+        chart=distribution_chart(data.distribution, data.threshold),
+        has_ticks=any(kind.scores for kind in data.distribution.kinds),
+        has_bars=any(not kind.scores for kind in data.distribution.kinds),
+        held_out=data.evidence,
+    )
+
+
+def quality(data: ReportData) -> Markup:
+    """Say and draw how well held-out labelled rows are told apart."""
+    found = data.quality
+    roc = precision_recall = calibrated = None
+    if found.roc is not None:
+        diagonal = [(0.0, 0.0), (1.0, 1.0)]
+        roc = curve_chart(
+            found.roc, data.threshold, "false alarm rate", "anomalies found", diagonal
+        )
+    if found.precision_recall is not None and found.precision_rate is not None:
+        level = [(0.0, found.precision_rate), (1.0, found.precision_rate)]
+        precision_recall = curve_chart(
+            found.precision_recall, data.threshold, "recall", "precision", level
+        )
+    if found.reliability is not None:
+        calibrated = reliability_chart(found.reliability)
+    return fill(
+        "quality.html",
+        data=data,
+        lines=quality_lines(found.auc, found.why_no_auc, data.evidence, data.labels),
+        roc=roc,
+        precision_recall=precision_recall,
+        reliability=calibrated,
+    )
+
+
+def anomaly_rate(data: ReportData) -> Markup:
+    """Say and draw the estimated anomaly rate beside the one that the fit assumed."""
+    chart: Chart | None = None
+    advice = ""
+    if data.rate is not None:
+        rate, low, high = data.rate
+        chart = rate_chart(data.rate, data.assumed_rate)
+        if data.assumed_rate is not None and not low <= data.assumed_rate <= high:
+            advice = say_prior(1 - rate)
+    return fill("anomaly_rate.html", data=data, chart=chart, prior=advice)
+
+
+def model(data: ReportData) -> Markup:
+    """Say what was fitted, what it found, and all its settings."""
+    effects = data.effects[:_MOST_COLUMNS]
+    return fill(
+        "model.html",
+        data=data,
+        lines=data.said + data.choices,
+        members=list_members(data.members),
+        effects=effects,
+        largest=max((effect["effect"] for effect in effects), default=0.0),
+        risk_parts=list_risk_parts(data.fitted),
+    )
+
+
+def columns(data: ReportData) -> Markup:
+    """Say what was done to the columns."""
+    return fill("columns.html", data=data)
+
+
+def origin(data: ReportData) -> Markup:
+    """Say how the report and the model were made."""
+    return fill("origin.html", data=data)

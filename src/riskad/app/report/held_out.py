@@ -1,0 +1,97 @@
+"""How good a model is, by labelled rows that were held out: the AUC, curves and reliability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.metrics import (
+    Auc,
+    Curve,
+    Estimate,
+    Reliability,
+    auc_with_interval,
+    average_precision_with_interval,
+    precision_recall_with_interval,
+    reliability,
+    roc_with_interval,
+)
+
+__all__ = ["HeldOutQuality", "measure_quality"]
+
+_FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
+_FEWEST_FOR_RELIABILITY = 5
+_RELIABILITY_BINS = 5
+
+
+@dataclass(frozen=True)
+class HeldOutQuality:
+    """How well scores separate held-out labelled rows, with 95% intervals, or why that is unknown.
+
+    `precision_rate` is the anomaly rate for which precision is stated.
+    """
+
+    auc: Auc | None
+    why_no_auc: str
+    average_precision: Estimate | None = None
+    precision_rate: float | None = None
+    roc: Curve | None = None
+    precision_recall: Curve | None = None
+    reliability: Reliability | None = None
+    why_no_reliability: str = ""
+
+
+def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]) -> HeldOutQuality:
+    """Measure how good a model is by the held-out scores that it keeps.
+
+    Parameters
+    ----------
+    calibration
+        Scores of labelled rows by fits that have not seen them, if the model has them.
+    training
+        What the fit noted in the model's file; empty if nothing.
+
+    Returns
+    -------
+    HeldOutQuality
+        What the labels cannot tell is None in it, with the reason beside it.
+    """
+    if calibration is None:
+        return HeldOutQuality(
+            None, "the model has no scores of held-out labelled rows (riskad.calibrate)"
+        )
+    n, m = len(calibration.normals), len(calibration.anomalies)
+    if min(n, m) < _FEWEST_FOR_CURVES:
+        few = (
+            f"it takes {_FEWEST_FOR_CURVES} held-out labelled rows of each kind; "
+            f"there are {n} normal and {m} anomalies"
+        )
+        return HeldOutQuality(None, training.get("why_no_auc") or few, why_no_reliability=few)
+    codes, scores = calibration.codes, calibration.scores
+    pi_n = None if calibration.rate is None else calibration.pi_n
+    found = training.get("auc")
+    reliable, why_not = _reliability(calibration, min(n, m))
+    return HeldOutQuality(
+        auc=Auc(**found) if found else auc_with_interval(codes, scores),
+        why_no_auc="",
+        average_precision=average_precision_with_interval(codes, scores, pi_n),
+        precision_rate=m / (m + n) if pi_n is None else pi_n,
+        roc=roc_with_interval(codes, scores),
+        precision_recall=precision_recall_with_interval(codes, scores, pi_n),
+        reliability=reliable,
+        why_no_reliability=why_not,
+    )
+
+
+def _reliability(calibration: Calibration, fewest: int) -> tuple[Reliability | None, str]:
+    if calibration.rate is None:
+        return None, "they take an estimated anomaly rate, which these labels cannot give"
+    if fewest < _FEWEST_FOR_RELIABILITY:
+        return None, (
+            f"it takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind; "
+            f"there are {fewest} of the rarer kind"
+        )
+    probabilities = calibration.anomaly_probability(calibration.scores)
+    return reliability(calibration.codes, probabilities, calibration.pi_n, _RELIABILITY_BINS), ""

@@ -1,0 +1,427 @@
+"""What commands print for people, on a terminal or into a pipe."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from riskad.app.anomaly_rate_of_table import PriorReport
+from riskad.app.column_effects import ColumnEffect
+from riskad.app.demo import DemoReport, Quality
+from riskad.app.drift import TableDrift
+from riskad.app.explain import ExplainedRow, ExplainReport
+from riskad.app.fit import FitReport
+from riskad.app.inspect import ModelReport
+from riskad.app.onnx import ExportReport
+from riskad.app.report.facts import list_members, list_risk_parts
+from riskad.app.report.layout import Command, print_facts, print_line, print_table, print_title
+from riskad.app.report.wording import quality_lines, say_prior
+from riskad.app.results import SCORE_COLUMNS, Suspect
+from riskad.app.score import ScoreReport
+from riskad.app.suggest import SuggestReport
+from riskad.app.threshold import ThresholdReport
+from riskad.core.checks import with_article
+from riskad.core.labels import LabelCounts
+from riskad.decisions.drift import say_shift
+from riskad.decisions.metrics import Auc
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "print_demo",
+    "print_drift",
+    "print_explain",
+    "print_export",
+    "print_fit",
+    "print_model",
+    "print_prior",
+    "print_score",
+    "print_suggest",
+    "print_threshold",
+]
+
+_MOST_INPUTS = 20
+_MOST_DRIFTS = 10
+
+
+def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -> None:
+    """Print what a fit did; `written` holds the paths of the model and of the ranked rows."""
+    print_title(console, f"{report.source}: {report.rows:,} rows")
+    print_facts(
+        console,
+        {
+            "Read": report.reading,
+            "Labels": [f"{report.labels} (column {report.label!r})"],
+        },
+    )
+    _print_fitted(console, report)
+    print_facts(
+        console,
+        {
+            "Notes": report.warnings,
+            "Flagged": [
+                _say_flagged(
+                    report.unlabelled_flagged, report.labels.unlabelled, "unlabelled rows"
+                ),
+                _say_threshold(report.fitted["threshold"], report.rule),
+                *_rate_line(report.rate),
+            ],
+        },
+    )
+    _print_suspects(console, report.top, report.id)
+    print_facts(
+        console,
+        {
+            "Written": [f"{path} ({what})" for what, path in written.items()],
+            "Next": [
+                Command(f"riskad score {shlex.quote(written['model'])} new.csv -o scored.csv")
+            ],
+        },
+    )
+
+
+def _print_fitted(console: Console, report: FitReport) -> None:
+    """Print what was fitted to which columns, and how good it is."""
+    print_facts(
+        console,
+        {"Columns": report.preparation, "Model": report.said},
+    )
+    _print_members(console, report.fitted)
+    print_facts(
+        console,
+        {
+            "Quality": quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels),
+            "Effects": _effect_line(report),
+        },
+    )
+
+
+def print_score(console: Console, report: ScoreReport, path: str) -> None:
+    """Print what scoring found; `path` is where the scored table went."""
+    print_title(console, f"{report.source}: {report.rows:,} rows scored")
+    print_facts(
+        console,
+        {
+            "Flagged": [
+                _say_flagged(report.flagged, report.rows, "rows"),
+                report.selection or _say_threshold(report.threshold, report.rule),
+            ],
+            "Notes": report.warnings,
+        },
+    )
+    _print_suspects(console, report.top, report.id)
+    *first, last = report.added
+    names = f"{', '.join(first)} and {last}"
+    print_facts(console, {"Written": [f"{path} (all columns, and {names})"]})
+
+
+def print_explain(console: Console, report: ExplainReport, path: str | None) -> None:
+    """Print why rows are suspicious; `path` is where all their columns went, if anywhere."""
+    print_title(console, f"{report.source}: {report.rows:,} rows scored")
+    sizes = [f"{column} {size:.3g}" for column, size in list(report.importance.items())[:5]]
+    print_facts(
+        console,
+        {
+            "Usual": [
+                f"a row with the usual value in every column scores {report.usual_score:.4g}",
+                _say_threshold(report.threshold, report.rule),
+            ],
+            "Columns": [
+                f"mean change of the score over {report.importance_rows:,} rows: "
+                + ", ".join(sizes)
+            ],
+            "Notes": report.warnings,
+        },
+    )
+    for explained in report.explained:
+        print_line(console)
+        print_facts(console, {"Row": _explained_lines(explained)})
+    if path is not None:
+        print_line(console)
+        print_facts(console, {"Written": [f"{path} (every column of these rows)"]})
+
+
+def _explained_lines(explained: ExplainedRow) -> list[str]:
+    name = "" if explained.id is None else f" ({explained.id})"
+    flagged = "" if explained.is_anomaly else ", not flagged"
+    return [
+        f"{explained.row:,}{name}: anomaly_score {explained.anomaly_score:.4g}{flagged}",
+        *(f"- {reason}" for reason in explained.reasons),
+        *_others_line(explained.others),
+    ]
+
+
+def _others_line(change: float) -> list[str]:
+    if abs(change) < 1e-9:  # there are no others, or they hold what is usual
+        return []
+    does = f"add {change:.3g}" if change > 0 else f"subtract {-change:.3g}"
+    return [f"- all other columns {does}"]
+
+
+def print_threshold(console: Console, report: ThresholdReport, path: str) -> None:
+    """Print by what a model decides now; `path` is where it was written."""
+    print_title(console, f"threshold {report.rule} (was {report.before})")
+    print_facts(
+        console,
+        {
+            "Flagged": [
+                _say_flagged(report.flagged, report.unlabelled, "unlabelled rows of the fit"),
+                _say_threshold(report.threshold, report.rule),
+            ],
+            "Written": [path],
+        },
+    )
+
+
+def print_export(console: Console, report: ExportReport, path: str) -> None:
+    """Print what a graph takes and gives, and how it compares with the model."""
+    print_title(console, f"{path}: {with_article(report.model)} as an ONNX graph")
+    listed = list(report.inputs.items())
+    takes = [f"{name}: {what}" for name, what in listed[:_MOST_INPUTS]]
+    takes += [f"and {len(listed) - _MOST_INPUTS} more"] * (len(listed) > _MOST_INPUTS)
+    checked = "not compared with the model: onnxruntime is not installed"
+    if report.largest_difference is not None:
+        checked = (
+            f"scores of {report.checked_rows:,} random rows differ from the model's by at most "
+            f"{report.largest_difference:.1g}"
+        )
+    print_facts(
+        console,
+        {
+            "Inputs": takes,
+            "Outputs": [", ".join(report.outputs)],
+            "Checked": [checked],
+            "Written": [f"{path} ({report.bytes:,} bytes)"],
+        },
+    )
+
+
+def print_suggest(console: Console, report: SuggestReport, path: str | None) -> None:
+    """Print which rows to label next, and where they went, if anywhere."""
+    print_title(console, f"{report.source}: {report.rows:,} rows, {report.labelled:,} labelled")
+    print_facts(console, {"Notes": report.warnings})
+    head = ["row", *([report.id] if report.id else []), "anomaly_score", "reason"]
+    rows = [
+        [f"{s.row:,}", *([s.id or ""] if report.id else []), f"{s.anomaly_score:.4f}", s.reason]
+        for s in report.suggested
+    ]
+    print_table(console, "Label", head, rows, left={1, 3} if report.id else {2})
+    if path is not None:
+        print_facts(console, {"Written": [f"{path} (these rows with all columns, ready to label)"]})
+
+
+def print_drift(console: Console, report: TableDrift) -> None:
+    """Print whether rows have moved, and the columns that have moved most."""
+    found = report.drift
+    print_title(
+        console, f"{report.source}: {found.rows:,} rows, compared with {found.pile:,} of the fit"
+    )
+    rates = {}
+    if found.rate is not None and found.rate_before is not None:
+        rates = {"these rows": found.rate, "the unlabelled rows of the fit": found.rate_before}
+    lines = [
+        f"{pi_n:.1%} of {of} (95% interval {low:.1%} to {high:.1%})"
+        for of, (pi_n, low, high) in rates.items()
+    ]
+    print_facts(console, {"Verdict": [found.verdict], "Anomalies": lines, "Notes": report.warnings})
+    head = ["column", "distance", "shift in SD", "p-value", "moved"]
+    compared = [*found.columns, *([found.scores] if found.scores is not None else [])]
+    largest = sorted(compared, key=lambda column: column.p_value)[:_MOST_DRIFTS]
+    rows = [
+        [
+            column.name,
+            f"{column.distance:.3f}",
+            say_shift(column.shift).removesuffix(" SD"),
+            f"{column.p_value:.2g}",
+            _yes(column.moved),
+        ]
+        for column in largest
+    ]
+    print_table(console, "Largest", head, rows, left={0})
+
+
+def print_prior(console: Console, report: PriorReport) -> None:
+    """Print the anomaly rate, what speaks for and against it, and how to use it."""
+    print_title(console, f"{report.source}: {report.rows:,} rows")
+    print_facts(
+        console,
+        {
+            "Labels": [f"{report.labels} (column {report.label!r})"],
+            "Columns": report.preparation,
+            "Rate": [str(report.estimate)],
+            "Check": [report.check.verdict],
+            "Notes": report.warnings,
+            "Next": [f"riskad fit --model shallow --prior {say_prior(report.estimate.pi_p)}"],
+        },
+    )
+
+
+def print_model(console: Console, report: ModelReport, name: str) -> None:
+    """Print what a model file holds."""
+    header, training = report.header, report.training
+    print_title(console, f"{name}: {' and '.join(with_article(step) for step in report.steps)}")
+    facts: dict[str, Iterable[str]] = {"Created": [_say_made(header.created, header.versions)]}
+    if training:
+        facts["Fitted"] = _training_lines(training)
+    facts["Columns"] = report.preparation
+    if report.fitted:
+        facts["Model"] = report.said
+        print_facts(console, facts)
+        _print_members(console, report.fitted)
+        facts = {"Risk": _risk_lines(report.fitted)}
+    else:
+        facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
+    facts["Decision"] = _decision_lines(report.decision)
+    effects = [ColumnEffect(**effect) for effect in training.get("effects", [])]
+    facts["Effects"] = _effect_lines(effects[:10], training.get("effects_of", ""))
+    facts["Versions"] = [", ".join(f"{key} {value}" for key, value in header.versions.items())]
+    print_facts(console, facts)
+
+
+def print_demo(console: Console, report: DemoReport) -> None:
+    """Print the demonstration: what was done, how good it was, and what to type next."""
+    print_title(console, "A run on scikit-learn's breast cancer data, where benign is normal")
+    fit = report.fit
+    print_facts(
+        console,
+        {
+            "Data": [
+                f"samples.csv: {report.rows:,} rows, {fit.labels}",
+                f"new.csv: {report.new_rows:,} rows without labels, of which "
+                f"{report.new_anomalies} are malignant",
+            ],
+            "Ran": map(Command, report.commands),
+        },
+    )
+    _print_fitted(console, fit)
+    print_facts(
+        console,
+        {
+            "Notes": [*fit.warnings, *report.score.warnings],
+            "Truth": ["for the new rows, compared with an isolation forest, which uses no labels:"],
+        },
+    )
+    methods = {"riskad": report.riskad, "isolation forest": report.isolation_forest}
+    columns = [_quality_cells(quality) for quality in methods.values()]
+    names = [
+        "AUC",
+        "  95% interval",
+        "average precision",
+        "correct in top 10",
+        "correct if flagged",
+    ]
+    print_table(
+        console, "", ["", *methods], list(zip(names, *columns, strict=True)), left={0, 1, 2}
+    )
+    print_line(console)
+    command = "riskad fit data.csv --label COLUMN --normal VALUE --anomaly VALUE -o model.riskad"
+    print_facts(console, {"Your data": [Command(command)], "": [Command(report.commands[1])]})
+
+
+def _quality_cells(quality: Quality) -> list[str]:
+    return [
+        f"{quality.auc.value:.3f}",
+        f"{quality.auc.low:.3f} to {quality.auc.high:.3f}",
+        f"{quality.average_precision:.3f}",
+        f"{quality.top_right} of {quality.top}",
+        f"{quality.flagged_right} of {quality.flagged}",
+    ]
+
+
+def _risk_lines(fitted: Mapping[str, Any]) -> list[str]:
+    parts = [f"{name}: {value:.4g}" for name, value in list_risk_parts(fitted).items()]
+    objective = [f"objective: {fitted['objective']:.4g}"] if "objective" in fitted else []
+    return [*objective, *parts]
+
+
+def _effect_line(report: FitReport) -> list[str]:
+    """Say which columns move the score farthest."""
+    listed = ", ".join(f"{each.column} ({each.suspicious})" for each in report.effects[:5])
+    where = f" in {report.effects_of}" if "suspicious" in report.effects_of else ""
+    return (
+        [f"columns that move the score most{where}, with suspicious values: {listed}"]
+        if listed
+        else []
+    )
+
+
+def _effect_lines(effects: Sequence[ColumnEffect], rows: str) -> list[str]:
+    """Say how far columns move the score, the farthest first."""
+    lines = [f"{e.column}: {e.effect:.3f}, suspicious when {e.suspicious}" for e in effects]
+    return [*lines, f"(means over {rows})"] if lines and rows else lines
+
+
+def _say_flagged(flagged: int, n_rows: int, what: str) -> str:
+    share = f" ({flagged / n_rows:.1%})" if n_rows else ""
+    return f"{flagged:,} of {n_rows:,} {what}{share} look anomalous"
+
+
+def _say_threshold(threshold: float | None, rule: str) -> str:
+    return f"is_anomaly where anomaly_score > {threshold:.4g} (threshold {rule})"
+
+
+def _rate_line(rate: Sequence[float] | None) -> list[str]:
+    if rate is None:
+        return []
+    return [f"estimated anomaly rate {rate[0]:.1%} (95% interval {rate[1]:.1%} to {rate[2]:.1%})"]
+
+
+def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
+    """Say by what a model decides and what other rules can rest on."""
+    if not decision:
+        return []
+    lines = [_say_threshold(decision["threshold"], decision["rule"])]
+    if "normals" in decision:
+        n, m = decision["normals"], decision["anomalies"]
+        lines.append(
+            f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out"
+            + (f"; no p-value is below {1 / (n + 1):.2g}" if n > 1 else "")
+        )
+    return lines + _rate_line(decision.get("rate"))
+
+
+def _say_made(created: str, versions: Mapping[str, str]) -> str:
+    day, _, time = created.partition("T")
+    return f"{day} {time[:5]} UTC by riskad {versions.get('riskad', '?')}"
+
+
+def _training_lines(training: Mapping[str, Any]) -> list[str]:
+    labels = LabelCounts(**training["labels"])
+    auc = Auc(**training["auc"]) if training["auc"] else None
+    return [
+        f"to {training['source']}: {training['rows']:,} rows, {labels} "
+        f"(column {training['label']!r})",
+        *training.get("reading", []),
+        *quality_lines(auc, training["why_no_auc"], training["evidence"], labels),
+    ]
+
+
+def _print_members(console: Console, fitted: Mapping[str, Any]) -> None:
+    """Print the members of an average, with their weights."""
+    rows = [
+        [
+            each["member"],
+            f"{each['weight']:.2f}",
+            "" if each["auc"] is None else f"{each['auc']:.3f}",
+        ]
+        for each in list_members(fitted.get("leaderboard", []))
+    ]
+    if rows:
+        print_table(console, "", ["member", "weight", "held-out AUC"], rows, left={0})
+
+
+def _print_suspects(console: Console, suspects: Sequence[Suspect], id: str | None) -> None:
+    if not suspects:
+        return
+    head = ["row", *([id] if id else []), *SCORE_COLUMNS]
+    rows = [
+        [f"{s.row:,}", *([s.id or ""] if id else []), f"{s.anomaly_score:.4f}", _yes(s.is_anomaly)]
+        for s in suspects
+    ]
+    print_table(console, f"Top {len(rows)}", head, rows, left={1} if id else ())
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -17,9 +17,9 @@ from jinja2 import UndefinedError
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
 
+from riskad import AutoRAD
 from riskad.app.explain import explain_table
 from riskad.app.model_files import load, make_header, read_header, save
-from riskad.app.report.facts import say_facts
 from riskad.app.report.files import write_report
 from riskad.app.report.html import render_page
 from riskad.app.report.jinja import fill_text
@@ -158,11 +158,11 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
 
 def test_quality_says_what_was_held_out_and_what_was_chosen_on_it():
     auc, labels = Auc(0.9, 0.8, 0.95, 100, 20), LabelCounts(500, 100, 3000)
-    [line] = quality_lines(auc, "", {}, LabelCounts(100, 20, 3000))
+    [line] = quality_lines(auc, "", ShallowRAD().evidence_in_words(), LabelCounts(100, 20, 3000))
     assert line.endswith(
         "on the 120 labelled rows, each scored by a model fitted without its label"
     )
-    [line] = quality_lines(auc, "", {"leaderboard": []}, labels)
+    [line] = quality_lines(auc, "", AutoRAD().evidence_in_words(), labels)
     assert " on 120 of the 600 labelled rows, each scored by members fitted without " in line
     assert "their weights and settings were chosen with these labels" in line
 
@@ -173,9 +173,12 @@ def test_members_left_out_are_said_and_not_averaged():
         {"member": "forest", "weight": 0.4, "auc": 0.8, "seconds": 1.0},
         {"member": "boosted", "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True},
     ]
-    lines = say_facts({"leaderboard": rows, "rows": 900})
+    model = AutoRAD()
+    model.leaderboard_, model.auc_, model.n_rows_ = rows, None, 900
+    model.members_ = {"kernel": None, "forest": None}
+    lines = model.describe_in_words()
     assert lines[0].startswith("average of 2 kinds of detector")
-    assert lines[1] == "left out for lack of time (budget): boosted"
+    assert lines[1] == "left out for lack of time (budget=60): boosted"
 
 
 def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):

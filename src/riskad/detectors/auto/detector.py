@@ -436,9 +436,8 @@ class AutoRAD(FrameDetector):
         left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
         no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
         if len(self.members_) == 1:
-            only = (
-                f"one kind of detector ({next(iter(self.members_))}); there was no time for others"
-            )
+            name = next(iter(self.members_))
+            only = f"one kind of detector ({name}); there was no time for others"
             return [only, *(no_time if left_out else [])]
         weighted = "weighted by held-out labels"
         if self.auc_ is None:

@@ -18,7 +18,8 @@ from sklearn.preprocessing import StandardScaler
 import riskad
 from riskad import InputError, parse_labels
 from riskad.app.priors import check_labels
-from riskad.core.labels import LabelCodes, check_codes, from_deepsad, from_pyod, read_codes
+from riskad.core.label_parsing import from_deepsad, from_pyod
+from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_pile
 from riskad.decisions.metrics import auc_with_interval, out_of_fold_scores
 from riskad.deep import Together

@@ -26,7 +26,7 @@ from riskad.app.workflow import (
     score_table,
 )
 from riskad.core.checks import InputError
-from riskad.core.labels import parse_labels
+from riskad.core.label_parsing import parse_labels
 from riskad.detectors.shallow import ShallowRAD
 from riskad.tables.preparation import TablePreparer
 

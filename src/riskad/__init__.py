@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from riskad.app.priors import PriorEstimate, estimate_prior
     from riskad.app.reasons import explain_rows
     from riskad.core.checks import DataWarning, InputError
-    from riskad.core.labels import parse_labels
+    from riskad.core.label_parsing import parse_labels
     from riskad.core.losses import LOSSES
     from riskad.core.regularization import theorem_lambda
     from riskad.core.risks import RISKS, get_risk
@@ -93,7 +93,7 @@ _MODULE_OF = {
     "load": "app.model_files",
     "load_adbench": "datasets",
     "mask_labels": "datasets",
-    "parse_labels": "core.labels",
+    "parse_labels": "core.label_parsing",
     "save": "app.model_files",
     "suggest_rows": "decisions.suggest",
     "theorem_lambda": "core.regularization",

@@ -37,6 +37,7 @@ from riskad.app.priors import (
 from riskad.app.reasons import Reason, Reasons, explain_rows
 from riskad.core.bounds import FittedBounds, fitted_bounds
 from riskad.core.checks import DataWarning, InputError, enumerate_names, lookup
+from riskad.core.label_parsing import parse_distinct, parse_labels
 from riskad.core.labels import (
     ANOMALY,
     NORMAL,
@@ -45,8 +46,6 @@ from riskad.core.labels import (
     LabelCodes,
     LabelCounts,
     count_labels,
-    parse_distinct,
-    parse_labels,
     read_codes,
 )
 from riskad.core.risks import get_risk
@@ -886,7 +885,7 @@ def _read_labels(frame: pl.DataFrame, labels: Labels) -> Codes:
 
 
 def _spelled(labels: Labels) -> dict[str, Any]:
-    """What labels mean, as `riskad.core.labels` takes it."""
+    """What labels mean, as `riskad.core.label_parsing` takes it."""
     return {
         "normal": labels.normal or None,
         "anomaly": labels.anomaly or None,

@@ -29,7 +29,8 @@ import numpy as np
 from scipy import sparse
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.core.labels import UNLABELLED, parse_distinct
+from riskad.core.label_parsing import parse_distinct
+from riskad.core.labels import UNLABELLED
 from riskad.rows.blocks import Block, Engine, PartedRows, places_of
 
 __all__ = ["ENDINGS", "ParquetRows", "Paths", "count_values", "find_parquet", "parquet_columns"]

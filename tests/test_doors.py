@@ -21,12 +21,14 @@ from riskad.app.priors import check_labels
 from riskad.core.label_parsing import from_deepsad, from_pyod
 from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_pile
-from riskad.decisions.metrics import auc_with_interval, out_of_fold_scores
+from riskad.decisions.held_out import out_of_fold_scores
+from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.deep import Together
 from riskad.detectors import baselines
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
-from riskad.rows.blocks import PartedRows, RowBlocks
+from riskad.rows.memory import RowBlocks
 from riskad.rows.parquet import ParquetRows
+from riskad.rows.parted import PartedRows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::riskad.DataWarning"),

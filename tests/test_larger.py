@@ -20,7 +20,7 @@ from riskad.app import workflow
 from riskad.app.workflow import Labels, fit_files, fit_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.rows.blocks import Threads
+from riskad.rows.engine import Threads
 from riskad.tables import files as tables
 
 LABELS = Labels("label", ["ok"], ["fraud"])
@@ -458,12 +458,13 @@ def test_without_pyarrow_the_remedy_is_named(folder, tmp_path, monkeypatch):
 
 _PEAK = """
 import resource, sys
-from riskad.rows import blocks
+from riskad.rows import parted
+from riskad.rows.engine import Threads
 from riskad.app import workflow
 from riskad.app.workflow import Labels, fit_files
 
 # What is kept does not grow with the table, but is much beside one that is small enough to test.
-blocks._KEPT_BYTES, workflow._KEPT_ROWS = 1 << 22, 10_000
+parted._KEPT_BYTES, workflow._KEPT_ROWS = 1 << 22, 10_000
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -471,7 +472,7 @@ def peak():
 def fit(pattern):
     labels = Labels("label", ["ok"], ["fraud"])
     settings = {"lam": 0.1, "loss": "squared"}
-    fit_files(pattern, labels, model="shallow", settings=settings, engine=blocks.Threads(1))
+    fit_files(pattern, labels, model="shallow", settings=settings, engine=Threads(1))
     return peak()
 
 print(fit(sys.argv[1]), fit(sys.argv[2]))

@@ -24,7 +24,7 @@ from riskad import (
 from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
 from riskad.decisions import selection as room
-from riskad.decisions.metrics import auc_of_folds, auc_with_interval
+from riskad.decisions.ranking_metrics import auc_of_folds, auc_with_interval
 
 
 def codes(n_normal, n_anomaly, n_unlabelled, seed=0):

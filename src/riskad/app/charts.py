@@ -17,7 +17,8 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from riskad.app.findings import Distribution, KindScores
-from riskad.decisions.metrics import Curve, Reliability
+from riskad.decisions.curves import Curve
+from riskad.decisions.probability_metrics import Reliability
 
 __all__ = [
     "Child",

@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 from riskad.app.model_files import load, save
 from riskad.app.workflow import FitReport, Labels, ScoreReport, fit_table, score_table
 from riskad.core.labels import ANOMALY, NORMAL
-from riskad.decisions.metrics import Auc, auc_with_interval
+from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.tables.files import read_table, write_table
 
 __all__ = ["DemoReport", "Quality", "make_tables", "run_demo"]

@@ -31,17 +31,10 @@ from riskad.app.workflow import (
 )
 from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.metrics import (
-    Auc,
-    Curve,
-    Estimate,
-    Reliability,
-    auc_with_interval,
-    average_precision_with_interval,
-    precision_recall_with_interval,
-    reliability,
-    roc_with_interval,
-)
+from riskad.decisions.curves import Curve, precision_recall_with_interval, roc_with_interval
+from riskad.decisions.estimates import Estimate
+from riskad.decisions.probability_metrics import Reliability, reliability
+from riskad.decisions.ranking_metrics import Auc, auc_with_interval, average_precision_with_interval
 from riskad.decisions.thresholds import parse_threshold
 
 __all__ = [

@@ -27,7 +27,7 @@ from riskad.app.findings import Findings, FoundRow, Quality
 from riskad.app.reasons import show_value
 from riskad.app.text import model_lines, quality_lines, say_held_out, to_json
 from riskad.core.checks import InputError
-from riskad.decisions.metrics import Estimate
+from riskad.decisions.estimates import Estimate
 from riskad.storage.files import atomic_path
 
 __all__ = ["SCHEMA", "check_report_name", "render_page", "write_report"]

@@ -33,7 +33,7 @@ from riskad.core.labels import (
     check_rows_match,
     count_labels,
 )
-from riskad.decisions.metrics import fold_fits
+from riskad.decisions.held_out import fold_fits
 from riskad.decisions.mixture import (
     RESAMPLES,
     Floats,

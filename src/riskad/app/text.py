@@ -36,7 +36,7 @@ from riskad.core.checks import with_article
 from riskad.core.labels import LabelCounts
 from riskad.core.risks import KIND_NAMES
 from riskad.decisions.drift import say_shift
-from riskad.decisions.metrics import Auc
+from riskad.decisions.ranking_metrics import Auc
 
 if TYPE_CHECKING:
     from rich.console import Console

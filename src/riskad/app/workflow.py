@@ -52,13 +52,15 @@ from riskad.core.risks import get_risk
 from riskad.decisions.calibration import Calibration, cross_calibrate
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.drift import DriftReport, drift_report, remember_pile
-from riskad.decisions.metrics import Auc, auc_with_interval
+from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.decisions.suggest import Suggestion, suggest_rows
 from riskad.decisions.thresholds import Threshold, TopK, parse_threshold
 from riskad.detectors.auto import AutoRAD
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.blocks import Block, Engine, Part
+from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
+from riskad.rows.parted import Part
+from riskad.rows.source import Block
 from riskad.tables.files import check_columns, to_text
 from riskad.tables.preparation import BLANK, Fold, NotAsInTraining, TablePreparer, yes_no_words
 from riskad.tables.sketches import RowSample

@@ -22,7 +22,7 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
 from riskad.core.losses import Loss
 from riskad.core.risks import get_risk
-from riskad.decisions.metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.selection import FEWEST_FOR_AUC, PNUStratifiedKFold, best_place
 from riskad.rows.columns import as_table
 

@@ -34,7 +34,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import KIND_NAMES, get_risk
-from riskad.decisions.metrics import Auc, auc_of_folds
+from riskad.decisions.ranking_metrics import Auc, auc_of_folds
 from riskad.storage.fields import (
     COUNT,
     NUMBER,

@@ -22,7 +22,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.risks import KIND_NAMES
 from riskad.deep.disk import Stored, ahead
 
-__all__ = ["KINDS", "Draws", "Pools", "Rows", "hold_out", "mix", "pools_of"]
+__all__ = ["KINDS", "Draws", "NetworkRows", "Pools", "hold_out", "mix", "pools_of"]
 
 KINDS = (NORMAL, ANOMALY, UNLABELLED)
 """The order in which the kinds stand in a batch."""
@@ -132,7 +132,7 @@ class Draws:
         return self._rows[self._starts + ((u * self._counts) >> 32)]
 
 
-class Rows:
+class NetworkRows:
     """Rows on the device as K networks see them.
 
     Parameters

@@ -19,7 +19,7 @@ from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import KIND_NAMES, RISKS, Risk, get_risk
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.deep.base import Callback, DeepDetector, Module
-from riskad.deep.batches import KINDS, Draws, Pools, Rows, hold_out
+from riskad.deep.batches import KINDS, Draws, NetworkRows, Pools, hold_out
 from riskad.deep.criteria import GUARDS, RiskCriterion, SADCriterion, SquareCriterion
 from riskad.deep.nets import (
     Autoencoder,
@@ -97,7 +97,7 @@ class _RiskDetector(DeepDetector):
         self,
         members: Sequence[Self],
         stack: Stack,
-        data: Rows,
+        data: NetworkRows,
         pools: Sequence[Pools],
         **settings: Any,
     ) -> History:
@@ -582,7 +582,7 @@ random_state, verbose, callback :
         self,
         members: Sequence[Self],
         stack: Stack,
-        data: Rows,
+        data: NetworkRows,
         pools: Sequence[Pools],
         **settings: Any,
     ) -> History:
@@ -616,7 +616,7 @@ random_state, verbose, callback :
         self,
         members: Sequence[Self],
         encoder: Stack,
-        data: Rows,
+        data: NetworkRows,
         pools: Sequence[Pools],
         settings: dict[str, Any],
     ) -> np.ndarray:
@@ -654,7 +654,7 @@ def _all_rows(pool: Pools) -> Tensor:
     return torch.cat([pool[kind] for kind in KINDS]).sort().values
 
 
-def _centres(stack: Stack, data: Rows, pools: Sequence[Pools]) -> list[Tensor]:
+def _centres(stack: Stack, data: NetworkRows, pools: Sequence[Pools]) -> list[Tensor]:
     """For each network the mean of its rows' representations, kept away from 0."""
     each = [_all_rows(pool).cpu() for pool in pools]
     rows = pad_rows(each).to(data.device)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from riskad.core.checks import InputError
 from riskad.core.labels import check_codes
-from riskad.deep.batches import KINDS, Pools, Rows
+from riskad.deep.batches import KINDS, NetworkRows, Pools
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 from riskad.deep.trainer import evaluate
 
@@ -142,15 +142,15 @@ class Together:
         member._learn_columns(X[rows] if member.scale else X[:1])
         return {kind: torch.from_numpy(rows[codes == kind]) for kind in KINDS}
 
-    def _data(self, X: np.ndarray) -> Rows:
+    def _data(self, X: np.ndarray) -> NetworkRows:
         """X as the first detector standardises it, and what the others do beyond that."""
         first, members = self.detectors[0], self.detectors
         data = first._data(X).data
         mean = np.stack([(member._mean - first._mean) / first._scale for member in members])
         scale = np.stack([member._scale / first._scale for member in members])
         if not mean.any() and (scale == 1).all():
-            return Rows(data)
-        return Rows(data, _on(data, mean), _on(data, scale))
+            return NetworkRows(data)
+        return NetworkRows(data, _on(data, mean), _on(data, scale))
 
 
 def _check_parts(

@@ -52,7 +52,8 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import get_loss
 from riskad.core.risks import get_risk
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.metrics import Auc, auc_of_folds, auc_with_interval, labelled_folds
+from riskad.decisions.held_out import labelled_folds
+from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.distilled import TaughtForest
@@ -61,7 +62,7 @@ from riskad.detectors.forest import ForestRAD
 from riskad.detectors.pretrained import MOST_COLUMNS, PretrainedRAD, labelled_rows_read
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.trees import FrameDetector
-from riskad.rows.blocks import one_blas_thread
+from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.columns import Filled
 from riskad.rows.linear import sparse_to_dense
 from riskad.storage.fields import (

@@ -30,8 +30,9 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, count_l
 from riskad.core.losses import Loss
 from riskad.detectors.base import MOST_SAMPLED, Detector, check_said, refuse_non_finite
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.blocks import RowBlocks, Rows
 from riskad.rows.linear import column_statistics
+from riskad.rows.memory import RowBlocks
+from riskad.rows.source import RowSource
 from riskad.rows.sources import as_rows, sampled, unpacked
 from riskad.storage.fields import (
     FLAG,
@@ -543,7 +544,7 @@ class ShallowPU(ShallowRAD):
             "go into the pile by y[y == -1] = 0."
         )
 
-    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> Rows:
+    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
         """The rows of a fit, the anomalies moved into the pile."""
         rows = super()._check_source(X, y, sample_weight)
         check_said(rows)

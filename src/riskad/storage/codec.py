@@ -57,7 +57,7 @@ __all__ = [
 
 OURS = {
     "AnomalyRate": "riskad.decisions.thresholds",
-    "Auc": "riskad.decisions.metrics",
+    "Auc": "riskad.decisions.ranking_metrics",
     "AutoRAD": "riskad.detectors.auto",
     "BestF": "riskad.decisions.thresholds",
     "BoostedRAD": "riskad.detectors.boosted",
@@ -67,7 +67,7 @@ OURS = {
     "DeepRAD": "riskad.deep.detectors",
     "DeepSAD": "riskad.deep.detectors",
     "DensityRatio": "riskad.decisions.conformal",
-    "Estimate": "riskad.decisions.metrics",
+    "Estimate": "riskad.decisions.estimates",
     "FalseAlarms": "riskad.decisions.thresholds",
     "Filled": "riskad.rows.columns",
     "ForestRAD": "riskad.detectors.forest",
@@ -123,7 +123,7 @@ def register(cls: type) -> type:
 def to_tree(model: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """A fitted model as a tree and its arrays.
 
-    >>> from riskad.decisions.metrics import Auc
+    >>> from riskad.decisions.ranking_metrics import Auc
     >>> to_tree(Auc(0.9, 0.8, 1.0, n_normal=20, n_anomaly=4))
     ({'$type': ['Auc', {'value': 0.9, 'low': 0.8, 'high': 1.0, 'n_normal': 20, 'n_anomaly': 4, \
 'confidence': 0.95}]}, {})

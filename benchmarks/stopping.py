@@ -31,7 +31,7 @@ from riskad.core.risks import Risk, get_risk
 from riskad.datasets import load_images
 from riskad.deep.batches import Draws, NetworkRows, Pools, hold_out
 from riskad.deep.criteria import RiskCriterion
-from riskad.deep.detectors import DeepSAD
+from riskad.deep.deep_sad import DeepSAD
 from riskad.deep.nets import build_stack
 from riskad.deep.trainer import Progress, Settings, Validation, choose_device, evaluate, train
 

@@ -11,7 +11,7 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
-from riskad.deep.batches import KINDS, Draws, NetworkRows, hold_out, mix, pools_of
+from riskad.deep.batches import BATCH_ORDER, Draws, NetworkRows, hold_out, mix, pools_of
 from riskad.deep.criteria import RiskCriterion
 
 torch.set_num_threads(1)
@@ -23,7 +23,7 @@ def pools(*counts, first=0):
     edges = first + np.cumsum([0, *counts])
     return {
         kind: torch.arange(start, stop)
-        for kind, start, stop in zip(KINDS, edges, edges[1:], strict=False)
+        for kind, start, stop in zip(BATCH_ORDER, edges, edges[1:], strict=False)
     }
 
 
@@ -112,7 +112,7 @@ def test_over_all_batches_the_gradient_is_that_of_the_full_risk(name, loss):
     f.requires_grad_()
     risk = get_risk(name, loss, a=0.3, prior=0.7)
     (full,) = torch.autograd.grad(risk.value(f, y), f)
-    choices = [each[kind].tolist() for kind in KINDS for _ in range(sizes[kind])]
+    choices = [each[kind].tolist() for kind in BATCH_ORDER for _ in range(sizes[kind])]
     batches = torch.tensor(list(product(*choices)))
     kinds = Draws([each], sizes, [0]).kinds
     criterion = RiskCriterion([risk] * len(batches), kinds).double()

@@ -19,9 +19,10 @@ from riskad.core.risks import get_risk
 from riskad.deep import Together
 from riskad.deep.batches import Draws, NetworkRows, hold_out, pools_of
 from riskad.deep.criteria import RiskCriterion
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.deep_sad import DeepSAD
 from riskad.deep.nets import ARCHITECTURES, StackedNet, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 from riskad.deep.trainer import Settings, Validation, evaluate, train
 
 torch.set_num_threads(1)

@@ -17,15 +17,16 @@ from sklearn.preprocessing import StandardScaler
 
 import riskad
 from riskad import InputError, parse_labels
-from riskad.app.priors import check_labels
+from riskad.app.anomaly_rate import check_labels
 from riskad.core.label_parsing import from_deepsad, from_pyod
 from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_pile
 from riskad.decisions.held_out import out_of_fold_scores
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.deep import Together
-from riskad.detectors import baselines
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
+from riskad.detectors.one_class_svm import OneClassSVM, SemiSupervisedOneClassSVM
+from riskad.detectors.shallow_pu import ShallowPU
 from riskad.rows.memory import RowBlocks
 from riskad.rows.parquet import ParquetRows
 from riskad.rows.parted import PartedRows
@@ -39,10 +40,10 @@ pytestmark = [
 DETECTORS = {
     "shallow": riskad.ShallowRAD(risk="pu", lam=0.1),
     "shallow nystroem": riskad.ShallowRAD(risk="pu", lam=0.1, feature_map="nystroem"),
-    "pu": baselines.ShallowPU(),
-    "one class": baselines.OneClassSVM(use_labels=True),
-    "laplacian": baselines.SemiSupervisedOneClassSVM(),
-    "biased": baselines.SemiSupervisedOneClassSVM("biased"),
+    "pu": ShallowPU(),
+    "one class": OneClassSVM(use_labels=True),
+    "laplacian": SemiSupervisedOneClassSVM(),
+    "biased": SemiSupervisedOneClassSVM("biased"),
     "boosted": riskad.BoostedRAD(risk="pu", n_rounds=10),
     "forest": riskad.ForestRAD(risk="pu", n_estimators=10),
     "pretrained": riskad.PretrainedRAD(),

@@ -431,7 +431,7 @@ def test_a_search_can_be_cloned_and_seeded():
 
 
 def test_a_search_needs_something_to_search():
-    from riskad.detectors.baselines import OneClassSVM
+    from riskad.detectors.one_class_svm import OneClassSVM
 
     X, y, _ = make_pile(n_rows=100)
     with pytest.raises(InputError, match=r"OneClassSVM has no a and no prior.*param_grid"):

@@ -19,7 +19,8 @@ from riskad.app.model_files import load, save
 from riskad.app.workflow import FitReport, Labels, ScoreReport, fit_table, score_table
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
-from riskad.tables.files import read_table, write_table
+from riskad.tables.reading import read_table
+from riskad.tables.writing import write_table
 
 __all__ = ["DemoReport", "Quality", "make_tables", "run_demo"]
 

@@ -25,15 +25,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 
 import riskad
+from riskad.app.anomaly_rate import check_labels, estimate_prior
 from riskad.app.fit_notes import known_to_fit
 from riskad.app.model_files import ModelHeader
-from riskad.app.priors import (
-    FEWEST_COMPARED,
-    LabelCheck,
-    PriorEstimate,
-    check_labels,
-    estimate_prior,
-)
 from riskad.app.reasons import Reason, Reasons, explain_rows
 from riskad.core.bounds import FittedBounds, fitted_bounds
 from riskad.core.checks import DataWarning, InputError, enumerate_names, lookup
@@ -49,9 +43,11 @@ from riskad.core.labels import (
     read_codes,
 )
 from riskad.core.risks import get_risk
+from riskad.decisions.anomaly_rate import PriorEstimate
 from riskad.decisions.calibration import Calibration, cross_calibrate
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.drift import DriftReport, drift_report, remember_pile
+from riskad.decisions.label_check import FEWEST_COMPARED, LabelCheck
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.decisions.suggest import Suggestion, suggest_rows
 from riskad.decisions.thresholds import Threshold, TopK, parse_threshold
@@ -61,7 +57,7 @@ from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
 from riskad.rows.parted import Part
 from riskad.rows.source import Block
-from riskad.tables.files import check_columns, to_text
+from riskad.tables.columns import check_columns, to_text
 from riskad.tables.preparation import BLANK, Fold, NotAsInTraining, TablePreparer, yes_no_words
 from riskad.tables.sketches import RowSample
 
@@ -369,7 +365,7 @@ def fit_table(
     Parameters
     ----------
     frame
-        A table as `riskad.tables.files.read_table` gives it.
+        A table as `riskad.tables.reading.read_table` gives it.
     labels
         The label column and what its values mean.
     id, drop
@@ -1341,7 +1337,7 @@ def _again(
             raise InputError(
                 "The table was another when it was read a second time, which this way of deciding "
                 "takes. Score a copy that nothing writes to; in Python give a list of frames, or "
-                "riskad.tables.files.read_batches(path)."
+                "riskad.tables.reading.read_batches(path)."
             )
         n_rows += batch.height
         progress(f"Writing: {n_rows:,} rows done")

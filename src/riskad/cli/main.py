@@ -296,7 +296,8 @@ def fit(
     from riskad.app.text import print_fit, to_json
     from riskad.app.workflow import Labels
     from riskad.storage.files import check_different, check_output_file, together, write_again
-    from riskad.tables.files import check_table_name, write_table
+    from riskad.tables.paths import check_table_name
+    from riskad.tables.writing import write_table
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
@@ -359,7 +360,9 @@ def fit(
 def _fit(data: Sequence[str], engine: str, scheduler: str | None, **options: Any) -> Fit:
     """Fit on a table in memory, or on files of which some rows are read at a time."""
     from riskad.app.workflow import fit_files, fit_table
-    from riskad.tables.files import find_tables, is_larger_than_memory, read_table
+    from riskad.tables.memory import is_larger_than_memory
+    from riskad.tables.paths import find_tables
+    from riskad.tables.reading import read_table
 
     options["progress"](f"Reading {_name(data)}")
     paths = find_tables(data)
@@ -433,7 +436,7 @@ def prior(
     """  # noqa: D301
     from riskad.app.text import print_prior, to_json
     from riskad.app.workflow import Labels, estimate_table_prior
-    from riskad.tables.files import read_table
+    from riskad.tables.reading import read_table
 
     others = "unlabelled" if others_unlabelled else "raise"
     with _progress() as progress:
@@ -509,7 +512,9 @@ def score(
     from riskad.app.text import print_score, to_json
     from riskad.app.workflow import score_batches
     from riskad.storage.files import check_output_file, together
-    from riskad.tables.files import check_table_name, find_tables, open_writer, read_batches
+    from riskad.tables.paths import check_table_name, find_tables
+    from riskad.tables.reading import read_batches
+    from riskad.tables.writing import open_writer
 
     check_output_file(output, force)
     check_table_name(output)
@@ -580,7 +585,10 @@ def explain(
     from riskad.app.text import print_explain, to_json
     from riskad.app.workflow import explain_table
     from riskad.storage.files import check_output_file, together
-    from riskad.tables.files import check_columns, check_table_name, read_table, write_table
+    from riskad.tables.columns import check_columns
+    from riskad.tables.paths import check_table_name
+    from riskad.tables.reading import read_table
+    from riskad.tables.writing import write_table
 
     if output is not None:
         check_output_file(output, force)
@@ -633,7 +641,7 @@ def report_table(
     from riskad.app.model_files import load, read_header
     from riskad.app.page import write_report
     from riskad.storage.files import together
-    from riskad.tables.files import read_table
+    from riskad.tables.reading import read_table
 
     _check_report(output, force)
     with together(), _progress() as progress:
@@ -1005,7 +1013,10 @@ def suggest(
     from riskad.app.text import print_suggest, to_json
     from riskad.app.workflow import suggest_table
     from riskad.storage.files import check_output_file, together
-    from riskad.tables.files import check_columns, check_table_name, read_table, write_table
+    from riskad.tables.columns import check_columns
+    from riskad.tables.paths import check_table_name
+    from riskad.tables.reading import read_table
+    from riskad.tables.writing import write_table
 
     if output is not None:
         check_output_file(output, force)
@@ -1061,7 +1072,7 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
     from riskad.app.model_files import load
     from riskad.app.text import print_drift, to_json
     from riskad.app.workflow import drift_table
-    from riskad.tables.files import read_table
+    from riskad.tables.reading import read_table
 
     with _progress() as progress:
         progress(f"Reading {model.name} and {data.name}")

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from riskad.core.checks import InputError
 from riskad.core.labels import check_codes
-from riskad.deep.batches import KINDS, NetworkRows, Pools
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.batches import BATCH_ORDER, NetworkRows, Pools
+from riskad.deep.deep_sad import DeepSAD
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 from riskad.deep.trainer import evaluate
 
 __all__ = ["Together"]
@@ -140,7 +141,7 @@ class Together:
         member._check_member(codes)
         member.shape_, member.n_features_in_ = X.shape[1:], self.detectors[0].n_features_in_
         member._learn_columns(X[rows] if member.scale else X[:1])
-        return {kind: torch.from_numpy(rows[codes == kind]) for kind in KINDS}
+        return {kind: torch.from_numpy(rows[codes == kind]) for kind in BATCH_ORDER}
 
     def _data(self, X: np.ndarray) -> NetworkRows:
         """X as the first detector standardises it, and what the others do beyond that."""

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.core.risks import Risk
-from riskad.deep.batches import KINDS, Draws, NetworkRows, Pools
+from riskad.deep.batches import BATCH_ORDER, Draws, NetworkRows, Pools
 from riskad.deep.criteria import PADDING, Losses, RiskCriterion
 from riskad.deep.nets import Stack
 from riskad.deep.ranks import ALONE, Ranks, world
@@ -148,9 +148,10 @@ class Validation:
     """
 
     def __init__(self, held: Sequence[Pools], risks: Sequence[Risk], device: torch.device):
-        rows = [torch.cat([pool[kind] for kind in KINDS]).cpu() for pool in held]
+        rows = [torch.cat([pool[kind] for kind in BATCH_ORDER]).cpu() for pool in held]
         kinds = [
-            torch.cat([torch.full((len(pool[kind]),), kind) for kind in KINDS]) for pool in held
+            torch.cat([torch.full((len(pool[kind]),), kind) for kind in BATCH_ORDER])
+            for pool in held
         ]
         self.rows = pad_rows(rows).to(device)
         self.criterion = RiskCriterion(risks, _padded(kinds, [PADDING] * len(held))).to(device)

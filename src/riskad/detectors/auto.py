@@ -223,7 +223,7 @@ def _taught_forest(labels: _Labels, seed: int) -> TaughtForest:
 
 
 def _deep(labels: _Labels, seed: int) -> Any:
-    from riskad.deep.detectors import DeepRAD
+    from riskad.deep.risk_detectors import DeepRAD
 
     risk = labels.risk if labels.risk == "pn" else "nn" + labels.risk
     return DeepRAD(risk=risk, prior=_PRIOR, random_state=seed)

@@ -44,7 +44,7 @@ from riskad.storage.fields import (
     Text,
     require,
 )
-from riskad.tables.files import check_columns, to_text
+from riskad.tables.columns import check_columns, to_text
 from riskad.tables.sketches import Numbers, RowSample, Texts
 
 __all__ = ["BLANK", "OTHER", "NotAsInTraining", "TablePreparer", "usual_value", "yes_no_words"]
@@ -286,7 +286,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         ----------
         batches : iterable of polars frames
             Gone through twice, so no generator: a list, or
-            `riskad.tables.files.read_batches(path)`.
+            `riskad.tables.reading.read_batches(path)`.
         fold : callable, optional
             Who works on the batches: fold(function, join, batches) gives function(batch, first_row)
             of all of them, joined in order, where first_row counts rows from 1 over all batches.

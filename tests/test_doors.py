@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import riskad
 from riskad import InputError, parse_labels
 from riskad.app.anomaly_rate import check_labels
+from riskad.app.bounds import bounds_of
 from riskad.core.label_parsing import from_deepsad, from_pyod
 from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_pile
@@ -159,7 +160,7 @@ DOORS = {
     "auc_with_interval": lambda model, X, y: auc_with_interval(y, X[:, 0]),
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_pile": lambda model, X, y: remember_pile(model, X, y),
-    "bounds_of": lambda model, X, y: riskad.app.bounds.bounds_of(model, X, y),
+    "bounds_of": lambda model, X, y: bounds_of(model, X, y),
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "Together": lambda model, X, y: Together([riskad.DeepRAD()]).fit(X, [np.arange(120)], [y]),

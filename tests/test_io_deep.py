@@ -201,8 +201,8 @@ def test_damage_never_passes(tmp_path, model_file, network):
 
 def forget(monkeypatch, library):
     """Be on a machine where a library is not installed."""
-    for room in ("detectors", "state"):
-        monkeypatch.delitem(sys.modules, f"riskad.deep.{room}", raising=False)
+    for module in ("risk_detectors", "state"):
+        monkeypatch.delitem(sys.modules, f"riskad.deep.{module}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
 
 

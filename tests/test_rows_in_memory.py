@@ -10,7 +10,7 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows import block_sizes
+from riskad.rows import block_sizes, engine
 from riskad.rows.blas_threads import _release_blas, one_blas_thread, one_thread
 from riskad.rows.memory import RowBlocks
 
@@ -304,3 +304,34 @@ def test_an_error_inside_leaves_blas_as_it_was(two_blas_threads):
     with pytest.raises(KeyError), one_blas_thread(), one_thread():
         raise KeyError
     assert _blas_thread_counts() == two_blas_threads
+
+
+# --- how many CPUs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+    ids=["version 2", "no limit", "version 1", "version 1, no limit", "no container"],
+)
+def test_the_quota_of_a_container_limits_the_threads(tmp_path, monkeypatch, files, cpus):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(engine, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert engine._container_cpus(tmp_path) == cpus
+    assert engine.usable_cpus() == (64 if cpus is None else np.ceil(cpus))
+
+
+def test_no_more_threads_than_the_affinity_allows(tmp_path, monkeypatch):
+    (tmp_path / "cpu.max").write_text("800000 100000")
+    monkeypatch.setattr(engine, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: {3}, raising=False)
+    assert engine.usable_cpus() == 1

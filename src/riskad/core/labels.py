@@ -119,8 +119,9 @@ def read_codes(y: Any) -> LabelCodes:
     """The codes of `y` as `check_codes` reads them, taken at their word: 0 and 1 alone pass."""
     from sklearn.utils import column_or_1d  # here, so that importing this module stays light
 
+    y = _on_host(y)
     try:
-        values = column_or_1d(_on_host(y))
+        values = column_or_1d(y)
     except (ValueError, TypeError) as error:
         raise InputError(f"y must hold one label for each row: {error}") from error
     codes = _as_codes(values)

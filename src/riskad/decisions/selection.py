@@ -30,7 +30,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, check_codes
 from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import KIND_NAMES, get_risk
@@ -63,7 +63,6 @@ __all__ = [
 FEWEST_FOR_AUC = 4
 """Labelled anomalies from which candidates are compared by AUC; below, by the pu risk."""
 
-KINDS = (UNLABELLED, NORMAL, ANOMALY)
 _SPLITS = 5
 _REPEATS = 2
 # A gain seen with so many labelled anomalies counts half.

@@ -125,15 +125,33 @@ class History:
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one."""
+    """The device of that name; "auto" is the GPU where there is one.
+
+    Returns
+    -------
+    torch.device
+        Of that name; whether this machine has it is seen when it is used.
+    """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    refusal = f"device must be 'auto', 'cpu', 'cuda' or another of torch's names, got {device!r}."
+    if not isinstance(device, str | int | torch.device):
+        raise InputError(refusal)
     try:
         return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise InputError(
-            f"device must be 'auto', 'cpu', 'cuda' or another of torch's names, got {device!r}."
-        ) from error
+    except RuntimeError as error:
+        raise InputError(refusal) from error
+
+
+def gpu_name() -> str | None:
+    """What the GPU of this machine is called; None where torch finds none.
+
+    Returns
+    -------
+    str or None
+        For example "NVIDIA H200".
+    """
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 class Validation:

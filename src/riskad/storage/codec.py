@@ -258,7 +258,7 @@ def read_arrays(data: bytes) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file; the library holds sizes against the bytes there are."""
     try:
         return load_arrays(data)
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:  # the latter: other types
+    except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type NumPy lacks
         raise InputError(f"its arrays cannot be read: {error}") from None
 
 

@@ -81,9 +81,11 @@ def _free_memory() -> int | None:
         return 1024 * int(text.split("MemAvailable:")[1].split()[0])
     except (OSError, IndexError, ValueError):
         pass
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all there is: at most
-    except (AttributeError, OSError, ValueError):
+    except (OSError, ValueError):
         return None
 
 

@@ -178,7 +178,7 @@ class PretrainedRAD(Detector):
         self.scaler_ = StandardScaler().fit(X[:, self.kept_])
         self.components_: PCA | None = None
         if len(self.kept_) > MOST_COLUMNS:
-            Z = _drawn_in(self.scaler_.transform(X[:, self.kept_]))
+            Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
             # Whitened, as the columns of a table would be.
@@ -188,8 +188,8 @@ class PretrainedRAD(Detector):
         return self._columns(X)
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        Z = _drawn_in(self.scaler_.transform(X[:, self.kept_]))
-        return Z if self.components_ is None else _drawn_in(self.components_.transform(Z))
+        Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
+        return Z if self.components_ is None else _signed_log(self.components_.transform(Z))
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         network = _Network.load(self.weights_)
@@ -209,7 +209,8 @@ def labelled_rows_read(codes: np.ndarray) -> int:
     return sum(min(int((codes == kind).sum()), size) for kind, size in most.items())
 
 
-def _drawn_in(z: np.ndarray) -> np.ndarray:
+def _signed_log(z: np.ndarray) -> np.ndarray:
+    """sign(z) log(1 + |z|): far values come near, whatever their side."""
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
 
 

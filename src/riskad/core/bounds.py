@@ -191,6 +191,11 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
         A lower bound on R_p^+(g), the mean of l(g) over normal rows (for nnpu on R_n^-(g)); by
         default the lowest loss of a score within C_g. Where that is 0, epsilon is v_k C_l.
 
+    Returns
+    -------
+    Bias
+        `value` is epsilon_g, 0 where the risk has no guard.
+
     Examples
     --------
     >>> risk = get_risk("nnrad", "logistic", a=0.1, prior=0.8)
@@ -231,6 +236,11 @@ def deviation(
         As in `bias`.
     delta : float, default=0.05
         Probability with which the bound may fail.
+
+    Returns
+    -------
+    Deviation
+        The bound, the sharper one of the proof, and what each kind of row adds.
 
     Examples
     --------
@@ -282,6 +292,11 @@ def estimation_error(
         `LinearClass` or `MeasuredClass`.
     delta : float, default=0.05
         Probability with which the bound may fail.
+
+    Returns
+    -------
+    EstimationError
+        The bound, and what each kind of row adds to it.
 
     Examples
     --------
@@ -346,6 +361,11 @@ def excess_risk(
     approximation : float, default=0.0
         R(g*) - R*: what the best of the class lacks to the best of all scores. The data do not
         tell; 0 where the class holds the best score.
+
+    Returns
+    -------
+    ExcessRisk
+        `value` bounds the difference of the error rates.
     """
     approximation = check_in_interval(
         "approximation", approximation, 0, math.inf, "0 where the best score is in the class.", True

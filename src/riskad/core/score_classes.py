@@ -111,6 +111,11 @@ def measure_rademacher(
     random_state : int, default=0
         Seed.
 
+    Returns
+    -------
+    Rademacher
+        The mean over the draws, with its standard error.
+
     Notes
     -----
     The theorems ask for the mean of this over rows as well. By McDiarmid's inequality that is at

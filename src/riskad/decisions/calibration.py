@@ -260,6 +260,11 @@ def calibrate(
     random_state : int, optional
         Seed of the folds; None is 0.
 
+    Returns
+    -------
+    estimator
+        The model that was given, with its calibration.
+
     Examples
     --------
     >>> from riskad import ShallowRAD, calibrate

@@ -57,6 +57,11 @@ def out_of_fold_scores(
         Number of folds, lowered to the number of rows of the rarer label.
     random_state : int, optional
         Seed of the folds.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        High = anomalous; NaN for unlabelled rows.
     """
     from sklearn.utils import _safe_indexing
 

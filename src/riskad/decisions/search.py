@@ -235,6 +235,11 @@ def evaluate_nested(
         Seed of the outer folds.
     confidence : float, default=0.95
         Of the interval.
+
+    Returns
+    -------
+    Auc
+        Of a fit to all rows, with its interval.
     """
     X, codes = as_table(X), check_codes(y)
     check_rows_match(X, codes)

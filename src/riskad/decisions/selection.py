@@ -229,6 +229,11 @@ def choose(
         Default first.
     seed : int
         Seed of the folds.
+
+    Returns
+    -------
+    Selection
+        The best candidate, and the others beside it.
     """
     rows = _Rows(Z, y, np.ones(len(y)) if weight is None else weight)
     n, m, n_u = (int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED))

@@ -268,6 +268,11 @@ class DeepRAD(_RiskDetector):
             gives, stays on disk.
         y : array of shape (n,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+
+        Returns
+        -------
+        DeepRAD
+            Itself, fitted.
         """
         X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, codes)

@@ -101,6 +101,11 @@ class Together:
             Which rows of X each detector is fitted to.
         labels : sequence of K arrays
             +1 normal, -1 anomaly, 0 unlabelled, for these rows.
+
+        Returns
+        -------
+        Together
+            Itself, fitted.
         """
         first, members = self.detectors[0], self.detectors
         X = first._check_rows(X, reset=True)

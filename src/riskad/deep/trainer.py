@@ -261,6 +261,11 @@ def train(
     first_step : int, default=0
         Where the draws go on, for a stack that was trained before.
 
+    Returns
+    -------
+    History
+        Learning curves, and the step whose network was kept.
+
     Examples
     --------
     Two networks with losses of their own, over the same rows:

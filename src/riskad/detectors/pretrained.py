@@ -140,6 +140,11 @@ class PretrainedRAD(Detector):
             Training rows: numbers without gaps.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+
+        Returns
+        -------
+        PretrainedRAD
+            Itself, fitted.
         """
         X, codes, _ = self._check_training(X, y)
         pi_p = check_in_interval("prior", self.prior, 0, 1)

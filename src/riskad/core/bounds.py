@@ -198,6 +198,7 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
 
     Examples
     --------
+    >>> from riskad.core.risks import get_risk
     >>> risk = get_risk("nnrad", "logistic", a=0.1, prior=0.8)
     >>> print(bias(risk, LabelCounts(100, 20, 2000), C_g=1.0))
     bias between 0 and 5.85e-15
@@ -244,6 +245,7 @@ def deviation(
 
     Examples
     --------
+    >>> from riskad.core.risks import get_risk
     >>> risk = get_risk("rad", "logistic", a=0.1, prior=0.8)
     >>> found = deviation(risk, LabelCounts(100, 20, 2000), C_g=1.0)
     >>> round(found.value, 3), found.chance.largest
@@ -300,6 +302,7 @@ def estimation_error(
 
     Examples
     --------
+    >>> from riskad.core.risks import get_risk
     >>> risk = get_risk("rad", "ramp", a=0.1, prior=0.8)
     >>> print(estimation_error(risk, LabelCounts(2000, 500, 20_000), LinearClass(1.0, 1.0)))
     Theorem 3: the risk exceeds that of the best of the class by at most 0.1357 (probability 0.95)

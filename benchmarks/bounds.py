@@ -30,10 +30,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from scipy.stats import binom
 
-from riskad.core.bounds import LinearClass, bias, deviation, estimation_error
+from riskad.core.bounds import bias, deviation, estimation_error
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.losses import LOSSES
 from riskad.core.risks import Risk, get_risk
+from riskad.core.score_classes import LinearClass
 
 C_W, PRIOR, A, DELTA = 2.0, 0.8, 0.1, 0.05
 N_POINTS, N_SCORES = 40, 2000

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from riskad.core.risks import get_risk
 from riskad.datasets import load_images, one_class_split
-from riskad.deep.batches import Draws, Rows
+from riskad.deep.batches import Draws, NetworkRows
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.nets import ARCHITECTURES, build_stack
 from riskad.deep.trainer import Settings, choose_device, train
@@ -125,7 +125,7 @@ def wait() -> None:
 
 
 def together(
-    name: str, data: Rows, codes: torch.Tensor, rows: torch.Tensor, k: int, seconds: float
+    name: str, data: NetworkRows, codes: torch.Tensor, rows: torch.Tensor, k: int, seconds: float
 ) -> float:
     """Samples per second of K networks in one stack."""
     pools = {kind: rows[codes == kind] for kind in SIZES}
@@ -154,7 +154,7 @@ def measure(dataset: str, ks: list[int], seconds: float) -> dict:
     y = torch.from_numpy(split.y_rad.astype(np.int64))
     loops = {w: one_at_a_time(name, X, y, w, seconds) for w in (0, 4)}
     best = max(loops.values())
-    data = Rows(torch.from_numpy(images.X_train).to(choose_device("auto")))
+    data = NetworkRows(torch.from_numpy(images.X_train).to(choose_device("auto")))
     rows = torch.from_numpy(split.rows)
     rates = {k: together(name, data, y, rows, k, seconds) for k in ks}
     line = {

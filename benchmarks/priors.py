@@ -23,10 +23,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from riskad import DataWarning, InputError
-from riskad.app.priors import METHODS, PriorEstimate, estimate_prior
+from riskad.app.anomaly_rate import estimate_prior
 from riskad.bench.experiment import seed_of
 from riskad.bench.trial import make_split
 from riskad.datasets import load_adbench
+from riskad.decisions.anomaly_rate import METHODS, PriorEstimate
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.4)
 FIXED = 0.2

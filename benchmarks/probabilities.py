@@ -37,7 +37,7 @@ from riskad import DataWarning, ShallowRAD, calibrate
 from riskad.bench.canvas import BLUE, GREY, ORANGE, write_svgs
 from riskad.bench.trial import make_split
 from riskad.core.labels import ANOMALY
-from riskad.decisions.metrics import brier_score, log_score, reliability
+from riskad.decisions.probability_metrics import brier_score, log_score, reliability
 
 METHODS = ("calibrated", "known rate", "sigmoid", "min-max")
 LEVEL = 0.1

@@ -234,7 +234,7 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from riskad.detectors.shallow import ShallowRAD
-    from riskad.rows import blocks
+    from riskad.rows.memory import RowBlocks
 
     n, d, tol = arguments.rows, 64, 1e-5
     torch.manual_seed(0)
@@ -256,7 +256,7 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
     bandwidth = n_bytes / copied  # half of the bytes read, and as many written
 
     passes: list[float] = []
-    plain_sum = blocks.RowBlocks.sum
+    plain_sum = RowBlocks.sum
 
     def watched(rows: Any, f: Any) -> Any:
         if rows.n_rows < n:
@@ -271,9 +271,9 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
     model.fit(X, y)  # kernels are compiled
     fits = _seconds_on_device(lambda: model.fit(X, y))
     fit = float(np.median(fits))
-    blocks.RowBlocks.sum = watched  # type: ignore[method-assign]
+    RowBlocks.sum = watched  # type: ignore[method-assign]
     model.fit(X, y)
-    blocks.RowBlocks.sum = plain_sum  # type: ignore[method-assign]
+    RowBlocks.sum = plain_sum  # type: ignore[method-assign]
     *over_all, _ = passes  # the last looks at labelled rows alone
 
     m = n // 20

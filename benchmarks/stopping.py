@@ -29,9 +29,9 @@ import torch
 
 from riskad.core.risks import Risk, get_risk
 from riskad.datasets import load_images
-from riskad.deep.batches import Draws, Pools, Rows, hold_out
+from riskad.deep.batches import Draws, NetworkRows, Pools, hold_out
 from riskad.deep.criteria import RiskCriterion
-from riskad.deep.detectors import DeepSAD
+from riskad.deep.deep_sad import DeepSAD
 from riskad.deep.nets import build_stack
 from riskad.deep.trainer import Progress, Settings, Validation, choose_device, evaluate, train
 
@@ -89,7 +89,7 @@ def folds(pools: Pools) -> Iterator[tuple[Pools, Pools]]:
         yield left, held
 
 
-def follow(tasks: Sequence[Task], data: Rows, dataset: str) -> tuple[np.ndarray, np.ndarray]:
+def follow(tasks: Sequence[Task], data: NetworkRows, dataset: str) -> tuple[np.ndarray, np.ndarray]:
     """AUC on what was set aside and risk on what was held out: (checks, K) each."""
     risks, seeds = [task.risk for task in tasks], [task.seed for task in tasks]
     centred = [risk.loss.bounded for risk in risks]
@@ -125,7 +125,7 @@ def auc(scores: torch.Tensor) -> np.ndarray:
     return (1 - below.float().mean(1) / (2 * ordered.shape[1])).cpu().numpy()
 
 
-def compare(dataset: str, anomaly_rate: float, data: Rows, y: np.ndarray) -> list[dict]:
+def compare(dataset: str, anomaly_rate: float, data: NetworkRows, y: np.ndarray) -> list[dict]:
     """Mean AUC over the ten normal classes, for each rule, loss and prior."""
     setups = [make_setup(y, normal_class, anomaly_rate) for normal_class in range(10)]
     kinds: dict[str, list[Task]] = {"full": [], "fifth": [], "folds": []}
@@ -160,7 +160,7 @@ def at(curves: np.ndarray, step: np.ndarray) -> np.ndarray:
     return np.take_along_axis(curves, step[None], 0)[0]
 
 
-def follow_pu(dataset: str, anomaly_rate: float, data: Rows, y: np.ndarray) -> dict:
+def follow_pu(dataset: str, anomaly_rate: float, data: NetworkRows, y: np.ndarray) -> dict:
     """NnPU with the true prior, over fixed numbers of steps."""
     risk = get_risk("nnpu", "sigmoid", prior=1 - anomaly_rate)
     setups = [make_setup(y, normal_class, anomaly_rate) for normal_class in range(10)]
@@ -173,7 +173,9 @@ def follow_pu(dataset: str, anomaly_rate: float, data: Rows, y: np.ndarray) -> d
     }
 
 
-def follow_sad(dataset: str, anomaly_rate: float, data: Rows, y: np.ndarray) -> Iterator[dict]:
+def follow_sad(
+    dataset: str, anomaly_rate: float, data: NetworkRows, y: np.ndarray
+) -> Iterator[dict]:
     """Deep SAD with 300 steps of pre-training, over fixed numbers of steps."""
     setups = [make_setup(y, normal_class, anomaly_rate) for normal_class in range(10)]
     aside = torch.stack([setup.aside for setup in setups]).to(data.device)
@@ -207,7 +209,7 @@ def main() -> None:
     rows = []
     for dataset in arguments.dataset or MODULES:
         images = load_images(dataset)
-        data = Rows(torch.from_numpy(images.X_train).to(choose_device("auto")))
+        data = NetworkRows(torch.from_numpy(images.X_train).to(choose_device("auto")))
         for anomaly_rate in arguments.pi_n or (0.01, 0.1):
             start = time.perf_counter()
             rows += compare(dataset, anomaly_rate, data, images.y_train)

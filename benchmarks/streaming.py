@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from riskad.app.fit import fit_table
 from riskad.app.model_files import save
 from riskad.tables.labelled import LabelColumn
-from riskad.app.fit import fit_table
 
 N_COLUMNS = 20
 BLOCK = 100_000
@@ -44,7 +44,8 @@ print({PEAK})
 WHOLE = f"""
 import sys
 from riskad.app.model_files import load
-from riskad.tables.files import read_table, write_table
+from riskad.tables.reading import read_table
+from riskad.tables.writing import write_table
 from riskad.app.score import score_table
 model, source, target = sys.argv[1:]
 write_table(score_table(load(model), read_table(source))[0], target)
@@ -63,7 +64,7 @@ def make_rows(n: int, seed: int) -> pl.DataFrame:
 
 def make_file(path: Path, n: int) -> None:
     """Write n rows block by block: a file larger than memory must be made in some way, too."""
-    from riskad.tables.files import open_writer
+    from riskad.tables.writing import open_writer
 
     with open_writer(path) as write:
         for start in range(0, n, BLOCK):

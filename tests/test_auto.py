@@ -13,7 +13,7 @@ from test_sklearn_contract import as_codes
 import riskad
 from riskad import AutoRAD, InputError, explain_rows
 from riskad.core.labels import read_codes
-from riskad.decisions.metrics import Auc
+from riskad.decisions.ranking_metrics import Auc
 from riskad.detectors import forest
 from riskad.detectors.auto import members
 from riskad.detectors.auto.budget import Budget

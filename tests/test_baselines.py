@@ -17,9 +17,10 @@ from test_sklearn_contract import as_codes
 
 from riskad.core.checks import InputError
 from riskad.core.labels import read_codes
-from riskad.detectors import baselines
-from riskad.detectors.baselines import OneClassSVM, SemiSupervisedOneClassSVM, ShallowPU
+from riskad.detectors import one_class_svm
+from riskad.detectors.one_class_svm import OneClassSVM, SemiSupervisedOneClassSVM
 from riskad.detectors.shallow import ShallowRAD
+from riskad.detectors.shallow_pu import ShallowPU
 
 METHODS = {
     "one_class": OneClassSVM(),
@@ -206,7 +207,7 @@ def test_the_dual_reaches_the_conic_optimum(nu, anomaly_cost):
     X, _, truth = make_pile(150, shift=0.7)
     K = rbf_kernel(standardised(X), gamma=1 / 4)
     costs = costs_of(truth, nu, anomaly_cost)
-    s, rho = baselines._one_class_dual(K, costs)
+    s, rho = one_class_svm._one_class_dual(K, costs)
     _, expected_rho, value = conic_dual(K, costs)
     assert s.sum() == pytest.approx(1)
     assert (s * costs >= 0).all()
@@ -221,8 +222,8 @@ def test_the_dual_reaches_the_conic_optimum(nu, anomaly_cost):
 
 def test_the_level_between_empty_and_full_boxes():
     scores = np.array([1.0, 2.0, 4.0, 6.0])
-    assert baselines._level(scores, np.array([1.0, 1.0, 0.0, 0.0])) == 3.0
-    assert baselines._level(scores, np.array([1.0, 0.5, 0.0, 0.0])) == 2.0
+    assert one_class_svm._level(scores, np.array([1.0, 1.0, 0.0, 0.0])) == 3.0
+    assert one_class_svm._level(scores, np.array([1.0, 0.5, 0.0, 0.0])) == 2.0
 
 
 def dense_laplacian(Z, n_neighbors):

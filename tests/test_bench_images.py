@@ -36,7 +36,8 @@ from riskad.bench.trial import find_estimator
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.datasets import images as image_files
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.deep_sad import DeepSAD
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 
 CPU = Device("cpu", "cpu")
 VARY = ("fit_seconds", "score_seconds", "together")
@@ -506,7 +507,7 @@ def test_the_command_line_runs_a_description_of_images(tmp_path, no_report):
 
 
 def test_without_torch_a_sentence_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "riskad.deep.detectors")
+    monkeypatch.delitem(sys.modules, "riskad.deep.risk_detectors")
     monkeypatch.setitem(sys.modules, "torch", None)
     result = CliRunner().invoke(cli, ["bench", "deep", "--out", str(tmp_path)])
     assert result.exit_code == 1

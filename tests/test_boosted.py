@@ -24,7 +24,7 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted
 from riskad.detectors.boosted import BoostedRAD
-from riskad.rows.blocks import RowBlocks
+from riskad.rows.memory import RowBlocks
 
 QUICK = {"n_rounds": 30}
 

@@ -22,22 +22,13 @@ from test_cli import FIT, make_cards
 import riskad
 from riskad.app.bounds import bounds_of
 from riskad.cli.main import cli
-from riskad.core.bounds import (
-    LinearClass,
-    MeasuredClass,
-    bias,
-    deviation,
-    estimation_error,
-    excess_risk,
-    fitted_bounds,
-    measure_rademacher,
-    psi,
-    psi_inverse,
-)
+from riskad.core.bounds import bias, deviation, estimation_error, excess_risk, fitted_bounds
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts, count_labels
 from riskad.core.losses import LOSSES, Logistic
+from riskad.core.psi_transform import psi, psi_inverse
 from riskad.core.risks import RISKS, get_risk
+from riskad.core.score_classes import LinearClass, MeasuredClass, measure_rademacher
 from riskad.detectors.shallow import ShallowRAD
 
 every_loss = pytest.mark.parametrize("loss", LOSSES)

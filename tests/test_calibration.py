@@ -15,9 +15,10 @@ import riskad
 from riskad import InputError, ShallowRAD, calibrate
 from riskad.core.labels import read_codes
 from riskad.decisions.calibration import Calibration, _folds, _on_scale
-from riskad.decisions.metrics import auc_with_interval, brier_score
+from riskad.decisions.probability_metrics import brier_score
+from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.decisions.thresholds import FalseAlarms, RiskZero
-from riskad.detectors.baselines import ShallowPU
+from riskad.detectors.shallow_pu import ShallowPU
 
 
 @pytest.fixture(scope="module")

@@ -793,13 +793,13 @@ def test_exit_codes_and_streams(folder):
 
 
 SLOW_WRITE = """
-import time, riskad.tables.files
+import time, riskad.tables.writing
 from riskad.cli.main import main
 def slow(frame, part, name, separator, header):
     part.write(b"half")
     print("half", flush=True)
     time.sleep(600)
-riskad.tables.files._write_csv = slow
+riskad.tables.writing._write_csv = slow
 main()
 """
 

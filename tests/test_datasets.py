@@ -642,7 +642,7 @@ def test_permuted_truth_gives_other_labels():
 @pytest.mark.parametrize(
     ("truth", "parts"),
     [
-        ([0, 1, 1, 0], ["0 for 2 of 4 rows", "riskad.core.labels.from_pyod(truth)"]),
+        ([0, 1, 1, 0], ["0 for 2 of 4 rows", "riskad.core.label_parsing.from_pyod(truth)"]),
         ([1, -1, 0], ["0 for 1 of 3 rows", "leave these rows out"]),
         (["ok", "fraud"], ["'ok' (1 row)", "parse_labels"]),
         ([1, -1, np.nan], ["The truth cannot be used"]),

@@ -11,7 +11,7 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
-from riskad.deep.batches import KINDS, Draws, Rows, hold_out, mix, pools_of
+from riskad.deep.batches import BATCH_ORDER, Draws, NetworkRows, hold_out, mix, pools_of
 from riskad.deep.criteria import RiskCriterion
 
 torch.set_num_threads(1)
@@ -23,7 +23,7 @@ def pools(*counts, first=0):
     edges = first + np.cumsum([0, *counts])
     return {
         kind: torch.arange(start, stop)
-        for kind, start, stop in zip(KINDS, edges, edges[1:], strict=False)
+        for kind, start, stop in zip(BATCH_ORDER, edges, edges[1:], strict=False)
     }
 
 
@@ -112,7 +112,7 @@ def test_over_all_batches_the_gradient_is_that_of_the_full_risk(name, loss):
     f.requires_grad_()
     risk = get_risk(name, loss, a=0.3, prior=0.7)
     (full,) = torch.autograd.grad(risk.value(f, y), f)
-    choices = [each[kind].tolist() for kind in KINDS for _ in range(sizes[kind])]
+    choices = [each[kind].tolist() for kind in BATCH_ORDER for _ in range(sizes[kind])]
     batches = torch.tensor(list(product(*choices)))
     kinds = Draws([each], sizes, [0]).kinds
     criterion = RiskCriterion([risk] * len(batches), kinds).double()
@@ -175,7 +175,7 @@ def test_an_empty_pool_is_refused_if_it_is_to_be_drawn_from():
 def test_rows_are_seen_as_each_network_standardises_them():
     data = torch.randn(10, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     mean, scale = torch.tensor([[0.0, 1, 2], [3, 4, 5]]), torch.tensor([[1.0, 2, 4], [1, 1, 2]])
-    rows, index = Rows(data, mean, scale), torch.tensor([[1, 5, 5], [9, 0, 2]])
+    rows, index = NetworkRows(data, mean, scale), torch.tensor([[1, 5, 5], [9, 0, 2]])
     for k in range(2):
         expected = (data - mean[k].view(3, 1, 1)) / scale[k].view(3, 1, 1)
         torch.testing.assert_close(rows.own(index)[k], expected[index[k]])
@@ -184,12 +184,12 @@ def test_rows_are_seen_as_each_network_standardises_them():
 
 def test_without_standardisation_shared_rows_are_there_once():
     data = torch.arange(12.0).view(6, 2)
-    assert torch.equal(Rows(data).shared(1, 4), data[None, 1:4])
-    assert torch.equal(Rows(data).own(torch.tensor([[5, 0]])), data[None, [5, 0]])
-    assert len(Rows(data)) == 6
+    assert torch.equal(NetworkRows(data).shared(1, 4), data[None, 1:4])
+    assert torch.equal(NetworkRows(data).own(torch.tensor([[5, 0]])), data[None, [5, 0]])
+    assert len(NetworkRows(data)) == 6
 
 
 def test_bytes_are_seen_as_brightness_from_0_to_1():
     data = torch.tensor([[0, 51], [102, 255]], dtype=torch.uint8)
     expected = torch.tensor([[[0.0, 0.2], [0.4, 1.0]]])
-    torch.testing.assert_close(Rows(data).shared(0, 2), expected)
+    torch.testing.assert_close(NetworkRows(data).shared(0, 2), expected)

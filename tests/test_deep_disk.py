@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_array
 
 from riskad.core.checks import InputError
 from riskad.deep import Together, base, disk
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.deep_sad import DeepSAD
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 
 torch.set_num_threads(1)
 QUICK = {"n_steps": 12, "check_every": 4}

@@ -7,7 +7,7 @@ pytest.importorskip("triton", reason="Triton is for Linux")
 
 from torch.nn import functional as F
 
-from riskad.deep import nets
+from riskad.deep import layers
 from riskad.deep.kernels import norm_pool
 from riskad.deep.nets import StackedNet, find_architecture
 
@@ -92,7 +92,7 @@ def test_a_network_is_the_same_by_kernels_and_by_layers(monkeypatch, path):
     def forward(block, x):
         return block._in_one(getattr(block.conv, path)(x) if x.shape[4] % 4 == 0 else block.conv(x))
 
-    monkeypatch.setattr(nets._ConvBlock, "forward", forward)
+    monkeypatch.setattr(layers.ConvBlock, "forward", forward)
     torch.testing.assert_close(stack(x), expected, rtol=1e-3, atol=1e-3)
     for block, variance in zip(stack.convs, statistics, strict=True):
         torch.testing.assert_close(block.norm.variance, variance, rtol=1e-4, atol=1e-5)

@@ -8,17 +8,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from riskad.core.checks import InputError
+from riskad.deep.layers import StackedBatchNorm, StackedConv, StackedLinear, StackedUnit
 from riskad.deep.nets import (
     ARCHITECTURES,
     Architecture,
     Autoencoder,
     Decoder,
     ModuleStack,
-    StackedBatchNorm,
-    StackedConv,
-    StackedLinear,
     StackedNet,
-    StackedUnit,
     build_stack,
     find_architecture,
 )

@@ -17,11 +17,12 @@ from torch import nn
 from riskad.core.checks import InputError
 from riskad.core.risks import get_risk
 from riskad.deep import Together
-from riskad.deep.batches import Draws, Rows, hold_out, pools_of
+from riskad.deep.batches import Draws, NetworkRows, hold_out, pools_of
 from riskad.deep.criteria import RiskCriterion
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.deep_sad import DeepSAD
 from riskad.deep.nets import ARCHITECTURES, StackedNet, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 from riskad.deep.trainer import Settings, Validation, evaluate, train
 
 torch.set_num_threads(1)
@@ -55,7 +56,7 @@ def descend(kind, name, guard, loss="logistic", share=0.0):
     rng = np.random.default_rng(0)
     codes = torch.tensor(rng.choice([1, -1, 0], 150))
     # A pile without anomalies, far from those that are labelled: what is guarded gets negative.
-    data = Rows(torch.tensor(rng.standard_normal((150, *shape))))
+    data = NetworkRows(torch.tensor(rng.standard_normal((150, *shape))))
     data.data[codes == -1] += 2
     risks = [get_risk(name, loss, a=a, prior=0.5) for a in (0.9, 0.2)]
     left, held = hold_out(pools_of(codes), share, 0)
@@ -134,7 +135,7 @@ def batch_is_too_small():
 
 
 def _a_single_row():
-    data, pools = Rows(torch.zeros(3, 2)), {0: torch.arange(3)}
+    data, pools = NetworkRows(torch.zeros(3, 2)), {0: torch.arange(3)}
     stack = StackedNet(find_architecture("mlp", (4, 2)), (2,), [0])
     return stack, lambda outputs: outputs, data, Draws([pools], {0: 1}, [0]), Settings()
 

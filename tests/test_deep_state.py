@@ -15,7 +15,8 @@ from torch import nn
 
 from riskad.core.checks import InputError
 from riskad.core.losses import LOSSES, Logistic
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.deep_sad import DeepSAD
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 from riskad.deep.state import state_from_bytes, state_to_bytes
 
 torch.set_num_threads(1)

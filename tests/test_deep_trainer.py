@@ -9,7 +9,7 @@ from torch import nn
 
 from riskad.core.checks import InputError
 from riskad.core.risks import get_risk
-from riskad.deep.batches import Draws, Rows, hold_out, pools_of
+from riskad.deep.batches import Draws, NetworkRows, hold_out, pools_of
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.nets import ARCHITECTURES, ModuleStack, StackedNet, find_architecture
 from riskad.deep.trainer import Settings, Validation, choose_device, evaluate, train
@@ -36,7 +36,11 @@ def problem(shape, n=300, seed=0):
     data = rng.standard_normal((n, *shape)) + anomalous.reshape(-1, *[1] * len(shape))
     truth = np.where(anomalous, -1, 1)
     codes = [np.where(rng.random(n) < 0.3, truth, 0) for _ in SEEDS]
-    return Rows(torch.tensor(data, dtype=torch.float32)), [torch.tensor(y) for y in codes], truth
+    return (
+        NetworkRows(torch.tensor(data, dtype=torch.float32)),
+        [torch.tensor(y) for y in codes],
+        truth,
+    )
 
 
 def fit(kind, members, settings, share=0.3, **options):

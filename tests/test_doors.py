@@ -17,15 +17,20 @@ from sklearn.preprocessing import StandardScaler
 
 import riskad
 from riskad import InputError, parse_labels
-from riskad.app.priors import check_labels
-from riskad.core.labels import LabelCodes, check_codes, from_deepsad, from_pyod, read_codes
+from riskad.app.anomaly_rate import check_labels
+from riskad.app.bounds import bounds_of
+from riskad.core.label_parsing import from_deepsad, from_pyod
+from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_pile
-from riskad.decisions.metrics import auc_with_interval, out_of_fold_scores
+from riskad.decisions.held_out import out_of_fold_scores
+from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.deep import Together
-from riskad.detectors import baselines
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
-from riskad.rows.blocks import PartedRows, RowBlocks
+from riskad.detectors.one_class_svm import OneClassSVM, SemiSupervisedOneClassSVM
+from riskad.detectors.shallow_pu import ShallowPU
+from riskad.rows.memory import RowBlocks
 from riskad.rows.parquet import ParquetRows
+from riskad.rows.parted import PartedRows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::riskad.DataWarning"),
@@ -36,10 +41,10 @@ pytestmark = [
 DETECTORS = {
     "shallow": riskad.ShallowRAD(risk="pu", lam=0.1),
     "shallow nystroem": riskad.ShallowRAD(risk="pu", lam=0.1, feature_map="nystroem"),
-    "pu": baselines.ShallowPU(),
-    "one class": baselines.OneClassSVM(use_labels=True),
-    "laplacian": baselines.SemiSupervisedOneClassSVM(),
-    "biased": baselines.SemiSupervisedOneClassSVM("biased"),
+    "pu": ShallowPU(),
+    "one class": OneClassSVM(use_labels=True),
+    "laplacian": SemiSupervisedOneClassSVM(),
+    "biased": SemiSupervisedOneClassSVM("biased"),
     "boosted": riskad.BoostedRAD(risk="pu", n_rounds=10),
     "forest": riskad.ForestRAD(risk="pu", n_estimators=10),
     "pretrained": riskad.PretrainedRAD(),
@@ -155,7 +160,7 @@ DOORS = {
     "auc_with_interval": lambda model, X, y: auc_with_interval(y, X[:, 0]),
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_pile": lambda model, X, y: remember_pile(model, X, y),
-    "bounds_of": lambda model, X, y: riskad.app.bounds.bounds_of(model, X, y),
+    "bounds_of": lambda model, X, y: bounds_of(model, X, y),
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "Together": lambda model, X, y: Together([riskad.DeepRAD()]).fit(X, [np.arange(120)], [y]),

@@ -16,7 +16,7 @@ from riskad import BoostedRAD, DataWarning, InputError, RADSearchCV, ShallowRAD
 from riskad.app.model_files import load, save
 from riskad.app.reasons import Reason, explain_rows
 from riskad.detectors.base import Detector
-from riskad.detectors.baselines import OneClassSVM
+from riskad.detectors.one_class_svm import OneClassSVM
 from riskad.tables.preparation import TablePreparer
 
 

@@ -363,7 +363,7 @@ def test_what_cannot_be_exported_says_what_can(pile):
     own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
     cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
     for model in (
-        riskad.detectors.baselines.OneClassSVM().fit(X, y),
+        riskad.detectors.one_class_svm.OneClassSVM().fit(X, y),
         own_map.fit(X, y),
         cosine.fit(X, y),
         make_pipeline(StandardScaler(), riskad.ShallowRAD()).fit(X, y),

@@ -33,8 +33,8 @@ from sklearn.preprocessing import (
 import riskad
 from riskad.app.model_files import FORMAT_VERSION, load, read_header, save
 from riskad.core.checks import InputError
-from riskad.detectors.baselines import OneClassSVM
 from riskad.detectors.features import LearnedFeatures, TreeLeaves
+from riskad.detectors.one_class_svm import OneClassSVM
 from riskad.storage import codec as stored
 from riskad.storage.fields import Array, Fields
 from riskad.tables.preparation import TablePreparer

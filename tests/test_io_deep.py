@@ -21,7 +21,8 @@ from torch import nn
 from riskad.app.model_files import load, read_header, save
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.deep_sad import DeepSAD
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 from riskad.tables.preparation import TablePreparer
 
 torch.set_num_threads(1)
@@ -109,7 +110,7 @@ def test_the_file_holds_the_weights_for_other_tools(model_file, network):
 
 def test_the_header_names_the_libraries(model_file):
     header = read_header(model_file)
-    assert header.model == "riskad.deep.detectors.DeepRAD"
+    assert header.model == "riskad.deep.risk_detectors.DeepRAD"
     assert header.notes == {"rows": 600}
     assert header.versions["torch"].startswith(torch.__version__.split("+")[0])
     assert {"riskad", "numpy", "scikit-learn", "safetensors"} < set(header.versions)
@@ -200,8 +201,8 @@ def test_damage_never_passes(tmp_path, model_file, network):
 
 def forget(monkeypatch, library):
     """Be on a machine where a library is not installed."""
-    for room in ("detectors", "state"):
-        monkeypatch.delitem(sys.modules, f"riskad.deep.{room}", raising=False)
+    for module in ("risk_detectors", "state"):
+        monkeypatch.delitem(sys.modules, f"riskad.deep.{module}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
 
 

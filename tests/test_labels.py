@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riskad.core import labels
+from riskad.core import label_parsing, labels
 from riskad.core.checks import InputError
+from riskad.core.label_parsing import parse_labels
+from riskad.core.label_values import comparable_text
 from riskad.core.labels import (
     ANOMALY,
     NORMAL,
@@ -20,7 +22,6 @@ from riskad.core.labels import (
     ambiguity_hint,
     check_codes,
     count_labels,
-    parse_labels,
     read_codes,
 )
 
@@ -210,7 +211,7 @@ wholes = st.integers(-(10**9), 10**9)
 
 @given(st.lists(kinds, min_size=1), st.lists(st.text(min_size=1), min_size=3, max_size=3))
 def test_translation_inverts_any_spelling(codes, words):
-    texts = [labels._canonical(word) for word in words]
+    texts = [comparable_text(word) for word in words]
     if None in texts or len(set(texts)) < 3:
         return
     word_of = dict(zip((NORMAL, ANOMALY, UNLABELLED), words, strict=True))
@@ -247,7 +248,7 @@ def test_any_column_is_translated_or_refused_with_reason(rows):
     rows = ["ok", *rows]
     codes = parse_labels(rows, normal="ok", others="unlabelled")
     assert set(codes.tolist()) <= {0, 1}
-    known = [labels._canonical(row) in ("ok", None) for row in rows]
+    known = [comparable_text(row) in ("ok", None) for row in rows]
     if all(known):
         assert_codes(parse_labels(rows, normal="ok"), codes)
     else:
@@ -261,16 +262,16 @@ def test_any_column_is_translated_or_refused_with_reason(rows):
 @pytest.mark.parametrize(
     ("adapter", "y", "expected"),
     [
-        (labels.from_pyod, [1, 0, None], [-1, 1, 0]),
-        (labels.from_pyod, [True, False], [-1, 1]),
-        (labels.from_deepod, [1, 0], [-1, 0]),
-        (labels.from_deepod, pl.Series([1, 0]), [-1, 0]),
-        (labels.from_deepsad, [1, -1, 0], [1, -1, 0]),
-        (labels.from_anomatools, [1, -1, 0], [-1, 1, 0]),
-        (lambda y: labels.from_pulearn(y, positive="normal"), [1, 0, -1], [1, 0, 0]),
-        (lambda y: labels.from_pulearn(y, positive="anomaly"), [True, False], [-1, 0]),
-        (lambda y: labels.from_sklearn(y, normal=0, anomaly=1), [0, 1, -1], [1, -1, 0]),
-        (lambda y: labels.from_sklearn(y, anomaly=3), pd.Series([3, -1]), [-1, 0]),
+        (label_parsing.from_pyod, [1, 0, None], [-1, 1, 0]),
+        (label_parsing.from_pyod, [True, False], [-1, 1]),
+        (label_parsing.from_deepod, [1, 0], [-1, 0]),
+        (label_parsing.from_deepod, pl.Series([1, 0]), [-1, 0]),
+        (label_parsing.from_deepsad, [1, -1, 0], [1, -1, 0]),
+        (label_parsing.from_anomatools, [1, -1, 0], [-1, 1, 0]),
+        (lambda y: label_parsing.from_pulearn(y, positive="normal"), [1, 0, -1], [1, 0, 0]),
+        (lambda y: label_parsing.from_pulearn(y, positive="anomaly"), [True, False], [-1, 0]),
+        (lambda y: label_parsing.from_sklearn(y, normal=0, anomaly=1), [0, 1, -1], [1, -1, 0]),
+        (lambda y: label_parsing.from_sklearn(y, anomaly=3), pd.Series([3, -1]), [-1, 0]),
     ],
 )
 def test_conventions_of_other_libraries(adapter, y, expected):
@@ -282,12 +283,12 @@ def test_conventions_of_other_libraries(adapter, y, expected):
 @pytest.mark.parametrize(
     ("adapter", "stranger"),
     [
-        (labels.from_pyod, -1),
-        (labels.from_deepod, -1),
-        (labels.from_deepsad, 2),
-        (labels.from_anomatools, 2),
-        (lambda y: labels.from_pulearn(y, positive="normal"), 2),
-        (lambda y: labels.from_sklearn(y, normal=0, anomaly=1), 2),
+        (label_parsing.from_pyod, -1),
+        (label_parsing.from_deepod, -1),
+        (label_parsing.from_deepsad, 2),
+        (label_parsing.from_anomatools, 2),
+        (lambda y: label_parsing.from_pulearn(y, positive="normal"), 2),
+        (lambda y: label_parsing.from_sklearn(y, normal=0, anomaly=1), 2),
     ],
 )
 def test_conventions_refuse_what_they_do_not_know(adapter, stranger):
@@ -296,17 +297,17 @@ def test_conventions_refuse_what_they_do_not_know(adapter, stranger):
 
 
 def test_a_convention_may_lack_a_kind_of_label():
-    assert_codes(labels.from_pyod([0, 0]), [1, 1])
-    assert_codes(labels.from_deepod([]), [])
+    assert_codes(label_parsing.from_pyod([0, 0]), [1, 1])
+    assert_codes(label_parsing.from_deepod([]), [])
 
 
 def test_the_convention_is_named_and_the_positive_class_must_be_said():
     with pytest.raises(InputError, match="In PyOD, anomaly is 1 or True; normal is 0 or False"):
-        labels.from_pyod([0, 1, 2])
+        label_parsing.from_pyod([0, 1, 2])
     with pytest.raises(InputError, match=r"positive='anomalous' is not known.*'anomaly'"):
-        labels.from_pulearn([1, 0], positive="anomalous")
+        label_parsing.from_pulearn([1, 0], positive="anomalous")
     with pytest.raises(InputError, match="-1 is given both as anomaly and as unlabelled"):
-        labels.from_sklearn([1, -1], normal=1, anomaly=-1)
+        label_parsing.from_sklearn([1, -1], normal=1, anomaly=-1)
 
 
 # --- check_codes -------------------------------------------------------------------------
@@ -340,8 +341,8 @@ def test_int8_codes_pass_without_a_copy():
     ("y", "shown", "remedy"),
     [
         (["ok", "fraud"], "'fraud' (1 row)", "parse_labels(y, normal=..., anomaly=...)"),
-        ([True, False], "True (1 row)", "riskad.core.labels.from_pyod(y)"),
-        ([True, None], "True (1 row), missing (1 row)", "riskad.core.labels.from_deepod(y)"),
+        ([True, False], "True (1 row)", "riskad.core.label_parsing.from_pyod(y)"),
+        ([True, None], "True (1 row), missing (1 row)", "riskad.core.label_parsing.from_deepod(y)"),
         ([1.0, np.nan], "missing (1 row)", "riskad.parse_labels(y, normal=1)"),
         ([1, -1, None], "missing (1 row)", "riskad.parse_labels(y, normal=1, anomaly=-1)"),
         (["1", "-1", "0"], "0 (1 row)", "parse_labels(y, normal=1, anomaly=-1, unlabelled=0)"),

@@ -7,8 +7,8 @@ from scipy import sparse
 
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
-from riskad.rows.blocks import RowBlocks
 from riskad.rows.linear import LinearModel, RowSpace, WideModel, column_statistics
+from riskad.rows.memory import RowBlocks
 
 LAYOUTS = {
     "C order": np.ascontiguousarray,

@@ -24,17 +24,14 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import read_codes
-from riskad.decisions.metrics import (
+from riskad.decisions.held_out import labelled_folds, out_of_fold_scores
+from riskad.decisions.probability_metrics import brier_score, log_score, reliability
+from riskad.decisions.ranking_metrics import (
     auc_with_interval,
     average_precision_with_interval,
-    brier_score,
-    labelled_folds,
-    log_score,
-    out_of_fold_scores,
-    pile_precision_recall,
     precision_at_k_with_interval,
-    reliability,
 )
+from riskad.decisions.unlabelled_metrics import pile_precision_recall
 from riskad.detectors.shallow import ShallowRAD
 
 # --- AUC --------------------------------------------------------------------------------------

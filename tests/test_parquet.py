@@ -14,7 +14,7 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from riskad.rows.parquet import ParquetRows, find_parquet
-from riskad.tables.files import read_table
+from riskad.tables.reading import read_table
 
 NAMES = list("abcd")
 

@@ -24,7 +24,7 @@ from riskad import (
 from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
 from riskad.decisions import selection as room
-from riskad.decisions.metrics import auc_of_folds, auc_with_interval
+from riskad.decisions.ranking_metrics import auc_of_folds, auc_with_interval
 
 
 def codes(n_normal, n_anomaly, n_unlabelled, seed=0):
@@ -431,7 +431,7 @@ def test_a_search_can_be_cloned_and_seeded():
 
 
 def test_a_search_needs_something_to_search():
-    from riskad.detectors.baselines import OneClassSVM
+    from riskad.detectors.one_class_svm import OneClassSVM
 
     X, y, _ = make_pile(n_rows=100)
     with pytest.raises(InputError, match=r"OneClassSVM has no a and no prior.*param_grid"):

@@ -18,7 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from riskad.core.checks import DataWarning, InputError
-from riskad.core.labels import parse_labels, read_codes
+from riskad.core.label_parsing import parse_labels
+from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
 from riskad.core.regularization import theorem_lambda, theorem_margin
 from riskad.core.risks import RISKS, get_risk

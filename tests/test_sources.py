@@ -11,8 +11,13 @@ from scipy import sparse
 from riskad import AutoRAD, BoostedRAD, InputError, ShallowRAD
 from riskad.core.labels import LabelCounts
 from riskad.detectors.forest import ForestRAD
-from riskad.rows import blocks as blocks_room
-from riskad.rows.blocks import Block, PartedRows, Reservoir, RowBlocks, Threads, places_of
+from riskad.rows import parted as parted_rows
+from riskad.rows.arrays import places_of
+from riskad.rows.engine import Threads
+from riskad.rows.memory import RowBlocks
+from riskad.rows.parted import PartedRows
+from riskad.rows.reservoir import Reservoir
+from riskad.rows.source import Block
 from riskad.rows.sources import in_memory, sampled
 
 
@@ -202,7 +207,7 @@ def test_where_labelled_rows_are_many_the_theorem_reads_them_all(monkeypatch):
     y[y == 0] = -1
     y[:200] = 0
     whole = ShallowRAD().fit(X, y)
-    monkeypatch.setattr(blocks_room, "_KEPT_BYTES", 8 * 4 * 300)
+    monkeypatch.setattr(parted_rows, "_KEPT_BYTES", 8 * 4 * 300)
     rows = in_parts(X, y)
     parted = ShallowRAD().fit(rows)
     assert not rows.kept.complete(-1)
@@ -214,7 +219,7 @@ def test_the_fit_does_not_hang_on_what_was_kept(monkeypatch):
     """A small sample gives a worse first guess, and the same minimum."""
     X, y = make_table(n=30_000)
     whole = ShallowRAD(lam=0.01).fit(X, y)
-    monkeypatch.setattr(blocks_room, "_KEPT_BYTES", 8 * 4 * 500)
+    monkeypatch.setattr(parted_rows, "_KEPT_BYTES", 8 * 4 * 500)
     rows = in_parts(X, y)
     parted = ShallowRAD(lam=0.01).fit(rows)
     assert rows.kept.rows.n_rows < 2000

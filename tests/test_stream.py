@@ -15,7 +15,7 @@ from riskad.core.checks import DataWarning, InputError
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
 from riskad.detectors import stream
-from riskad.detectors.baselines import ShallowPU
+from riskad.detectors.shallow_pu import ShallowPU
 
 LOSSES = ("squared", "modified_huber", "logistic")
 

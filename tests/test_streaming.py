@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -18,9 +19,12 @@ from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
 from riskad.app.score import score_table
 from riskad.cli.main import cli
-from riskad.tables import files as tables
-from riskad.tables.files import check_memory, open_writer, read_batches, read_table
+from riskad.core.checks import InputError
+from riskad.tables import csv_reading, memory, parquet_reading
 from riskad.tables.labelled import LabelColumn
+from riskad.tables.memory import check_memory
+from riskad.tables.reading import read_batches, read_table
+from riskad.tables.writing import _ParquetThread, open_writer, write_table
 
 COUNTRIES = np.array(["FR", "DE", "XX"])
 
@@ -52,8 +56,8 @@ def model(tmp_path_factory):
 @pytest.fixture
 def small_batches(monkeypatch):
     """Batches of 64 rows, and of some 2,000 bytes of CSV."""
-    monkeypatch.setattr(tables, "_BATCH_CELLS", 64)
-    monkeypatch.setattr(tables, "_BATCH_BYTES", 2000)
+    monkeypatch.setattr(parquet_reading, "_BATCH_CELLS", 64)
+    monkeypatch.setattr(csv_reading, "_BATCH_BYTES", 2000)
 
 
 def run(*arguments):
@@ -108,7 +112,7 @@ def test_cutting_a_csv_changes_nothing(tmp_path, monkeypatch, data):
     whole = read_table(path)
     assert whole.height >= 300
     for size in (200, 333, 2001):
-        monkeypatch.setattr(tables, "_BATCH_BYTES", size)
+        monkeypatch.setattr(csv_reading, "_BATCH_BYTES", size)
         batches = list(read_batches(path))
         assert len(batches) > 2
         assert pl.concat(batches).equals(whole)
@@ -125,14 +129,14 @@ def test_cutting_a_csv_changes_nothing(tmp_path, monkeypatch, data):
 )
 def test_lines_are_counted_from_the_top_of_the_file(tmp_path, small_batches, line, message):
     (tmp_path / "cards.csv").write_bytes(b"a,b\n" + b"1,2\n" * 800 + line + b"3,4\n" * 800)
-    with pytest.raises(tables.InputError, match=message):
+    with pytest.raises(InputError, match=message):
         list(read_batches(tmp_path / "cards.csv"))
 
 
 def test_a_quote_that_never_closes_does_not_fill_the_memory(tmp_path, small_batches, monkeypatch):
-    monkeypatch.setattr(tables, "_LONGEST_RECORD", 10_000)
+    monkeypatch.setattr(csv_reading, "_LONGEST_RECORD", 10_000)
     (tmp_path / "cards.csv").write_bytes(b'a,b\n1,"2\n' + b"3,4\n" * 10_000)
-    with pytest.raises(tables.InputError, match="never closes"):
+    with pytest.raises(InputError, match="never closes"):
         list(read_batches(tmp_path / "cards.csv"))
 
 
@@ -146,7 +150,7 @@ def test_what_is_written_in_parts_is_what_is_written_whole(tmp_path, name):
         kind=pl.col("country").cast(pl.Categorical),
         nothing=pl.lit(None, dtype=pl.Float32),
     )
-    tables.write_table(cards, tmp_path / f"whole-{name}")
+    write_table(cards, tmp_path / f"whole-{name}")
     with open_writer(tmp_path / name) as write:
         for start in range(0, 500, 90):
             write(cards[start : start + 90])
@@ -176,7 +180,7 @@ def test_a_failure_leaves_the_file_as_it_was(tmp_path, name, written):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_full_disk_is_an_error_of_the_system():
-    thread = tables._ParquetThread(tables.Path("/dev/full"))
+    thread = _ParquetThread(Path("/dev/full"))
 
     def write_much():
         for _ in range(100):
@@ -280,7 +284,7 @@ def test_what_depends_on_all_rows_needs_them_twice(model):
     batches = [cards[:64], cards[64:]]
     assert score_table(load(model), iter(batches), id)[1].rows == 300  # once is enough
     for options in ({"threshold": "top:5"}, {"fdr": 0.1}):
-        with pytest.raises(tables.InputError, match=r"second time.*read_batches"):
+        with pytest.raises(InputError, match=r"second time.*read_batches"):
             score_table(load(model), iter(batches), id, **options)
 
 
@@ -294,12 +298,12 @@ def test_a_table_that_grows_while_it_is_scored(model):
             self.rows += 64
             return iter([cards[:64], cards[64 : self.rows]])
 
-    with pytest.raises(tables.InputError, match="another when it was read a second time"):
+    with pytest.raises(InputError, match="another when it was read a second time"):
         score_table(load(model), Growing(), id, threshold="top:5")
 
 
 def test_a_rule_that_labels_cannot_support_is_refused_before_a_row_is_read(model):
-    with pytest.raises(tables.InputError, match="a false alarm rate of 1e-05 cannot be told"):
+    with pytest.raises(InputError, match="a false alarm rate of 1e-05 cannot be told"):
         score_table(load(model), None, id, threshold="false-alarms:1e-5")
 
 
@@ -319,7 +323,7 @@ def test_every_kind_of_file_to_every_kind(tmp_path, small_batches, model, source
     assert result.exit_code == 0, result.output
     expected, report = score_table(load(model), read_table(given), id="card")
     assert json.loads(result.stdout)["flagged"] == report.flagged
-    tables.write_table(expected, tmp_path / f"expected.{target}")
+    write_table(expected, tmp_path / f"expected.{target}")
     assert read_table(scored).equals(read_table(tmp_path / f"expected.{target}"))
 
 
@@ -435,9 +439,9 @@ def test_other_types_with_the_same_meaning_are_accepted(tmp_path, model):
 
 
 SLOW = """
-import time, riskad.tables.files, riskad.app.score
+import time, riskad.tables.parquet_reading, riskad.app.score
 from riskad.cli.main import main
-riskad.tables.files._BATCH_CELLS = 64
+riskad.tables.parquet_reading._BATCH_CELLS = 64
 plain = riskad.app.score._suspicion
 def slow(batch, scores, id, rows_before):
     if rows_before > 300:
@@ -479,13 +483,13 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkey
         text = cards.write_csv().encode()
         path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     check_memory(path, available=10**9)
-    with pytest.raises(tables.InputError, match=r"takes about \d+ MB, and 1 MB are free.*sample"):
+    with pytest.raises(InputError, match=r"takes about \d+ MB, and 1 MB are free.*sample"):
         check_memory(path, available=10**6)
-    monkeypatch.setattr(tables, "available_memory", lambda: 10**6)
-    monkeypatch.setattr(tables, "_parse_csv", None)  # it is not even begun
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(csv_reading, "_parse_csv", None)  # it is not even begun
     monkeypatch.setattr(pl, "read_parquet", None)
     if name.endswith("parquet"):  # fit reads it some rows at a time
-        assert tables.is_larger_than_memory([path])
+        assert memory.is_larger_than_memory([path])
         result = run("prior", path, "--label", "label")
     else:
         result = run("fit", path, "--label", "label", "-o", tmp_path / "model.riskad")
@@ -497,12 +501,12 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkey
 
 def test_where_the_system_does_not_say_nothing_is_refused(tmp_path, monkeypatch):
     make_cards(100).write_csv(tmp_path / "cards.csv")
-    monkeypatch.setattr(tables, "available_memory", lambda: None)
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
     assert read_table(tmp_path / "cards.csv").height == 100
 
 
 def test_free_memory_is_asked_for():
-    free = tables.available_memory()
+    free = memory.available_memory()
     assert free is None or 10**7 < free < 10**14
 
 

@@ -6,7 +6,10 @@ import polars as pl
 import pytest
 
 from riskad.core.checks import InputError
-from riskad.tables.files import check_columns, check_table_name, read_table, write_table
+from riskad.tables.columns import check_columns
+from riskad.tables.paths import check_table_name
+from riskad.tables.reading import read_table
+from riskad.tables.writing import write_table
 
 
 @pytest.fixture

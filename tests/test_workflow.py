@@ -24,7 +24,7 @@ from riskad.app.report.json import to_json
 from riskad.app.results import SCORE_COLUMNS
 from riskad.app.score import score_table
 from riskad.core.checks import InputError
-from riskad.core.labels import parse_labels
+from riskad.core.label_parsing import parse_labels
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.detectors.shallow import ShallowRAD
 from riskad.tables.labelled import LabelColumn

@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Any
 from riskad._lazy import import_named, lazy_modules
 
 if TYPE_CHECKING:
+    from riskad.app.anomaly_rate import estimate_prior
     from riskad.app.model_files import load, save
-    from riskad.app.priors import PriorEstimate, estimate_prior
     from riskad.app.reasons import explain_rows
     from riskad.core.checks import DataWarning, InputError
-    from riskad.core.labels import parse_labels
+    from riskad.core.label_parsing import parse_labels
     from riskad.core.losses import LOSSES
     from riskad.core.regularization import theorem_lambda
     from riskad.core.risks import RISKS, get_risk
     from riskad.datasets import load_adbench, mask_labels
+    from riskad.decisions.anomaly_rate import PriorEstimate
     from riskad.decisions.calibration import calibrate
     from riskad.decisions.drift import drift_report
     from riskad.decisions.search import RADSearchCV, RiskScorer, evaluate_nested, labelled_auc
     from riskad.decisions.selection import PNUStratifiedKFold
     from riskad.decisions.suggest import suggest_rows
-    from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+    from riskad.deep.deep_sad import DeepSAD
+    from riskad.deep.risk_detectors import NNPU, DeepRAD
     from riskad.detectors.auto import AutoRAD
     from riskad.detectors.boosted import BoostedRAD
     from riskad.detectors.forest import ForestRAD
@@ -71,22 +73,22 @@ _MODULE_OF = {
     "AutoRAD": "detectors.auto",
     "BoostedRAD": "detectors.boosted",
     "DataWarning": "core.checks",
-    "DeepRAD": "deep.detectors",
-    "DeepSAD": "deep.detectors",
+    "DeepRAD": "deep.risk_detectors",
+    "DeepSAD": "deep.deep_sad",
     "ForestRAD": "detectors.forest",
     "InputError": "core.checks",
     "LOSSES": "core.losses",
-    "NNPU": "deep.detectors",
+    "NNPU": "deep.risk_detectors",
     "PNUStratifiedKFold": "decisions.selection",
     "PretrainedRAD": "detectors.pretrained",
-    "PriorEstimate": "app.priors",
+    "PriorEstimate": "decisions.anomaly_rate",
     "RADSearchCV": "decisions.search",
     "RISKS": "core.risks",
     "RiskScorer": "decisions.search",
     "ShallowRAD": "detectors.shallow",
     "calibrate": "decisions.calibration",
     "drift_report": "decisions.drift",
-    "estimate_prior": "app.priors",
+    "estimate_prior": "app.anomaly_rate",
     "evaluate_nested": "decisions.search",
     "explain_rows": "app.reasons",
     "get_risk": "core.risks",
@@ -94,7 +96,7 @@ _MODULE_OF = {
     "load": "app.model_files",
     "load_adbench": "datasets",
     "mask_labels": "datasets",
-    "parse_labels": "core.labels",
+    "parse_labels": "core.label_parsing",
     "save": "app.model_files",
     "suggest_rows": "decisions.suggest",
     "theorem_lambda": "core.regularization",

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from riskad.app.anomaly_rate import check_labels, estimate_prior
 from riskad.app.noticed import Progress, collect_warnings
-from riskad.app.priors import LabelCheck, PriorEstimate, check_labels, estimate_prior
 from riskad.app.results import describe_left_out, earlier_results, pick_features
 from riskad.core.labels import LabelCounts
+from riskad.decisions.anomaly_rate import PriorEstimate
+from riskad.decisions.label_check import LabelCheck
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.tables.preparation import TablePreparer
 

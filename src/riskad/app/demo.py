@@ -19,9 +19,10 @@ from riskad.app.fit import FitReport, fit_table
 from riskad.app.model_files import load, save
 from riskad.app.score import ScoreReport, score_table
 from riskad.core.labels import ANOMALY, NORMAL
-from riskad.decisions.metrics import Auc, auc_with_interval
-from riskad.tables.files import read_table, write_table
+from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.tables.labelled import LabelColumn
+from riskad.tables.reading import read_table
+from riskad.tables.writing import write_table
 
 __all__ = ["DemoReport", "Quality", "make_tables", "run_demo"]
 

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from riskad.core.checks import InputError
 from riskad.core.labels import UNLABELLED, Codes, count_labels
 from riskad.decisions.calibration import Calibration, cross_calibrate
-from riskad.decisions.metrics import Auc, auc_with_interval
+from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 

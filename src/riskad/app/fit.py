@@ -37,10 +37,10 @@ from riskad.app.results import (
 from riskad.core.checks import InputError
 from riskad.core.labels import UNLABELLED, Codes, LabelCounts
 from riskad.decisions.drift import remember_pile
-from riskad.decisions.metrics import Auc
+from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import make_detector
-from riskad.rows.blocks import Engine
+from riskad.rows.engine import Engine
 from riskad.tables.cells import yes_no_words
 from riskad.tables.labelled import KeptRows, LabelColumn, LabelledTable, open_table
 from riskad.tables.preparation import TablePreparer
@@ -127,7 +127,7 @@ def fit_table(
     Parameters
     ----------
     table
-        A polars frame (`riskad.tables.files.read_table` reads one), paths of Parquet files (needs
+        A polars frame (`riskad.tables.reading.read_table` reads one), paths of Parquet files (needs
         pyarrow), or a `riskad.tables.labelled.LabelledTable` of one's own.
     labels
         The label column and what its values mean.

@@ -7,10 +7,11 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from riskad.app.anomaly_rate import check_labels
 from riskad.app.noticed import no_warnings
-from riskad.app.priors import FEWEST_COMPARED, check_labels
 from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, Codes, LabelCounts, count_labels
+from riskad.decisions.label_check import FEWEST_COMPARED
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["say_warnings"]

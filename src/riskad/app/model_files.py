@@ -221,9 +221,10 @@ def _way_out(model: BaseEstimator) -> str:
 
 def _header_bytes(header: ModelHeader) -> bytes:
     try:
-        data = json.dumps(asdict(header), indent=1, allow_nan=False).encode()
+        json.dumps(header.notes, allow_nan=False)  # only these come from the user
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"The notes cannot be written as JSON: {error}.") from error
+    data = json.dumps(asdict(header), indent=1, allow_nan=False).encode()
     try:
         check_notes(read_json(data)["notes"])
     except InputError as error:

@@ -354,7 +354,7 @@ _MAPS = {
 
 def _network(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
     """Scores of the one unit of a named architecture, or minus the distance from a centre."""
-    from riskad.deep import nets
+    from riskad.deep.layers import LEAKY_SLOPE, NORM_EPS
 
     if not isinstance(detector.module, str):
         raise InputError(
@@ -362,7 +362,7 @@ def _network(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
             f"layers; export it with torch.onnx. What can be exported here: {EXPORTABLE}."
         )
     weights = {name: value[0] for name, value in detector.weights_.items()}
-    x = _layers(g, _seen(g, X, detector), weights, nets._EPS, nets._SLOPE)
+    x = _layers(g, _seen(g, X, detector), weights, NORM_EPS, LEAKY_SLOPE)
     if hasattr(detector, "centre_"):
         away = g.node("Sub", x, detector.centre_)
         scores = g.node("Neg", g.node("ReduceSumSquare", away, np.array([1]), keepdims=0))
@@ -370,7 +370,7 @@ def _network(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
         shift = weights["output.bias"]
         if detector._check_risk().loss.bounded:  # such networks centre their scores
             shift = shift - weights["output.mean"]
-        x = g.node("LeakyRelu", x, alpha=nets._SLOPE)
+        x = g.node("LeakyRelu", x, alpha=LEAKY_SLOPE)
         scores = g.node("Add", g.node("MatMul", x, weights["output.weight"][0]), shift)
     return g.cast(scores, np.float64)
 

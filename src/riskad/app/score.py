@@ -79,7 +79,7 @@ def score_table(
         As `riskad.fit_table` makes it. One made from both kinds of label adds
         `anomaly_probability`.
     table
-        A frame, or frames that follow one another, such as `riskad.tables.files.read_batches`
+        A frame, or frames that follow one another, such as `riskad.tables.reading.read_batches`
         gives: the whole need not fit in memory, and only the most suspicious rows are kept.
     write
         Called with each frame when it has its scores.
@@ -208,7 +208,7 @@ def _again(
             raise InputError(
                 "The table was another when it was read a second time, which this way of deciding "
                 "takes. Score a copy that nothing writes to; in Python give a list of frames, or "
-                "riskad.tables.files.read_batches(path)."
+                "riskad.tables.reading.read_batches(path)."
             )
         n_rows += batch.height
         progress(f"Writing: {n_rows:,} rows done")

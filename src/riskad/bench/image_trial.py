@@ -61,12 +61,12 @@ class Device:
 def find_device(device: str = "auto") -> Device:
     """The device of that name; "auto" is the GPU where there is one."""
     check_choice("device", device, _DEVICES)
-    cuda = import_module("torch").cuda
-    if device == "cpu" or (device == "auto" and not cuda.is_available()):
+    gpu = import_module("riskad.deep.trainer").gpu_name()
+    if device == "cpu" or (device == "auto" and gpu is None):
         return Device("cpu", "cpu")
-    if not cuda.is_available():
+    if gpu is None:
         raise InputError("device='cuda' asks for a GPU, and torch finds none. Use device='cpu'.")
-    return Device("cuda", cuda.get_device_name())
+    return Device("cuda", gpu)
 
 
 # --- data --------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.rows.blocks import one_thread
+from riskad.rows.blas_threads import one_thread
 
 __all__ = ["Classifier", "NotApplicable", "Peer", "Scorer"]
 

@@ -142,10 +142,9 @@ def _run_experiments(
     together: int | None = None,
     device: str = "auto",
 ) -> None:
-    from joblib import cpu_count
-
     from riskad.bench.experiment import load_experiment
     from riskad.bench.runner import run_experiment
+    from riskad.rows.engine import usable_cpus
 
     experiments = [
         load_experiment(path).narrowed(datasets=dataset, methods=method, trials=trials)
@@ -156,7 +155,7 @@ def _run_experiments(
             outcome = run_experiment(
                 experiment,
                 out / "records",
-                jobs=jobs or cpu_count(),
+                jobs=jobs or usable_cpus(),
                 together=together,
                 device=device,
                 retry_failed=retry_failed,

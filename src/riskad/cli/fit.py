@@ -26,7 +26,7 @@ from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
     from riskad.app.fit import Fit, FitReport
-    from riskad.rows.blocks import Engine
+    from riskad.rows.engine import Engine
 
 __all__ = ["fit", "prior"]
 
@@ -155,7 +155,7 @@ def fit(
     from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_fit
     from riskad.storage.files import together, write_again
-    from riskad.tables.files import write_table
+    from riskad.tables.writing import write_table
 
     written = _check_outputs({"model": output, "ranked": ranked, "report": page}, data, force)
 
@@ -189,7 +189,7 @@ def _check_outputs(
 ) -> dict[str, str]:
     """The files to be written, by what they are; said before the work that they can be."""
     from riskad.storage.files import check_different, check_output_file
-    from riskad.tables.files import check_table_name
+    from riskad.tables.paths import check_table_name
 
     written = {what: str(path) for what, path in paths.items() if path is not None}
     for path in written.values():
@@ -219,7 +219,9 @@ def _fit(
     data: tuple[str, ...], engine: str, scheduler: str | None, seed: int, **options: Any
 ) -> Fit:
     """Fit on a table in memory, or on files of which some rows are read at a time."""
-    from riskad.tables.files import find_tables, is_larger_than_memory, read_table
+    from riskad.tables.memory import is_larger_than_memory
+    from riskad.tables.paths import find_tables
+    from riskad.tables.reading import read_table
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
@@ -251,7 +253,7 @@ def _fit_table(table: Any, engine: Engine | None, options: dict[str, Any]) -> Fi
 
 
 def _prior_methods() -> Any:
-    from riskad.app.priors import METHODS
+    from riskad.decisions.anomaly_rate import METHODS
 
     return METHODS
 
@@ -282,7 +284,7 @@ def prior(data: Path, as_json: bool, **options: Any) -> None:
     from riskad.app.anomaly_rate_of_table import estimate_table_prior
     from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_prior
-    from riskad.tables.files import read_table
+    from riskad.tables.reading import read_table
 
     with show_progress() as progress:
         progress(f"Reading {data.name}")

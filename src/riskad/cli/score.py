@@ -66,7 +66,9 @@ def score(
     from riskad.app.report.terminal import print_score
     from riskad.app.score import score_table
     from riskad.storage.files import check_output_file, together
-    from riskad.tables.files import check_table_name, find_tables, open_writer, read_batches
+    from riskad.tables.paths import check_table_name, find_tables
+    from riskad.tables.reading import read_batches
+    from riskad.tables.writing import open_writer
 
     check_output_file(output, force)
     check_table_name(output)
@@ -138,7 +140,10 @@ def explain(
     from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_explain
     from riskad.storage.files import check_output_file, together
-    from riskad.tables.files import check_columns, check_table_name, read_table, write_table
+    from riskad.tables.columns import check_columns
+    from riskad.tables.paths import check_table_name
+    from riskad.tables.reading import read_table
+    from riskad.tables.writing import write_table
 
     if output is not None:
         check_output_file(output, force)
@@ -191,7 +196,7 @@ def report_table(
     from riskad.app.report.files import write_report
     from riskad.app.report.summary import describe_table
     from riskad.storage.files import together
-    from riskad.tables.files import read_table
+    from riskad.tables.reading import read_table
 
     _check_report(output, force)
     with together(), show_progress() as progress:
@@ -259,7 +264,10 @@ def suggest(
     from riskad.app.report.terminal import print_suggest
     from riskad.app.suggest import suggest_table
     from riskad.storage.files import check_output_file, together
-    from riskad.tables.files import check_columns, check_table_name, read_table, write_table
+    from riskad.tables.columns import check_columns
+    from riskad.tables.paths import check_table_name
+    from riskad.tables.reading import read_table
+    from riskad.tables.writing import write_table
 
     if output is not None:
         check_output_file(output, force)
@@ -316,7 +324,7 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
     from riskad.app.model_files import load
     from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_drift
-    from riskad.tables.files import read_table
+    from riskad.tables.reading import read_table
 
     with show_progress() as progress:
         progress(f"Reading {model.name} and {data.name}")

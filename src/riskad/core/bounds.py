@@ -38,15 +38,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from scipy.optimize import brentq
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.losses import Loss, get_loss
+from riskad.core.psi_transform import psi_inverse
 from riskad.core.risks import KIND_NAMES, Risk
+from riskad.core.score_classes import LinearClass, ScoreClass
 
 __all__ = [
     "Bias",
@@ -55,151 +55,12 @@ __all__ = [
     "EstimationError",
     "ExcessRisk",
     "FittedBounds",
-    "LinearClass",
-    "MeasuredClass",
-    "Rademacher",
-    "ScoreClass",
     "bias",
     "deviation",
     "estimation_error",
     "excess_risk",
     "fitted_bounds",
-    "measure_rademacher",
-    "psi",
-    "psi_inverse",
 ]
-
-
-# --- classes of scores ---------------------------------------------------------------------
-
-
-class ScoreClass(Protocol):
-    """A class G of scores: how large they are, and how well they fit random signs."""
-
-    @property
-    def C_g(self) -> float:
-        """Bound on |g(x)|."""
-
-    def complexity(self, kind: int, n: int) -> float:
-        """Rademacher complexity for `n` rows of a kind."""
-
-
-@dataclass(frozen=True)
-class LinearClass:
-    """Scores <w, phi(x)> with ||w|| <= C_w, over rows with ||phi(x)|| <= C_x.
-
-    >>> LinearClass(C_w=2.0, C_x=3.0).complexity(0, n=36)
-    1.0
-    """
-
-    C_w: float
-    C_x: float
-
-    def __post_init__(self) -> None:
-        for name in ("C_w", "C_x"):
-            check_in_interval(name, getattr(self, name), 0, math.inf, "It bounds a norm.")
-
-    @property
-    def C_g(self) -> float:
-        """C_w C_x, by Cauchy and Schwarz."""
-        return self.C_w * self.C_x
-
-    def complexity(self, kind: int, n: int) -> float:
-        r"""C_w C_x / sqrt(n), for rows of every kind.
-
-        sup_w <w, sum_i s_i phi_i> / n = C_w ||sum_i s_i phi_i|| / n, and the mean of that norm over
-        random signs s is at most the root of the mean square, sqrt(sum_i ||phi_i||^2).
-        """
-        return self.C_w * self.C_x / math.sqrt(n)
-
-
-@dataclass(frozen=True)
-class MeasuredClass:
-    """Scores bounded by C_g, with the Rademacher complexity for the rows of each kind at hand.
-
-    They may come from `measure_rademacher`. Theorem 2 asks that with g also -g be in the class.
-    """
-
-    C_g: float
-    normal: float
-    anomaly: float
-    unlabelled: float
-
-    def __post_init__(self) -> None:
-        check_in_interval("C_g", self.C_g, 0, math.inf, "It bounds the scores.")
-        for name in KIND_NAMES.values():
-            remedy = "It is a Rademacher complexity, which does not exceed C_g."
-            check_in_interval(name, getattr(self, name), 0, self.C_g, remedy, closed=True)
-
-    def complexity(self, kind: int, n: int) -> float:
-        """What was measured on rows of this kind."""
-        return float(getattr(self, KIND_NAMES[kind]))
-
-
-@dataclass(frozen=True)
-class Rademacher:
-    """An empirical Rademacher complexity and the standard error that its draws leave."""
-
-    value: float
-    standard_error: float
-    draws: int
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g} (standard error {self.standard_error:.1g})"
-
-
-def measure_rademacher(
-    scores: np.ndarray | Callable[[np.ndarray], float],
-    n: int | None = None,
-    *,
-    draws: int = 1000,
-    random_state: int = 0,
-) -> Rademacher:
-    r"""Empirical Rademacher complexity E_s sup_g (1/n) sum_i s_i g(x_i), by random signs s.
-
-    Parameters
-    ----------
-    scores : array of shape (n_functions, n_rows), or callable
-        g(x_i) of the functions of a finite class; or a function that takes signs s of shape (n,)
-        and returns the supremum, where a class is infinite.
-    n : int, optional
-        Number of rows; only for a callable.
-    draws : int, default=1000
-        How many times signs are drawn.
-    random_state : int, default=0
-        Seed.
-
-    Notes
-    -----
-    The theorems ask for the mean of this over rows as well. By McDiarmid's inequality that is at
-    most C_g sqrt(2 ln(1/delta) / n) higher, with probability 1 - delta.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-1, 1, (50, 3))
-    >>> ball = measure_rademacher(lambda s: np.linalg.norm(s @ X) / 50, n=50)  # ||w|| <= 1
-    >>> bool(ball.value <= LinearClass(1.0, 3**0.5).complexity(0, 50))
-    True
-    """
-    if not callable(scores):
-        table = np.asarray(scores, dtype=float)
-        if table.ndim != 2 or not table.size or not np.isfinite(table).all():
-            raise InputError(
-                "scores must be finite numbers, a line for each function of the class and a column "
-                f"for each row, got an array of shape {table.shape}."
-            )
-        scores, n = (lambda signs: float((table @ signs).max()) / len(signs)), table.shape[1]
-    if n is None:
-        raise InputError("n is missing: with a callable, say for how many rows it takes signs.")
-    if min(n, draws) < 1 or draws < 2:
-        raise InputError(f"it takes 1 row and 2 draws at least, got n={n} and draws={draws}.")
-    rng = np.random.default_rng(random_state)
-    suprema = [float(scores(rng.choice([-1.0, 1.0], n))) for _ in range(draws)]
-    error = float(np.std(suprema, ddof=1) / math.sqrt(draws))
-    return Rademacher(float(np.mean(suprema)), error, draws)
-
-
-# --- results -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -309,9 +170,6 @@ class ExcessRisk:
         )
 
 
-# --- Proposition 1 -------------------------------------------------------------------------
-
-
 def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = None) -> Bias:
     r"""Proposition 1: the bias of a non-negative risk lies between 0 and epsilon_g. For nnrad
 
@@ -332,6 +190,11 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
     rho : float, optional
         A lower bound on R_p^+(g), the mean of l(g) over normal rows (for nnpu on R_n^-(g)); by
         default the lowest loss of a score within C_g. Where that is 0, epsilon is v_k C_l.
+
+    Returns
+    -------
+    Bias
+        `value` is epsilon_g, 0 where the risk has no guard.
 
     Examples
     --------
@@ -375,6 +238,11 @@ def deviation(
     delta : float, default=0.05
         Probability with which the bound may fail.
 
+    Returns
+    -------
+    Deviation
+        The bound, the sharper one of the proof, and what each kind of row adds.
+
     Examples
     --------
     >>> from riskad.core.risks import get_risk
@@ -394,9 +262,6 @@ def deviation(
         delta=delta,
         C_l=epsilon.C_l,
     )
-
-
-# --- Theorems 2 and 3 ----------------------------------------------------------------------
 
 
 def estimation_error(
@@ -429,6 +294,11 @@ def estimation_error(
         `LinearClass` or `MeasuredClass`.
     delta : float, default=0.05
         Probability with which the bound may fail.
+
+    Returns
+    -------
+    EstimationError
+        The bound, and what each kind of row adds to it.
 
     Examples
     --------
@@ -476,62 +346,6 @@ def _by_kind(term: Callable[[int], float]) -> ByKind:
     return ByKind(**{name: float(term(kind)) for kind, name in KIND_NAMES.items()})
 
 
-# --- the corollary -------------------------------------------------------------------------
-
-
-def _entropy_gap(theta: float) -> float:
-    """Entropy of a fair coin less that of one with bias theta."""
-    rest = (1 - theta) * math.log1p(-theta) if theta < 1 else 0.0
-    return 0.5 * ((1 + theta) * math.log1p(theta) + rest)
-
-
-# psi of each loss as Table 1 scales it. Bartlett, Jordan and McAuliffe (2006) work out the hinge,
-# squared (so truncated), logistic and sigmoid ones, up to scale. The others follow likewise: for a
-# convex loss psi(theta) = l(0) - H((1 + theta) / 2), and modified Huber has the minimisers of the
-# squared loss; double hinge, sigmoid and ramp have H(eta) = min(eta, 1 - eta) and l(0) = 1/2.
-_PSI: dict[str, Callable[[float], float]] = {
-    "hinge": lambda theta: theta,
-    "double_hinge": lambda theta: theta / 2,
-    "squared": lambda theta: theta**2 / 2,
-    "modified_huber": lambda theta: theta**2,
-    "logistic": _entropy_gap,
-    "sigmoid": lambda theta: theta / 2,
-    "ramp": lambda theta: theta / 2,
-}
-
-
-def psi(loss: str | Loss, theta: float) -> float:
-    r"""Bartlett, Jordan and McAuliffe's (2006) transform of error rates into risks:
-
-        psi(I(g) - I*) <= R(g) - R*
-
-    For theta = 2 eta - 1 in [0, 1] it is the largest convex function below H^-(eta) - H(eta), with
-
-        H(eta) = inf_t eta l(t) + (1-eta) l(-t),   H^-(eta): the same over t (2 eta - 1) <= 0,
-
-    the least risk that scores can have where a row is normal with probability eta, and the least
-    that scores of the wrong sign can have.
-
-    >>> psi("modified_huber", 0.5), psi("hinge", 0.5)
-    (0.25, 0.5)
-    """
-    theta = check_in_interval("theta", theta, 0, 1, closed=True)
-    return _psi_of(loss)(theta)
-
-
-def psi_inverse(loss: str | Loss, value: float) -> float:
-    """The theta with psi(theta) = `value`; 1 from psi(1) on, as no error rate is further off.
-
-    >>> psi_inverse("modified_huber", 0.25), psi_inverse("hinge", 7.0)
-    (0.5, 1.0)
-    """
-    value = check_in_interval("value", value, 0, math.inf, "It bounds a risk.", closed=True)
-    transform = _psi_of(loss)
-    if value >= transform(1.0):
-        return 1.0
-    return float(brentq(lambda theta: transform(theta) - value, 0.0, 1.0, xtol=1e-15))
-
-
 def excess_risk(
     error: EstimationError, loss: str | Loss, *, approximation: float = 0.0
 ) -> ExcessRisk:
@@ -550,25 +364,17 @@ def excess_risk(
     approximation : float, default=0.0
         R(g*) - R*: what the best of the class lacks to the best of all scores. The data do not
         tell; 0 where the class holds the best score.
+
+    Returns
+    -------
+    ExcessRisk
+        `value` bounds the difference of the error rates.
     """
     approximation = check_in_interval(
         "approximation", approximation, 0, math.inf, "0 where the best score is in the class.", True
     )
     value = psi_inverse(loss, error.value + approximation)
     return ExcessRisk(value, value >= 1, error.value, approximation, get_loss(loss).name)
-
-
-def _psi_of(loss: str | Loss) -> Callable[[float], float]:
-    name = get_loss(loss).name
-    if name not in _PSI:
-        raise InputError(
-            f"psi of the {name} loss is not known; it is for {', '.join(_PSI)}. With another loss "
-            "use the bound on the risk itself, estimation_error."
-        )
-    return _PSI[name]
-
-
-# --- fitted models -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -627,8 +433,6 @@ def fitted_bounds(
         excess=excess_risk(error, risk.loss),
     )
 
-
-# --- checks --------------------------------------------------------------------------------
 
 _RHO = "It is a lower bound on a mean loss."
 

@@ -131,6 +131,11 @@ def theorem_lambda(
     intercept_scaling : float, default=1.0
         B, the value of that feature, as in `riskad.ShallowRAD`.
 
+    Returns
+    -------
+    float
+        The lambda.
+
     Examples
     --------
     >>> anomalies = np.array([[3.0, 4.0], [0.0, 1.0]])
@@ -180,6 +185,11 @@ def theorem_margin(
         lambda.
     loss, a, prior
         As in `theorem_lambda`.
+
+    Returns
+    -------
+    float
+        At least 0 where w cannot make the objective negative.
 
     Examples
     --------

@@ -138,7 +138,8 @@ def _check_truth(truth: Any) -> Codes:
         raise InputError(
             "truth must be +1 (normal) or -1 (anomaly) for every row, got 0 for "
             f"{seen.unlabelled:,} of {len(codes):,} rows. If 0 means normal and 1 anomaly: "
-            "riskad.core.labels.from_pyod(truth); if 0 means unlabelled, leave these rows out."
+            "riskad.core.label_parsing.from_pyod(truth); if 0 means unlabelled, leave these rows "
+            "out."
         )
     if not seen.normal or not seen.anomaly:
         raise InputError(

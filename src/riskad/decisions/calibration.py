@@ -32,7 +32,7 @@ from sklearn.utils import _safe_indexing
 from riskad.core.checks import DataWarning, InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
 from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
-from riskad.decisions.metrics import fold_fits
+from riskad.decisions.held_out import fold_fits
 from riskad.decisions.mixture import Histograms, calibration_line, find_rate
 from riskad.decisions.selection import PNUStratifiedKFold
 from riskad.rows.columns import as_table
@@ -259,6 +259,11 @@ def calibrate(
         kind is in every fit.
     random_state : int, optional
         Seed of the folds; None is 0.
+
+    Returns
+    -------
+    estimator
+        The model that was given, with its calibration.
 
     Examples
     --------

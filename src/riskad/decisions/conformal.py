@@ -46,6 +46,11 @@ def conformal_p_values(
     weights, row_weights : arrays of n and m, optional
         w of the labelled normals and of the tested rows; one for all if not given.
 
+    Returns
+    -------
+    ndarray
+        A p-value for each row.
+
     Examples
     --------
     >>> conformal_p_values([1.0, 2.0, 3.0], [0.0, 2.0, 4.0])
@@ -128,6 +133,11 @@ def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
         The false discovery rate.
     n_normal : int
         How many labelled normals the p-values rest on; the selection says what so few can tell.
+
+    Returns
+    -------
+    FdrSelection
+        The rows selected, and what so many normals can tell.
 
     Examples
     --------

@@ -320,8 +320,11 @@ def _names(before: Any, detector: Any, n_columns: int) -> list[str]:
     if before is not None and hasattr(before, "get_feature_names_out"):
         try:
             return [str(name) for name in before.get_feature_names_out()]
-        except (AttributeError, ValueError):  # a step that does not know them
+        except ValueError:  # a step that does not know them
             pass
+        except AttributeError as error:  # so scikit-learn says that a step has no such method
+            if "get_feature_names_out" not in str(error):
+                raise
     return [str(name) for name in getattr(detector, "feature_names_in_", range(n_columns))]
 
 

@@ -22,7 +22,7 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
 from riskad.core.losses import Loss
 from riskad.core.risks import get_risk
-from riskad.decisions.metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.selection import FEWEST_FOR_AUC, PNUStratifiedKFold, best_place
 from riskad.rows.columns import as_table
 
@@ -235,6 +235,11 @@ def evaluate_nested(
         Seed of the outer folds.
     confidence : float, default=0.95
         Of the interval.
+
+    Returns
+    -------
+    Auc
+        Of a fit to all rows, with its interval.
     """
     X, codes = as_table(X), check_codes(y)
     check_rows_match(X, codes)

@@ -30,11 +30,11 @@ import numpy as np
 from scipy.stats import rankdata
 
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, check_codes
 from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import KIND_NAMES, get_risk
-from riskad.decisions.metrics import Auc, auc_of_folds
+from riskad.decisions.ranking_metrics import Auc, auc_of_folds
 from riskad.storage.fields import (
     COUNT,
     NUMBER,
@@ -63,7 +63,6 @@ __all__ = [
 FEWEST_FOR_AUC = 4
 """Labelled anomalies from which candidates are compared by AUC; below, by the pu risk."""
 
-KINDS = (UNLABELLED, NORMAL, ANOMALY)
 _SPLITS = 5
 _REPEATS = 2
 # A gain seen with so many labelled anomalies counts half.
@@ -230,8 +229,13 @@ def choose(
         Default first.
     seed : int
         Seed of the folds.
+
+    Returns
+    -------
+    Selection
+        The best candidate, and the others beside it.
     """
-    rows = _Rows(Z, y, np.ones(len(y)) if weight is None else weight)
+    rows = _WeightedRows(Z, y, np.ones(len(y)) if weight is None else weight)
     n, m, n_u = (int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED))
     if min(n, m) >= FEWEST_FOR_AUC:
         criterion, scores = "auc", _held_out_aucs(rows, loss, candidates, seed)
@@ -306,7 +310,7 @@ def _cross_fitted(scores: np.ndarray, m: int) -> np.ndarray:
 
 
 def _held_out_aucs(
-    rows: _Rows, loss: Loss, candidates: Sequence[Candidate], seed: int
+    rows: _WeightedRows, loss: Loss, candidates: Sequence[Candidate], seed: int
 ) -> np.ndarray:
     """AUC of labelled rows, a row for each fold and a column for each candidate."""
     n, m = ((rows.y == kind).sum() for kind in (NORMAL, ANOMALY))
@@ -315,7 +319,9 @@ def _held_out_aucs(
     return np.array([_aucs(f, y) for f, y, _ in held_out])
 
 
-def _aucs_without_anomalies(rows: _Rows, loss: Loss, candidate: Candidate, seed: int) -> np.ndarray:
+def _aucs_without_anomalies(
+    rows: _WeightedRows, loss: Loss, candidate: Candidate, seed: int
+) -> np.ndarray:
     """AUC of labelled rows by folds, where each fit is of the pu risk and sees no anomaly."""
     folds = _folds(rows.y, min(_SPLITS, int((rows.y == NORMAL).sum())), seed)
     folds[:, rows.y == ANOMALY] = True
@@ -332,7 +338,7 @@ def _aucs(f: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _held_out_risks(
-    rows: _Rows, loss: Loss, candidates: Sequence[Candidate], seed: int
+    rows: _WeightedRows, loss: Loss, candidates: Sequence[Candidate], seed: int
 ) -> np.ndarray:
     """The pu risk with the default's prior, laid out as `_held_out_aucs`.
 
@@ -357,14 +363,14 @@ def _held_out_risks(
 # --- all candidates in all folds ----------------------------------------------------------------
 
 
-class _Rows(NamedTuple):
+class _WeightedRows(NamedTuple):
     Z: np.ndarray
     y: np.ndarray
     weight: np.ndarray
 
 
 def _held_out(
-    rows: _Rows,
+    rows: _WeightedRows,
     loss: Loss,
     candidates: Sequence[Candidate],
     folds: np.ndarray,
@@ -377,7 +383,7 @@ def _held_out(
 
 
 def solve_together(
-    rows: _Rows,
+    rows: _WeightedRows,
     loss: Loss,
     candidates: Sequence[Candidate],
     folds: np.ndarray,
@@ -426,7 +432,7 @@ class _Kind(NamedTuple):
     """(rows, folds): weight over the fold's total, 0 if held out."""
 
     @classmethod
-    def of(cls, rows: _Rows, code: int, folds: np.ndarray) -> _Kind:
+    def of(cls, rows: _WeightedRows, code: int, folds: np.ndarray) -> _Kind:
         members = rows.y == code
         weight = rows.weight[members, None] * ~folds[:, members].T
         # Ranks of held-out rows need no more digits than a float32 has, and come twice as fast.

@@ -101,6 +101,11 @@ def suggest_rows(
     random_state
         Seed of the draw of candidates.
 
+    Returns
+    -------
+    Suggestion
+        Rows in the order to label them, each with its reason.
+
     Examples
     --------
     >>> import numpy as np

@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import ClassVar, Self
 
 import numpy as np
@@ -233,7 +233,7 @@ class TopK(Threshold):
     @classmethod
     def parse(cls, *numbers: float) -> Self:
         """The rule for a whole number of rows."""
-        return cls(*(int(x) if x == int(x) else x for x in numbers))  # type: ignore[arg-type]
+        return cls(*(int(x) if x.is_integer() else x for x in numbers))  # type: ignore[arg-type]
 
     @property
     def top_rows(self) -> int:
@@ -267,14 +267,20 @@ def parse_threshold(text: str) -> Threshold:
     rule = THRESHOLDS[name]
     try:
         numbers = [float(part) for part in parts]
-        return rule.parse(*numbers)
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, InputError):
-            raise
-        names = [field.name for field in fields(rule)]
-        takes = "".join(f":{word.upper()}" for word in names) or " alone"
-        takes = "f1, f2 or another number" if name == "f" else name + takes
-        raise InputError(f"threshold={text!r} cannot be read: it is {takes}.") from None
+    except ValueError:
+        raise _unreadable(text, rule) from None
+    required = [field for field in fields(rule) if field.default is MISSING]
+    right_count = len(required) <= len(numbers) <= len(fields(rule))
+    if not right_count or not all(map(math.isfinite, numbers)):
+        raise _unreadable(text, rule)
+    return rule.parse(*numbers)
+
+
+def _unreadable(text: str, rule: type[Threshold]) -> InputError:
+    names = [field.name for field in fields(rule)]
+    takes = "".join(f":{word.upper()}" for word in names) or " alone"
+    takes = "f1, f2 or another number" if rule.name == "f" else rule.name + takes
+    return InputError(f"threshold={text!r} cannot be read: it is {takes}.")
 
 
 def _unknown_rule(text: str) -> InputError:

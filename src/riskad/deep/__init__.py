@@ -1,8 +1,9 @@
-"""Detectors over neural networks: the only rooms that import torch.
+"""Detectors over neural networks: the only package that imports torch.
 
 ======================  =====================================================================
-room                    knows
+module                  knows
 ======================  =====================================================================
+`layers`                layers of K networks side by side
 `nets`                  K networks of one shape as one stack
 `kernels`               what follows a convolution, in one go on an NVIDIA GPU
 `ranks`                 several processes that train as one
@@ -11,7 +12,8 @@ room                    knows
 `criteria`              how outputs and kinds of label make K losses
 `trainer`               the loop over steps; when to stop; what is kept
 `base`                  scikit-learn's contract, and how detectors train together
-`detectors`             `DeepRAD`, `NNPU`, `DeepSAD`
+`risk_detectors`        `DeepRAD` and `NNPU`, which descend a risk
+`deep_sad`              `DeepSAD`, which measures distances from a centre
 `together`              many detectors fitted at once: `Together`
 `state`                 fitted detectors as bytes, without pickle
 ======================  =====================================================================

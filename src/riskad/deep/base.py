@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from riskad.core.checks import InputError
 from riskad.core.risks import KIND_NAMES
-from riskad.deep.batches import Pools, Rows, pools_of
+from riskad.deep.batches import NetworkRows, Pools, pools_of
 from riskad.deep.disk import Stored, blocks, on_disk
 from riskad.deep.nets import ARCHITECTURES, Stack, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import History, Progress, Settings, choose_device, evaluate
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
-from riskad.rows.blocks import on_host_array
+from riskad.rows.arrays import on_host_array
 from riskad.rows.columns import as_table, input_errors
 from riskad.storage.fields import (
     COUNT,
@@ -232,12 +232,12 @@ class DeepDetector(Detector):
             self._mean, spread = _moments(X)
             self._scale = np.where(spread > 0, spread, 1.0)
 
-    def _data(self, X: np.ndarray) -> Rows:
+    def _data(self, X: np.ndarray) -> NetworkRows:
         """Rows as the network sees them, on the device; those on disk as they are asked for."""
         device = choose_device(self.device)
         if on_disk(X):
-            return Rows(Stored(X, self._seen, device))
-        return Rows(torch.from_numpy(self._seen(X)).to(device))
+            return NetworkRows(Stored(X, self._seen, device))
+        return NetworkRows(torch.from_numpy(self._seen(X)).to(device))
 
     def _seen(self, X: np.ndarray) -> np.ndarray:
         """Rows as the network sees them: standardised, float32 or bytes."""
@@ -292,7 +292,7 @@ class DeepDetector(Detector):
         self,
         members: Sequence[Self],
         stack: Stack,
-        data: Rows,
+        data: NetworkRows,
         pools: Sequence[Pools],
         **settings: Any,
     ) -> History:
@@ -364,7 +364,7 @@ class DeepDetector(Detector):
     def _scores(self, X: np.ndarray) -> np.ndarray:
         return self._scores_of(self._data(X))
 
-    def _scores_of(self, data: Rows, ranks: Ranks = ALONE) -> np.ndarray:
+    def _scores_of(self, data: NetworkRows, ranks: Ranks = ALONE) -> np.ndarray:
         """Scores of all rows of the data, which `ranks` share out among themselves."""
         then = partial(self._from_outputs, [self])
         scores = evaluate(self._network(), data, ranks=ranks, then=then)

@@ -22,10 +22,13 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.risks import KIND_NAMES
 from riskad.deep.disk import Stored, ahead
 
-__all__ = ["KINDS", "Draws", "Pools", "Rows", "hold_out", "mix", "pools_of"]
+__all__ = ["BATCH_ORDER", "Draws", "NetworkRows", "Pools", "hold_out", "mix", "pools_of"]
 
-KINDS = (NORMAL, ANOMALY, UNLABELLED)
-"""The order in which the kinds stand in a batch."""
+BATCH_ORDER = (NORMAL, ANOMALY, UNLABELLED)
+"""The kinds of row in the order of the parameter `batch` and of the columns of a batch.
+
+Arrays that are indexed by label code have that of `riskad.core.labels.KINDS`.
+"""
 
 Pools = Mapping[int, Tensor]
 """For each kind the rows that a network draws from, as indices into the data."""
@@ -57,7 +60,7 @@ def mix(x: Tensor) -> Tensor:
 def pools_of(codes: Tensor, rows: Tensor | None = None) -> dict[int, Tensor]:
     """The rows of each kind among `rows`, or among all: one network's pools."""
     where = torch.arange(len(codes), device=codes.device) if rows is None else rows
-    return {kind: where[codes[where] == kind] for kind in KINDS}
+    return {kind: where[codes[where] == kind] for kind in BATCH_ORDER}
 
 
 def hold_out(pools: Pools, share: float, seed: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
@@ -109,7 +112,7 @@ class Draws:
         seeds: Sequence[int],
         device: torch.device | str = "cpu",
     ):
-        drawn = [kind for kind in KINDS if sizes.get(kind, 0) > 0]
+        drawn = [kind for kind in BATCH_ORDER if sizes.get(kind, 0) > 0]
         _check_pools(pools, drawn)
         self.kinds = torch.tensor(
             [kind for kind in drawn for _ in range(sizes[kind])], device=device
@@ -132,7 +135,7 @@ class Draws:
         return self._rows[self._starts + ((u * self._counts) >> 32)]
 
 
-class Rows:
+class NetworkRows:
     """Rows on the device as K networks see them.
 
     Parameters
@@ -190,7 +193,7 @@ class Rows:
 def _column_counters(drawn: Sequence[int], sizes: Mapping[int, int]) -> Tensor:
     """A counter for each column, in a stream for each kind: b_n does not move the rows of U."""
     counters = [
-        _signed((1 + j + (KINDS.index(kind) << 32)) * _STEP)
+        _signed((1 + j + (BATCH_ORDER.index(kind) << 32)) * _STEP)
         for kind in drawn
         for j in range(sizes[kind])
     ]

@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.deep.base import DeepDetector
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.deep_sad import DeepSAD
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 from riskad.storage.codec import from_tree, read_arrays, read_json, to_tree
 
 __all__ = ["state_from_bytes", "state_to_bytes"]

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from riskad.core.checks import InputError
 from riskad.core.labels import check_codes
-from riskad.deep.batches import KINDS, Pools, Rows
-from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
+from riskad.deep.batches import BATCH_ORDER, NetworkRows, Pools
+from riskad.deep.deep_sad import DeepSAD
+from riskad.deep.risk_detectors import NNPU, DeepRAD
 from riskad.deep.trainer import evaluate
 
 __all__ = ["Together"]
@@ -100,6 +101,11 @@ class Together:
             Which rows of X each detector is fitted to.
         labels : sequence of K arrays
             +1 normal, -1 anomaly, 0 unlabelled, for these rows.
+
+        Returns
+        -------
+        Together
+            Itself, fitted.
         """
         first, members = self.detectors[0], self.detectors
         X = first._check_rows(X, reset=True)
@@ -140,17 +146,17 @@ class Together:
         member._check_member(codes)
         member.shape_, member.n_features_in_ = X.shape[1:], self.detectors[0].n_features_in_
         member._learn_columns(X[rows] if member.scale else X[:1])
-        return {kind: torch.from_numpy(rows[codes == kind]) for kind in KINDS}
+        return {kind: torch.from_numpy(rows[codes == kind]) for kind in BATCH_ORDER}
 
-    def _data(self, X: np.ndarray) -> Rows:
+    def _data(self, X: np.ndarray) -> NetworkRows:
         """X as the first detector standardises it, and what the others do beyond that."""
         first, members = self.detectors[0], self.detectors
         data = first._data(X).data
         mean = np.stack([(member._mean - first._mean) / first._scale for member in members])
         scale = np.stack([member._scale / first._scale for member in members])
         if not mean.any() and (scale == 1).all():
-            return Rows(data)
-        return Rows(data, _on(data, mean), _on(data, scale))
+            return NetworkRows(data)
+        return NetworkRows(data, _on(data, mean), _on(data, scale))
 
 
 def _check_parts(

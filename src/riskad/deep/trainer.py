@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.core.risks import Risk
-from riskad.deep.batches import KINDS, Draws, Pools, Rows
+from riskad.deep.batches import BATCH_ORDER, Draws, NetworkRows, Pools
 from riskad.deep.criteria import PADDING, Losses, RiskCriterion
 from riskad.deep.nets import Stack
 from riskad.deep.ranks import ALONE, Ranks, world
@@ -125,15 +125,33 @@ class History:
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one."""
+    """The device of that name; "auto" is the GPU where there is one.
+
+    Returns
+    -------
+    torch.device
+        Of that name; whether this machine has it is seen when it is used.
+    """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    refusal = f"device must be 'auto', 'cpu', 'cuda' or another of torch's names, got {device!r}."
+    if not isinstance(device, str | int | torch.device):
+        raise InputError(refusal)
     try:
         return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise InputError(
-            f"device must be 'auto', 'cpu', 'cuda' or another of torch's names, got {device!r}."
-        ) from error
+    except RuntimeError as error:
+        raise InputError(refusal) from error
+
+
+def gpu_name() -> str | None:
+    """What the GPU of this machine is called; None where torch finds none.
+
+    Returns
+    -------
+    str or None
+        For example "NVIDIA H200".
+    """
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 class Validation:
@@ -148,14 +166,15 @@ class Validation:
     """
 
     def __init__(self, held: Sequence[Pools], risks: Sequence[Risk], device: torch.device):
-        rows = [torch.cat([pool[kind] for kind in KINDS]).cpu() for pool in held]
+        rows = [torch.cat([pool[kind] for kind in BATCH_ORDER]).cpu() for pool in held]
         kinds = [
-            torch.cat([torch.full((len(pool[kind]),), kind) for kind in KINDS]) for pool in held
+            torch.cat([torch.full((len(pool[kind]),), kind) for kind in BATCH_ORDER])
+            for pool in held
         ]
         self.rows = pad_rows(rows).to(device)
         self.criterion = RiskCriterion(risks, _padded(kinds, [PADDING] * len(held))).to(device)
 
-    def __call__(self, stack: Stack, data: Rows) -> Tensor:
+    def __call__(self, stack: Stack, data: NetworkRows) -> Tensor:
         """Risks (K,) of the networks as they are."""
         with torch.no_grad():
             return self.criterion(evaluate(stack, data, self.rows, world())).value
@@ -178,7 +197,7 @@ def _padded(each: Sequence[Tensor], fill: Sequence[int]) -> Tensor:
 @torch.no_grad()
 def evaluate(
     stack: Stack,
-    data: Rows,
+    data: NetworkRows,
     rows: Tensor | None = None,
     ranks: Ranks = ALONE,
     then: Callable[[Tensor], Tensor] | None = None,
@@ -204,7 +223,7 @@ def evaluate(
     return ranks.join(torch.cat(outputs, dim=1), mine, n)
 
 
-def _rows_at_once(data: Rows) -> int:
+def _rows_at_once(data: NetworkRows) -> int:
     kind = data.device.type if data.device.type in _ROWS_AT_ONCE else "cpu"
     return min(_ROWS_AT_ONCE[kind], _VALUES_AT_ONCE[kind] // math.prod(data.shape))
 
@@ -212,7 +231,7 @@ def _rows_at_once(data: Rows) -> int:
 def train(
     stack: Stack,
     criterion: Criterion,
-    data: Rows,
+    data: NetworkRows,
     draws: Draws,
     settings: Settings,
     validation: Validation | None = None,
@@ -229,7 +248,7 @@ def train(
         K networks, on the device of the data.
     criterion : callable
         From outputs to `Losses`.
-    data : Rows
+    data : NetworkRows
         What `draws` and `validation` index.
     draws : Draws
         Which rows each step sees.
@@ -242,14 +261,19 @@ def train(
     first_step : int, default=0
         Where the draws go on, for a stack that was trained before.
 
+    Returns
+    -------
+    History
+        Learning curves, and the step whose network was kept.
+
     Examples
     --------
     Two networks with losses of their own, over the same rows:
 
-    >>> from riskad.deep.batches import Rows, pools_of
+    >>> from riskad.deep.batches import NetworkRows, pools_of
     >>> from riskad.deep.nets import build_stack
     >>> from riskad.core.risks import get_risk
-    >>> data, y = Rows(torch.randn(90, 4)), torch.tensor([1, -1, 0] * 30)
+    >>> data, y = NetworkRows(torch.randn(90, 4)), torch.tensor([1, -1, 0] * 30)
     >>> risks = [get_risk("nnrad", "logistic"), get_risk("rad", "squared", a=0.5)]
     >>> stack = build_stack("mlp", shape=(4,), seeds=[0, 1])
     >>> draws = Draws([pools_of(y)] * 2, {1: 8, -1: 8, 0: 16}, seeds=[0, 1])
@@ -350,7 +374,7 @@ class _Curves:
         self._sum += value
         self._added += 1
 
-    def check(self, step: int, data: Rows) -> Progress:
+    def check(self, step: int, data: NetworkRows) -> Progress:
         """End a stretch of steps: measure, keep what is best, see who has stopped."""
         nan = torch.full_like(self._sum, math.nan)
         risk = torch.where(self._active, self._sum / self._added, nan)

@@ -30,8 +30,9 @@ from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import PileSummary
 from riskad.decisions.thresholds import THRESHOLDS, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
-from riskad.rows.blocks import Rows, on_host_array, to_numpy
+from riskad.rows.arrays import on_host_array, to_numpy
 from riskad.rows.columns import check_numbers
+from riskad.rows.source import RowSource
 from riskad.rows.sources import as_rows, sampled, unpacked
 from riskad.storage.fields import (
     NAMES,
@@ -175,7 +176,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         options |= {"ensure_all_finite": False, "ensure_min_samples": least}
         return check_numbers(self, on_host_array(X), reset, **options)
 
-    def _check_columns(self, rows: Rows, reset: bool) -> None:
+    def _check_columns(self, rows: RowSource, reset: bool) -> None:
         """Remember the columns of a source, or see that they are those of the fit."""
         names = rows.feature_names
         if reset:
@@ -259,7 +260,7 @@ def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
     return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
-def check_said(rows: Rows) -> None:
+def check_said(rows: RowSource) -> None:
     """Refuse a source whose labels are 0 and 1 alone, unless it knows what these mean."""
     if not rows.labels_said:
         refuse_ambiguous(rows.counts())

@@ -52,7 +52,7 @@ from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.decisions.selection import PNUStratifiedKFold
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.trees import FrameDetector, check_booster_text
-from riskad.rows.blocks import RowBlocks
+from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     COUNT,
     FLAG,

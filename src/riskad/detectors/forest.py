@@ -27,7 +27,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.trees import KeepsTrees, TreeDetector
-from riskad.rows.blocks import RowBlocks
+from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     JOBS,
     NUMBER,

@@ -140,6 +140,11 @@ class PretrainedRAD(Detector):
             Training rows: numbers without gaps.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+
+        Returns
+        -------
+        PretrainedRAD
+            Itself, fitted.
         """
         X, codes, _ = self._check_training(X, y)
         pi_p = check_in_interval("prior", self.prior, 0, 1)
@@ -178,7 +183,7 @@ class PretrainedRAD(Detector):
         self.scaler_ = StandardScaler().fit(X[:, self.kept_])
         self.components_: PCA | None = None
         if len(self.kept_) > MOST_COLUMNS:
-            Z = _drawn_in(self.scaler_.transform(X[:, self.kept_]))
+            Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
             # Whitened, as the columns of a table would be.
@@ -188,8 +193,8 @@ class PretrainedRAD(Detector):
         return self._columns(X)
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        Z = _drawn_in(self.scaler_.transform(X[:, self.kept_]))
-        return Z if self.components_ is None else _drawn_in(self.components_.transform(Z))
+        Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
+        return Z if self.components_ is None else _signed_log(self.components_.transform(Z))
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         network = _Network.load(self.weights_)
@@ -209,7 +214,8 @@ def labelled_rows_read(codes: np.ndarray) -> int:
     return sum(min(int((codes == kind).sum()), size) for kind, size in most.items())
 
 
-def _drawn_in(z: np.ndarray) -> np.ndarray:
+def _signed_log(z: np.ndarray) -> np.ndarray:
+    """sign(z) log(1 + |z|): far values come near, whatever their side."""
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
 
 

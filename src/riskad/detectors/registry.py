@@ -186,7 +186,7 @@ for _entry in (
     ),
     Entry(
         "deep",
-        "riskad.deep.detectors:DeepRAD",
+        "riskad.deep.risk_detectors:DeepRAD",
         "a neural network",
         _OF_RISKS,
         library="torch",

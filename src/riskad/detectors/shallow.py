@@ -29,7 +29,8 @@ from riskad.core.objective import Objective, RowSum
 from riskad.core.regularization import PENALTIES, Reach, measure_reach, theorem_lambda
 from riskad.core.risks import RISKS, Risk, Term, get_risk
 from riskad.decisions.drift import PileSummary, rows_to_sum_up
-from riskad.decisions.metrics import auc_with_interval, labelled_folds
+from riskad.decisions.held_out import labelled_folds
+from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.decisions.selection import Candidate, Selection, choose
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.base import (
@@ -41,7 +42,8 @@ from riskad.detectors.base import (
 from riskad.detectors.description import check_kinds_present
 from riskad.detectors.shallow_description import DescribesLinearScores
 from riskad.detectors.stream import Stream, StreamProblem
-from riskad.rows.blocks import RowBlocks, Rows, on_host_array, one_blas_thread, places_of, to_numpy
+from riskad.rows.arrays import on_host_array, places_of, to_numpy
+from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.linear import (
     ColumnStatistics,
     LinearModel,
@@ -50,6 +52,8 @@ from riskad.rows.linear import (
     column_statistics,
     sparse_to_dense,
 )
+from riskad.rows.memory import RowBlocks
+from riskad.rows.source import RowSource
 from riskad.rows.sources import (
     as_rows,
     at_most,
@@ -498,7 +502,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
 
     # --- rows and columns -----------------------------------------------------------------
 
-    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> Rows:
+    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
         """The rows of a fit, from wherever they come."""
         X, y, sample_weight = unpacked(X, y, sample_weight)
         rows = as_rows(X, y, sample_weight)
@@ -531,7 +535,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
         self._check_columns(RowBlocks(X, None), reset)
         return X
 
-    def _column_statistics(self, rows: Rows, risk: Risk) -> ColumnStatistics:
+    def _column_statistics(self, rows: RowSource, risk: Risk) -> ColumnStatistics:
         """Means and spreads; refuses what is not finite and warns of what does not vary."""
         names = getattr(self, "feature_names_in_", None)
         closed_form = risk.loss.name == "squared" and self.penalty == "l2" and not risk.guarded
@@ -557,7 +561,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
             )
         return statistics
 
-    def _linear_model(self, rows: Rows, statistics: ColumnStatistics) -> LinearModel:
+    def _linear_model(self, rows: RowSource, statistics: ColumnStatistics) -> LinearModel:
         d = rows.n_features
         self._mean = statistics.mean if self.scale else np.zeros(d)
         self._scale = statistics.scale if self.scale else np.ones(d)
@@ -572,7 +576,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
         q = mapped.n_features
         return LinearModel(mapped, np.zeros(q), np.ones(q), constant)
 
-    def _fit_map(self, rows: Rows) -> Any:
+    def _fit_map(self, rows: RowSource) -> Any:
         if self.feature_map is None:
             return None
         X = self._rows_for_map(rows)
@@ -585,7 +589,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
             return clone(self.feature_map).fit(self._standardised(X))
         return self._named_map(X.shape).fit(self._standardised(X))
 
-    def _rows_for_map(self, rows: Rows) -> Any:
+    def _rows_for_map(self, rows: RowSource) -> Any:
         """The rows that a feature map learns from: a sample where they are many.
 
         A transformer of the user's gets all rows that are in memory.
@@ -618,7 +622,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
         """A copy of these rows as a feature map sees them."""
         return _standardised(X, self._mean, self._scale)
 
-    def _mapped(self, rows: Rows) -> Rows:
+    def _mapped(self, rows: RowSource) -> RowSource:
         """The features phi(x) of all rows, standardised block by block.
 
         Those of rows in memory are kept, others are found anew in each pass.
@@ -955,7 +959,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
         y, weight = on_host_array(rows.y), on_host_array(rows.sample_weight)
         return zero_one_threshold(risk, scores, y, weight)
 
-    def _sum_up(self, rows: Rows) -> PileSummary | None:
+    def _sum_up(self, rows: RowSource) -> PileSummary | None:
         """What is kept of the pile, to compare later rows with."""
         shares, rng = np.array([1.0, 0.0, 0.0]), np.random.default_rng(self._seed)
         some = on_host(rows.sample(rows_to_sum_up(rows.n_features), shares, rng))
@@ -1046,7 +1050,7 @@ def _as_floats(X: Any) -> Any:
     return X.float() if X.element_size() < 4 else X.double()
 
 
-def _check_kinds(risk: Risk, rows: Rows) -> None:
+def _check_kinds(risk: Risk, rows: RowSource) -> None:
     """The labels of a fit must be known to mean what they say, and be those the risk needs."""
     check_said(rows)
     check_kinds_present(risk, rows.counts(), rows.totals(), ShallowRAD.remedy_setting)

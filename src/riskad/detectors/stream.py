@@ -33,13 +33,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from riskad.core.checks import InputError
+from riskad.core.labels import KINDS
 from riskad.core.losses import LOSSES, Loss, Pointwise
 from riskad.core.objective import Objective, RowSum
 from riskad.core.regularization import Reach
 from riskad.core.risks import KIND_NAMES, Risk
 from riskad.decisions.thresholds import zero_one_threshold
-from riskad.rows.blocks import KINDS, Block, RowBlocks
 from riskad.rows.linear import LinearModel
+from riskad.rows.memory import RowBlocks
+from riskad.rows.source import Block
 from riskad.solvers import SmoothTask, Solution, minimize_smooth
 from riskad.storage.fields import COUNT, Array, Fields, State, Text, require
 

@@ -26,7 +26,8 @@ import numpy as np
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import UNLABELLED, is_said, read_codes
-from riskad.rows.blocks import PartedRows, RowBlocks
+from riskad.rows.memory import RowBlocks
+from riskad.rows.parted import PartedRows
 
 __all__ = ["ClusterError", "DaskEngine", "DaskRows", "dask_engine"]
 

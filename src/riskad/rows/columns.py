@@ -345,11 +345,11 @@ def _numbers(column: Any) -> np.ndarray:
 
 def _floats(column: Any) -> np.ndarray:
     """The numbers of a column, NaN where it has none; a ValueError where these are no numbers."""
+    if _is_polars(column, "Series"):
+        return _polars_floats(column)
     try:
-        if _is_polars(column, "Series"):
-            return _polars_floats(column)
         return column.to_numpy(dtype=float, na_value=np.nan)
-    except TypeError as error:
+    except TypeError as error:  # pandas of values that are no numbers
         raise ValueError(str(error)) from error
 
 

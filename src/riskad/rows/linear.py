@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 
-from riskad.core.labels import ANOMALY, NORMAL
+from riskad.core.labels import ANOMALY, KINDS, NORMAL
 from riskad.core.losses import namespace
 from riskad.core.objective import RowSum
-from riskad.rows.blocks import KINDS, Block, RowBlocks, Rows, places_of, to_numpy
+from riskad.rows.arrays import places_of, to_numpy
+from riskad.rows.memory import RowBlocks
+from riskad.rows.source import Block, RowSource
 
 __all__ = [
     "ColumnStatistics",
@@ -59,7 +61,7 @@ class ColumnStatistics:
     moments: Moments
 
 
-def column_statistics(rows: Rows, second_moments: bool = False) -> ColumnStatistics:
+def column_statistics(rows: RowSource, second_moments: bool = False) -> ColumnStatistics:
     """Mean and standard deviation of each column in one pass, and the moments of each kind.
 
     Columns with a large mean and a small spread (time stamps) would lose digits in sums of
@@ -70,7 +72,7 @@ def column_statistics(rows: Rows, second_moments: bool = False) -> ColumnStatist
         return _column_statistics(rows, second_moments)
 
 
-def _column_statistics(rows: Rows, second_moments: bool) -> ColumnStatistics:
+def _column_statistics(rows: RowSource, second_moments: bool) -> ColumnStatistics:
     shift = _shift(rows.first())
     block_sums = _sparse_sums if rows.sparse else _products if second_moments else _squares
     x, x_p, x_n, *squares = rows.sum(functools.partial(block_sums, shift=shift))
@@ -212,7 +214,7 @@ class LinearModel:
 
     Parameters
     ----------
-    rows : Rows
+    rows : RowSource
         Where the rows come from.
     mean, scale : arrays of n_features
         Standardisation; zeros and ones for none.
@@ -221,14 +223,14 @@ class LinearModel:
         no such column.
     """
 
-    def __init__(self, rows: Rows, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
+    def __init__(self, rows: RowSource, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
         self.rows = rows
         self.mean = mean
         self.scale = scale
         self.constant = constant
         self.n_parameters = rows.n_features + int(constant != 0)
 
-    def over(self, rows: Rows) -> LinearModel:
+    def over(self, rows: RowSource) -> LinearModel:
         """The same model over other rows."""
         return LinearModel(rows, self.mean, self.scale, self.constant)
 
@@ -356,7 +358,7 @@ class LinearModel:
 
         return product
 
-    def _needed_rows(self, sums: Sequence[RowSum]) -> Rows:
+    def _needed_rows(self, sums: Sequence[RowSum]) -> RowSource:
         """The rows, without the pile where none of the sums counts it and that spares a pass."""
         return self.rows if any(s.uses_unlabelled for s in sums) else self.rows.only_labelled()
 

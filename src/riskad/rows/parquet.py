@@ -29,8 +29,12 @@ import numpy as np
 from scipy import sparse
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.core.labels import UNLABELLED, parse_distinct
-from riskad.rows.blocks import Block, Engine, PartedRows, places_of
+from riskad.core.label_parsing import parse_distinct
+from riskad.core.labels import UNLABELLED
+from riskad.rows.arrays import places_of
+from riskad.rows.engine import Engine
+from riskad.rows.parted import PartedRows
+from riskad.rows.source import Block
 
 __all__ = ["ENDINGS", "ParquetRows", "Paths", "count_values", "find_parquet", "parquet_columns"]
 

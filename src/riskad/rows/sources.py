@@ -9,7 +9,9 @@ import numpy as np
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
-from riskad.rows.blocks import RowBlocks, Rows, to_numpy
+from riskad.rows.arrays import to_numpy
+from riskad.rows.memory import RowBlocks
+from riskad.rows.source import RowSource
 
 __all__ = [
     "as_rows",
@@ -33,12 +35,12 @@ def unpacked(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any
     return X.X, LabelCodes.of(X.y) if X.labels_said else X.y, X.sample_weight
 
 
-def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
+def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
     """X as a source of rows if it is one, or a Dask collection; None if it is a table in memory.
 
     A source carries its own labels and weights.
     """
-    if isinstance(X, Rows):
+    if isinstance(X, RowSource):
         _refuse_more(X, y, sample_weight)
         return X
     dask = sys.modules.get("dask")  # who has a collection has imported it
@@ -49,21 +51,21 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Rows | None:
     return None
 
 
-def _refuse_more(rows: Rows, y: Any, sample_weight: Any) -> None:
+def _refuse_more(rows: RowSource, y: Any, sample_weight: Any) -> None:
     if y is not None or sample_weight is not None:
         raise InputError(
             f"{type(rows).__name__} brings its own labels and weights: call fit(rows) alone."
         )
 
 
-def at_most(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
+def at_most(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
     """At most about `n_rows` rows, divided among the kinds by `shares`; on a device they stay."""
     if not isinstance(rows, RowBlocks) or rows.n_rows > n_rows:
         return rows.sample(n_rows, shares, np.random.default_rng(seed))
     return rows
 
 
-def in_memory(rows: Rows, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
+def in_memory(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
     """At most about `n_rows` rows on the host, divided among the kinds by `shares`."""
     return on_host(at_most(rows, n_rows, shares, seed))
 
@@ -76,7 +78,7 @@ def on_host(rows: RowBlocks) -> RowBlocks:
     return RowBlocks(to_numpy(rows.X), to_numpy(rows.y).astype(np.int8), weight)
 
 
-def sampled(rows: Rows, most: int, seed: int) -> RowBlocks:
+def sampled(rows: RowSource, most: int, seed: int) -> RowBlocks:
     """At most about `most` rows on the host: labelled ones up to a half, the others the pile's."""
     counts = rows.counts()
     wanted = np.zeros(3)
@@ -86,7 +88,7 @@ def sampled(rows: Rows, most: int, seed: int) -> RowBlocks:
     return in_memory(rows, int(wanted.sum()), wanted, seed)
 
 
-def refuse_non_finite_rows(rows: Rows, names: Any) -> None:
+def refuse_non_finite_rows(rows: RowSource, names: Any) -> None:
     """Say which columns of a source hold NaN or infinity."""
     (bad,) = rows.sum(lambda block: (_not_finite(block.X),))
     if not bad.any():

@@ -57,32 +57,32 @@ __all__ = [
 
 OURS = {
     "AnomalyRate": "riskad.decisions.thresholds",
-    "Auc": "riskad.decisions.metrics",
+    "Auc": "riskad.decisions.ranking_metrics",
     "AutoRAD": "riskad.detectors.auto",
     "BestF": "riskad.decisions.thresholds",
     "BoostedRAD": "riskad.detectors.boosted",
     "Calibration": "riskad.decisions.calibration",
     "Candidate": "riskad.decisions.selection",
     "Cost": "riskad.decisions.thresholds",
-    "DeepRAD": "riskad.deep.detectors",
-    "DeepSAD": "riskad.deep.detectors",
+    "DeepRAD": "riskad.deep.risk_detectors",
+    "DeepSAD": "riskad.deep.deep_sad",
     "DensityRatio": "riskad.decisions.conformal",
-    "Estimate": "riskad.decisions.metrics",
+    "Estimate": "riskad.decisions.estimates",
     "FalseAlarms": "riskad.decisions.thresholds",
     "Filled": "riskad.rows.columns",
     "ForestRAD": "riskad.detectors.forest",
     "GaussianKernels": "riskad.detectors.features",
     "LearnedFeatures": "riskad.detectors.features",
-    "NNPU": "riskad.deep.detectors",
+    "NNPU": "riskad.deep.risk_detectors",
     "NeighbourDistances": "riskad.detectors.features",
-    "OneClassSVM": "riskad.detectors.baselines",
+    "OneClassSVM": "riskad.detectors.one_class_svm",
     "OutlierScores": "riskad.detectors.features",
     "PileSummary": "riskad.decisions.drift",
     "PretrainedRAD": "riskad.detectors.pretrained",
     "RiskZero": "riskad.decisions.thresholds",
     "Selection": "riskad.decisions.selection",
-    "SemiSupervisedOneClassSVM": "riskad.detectors.baselines",
-    "ShallowPU": "riskad.detectors.baselines",
+    "SemiSupervisedOneClassSVM": "riskad.detectors.one_class_svm",
+    "ShallowPU": "riskad.detectors.shallow_pu",
     "ShallowRAD": "riskad.detectors.shallow",
     "SmoothScaler": "riskad.detectors.features",
     "Stream": "riskad.detectors.stream",
@@ -123,7 +123,7 @@ def register(cls: type) -> type:
 def to_tree(model: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """A fitted model as a tree and its arrays.
 
-    >>> from riskad.decisions.metrics import Auc
+    >>> from riskad.decisions.ranking_metrics import Auc
     >>> to_tree(Auc(0.9, 0.8, 1.0, n_normal=20, n_anomaly=4))
     ({'$type': ['Auc', {'value': 0.9, 'low': 0.8, 'high': 1.0, 'n_normal': 20, 'n_anomaly': 4, \
 'confidence': 0.95}]}, {})
@@ -258,7 +258,7 @@ def read_arrays(data: bytes) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file; the library holds sizes against the bytes there are."""
     try:
         return load_arrays(data)
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:  # the latter: other types
+    except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type NumPy lacks
         raise InputError(f"its arrays cannot be read: {error}") from None
 
 

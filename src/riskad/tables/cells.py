@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, quoted
-from riskad.tables.files import to_text
+from riskad.tables.columns import to_text
 from riskad.tables.frames import as_polars
 from riskad.tables.words import say_count
 

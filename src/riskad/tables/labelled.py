@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError
+from riskad.core.label_parsing import parse_distinct, parse_labels
 from riskad.core.labels import (
     ANOMALY,
     NORMAL,
@@ -22,12 +23,12 @@ from riskad.core.labels import (
     LabelCodes,
     LabelCounts,
     count_labels,
-    parse_distinct,
-    parse_labels,
 )
-from riskad.rows.blocks import Block, Engine, Part
+from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
-from riskad.tables.files import check_columns, to_text
+from riskad.rows.parted import Part
+from riskad.rows.source import Block
+from riskad.tables.columns import check_columns, to_text
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
 

@@ -41,8 +41,8 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import BLANK, LARGEST, Value, as_numbers, as_text, number_hint
+from riskad.tables.columns import check_columns
 from riskad.tables.differences import MOST_NEW_VALUES, NotAsInTraining
-from riskad.tables.files import check_columns
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds import (
     Fold,
@@ -210,7 +210,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         ----------
         batches : iterable of polars frames
             Gone through twice, so no generator: a list, or
-            `riskad.tables.files.read_batches(path)`.
+            `riskad.tables.reading.read_batches(path)`.
         fold : callable, optional
             Who works on the batches: fold(function, join, batches) gives function(batch, first_row)
             of all of them, joined in order, where first_row counts rows from 1 over all batches.

@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from riskad.app.report.distribution import KindScores, ScoreDistribution
-from riskad.decisions.metrics import Curve, Reliability
+from riskad.decisions.curves import Curve
+from riskad.decisions.probability_metrics import Reliability
 
 __all__ = [
     "Chart",

@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.metrics import (
-    Auc,
-    Curve,
-    Estimate,
-    Reliability,
-    auc_with_interval,
-    average_precision_with_interval,
-    precision_recall_with_interval,
-    reliability,
-    roc_with_interval,
-)
+from riskad.decisions.curves import Curve, precision_recall_with_interval, roc_with_interval
+from riskad.decisions.estimates import Estimate
+from riskad.decisions.probability_metrics import Reliability, reliability
+from riskad.decisions.ranking_metrics import Auc, auc_with_interval, average_precision_with_interval
 
 __all__ = ["HeldOutQuality", "measure_quality"]
 

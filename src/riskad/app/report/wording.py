@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from riskad.core.labels import LabelCounts
-from riskad.decisions.metrics import Auc
+from riskad.decisions.ranking_metrics import Auc
 
 __all__ = ["quality_lines", "say_prior"]
 

@@ -16,7 +16,7 @@ from riskad.core.checks import DataWarning, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.risks import get_risk
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.metrics import labelled_folds
+from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.auto.budget import MARGIN, Budget
 from riskad.detectors.auto.held_out import (
@@ -31,7 +31,7 @@ from riskad.detectors.auto.samples import COMPARED, some_unlabelled, to_learn_fr
 from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, table_widths
 from riskad.detectors.pretrained import PretrainedRAD, labelled_rows_read
 from riskad.detectors.trees import FrameDetector
-from riskad.rows.blocks import one_blas_thread
+from riskad.rows.blas_threads import one_blas_thread
 from riskad.storage.fields import (
     COUNT,
     FLAG,

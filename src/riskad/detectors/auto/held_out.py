@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskad.core.labels import ANOMALY, NORMAL
-from riskad.decisions.metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.detectors.auto.members import MEMBERS, PRIOR
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled
 

@@ -168,7 +168,7 @@ def _distilled_forest(labels: LabelsGiven, seed: int) -> TaughtForest:
 
 def _deep(labels: LabelsGiven, seed: int) -> Any:
     # By its name, since networks lie above the detectors that need no torch.
-    deep = import_module("riskad.deep.detectors")
+    deep = import_module("riskad.deep.risk_detectors")
     risk = labels.risk if labels.risk == "pn" else "nn" + labels.risk
     return deep.DeepRAD(risk=risk, prior=PRIOR, random_state=seed)
 

@@ -10,8 +10,9 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows import blocks
-from riskad.rows.blocks import RowBlocks, one_blas_thread, one_thread
+from riskad.rows import block_sizes, engine
+from riskad.rows.blas_threads import _release_blas, one_blas_thread, one_thread
+from riskad.rows.memory import RowBlocks
 
 LAYOUTS = {
     "C order": np.ascontiguousarray,
@@ -109,8 +110,8 @@ def test_the_table_is_left_as_it_was(layout):
 
 
 def test_the_number_of_rows_follows_the_width_of_the_table(monkeypatch):
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 8000)
-    monkeypatch.setattr(blocks, "_MIN_BLOCK_ROWS", 4)
+    monkeypatch.setattr(block_sizes, "_BLOCK_BYTES", 8000)
+    monkeypatch.setattr(block_sizes, "MIN_BLOCK_ROWS", 4)
     assert make_rows(n_features=1)[0].block_rows == 1000
     assert make_rows(n_features=10)[0].block_rows == 100
     assert make_rows(n_features=1000)[0].block_rows == 4
@@ -120,7 +121,7 @@ def test_the_number_of_rows_follows_the_width_of_the_table(monkeypatch):
 
 @every_layout
 def test_blocks_small_enough_to_be_made_dense_hold_the_same_rows(monkeypatch, layout):
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 8 * 8 * 3)
+    monkeypatch.setattr(block_sizes, "_BLOCK_BYTES", 8 * 8 * 3)
     rows, X = make_rows(layout=layout)
     small = rows.dense_sized()
     assert max(len(block.y) for block in small) == 8
@@ -257,11 +258,11 @@ def _blas_thread_counts():
 def two_blas_threads():
     """Two threads of BLAS, whatever the environment says; restored afterwards."""
     limiter = ThreadpoolController().select(user_api="blas").limit(limits=2)
-    blocks._release_blas()
+    _release_blas()
     yield _blas_thread_counts()
-    blocks._release_blas()
+    _release_blas()
     limiter.restore_original_limits()
-    blocks._release_blas()
+    _release_blas()
 
 
 @pytest.mark.parametrize("first_out", [0, 1])
@@ -303,3 +304,34 @@ def test_an_error_inside_leaves_blas_as_it_was(two_blas_threads):
     with pytest.raises(KeyError), one_blas_thread(), one_thread():
         raise KeyError
     assert _blas_thread_counts() == two_blas_threads
+
+
+# --- how many CPUs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+    ids=["version 2", "no limit", "version 1", "version 1, no limit", "no container"],
+)
+def test_the_quota_of_a_container_limits_the_threads(tmp_path, monkeypatch, files, cpus):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(engine, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert engine._container_cpus(tmp_path) == cpus
+    assert engine.usable_cpus() == (64 if cpus is None else np.ceil(cpus))
+
+
+def test_no_more_threads_than_the_affinity_allows(tmp_path, monkeypatch):
+    (tmp_path / "cpu.max").write_text("800000 100000")
+    monkeypatch.setattr(engine, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: {3}, raising=False)
+    assert engine.usable_cpus() == 1

@@ -1,14 +1,6 @@
-r"""What the paper compares with, with the face of our own detectors.
+r"""One-class SVMs: without labels, and after Munoz-Mari et al. with some.
 
-============================  ==================================================================
-detector                      learns from
-============================  ==================================================================
-`OneClassSVM`                 all rows, labels unused (or known anomalies left out)
-`SemiSupervisedOneClassSVM`   labelled normals, the pile and labelled anomalies, over a kernel
-`ShallowPU`                   labelled normals and the pile, by the pu risk
-============================  ==================================================================
-
-The first two are sums of Gaussians around training rows z_i, in standardised columns:
+Both are sums of Gaussians around training rows z_i, in standardised columns:
 
     g(x) = sum_i coef_i k(x, z_i),   k(x, z) = exp(-gamma ||x - z||^2),   normal where g >= offset.
 """
@@ -27,11 +19,10 @@ from sklearn.utils import gen_batches
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, count_labels
-from riskad.core.losses import Loss
-from riskad.detectors.base import MOST_SAMPLED, Detector, check_said, refuse_non_finite
-from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.blocks import RowBlocks, Rows
+from riskad.detectors.base import MOST_SAMPLED, Detector, refuse_non_finite
+from riskad.detectors.label_needs import require_labels
 from riskad.rows.linear import column_statistics
+from riskad.rows.memory import RowBlocks
 from riskad.rows.sources import as_rows, sampled, unpacked
 from riskad.storage.fields import (
     FLAG,
@@ -46,7 +37,8 @@ from riskad.storage.fields import (
     Text,
 )
 
-__all__ = ["OneClassSVM", "SemiSupervisedOneClassSVM", "ShallowPU"]
+__all__ = ["OneClassSVM", "SemiSupervisedOneClassSVM"]
+
 
 # Most rows of the pile by default: the graph's m x m system costs m^3, the biased SVM about m^2.
 _PILE_ROWS = {"laplacian": 2_000, "biased": 10_000}
@@ -57,9 +49,6 @@ _DUAL_TOL = 1e-7  # of the mean k(z, z): the gap in the optimality conditions th
 _KERNEL_ENTRIES = 2**23  # scored at a time: 64 MiB
 # Squares of larger numbers overflow; a Gaussian is zero long before.
 _FAR = 1e100
-
-
-# --- sums of Gaussians ----------------------------------------------------------------------
 
 
 class _KernelDetector(Detector):
@@ -123,9 +112,6 @@ class _KernelDetector(Detector):
         return tags
 
 
-# --- one class, no labels -------------------------------------------------------------------
-
-
 class OneClassSVM(_KernelDetector):
     r"""The one-class SVM as the paper's experiments use it (Schoelkopf et al. 2001).
 
@@ -187,7 +173,9 @@ class OneClassSVM(_KernelDetector):
         """Fit to rows X; of the labels y only -1 counts, and only with `use_labels`."""
         if self.use_labels:
             X, codes, _ = self._check_training(X, y)
-            _require("OneClassSVM with use_labels=True", count_labels(codes), (NORMAL, UNLABELLED))
+            require_labels(
+                "OneClassSVM with use_labels=True", count_labels(codes), (NORMAL, UNLABELLED)
+            )
             X = X[codes != ANOMALY]
         else:
             X = self._check_unlabelled(X)
@@ -213,9 +201,6 @@ class OneClassSVM(_KernelDetector):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = bool(self.use_labels)
         return tags
-
-
-# --- one class, some labels -----------------------------------------------------------------
 
 
 class SemiSupervisedOneClassSVM(_KernelDetector):
@@ -380,11 +365,11 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
     def _check_kinds(self, counts: LabelCounts) -> None:
         who = f"kernel={self.kernel!r}"
         if self.kernel == "laplacian":
-            _require(who, counts, (NORMAL,))
+            require_labels(who, counts, (NORMAL,))
         elif self.pile == "outside":
-            _require(f"{who} with pile='outside'", counts, (NORMAL,), (UNLABELLED, ANOMALY))
+            require_labels(f"{who} with pile='outside'", counts, (NORMAL,), (UNLABELLED, ANOMALY))
         else:
-            _require(f"{who} with pile='normal'", counts, (ANOMALY,), (NORMAL, UNLABELLED))
+            require_labels(f"{who} with pile='normal'", counts, (ANOMALY,), (NORMAL, UNLABELLED))
 
     def _rows_used(self, codes: np.ndarray) -> np.ndarray:
         """All labelled rows, then as many of the pile as are wanted."""
@@ -465,112 +450,6 @@ def _level(scores: np.ndarray, filled: np.ndarray) -> float:
         return float(scores[free].mean())
     # sum g lies strictly between 0 and sum W, so some box is empty and some is full.
     return float((scores[empty].min() + scores[full].max()) / 2)
-
-
-# --- normals and the pile -------------------------------------------------------------------
-
-
-class ShallowPU(ShallowRAD):
-    r"""Learning from labelled normals and the pile: the paper's PU methods, with linear scores.
-
-    Finds g(x) = <w, phi(x)> + b that minimises the unbiased pu risk
-
-        pi_p R_p^+ + R_u^- - pi_p R_p^-  +  lambda (||w||^2 + b^2)
-
-    where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k. PU learning has no place for
-    labelled anomalies: they are moved into the pile, as in the published runs. It is `ShallowRAD`
-    with risk="pu" otherwise, and has its attributes.
-
-    Parameters
-    ----------
-    loss : str or Loss, default="modified_huber"
-        Margin loss l: a name of `riskad.core.losses.LOSSES`; the paper runs "squared", "hinge" and
-        "modified_huber".
-    prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows in the pile.
-    lam : "cv" or float, default="cv"
-        Regularisation: the value under which held-out rows have the lowest risk, or a number.
-        Theorem 1 has none for this risk.
-    feature_map, fit_intercept, scale, solver, tol, max_iter, random_state :
-        As in `ShallowRAD`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import riskad
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.vstack([rng.normal(0, 1, (800, 2)), rng.normal(3, 1, (200, 2))])
-    >>> y = np.zeros(1000, dtype=int)          # nobody checked these
-    >>> y[:40] = 1                             # 40 known normal rows
-    >>> y = riskad.parse_labels(y, normal=1, unlabelled=0)  # elsewhere 1 may mean anomaly
-    >>> ShallowPU().fit(X, y).predict([[0.0, 0.0], [4.0, 4.0]])
-    array([ 1, -1])
-    """
-
-    def __init__(
-        self,
-        loss: str | Loss = "modified_huber",
-        *,
-        prior: float = 0.8,
-        lam: str | float = "cv",
-        feature_map: Any = None,
-        fit_intercept: bool = True,
-        scale: bool = True,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        random_state: int | None = None,
-    ):
-        super().__init__(
-            loss,
-            risk="pu",
-            prior=prior,
-            lam=lam,
-            feature_map=feature_map,
-            fit_intercept=fit_intercept,
-            scale=scale,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-        )
-
-    @property
-    def partial_fit(self) -> Any:
-        """Not here: a batch need not have both kinds of row, nor can lam="cv" wait for them."""
-        raise AttributeError(
-            "ShallowPU has no partial_fit; ShallowRAD(risk='pu', lam=0.01) has, where anomalies "
-            "go into the pile by y[y == -1] = 0."
-        )
-
-    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        """The rows of a fit, the anomalies moved into the pile."""
-        rows = super()._check_source(X, y, sample_weight)
-        check_said(rows)
-        if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
-            _require("ShallowPU", rows.counts(), (NORMAL,), (UNLABELLED, ANOMALY))
-        return rows.without_label(ANOMALY)
-
-
-# --- checks ---------------------------------------------------------------------------------
-
-_ROWS = {
-    NORMAL: "a labelled normal row (+1)",
-    ANOMALY: "a labelled anomaly (-1)",
-    UNLABELLED: "an unlabelled row (0)",
-}
-
-
-def _require(who: str, counts: LabelCounts, *groups: tuple[int, ...]) -> None:
-    """Of each group of kinds there must be a row."""
-    found = {NORMAL: counts.normal, ANOMALY: counts.anomaly, UNLABELLED: counts.unlabelled}
-    for kinds in groups:
-        if not any(found[kind] for kind in kinds):
-            wanted = " or ".join(_ROWS[kind] for kind in kinds)
-            raise InputError(
-                f"{who} needs {wanted}, and y has none ({counts}). Mark at least one "
-                "row so, or choose a method that does without: OneClassSVM() needs no labels."
-            )
 
 
 def _check_nu(nu: Any) -> None:

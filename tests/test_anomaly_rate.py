@@ -13,15 +13,10 @@ from sklearn.preprocessing import StandardScaler
 
 import riskad
 from riskad import DataWarning, InputError, ShallowRAD, estimate_prior
-from riskad.app.priors import (
-    METHODS,
-    PriorEstimate,
-    _folds,
-    _largest_share,
-    check_labels,
-)
+from riskad.app.anomaly_rate import check_labels
 from riskad.cli import main as cli
 from riskad.core.labels import read_codes
+from riskad.decisions.anomaly_rate import METHODS, PriorEstimate, _folds, _largest_share
 from riskad.decisions.mixture import Histograms, divergence, em, log_ratio
 
 BOTH_KINDS = ("em", "divergence", "shift")

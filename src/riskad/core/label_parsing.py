@@ -1,0 +1,291 @@
+"""Labels of any spelling, and of other libraries' conventions, as label codes.
+
+`parse_labels` translates a column whose values the user names, the `from_*` functions the
+conventions of other libraries. How two values compare, in `y` and in the spellings given for it, is
+written at the top of `riskad.core.label_values`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from riskad.core.checks import InputError, check_choice
+from riskad.core.label_values import (
+    MAX_SHOWN,
+    LabelColumn,
+    as_label_column,
+    comparable_text,
+    nearest_spelling,
+    show_counts,
+    show_value,
+)
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes, read_codes
+
+__all__ = [
+    "from_anomatools",
+    "from_deepod",
+    "from_deepsad",
+    "from_pulearn",
+    "from_pyod",
+    "from_sklearn",
+    "parse_distinct",
+    "parse_labels",
+]
+
+
+def _spellings(kind: str, given: object) -> list[str]:
+    """Return the texts of one spelling or of a collection of them."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        given = [] if given is None else [given]
+    texts = [comparable_text(value) for value in given]
+    if None in texts and kind != "unlabelled":
+        raise InputError(
+            f"{kind}={list(given)!r} includes a missing value, but missing always means "
+            f"unlabelled. Write a word into the rows you mean and give that as {kind}."
+        )
+    return [text for text in texts if text is not None]
+
+
+def _meanings(spelled: Mapping[str, list[str]]) -> dict[str | None, int]:
+    """Return the code of each text, where a text may have one meaning only."""
+    code_of_kind = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
+    kind_of: dict[str, str] = {}
+    for kind, texts in spelled.items():
+        for text in texts:
+            if kind_of.setdefault(text, kind) != kind:
+                raise InputError(
+                    f"{show_value(text)} is given both as {kind_of[text]} and as {kind}; "
+                    "a value can have one meaning only."
+                )
+    return {None: UNLABELLED} | {text: code_of_kind[kind] for text, kind in kind_of.items()}
+
+
+def _check_occur(
+    kind: str, texts: list[str], counts: Mapping[str | None, int], every: bool, name: str
+) -> None:
+    """Fail if none of `texts` occurs (or, with `every`, if one does not): it may be a typo."""
+    absent = [text for text in texts if text not in counts]
+    if not absent or (len(absent) < len(texts) and not every):
+        return
+    nearest = nearest_spelling(absent[0], counts)
+    guess = f" Did you mean {show_value(nearest)}?" if nearest else ""
+    raise InputError(
+        f"{kind}={show_value(absent[0])} never occurs in {name}.{guess} "
+        f"Values seen: {show_counts(counts)}. "
+        "Give the value as it is written there, or leave it out if no row is labelled so."
+    )
+
+
+def _check_known(
+    counts: Mapping[str | None, int], meaning: Mapping[str | None, int], name: str, remedy: str
+) -> None:
+    """Fail if a value was given no meaning."""
+    unknown = {text: count for text, count in counts.items() if text not in meaning}
+    if not unknown:
+        return
+    guesses = "".join(
+        f" By {show_value(text)}, did you mean {show_value(nearest)}?"
+        for text in list(unknown)[:MAX_SHOWN]
+        if text and (nearest := nearest_spelling(text, meaning))
+    )
+    raise InputError(
+        f"{name} holds values of unknown meaning: {show_counts(unknown)}.{guesses} {remedy}"
+    )
+
+
+def parse_labels(
+    y: Any,
+    *,
+    normal: object = None,
+    anomaly: object = None,
+    unlabelled: object = None,
+    others: str = "raise",
+    name: str = "y",
+) -> LabelCodes:
+    """Translate labels of any spelling into +1 normal, -1 anomaly, 0 unlabelled.
+
+    Parameters
+    ----------
+    y
+        One label for each row: a list, an array, a pandas or polars Series, a categorical.
+    normal, anomaly, unlabelled
+        The value, or a collection of the values, that mean this. At least one of `normal`
+        and `anomaly` is needed, and must occur in `y`: a misspelled one would otherwise
+        pass unseen. Missing values are unlabelled without being told. How values compare is
+        written at the top of `riskad.core.label_values`.
+    others : {"raise", "unlabelled"}
+        What to do with any other value. With "unlabelled", *every* spelling of `normal` and
+        `anomaly` must occur, since nothing else would show that one is misspelled.
+    name
+        What to call `y` in messages.
+
+    Returns
+    -------
+    `LabelCodes`, an int8 array with the codes of the rows. Estimators take it as it is, even where
+    it holds nothing but 0 and 1.
+
+    Examples
+    --------
+    >>> parse_labels(["ok", "fraud", "", None, "ok"], normal="ok", anomaly="fraud")
+    LabelCodes([ 1, -1,  0,  0,  1], dtype=int8)
+    >>> parse_labels([0, 1, 1, 9], normal=0, anomaly=1, unlabelled=[8, 9])
+    LabelCodes([ 1, -1, -1,  0], dtype=int8)
+    >>> parse_labels(["fraud", "open", "held"], anomaly="fraud", others="unlabelled")
+    LabelCodes([-1,  0,  0], dtype=int8)
+    >>> parse_labels(["ok", "fruad"], normal="ok", anomaly="fraud")
+    Traceback (most recent call last):
+        ...
+    riskad.core.checks.InputError: anomaly='fraud' never occurs in y. Did you mean 'fruad'? Values \
+seen: 'ok' (1 row), 'fruad' (1 row). Give the value as it is written there, or leave it out if \
+no row is labelled so.
+    """
+    column = LabelColumn.read(as_label_column(y, name))
+    given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+    meaning = _read_meanings(column.counts(), given, others, name)
+    return LabelCodes.of(column.translate(meaning, otherwise=UNLABELLED))
+
+
+def parse_distinct(
+    counts: Mapping[Any, int],
+    *,
+    normal: object = None,
+    anomaly: object = None,
+    unlabelled: object = None,
+    others: str = "raise",
+    name: str = "y",
+) -> dict[Any, int]:
+    """The code of each distinct label, from the number of rows that have it.
+
+    As `parse_labels`, for columns that are not in memory. With neither `normal` nor `anomaly`
+    labels must be codes already.
+
+    >>> parse_distinct({"ok": 900, "fraud": 7, None: 10**9}, normal="ok", anomaly="fraud")
+    {'ok': 1, 'fraud': -1, None: 0}
+    """
+    if normal is None and anomaly is None:
+        return _own_codes(counts, name)
+    given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+    by_text: Counter[str | None] = Counter()
+    for value, n_rows in counts.items():
+        by_text[comparable_text(value)] += n_rows
+    meaning = _read_meanings(dict(by_text.most_common()), given, others, name)
+    return {value: meaning.get(comparable_text(value), UNLABELLED) for value in counts}
+
+
+def _own_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
+    """The distinct labels as the codes they are; a missing one is unlabelled."""
+    values = [value for value in counts if value is not None]
+    code_of = dict(zip(values, read_codes(values).tolist(), strict=True))
+    codes = {value: code_of.get(value, UNLABELLED) for value in counts}
+    if set(codes.values()) == {NORMAL, UNLABELLED}:
+        by_text = {comparable_text(value): n_rows for value, n_rows in counts.items()}
+        zero = "0" if "0" in by_text else "missing"
+        raise InputError(
+            f"{name} holds only {show_counts(by_text)}, which can mean several things. Say which: "
+            f"normal=1, unlabelled=0 if 1 is normal and {zero} unlabelled; anomaly=1, "
+            f"unlabelled=0 if 1 is an anomaly and {zero} unlabelled; normal=0, anomaly=1 if 0 is "
+            "normal and 1 an anomaly."
+        )
+    return codes
+
+
+def _read_meanings(
+    counts: Mapping[str | None, int], given: Mapping[str, object], others: str, name: str
+) -> dict[str | None, int]:
+    """What texts mean, if what was given fits what is there."""
+    lenient = check_choice("others", others, ("raise", "unlabelled")) == "unlabelled"
+    spelled = {kind: _spellings(kind, value) for kind, value in given.items()}
+    meaning = _meanings(spelled)
+    if not spelled["normal"] and not spelled["anomaly"]:
+        raise InputError(
+            f"Say which value means normal, which means anomaly, or both: normal=..., "
+            f"anomaly=.... Values seen in {name}: {show_counts(counts)}."
+        )
+    for kind in ("normal", "anomaly"):
+        _check_occur(kind, spelled[kind], counts, every=lenient, name=name)
+    if not lenient:
+        _check_known(
+            counts,
+            meaning,
+            name,
+            "Say what each means with normal=..., anomaly=... or unlabelled=...; or, with "
+            'others="unlabelled", that every other value is unlabelled.',
+        )
+    return meaning
+
+
+def _from_convention(y: Any, library: str, **spelled: list[str]) -> LabelCodes:
+    """Translate by a fixed convention, in which a kind of label may well be absent."""
+    column = LabelColumn.read(as_label_column(y, "y"))
+    meaning = _meanings(spelled)
+    listed = "; ".join(f"{kind} is {' or '.join(texts)}" for kind, texts in spelled.items())
+    _check_known(
+        column.counts(),
+        meaning,
+        "y",
+        f"In {library}, {listed}. For other values use riskad.parse_labels(y, normal=..., "
+        "anomaly=...).",
+    )
+    return LabelCodes.of(column.translate(meaning, otherwise=UNLABELLED))
+
+
+def from_pyod(y: Any) -> LabelCodes:
+    """Translate PyOD's labels (XGBOD, DevNet): 1 or True is anomaly, 0 or False is normal.
+
+    >>> from_pyod([0, 0, 1])
+    LabelCodes([ 1,  1, -1], dtype=int8)
+    """
+    return _from_convention(y, "PyOD", anomaly=["1", "True"], normal=["0", "False"])
+
+
+def from_deepod(y: Any) -> LabelCodes:
+    """Translate the labels of DeepOD and ADBench: 1 or True is anomaly, 0 or False unlabelled.
+
+    >>> from_deepod([0, 0, 1])
+    LabelCodes([ 0,  0, -1], dtype=int8)
+    """
+    return _from_convention(y, "DeepOD", anomaly=["1", "True"], unlabelled=["0", "False"])
+
+
+def from_sklearn(y: Any, *, normal: object = None, anomaly: object = None) -> LabelCodes:
+    """Translate labels of `sklearn.semi_supervised`: -1 is unlabelled, you name the classes.
+
+    >>> from_sklearn([0, 1, -1, -1], normal=0, anomaly=1)
+    LabelCodes([ 1, -1,  0,  0], dtype=int8)
+    """
+    return parse_labels(y, normal=normal, anomaly=anomaly, unlabelled=-1)
+
+
+def from_deepsad(y: Any) -> LabelCodes:
+    """Check Deep SAD's labels, which are our own: 1 normal, -1 anomaly, 0 unlabelled.
+
+    >>> from_deepsad([1, -1, 0])
+    LabelCodes([ 1, -1,  0], dtype=int8)
+    """
+    return read_codes(y)
+
+
+def from_anomatools(y: Any) -> LabelCodes:
+    """Translate the labels of anomatools: 1 is anomaly, -1 is normal, 0 is unlabelled.
+
+    >>> from_anomatools([1, -1, 0])
+    LabelCodes([-1,  1,  0], dtype=int8)
+    """
+    return _from_convention(y, "anomatools", anomaly=["1"], normal=["-1"], unlabelled=["0"])
+
+
+def from_pulearn(y: Any, *, positive: str) -> LabelCodes:
+    """Translate the labels of pulearn: 1 or True is a labelled positive; 0, -1, False unlabelled.
+
+    Whether a positive is a normal row or an anomaly depends on the task: say it.
+
+    >>> from_pulearn([1, 0, -1], positive="anomaly")
+    LabelCodes([-1,  0,  0], dtype=int8)
+    >>> from_pulearn([True, False], positive="normal")
+    LabelCodes([1, 0], dtype=int8)
+    """
+    kind = check_choice("positive", positive, ("normal", "anomaly"))
+    spelled = {kind: ["1", "True"], "unlabelled": ["0", "-1", "False"]}
+    return _from_convention(y, "pulearn", **spelled)

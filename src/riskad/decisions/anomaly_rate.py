@@ -1,0 +1,252 @@
+r"""The anomaly rate of the pile, with an interval, from labelled normals, anomalies and the pile.
+
+If labelled rows are like those of their kind in the pile, the pile is a mixture,
+
+    p_u = pi_p p_p + pi_n p_n,    pi_p = 1 - pi_n,
+
+and so are the scores s that a detector gives to rows it has not seen (`riskad.decisions.mixture`).
+`riskad.decisions.label_check` tests what this assumes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.stats import t
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
+
+from riskad.core.checks import DataWarning, InputError, check_choice, check_in_interval
+from riskad.core.labels import (
+    ANOMALY,
+    NORMAL,
+    UNLABELLED,
+    Codes,
+    LabelCounts,
+    check_codes,
+    check_rows_match,
+    count_labels,
+)
+from riskad.decisions.held_out import fold_fits
+from riskad.decisions.mixture import (
+    Floats,
+    Found,
+    Histograms,
+    find_rate,
+)
+from riskad.rows.columns import as_table
+
+__all__ = ["METHODS", "N_SPLITS", "PriorEstimate", "check_table", "cross_fit", "find_anomaly_rate"]
+
+
+METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
+
+N_SPLITS = 5
+_FEW = 3  # labelled rows of a kind; the scores of so few may lie anywhere
+_CANNOT_TELL = 0.5  # width of an interval that says next to nothing
+_CUTS = np.arange(3, 11) / 10
+
+
+@dataclass(frozen=True)
+class PriorEstimate:
+    """Shares of normal rows and of anomalies in the pile; `interval` is for pi_n.
+
+    `pi_p` is what detectors call `prior`; `diagnostics` holds what the method saw on its way.
+    """
+
+    pi_p: float
+    pi_n: float
+    interval: tuple[float, float]
+    method: str
+    diagnostics: dict[str, float]
+    labels: LabelCounts
+    confidence: float = 0.95
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        normal = f"{self.labels.normal:,} normal" if self.method != "nu" else ""
+        anomalous = f"{self.labels.anomaly:,} anomalous" if self.method != "pu" else ""
+        return (
+            f"anomaly rate {_percent(self.pi_n)} ({100 * self.confidence:g} % interval "
+            f"{_percent(low)} to {_percent(high)}), by {self.method} from "
+            f"{', '.join(filter(None, (normal, anomalous)))} and "
+            f"{self.labels.unlabelled:,} unlabelled rows"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def find_anomaly_rate(
+    X: Any,
+    y: Any,
+    scorer: Any,
+    *,
+    one_kind_scorer: Any = None,
+    method: str = "auto",
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> PriorEstimate:
+    """Estimate the share of anomalies among unlabelled rows from the scores of a detector.
+
+    Parameters
+    ----------
+    X, y, method, confidence
+        As in `riskad.estimate_prior`.
+    scorer : detector
+        What gives the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
+        cloned for each fold.
+    one_kind_scorer : detector, optional
+        The same for "pu" and "nu", where unlabelled rows stand in for the kind that has no labels;
+        by default `scorer`.
+    seed : int, default=0
+        Of folds and resamples.
+
+    Returns
+    -------
+    PriorEstimate
+        The rate with its interval.
+    """
+    check_choice("method", method, METHODS)
+    confidence = check_in_interval("confidence", confidence, 0, 1)
+    X, codes = check_table(X, y)
+    labels = count_labels(codes)
+    method = _resolve(method, labels)
+    _check_kinds(method, labels)
+    if method in ("pu", "nu"):
+        one_kind = scorer if one_kind_scorer is None else one_kind_scorer
+        found = _from_one_kind(X, codes, method, one_kind, confidence, seed)
+    else:
+        scores = cross_fit(X, codes, scorer, seed)
+        found = find_rate(Histograms.of(scores, codes), method, confidence, seed)
+    pi_n, (low, high), diagnostics = found
+    _warn_if_vague(labels, high - low)
+    return PriorEstimate(1 - pi_n, pi_n, (low, high), method, diagnostics, labels, confidence)
+
+
+def check_table(X: Any, y: Any) -> tuple[Any, Codes]:
+    """Rows as a table that can be indexed, and their label codes."""
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
+    return X.tocsr() if sparse.issparse(X) else X, codes
+
+
+def _resolve(method: str, labels: LabelCounts) -> str:
+    if method != "auto":
+        return method
+    if min(labels.normal, labels.anomaly) >= 2:
+        return "em"
+    return "pu" if labels.normal >= labels.anomaly else "nu"
+
+
+def _check_kinds(method: str, labels: LabelCounts) -> None:
+    needed = {"normal rows": (labels.normal, "nu"), "anomalies": (labels.anomaly, "pu")}
+    for name, (count, instead) in needed.items():
+        if method != instead and count < 2:
+            other = f", or do without: method={instead!r}" if method not in ("pu", "nu") else ""
+            raise InputError(
+                f"method={method!r} needs at least 2 labelled {name}, got {labels}. Label more"
+                f"{other}."
+            )
+    if labels.unlabelled < N_SPLITS:
+        raise InputError(
+            f"the anomaly rate is that of the unlabelled rows, and there are too few: got {labels}."
+            " Mark the rows that nobody checked with 0."
+        )
+
+
+def _warn_if_vague(labels: LabelCounts, width: float) -> None:
+    counts = {"anomalies": labels.anomaly, "normal rows": labels.normal}
+    few = [f"{count} labelled {kind}" for kind, count in counts.items() if 0 < count <= _FEW]
+    if few or width >= _CANNOT_TELL:
+        because = f" from {' and '.join(few)}" if few else ""
+        warnings.warn(
+            f"the data says little about the anomaly rate{because}: the interval is "
+            f"{100 * width:.0f} points wide. Label more rows, or trust what else you know of it.",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
+    """Anomaly scores of all rows, each by a fit that has not seen it, of labelled spread 1.
+
+    Every kind of row is dealt evenly to the folds: the pile is then the same mixture of the two
+    kinds in each fold, whose scores have their own scale, and in all of them together.
+    """
+    if not (hasattr(estimator, "fit") and hasattr(estimator, "score_samples")):
+        raise InputError(
+            f"estimator must have fit(X, y) and score_samples(X), got {estimator!r}. Detectors of "
+            "riskad do, and pipelines that end in one."
+        )
+    scores = np.empty(len(codes))
+    with warnings.catch_warnings():
+        # What a fold lacks by chance is not news about the data.
+        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for fitted, held in fold_fits(estimator, X, codes, _folds(codes, seed)):
+            scores[held] = -fitted.score_samples(_safe_indexing(X, held))
+    if np.ptp(scores) == 0:
+        raise InputError(
+            f"all rows have the same score by {estimator!r}, which tells nothing about the anomaly "
+            "rate. Give columns that vary, or another estimator."
+        )
+    known = scores[codes != UNLABELLED]
+    return (scores - known.mean()) / (known.std() or 1.0)
+
+
+def _folds(codes: Codes, seed: int) -> Iterator[NDArray[Any]]:
+    """Row numbers to hold out, fold by fold."""
+    rng = np.random.default_rng(seed)
+    kinds = [np.flatnonzero(codes == kind) for kind in np.unique(codes)]
+    n_splits = min(N_SPLITS, *map(len, kinds))
+    fold = np.empty(len(codes), dtype=int)
+    for rows in kinds:
+        fold[rng.permutation(rows)] = np.arange(len(rows)) % n_splits
+    for k in range(n_splits):
+        yield np.flatnonzero(fold == k)
+
+
+def _from_one_kind(
+    X: Any, codes: Codes, method: str, scorer: Any, confidence: float, seed: int
+) -> Found:
+    """The rate from normals and the pile ("pu"), or from anomalies and the pile ("nu")."""
+    kind = NORMAL if method == "pu" else ANOMALY
+    rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
+    stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
+    scores = cross_fit(_safe_indexing(X, rows), stand_in, scorer, seed)
+    likeness = -kind * scores
+    shares, region = _largest_share(
+        likeness[stand_in == kind], likeness[stand_in != kind], confidence
+    )
+    low, pi_n, high = map(float, 1 - shares[::-1] if method == "pu" else shares)
+    return pi_n, (low, high), {"region": region}
+
+
+def _largest_share(known: Floats, pile: Floats, confidence: float) -> tuple[Floats, float]:
+    """The largest share pi_k that the known kind can have in the pile: low, estimate, high.
+
+    In any region C the pile has at least the rows of the known kind, U(C) >= pi_k K(C), so that
+    pi_k <= U(C) / K(C), with equality where the other kind has no rows. C is where rows look most
+    like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of the other
+    kind, pi_k is the least ratio, and lies between the least lower and the least upper limit of
+    all; the limits hold together (Bonferroni). The estimate is the ratio with the least upper
+    limit; its K(C) is returned as well.
+    """
+    n_k, n_u = len(known), len(pile)
+    cuts = np.quantile(known, 1 - _CUTS, method="lower")
+    K, U = ((rows[:, None] >= cuts).mean(axis=0) for rows in (known, pile))
+    U = np.maximum(U, 1 / n_u)
+    error = np.sqrt((1 - K) / (K * n_k) + (1 - U) / (U * n_u))  # of log U / K
+    margin = np.exp(t.ppf(1 - (1 - confidence) / (2 * len(_CUTS)), n_k - 1) * error)
+    ratio = U / K
+    best = int(np.argmin(ratio * margin))
+    shares = [(ratio / margin).min(), ratio[best], (ratio * margin).min()]
+    return np.minimum(shares, 1), float(K[best])

@@ -1,0 +1,120 @@
+"""A number estimated from labelled rows, with its interval, and what all such numbers need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.stats import beta, norm
+
+from riskad.core.checks import InputError, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, check_codes
+from riskad.storage.fields import COUNT, NUMBER, SHARE, Fields
+
+__all__ = [
+    "Estimate",
+    "codes_and_scores",
+    "normal_quantile",
+    "rate_interval_of",
+    "rate_of",
+    "scores_by_kind",
+    "share_above",
+    "share_interval",
+]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number estimated from labelled rows, with its interval.
+
+    However it is printed or formatted, the interval comes along: two labelled anomalies make a
+    number like 0.95, and only the interval says how little that means.
+
+    Examples
+    --------
+    >>> f"{Estimate(0.9, 0.6, 0.98, n_normal=50, n_anomaly=2):.2f}"
+    '0.90 (95% interval 0.60 to 0.98; 50 normal, 2 anomalies)'
+    """
+
+    value: float
+    low: float
+    high: float
+    n_normal: int
+    n_anomaly: int
+    confidence: float = 0.95
+
+    _state_fields: ClassVar[Fields] = dict.fromkeys(("value", "low", "high"), NUMBER) | {
+        "n_normal": COUNT,
+        "n_anomaly": COUNT,
+        "confidence": SHARE,
+    }
+
+    def __format__(self, spec: str) -> str:
+        value, low, high = (format(x, spec or ".3f") for x in (self.value, self.low, self.high))
+        return (
+            f"{value} ({self.confidence:.0%} interval {low} to {high}; "
+            f"{self.n_normal} normal, {self.n_anomaly} anomalies)"
+        )
+
+    def __str__(self) -> str:
+        return format(self)
+
+
+def scores_by_kind(
+    y: Any, anomaly_scores: Any, confidence: float, what: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the labelled anomalies and of the labelled normals, checked."""
+    check_in_interval("confidence", confidence, 0, 1)
+    codes, scores = codes_and_scores(y, anomaly_scores, what)
+    anomalies, normals = scores[codes == ANOMALY], scores[codes == NORMAL]
+    if np.isnan(anomalies).any() or np.isnan(normals).any():
+        raise InputError(f"{what} needs a score for each labelled row, and some are NaN.")
+    m, n = len(anomalies), len(normals)
+    if m == 0 or n == 0:
+        raise InputError(f"{what} needs both kinds of label, got {n} normal and {m} anomalies.")
+    return anomalies, normals
+
+
+def codes_and_scores(y: Any, anomaly_scores: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Label codes and scores, one of each for each row; `what` needs them, for messages."""
+    codes = check_codes(y)
+    scores = np.asarray(anomaly_scores, dtype=float)
+    if scores.shape != codes.shape:
+        raise InputError(
+            f"{what} needs a score for each label, got {len(codes)} labels and "
+            f"{scores.size} scores."
+        )
+    return codes, scores
+
+
+def normal_quantile(confidence: float) -> float:
+    """The z within which a standard normal number lies with probability `confidence`."""
+    return float(norm.ppf(0.5 + confidence / 2))
+
+
+def rate_of(pi_n: Any) -> float:
+    """The anomaly rate, of a number or of an estimate."""
+    value = getattr(pi_n, "pi_n", pi_n)
+    return check_in_interval("pi_n", value, 0, 1, "It is the share of anomalies in the pile.")
+
+
+def rate_interval_of(pi_n: Any) -> tuple[float, float]:
+    """The interval of an estimate of the anomaly rate; a number is taken as known."""
+    if not hasattr(pi_n, "interval"):
+        return rate_of(pi_n), rate_of(pi_n)
+    low, high = pi_n.interval
+    return float(low), float(high)
+
+
+def share_above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Share of `scores` at or above each threshold."""
+    return 1 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
+
+
+def share_interval(hits: float, n: float, confidence: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval for a share; hits need not be whole."""
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits <= 0 else float(beta.ppf(tail, hits, n - hits + 1))
+    high = 1.0 if hits >= n else float(beta.ppf(1 - tail, hits + 1, n - hits))
+    return low, high

@@ -1,0 +1,80 @@
+"""Scores of labelled rows by fits that never saw them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
+from riskad.rows.columns import as_table
+
+__all__ = ["fold_fits", "labelled_folds", "out_of_fold_scores"]
+
+
+def labelled_folds(
+    y: np.ndarray, n_splits: int, random_state: int | None = None
+) -> list[np.ndarray]:
+    """Split the labelled rows into folds with both kinds in each; unlabelled rows are in none."""
+    from sklearn.model_selection import StratifiedKFold
+
+    labelled = np.flatnonzero(y != 0)
+    splitter = StratifiedKFold(n_splits, shuffle=True, random_state=random_state)
+    return [labelled[held] for _, held in splitter.split(labelled, y[labelled])]
+
+
+def fold_fits(
+    model: Any, X: Any, codes: np.ndarray, folds: Iterable[np.ndarray]
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """For the rows that each fold holds out, a clone of `model` fitted to all others."""
+    from sklearn.base import clone
+    from sklearn.utils import _safe_indexing
+
+    for held in folds:
+        train = np.setdiff1d(np.arange(len(codes)), held, assume_unique=True)
+        yield clone(model).fit(_safe_indexing(X, train), codes[train]), held
+
+
+def out_of_fold_scores(
+    model: Any, X: Any, y: Any, n_splits: int = 5, random_state: int | None = None
+) -> np.ndarray:
+    """Anomaly scores of the labelled rows, each from a fit that never saw the row.
+
+    scikit-learn's `cross_val_predict` renumbers the three codes before it fits; this does not.
+    Unlabelled rows are in every training set. The result is NaN for them.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline with `score_samples`
+        Cloned for every fold.
+    X : array, sparse matrix or frame
+        All rows.
+    y : array
+        Codes +1 normal, -1 anomaly, 0 unlabelled.
+    n_splits : int, default=5
+        Number of folds, lowered to the number of rows of the rarer label.
+    random_state : int, optional
+        Seed of the folds.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        High = anomalous; NaN for unlabelled rows.
+    """
+    from sklearn.utils import _safe_indexing
+
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
+    rarer = min(int((codes == ANOMALY).sum()), int((codes == NORMAL).sum()))
+    if rarer < 2:
+        raise InputError(
+            "out-of-fold scores need at least 2 labelled rows of each kind, "
+            f"got {rarer} of the rarer one."
+        )
+    scores = np.full(len(codes), np.nan)
+    folds = labelled_folds(codes, min(n_splits, rarer), random_state)
+    for fitted, held in fold_fits(model, X, codes, folds):
+        scores[held] = -fitted.score_samples(_safe_indexing(X, held))
+    return scores

@@ -1,0 +1,97 @@
+"""Learning from labelled normals and unlabelled rows, with linear scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.losses import Loss
+from riskad.detectors.base import check_said
+from riskad.detectors.label_needs import require_labels
+from riskad.detectors.shallow import ShallowRAD
+from riskad.rows.memory import RowBlocks
+from riskad.rows.source import RowSource
+
+__all__ = ["ShallowPU"]
+
+
+class ShallowPU(ShallowRAD):
+    r"""Learning from labelled normals and the pile: the paper's PU methods, with linear scores.
+
+    Finds g(x) = <w, phi(x)> + b that minimises the unbiased pu risk
+
+        pi_p R_p^+ + R_u^- - pi_p R_p^-  +  lambda (||w||^2 + b^2)
+
+    where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k. PU learning has no place for
+    labelled anomalies: they are moved into the pile, as in the published runs. It is `ShallowRAD`
+    with risk="pu" otherwise, and has its attributes.
+
+    Parameters
+    ----------
+    loss : str or Loss, default="modified_huber"
+        Margin loss l: a name of `riskad.core.losses.LOSSES`; the paper runs "squared", "hinge" and
+        "modified_huber".
+    prior : float in (0, 1), default=0.8
+        pi_p^e, the assumed share of normal rows in the pile.
+    lam : "cv" or float, default="cv"
+        Regularisation: the value under which held-out rows have the lowest risk, or a number.
+        Theorem 1 has none for this risk.
+    feature_map, fit_intercept, scale, solver, tol, max_iter, random_state :
+        As in `ShallowRAD`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import riskad
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (800, 2)), rng.normal(3, 1, (200, 2))])
+    >>> y = np.zeros(1000, dtype=int)          # nobody checked these
+    >>> y[:40] = 1                             # 40 known normal rows
+    >>> y = riskad.parse_labels(y, normal=1, unlabelled=0)  # elsewhere 1 may mean anomaly
+    >>> ShallowPU().fit(X, y).predict([[0.0, 0.0], [4.0, 4.0]])
+    array([ 1, -1])
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "modified_huber",
+        *,
+        prior: float = 0.8,
+        lam: str | float = "cv",
+        feature_map: Any = None,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        random_state: int | None = None,
+    ):
+        super().__init__(
+            loss,
+            risk="pu",
+            prior=prior,
+            lam=lam,
+            feature_map=feature_map,
+            fit_intercept=fit_intercept,
+            scale=scale,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+        )
+
+    @property
+    def partial_fit(self) -> Any:
+        """Not here: a batch need not have both kinds of row, nor can lam="cv" wait for them."""
+        raise AttributeError(
+            "ShallowPU has no partial_fit; ShallowRAD(risk='pu', lam=0.01) has, where anomalies "
+            "go into the pile by y[y == -1] = 0."
+        )
+
+    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
+        """The rows of a fit, the anomalies moved into the pile."""
+        rows = super()._check_source(X, y, sample_weight)
+        check_said(rows)
+        if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
+            require_labels("ShallowPU", rows.counts(), (NORMAL,), (UNLABELLED, ANOMALY))
+        return rows.without_label(ANOMALY)

@@ -1,0 +1,207 @@
+"""Rows in parts that need not fit in memory together."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, LabelCounts
+from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.block_sizes import MIN_BLOCK_ROWS
+from riskad.rows.engine import Engine, Threads
+from riskad.rows.memory import RowBlocks
+from riskad.rows.reservoir import Reservoir
+from riskad.rows.source import Block, RowSource, add_up, joined
+
+__all__ = ["Part", "PartedRows"]
+
+
+# Rows of each kind that parted sources keep in memory, in bytes.
+_KEPT_BYTES = 1 << 25
+_FIRST_ROWS = 1 << 13
+
+
+class Part(Protocol):
+    """Some of the rows of a source, wherever they are."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Read the rows, block by block: NumPy or CSR, in double precision.
+
+        A block is good until the next one is asked for, which may take its place in memory.
+        """
+
+
+class PartedRows(RowSource):
+    """Rows in parts that need not fit in memory together; each pass reads all of them.
+
+    The first pass keeps the labelled rows and a random sample of the pile, at most 32 MiB of each
+    kind. `passes` counts how often the rows were read.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        Where the rows are.
+    n_features : int
+        Columns of a block.
+    sparse : bool
+        Whether blocks are CSR.
+    engine : Engine, optional
+        Who works on the parts; threads by default.
+    n_rows : int, optional
+        Rows of all parts together, where the parts themselves are elsewhere and cannot be asked.
+    """
+
+    costly = True
+
+    def __init__(
+        self,
+        parts: Sequence[Any],
+        n_features: int,
+        sparse: bool = False,
+        engine: Engine | None = None,
+        n_rows: int | None = None,
+    ):
+        self.parts = parts
+        self.n_features = n_features
+        self.sparse = sparse
+        self.engine = engine or Threads()
+        self.n_rows = sum(part.n_rows for part in parts) if n_rows is None else n_rows
+        self.passes = 0
+        self._kept: Reservoir | None = None
+        self._hidden: tuple[int, ...] = ()  # kinds whose rows count as unlabelled
+
+    def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Add up the tuples `f(block)`, entry by entry, in the order of the parts."""
+        if self._kept is None:
+            return self._first_pass(f)
+        self.passes += 1
+        visits = self.engine.map(functools.partial(_visit, f, None, self._hidden), self.parts)
+        return add_up(total for total, _ in visits)
+
+    def _first_pass(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
+        self.passes += 1
+        most = max(MIN_BLOCK_ROWS, _KEPT_BYTES // (8 * self.n_features))
+        kept = Reservoir(most, share=most / max(1, self.n_rows))
+
+        def totals() -> Iterator[tuple[Any, ...]]:
+            visit = functools.partial(_visit, f, kept, self._hidden)
+            for total, part in self.engine.map(visit, self.parts):
+                kept.join(part)
+                yield total
+
+        total = add_up(totals())
+        self._kept = kept
+        return total
+
+    @property
+    def kept(self) -> Reservoir:
+        """What was kept of the rows; found by a pass of its own where there was none."""
+        if self._kept is None:
+            self._first_pass(lambda block: ())
+        assert self._kept is not None
+        return self._kept
+
+    def totals(self) -> np.ndarray:
+        """Total weight of each kind, indexed by label code."""
+        return self.kept.totals
+
+    def counts(self) -> LabelCounts:
+        """Number of rows of each kind, whatever they weigh."""
+        return self.kept.counts
+
+    def each(self, g: Callable[[Any], np.ndarray]) -> Any:
+        """What `g` makes of the rows of each block, joined in order."""
+        self.passes += 1
+        return np.concatenate(list(self.engine.map(functools.partial(_each, g), self.parts)))
+
+    def first(self) -> Any:
+        """The rows of the first block."""
+        for part in self.parts:
+            (X,) = self.engine.map(_first, [part])
+            if X is not None:
+                return X
+        raise InputError("there are no rows.")
+
+    def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
+        """About `n_rows` of the rows that were kept; see `RowSource.sample`."""
+        return self.kept.rows.sample(n_rows, shares, rng)
+
+    def only_labelled(self) -> RowSource:
+        """The labelled rows, if all of them were kept."""
+        complete = all(self.kept.complete(kind) for kind in (NORMAL, ANOMALY))
+        return self.kept.labelled if complete else self
+
+    def blocks_of(self, kind: int) -> Iterator[Block]:
+        """Blocks of the rows labelled `kind` that have weight."""
+        if self.kept.complete(kind):
+            yield from self.kept.rows.blocks_of(kind)
+            return
+        self.passes += 1
+        for block in self.engine.map(functools.partial(_members, kind, self._hidden), self.parts):
+            if block is not None:
+                yield block
+
+    def without_label(self, kind: int) -> RowSource:
+        """The same rows, those labelled `kind` unlabelled; they are read anew."""
+        other = copy.copy(self)
+        other._hidden, other._kept, other.passes = (*self._hidden, kind), None, 0
+        other.labels_said = True
+        return other
+
+
+def _first(part: Part, number: int) -> Any:
+    """Some rows of the first block of a part; None where it has none."""
+    return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
+
+
+def _blocks(part: Part, hidden: tuple[int, ...]) -> Iterator[Block]:
+    """The blocks of a part, in which rows of the kinds `hidden` have no label."""
+    for block in part.blocks():
+        for kind in hidden:
+            block = block.without_label(kind)
+        yield block
+
+
+def _members(kind: int, hidden: tuple[int, ...], part: Part, number: int) -> Block | None:
+    """The rows of a kind that have weight."""
+    found = []
+    for block in _blocks(part, hidden):
+        members = block.y == kind
+        if block.weight is not None:
+            members &= block.weight > 0
+        found.append(block.take(np.flatnonzero(members)))
+    return joined(found) if found else None
+
+
+def _visit(
+    f: Callable[[Block], tuple[Any, ...]],
+    pattern: Reservoir | None,
+    hidden: tuple[int, ...],
+    part: Part,
+    number: int,
+) -> tuple[tuple[Any, ...], Reservoir | None]:
+    """The sum of f over the blocks of a part, and what is to be kept of its rows."""
+    kept = None if pattern is None else pattern.empty(number)
+
+    def sums() -> Iterator[tuple[Any, ...]]:
+        for block in _blocks(part, hidden):
+            if kept is not None:
+                kept.add(block)
+            yield f(block)
+
+    with one_blas_thread():
+        return add_up(sums()), kept
+
+
+def _each(g: Callable[[Any], np.ndarray], part: Part, number: int) -> np.ndarray:
+    with one_blas_thread():
+        return np.concatenate([np.empty(0), *(g(block.X) for block in part.blocks())])

@@ -1,0 +1,121 @@
+"""Whether a table fits in memory, found out without reading all of it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from riskad.core.checks import InputError
+from riskad.rows.parquet import ENDINGS as _PARQUET
+from riskad.rows.parquet_pages import check_pages
+from riskad.tables.csv_reading import gzip_errors
+from riskad.tables.parquet_reading import parquet_errors
+from riskad.tables.paths import check_readable
+
+__all__ = ["check_memory", "is_larger_than_memory"]
+
+
+# Peak of `riskad fit` over the size of the table, as measured on tables of numbers and of texts.
+_MEMORY_OF_A_FIT = 8
+_SAMPLE_ROWS = 10_000
+_SAMPLE_BYTES = 1 << 22
+
+
+def is_larger_than_memory(paths: Sequence[Path]) -> bool:
+    """Whether tables are to be read some rows at a time: several files, or one that does not fit.
+
+    That takes Parquet; of several files all must be.
+    """
+    others = [path.name for path in paths if path.suffix.lower() not in _PARQUET]
+    if len(paths) == 1:
+        return not others and memory_shortage(*check_readable(paths[0])) is not None
+    if others:
+        raise InputError(
+            f"Several files are read as one table if they are Parquet, which {others[0]!r} is not. "
+            "Give one file, or write them as Parquet."
+        )
+    return True
+
+
+def check_memory(path: str | os.PathLike[str], available: int | None = None) -> None:
+    """Fail if fitting on the table needs more memory than there is, without reading all of it.
+
+    `available` is in bytes; None asks the system, and checks nothing where it does not answer.
+    """
+    path, ending = check_readable(path)
+    shortage = memory_shortage(path, ending, available)
+    if shortage is not None:
+        needed, available = shortage
+        rows = "Take a sample of the unlabelled rows, with all labelled ones"
+        if ending not in _PARQUET:
+            rows += "; or save it as Parquet, which `riskad fit` reads some rows at a time"
+        raise InputError(
+            f"{path.name!r} does not fit in memory: fitting on it takes about "
+            f"{_show_bytes(needed)}, and {_show_bytes(available)} are free. {rows}. "
+            "Scoring has no such limit."
+        )
+
+
+def memory_shortage(
+    path: Path, ending: str, available: int | None = None
+) -> tuple[int, int] | None:
+    """Bytes that a fit needs and bytes there are, where these are fewer."""
+    available = available_memory() if available is None else available
+    needed = int(_MEMORY_OF_A_FIT * _estimate_size(path, ending))
+    return None if available is None or needed <= available else (needed, available)
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still take, as far as the system tells."""
+    found = [_free_memory(), _free_in_container()]
+    return min((free for free in found if free is not None), default=None)
+
+
+def _free_memory() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text()
+        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
+    except (OSError, IndexError, ValueError):
+        pass
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all there is: at most
+    except (OSError, ValueError):
+        return None
+
+
+def _free_in_container() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counts = (folder / "memory.stat").read_text().split()
+        cached = int(counts[counts.index("inactive_file") + 1])  # files, let go when need be
+        return max(limit - used + cached, 0)
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return None
+
+
+def _estimate_size(path: Path, ending: str) -> float:
+    """Bytes of the table in memory, by its first rows; text takes what it takes on disk."""
+    if ending in _PARQUET:
+        with parquet_errors(path):
+            check_pages(path)
+            scan = pl.scan_parquet(path, glob=False)
+            first = scan.head(_SAMPLE_ROWS).collect()
+            n_rows = int(scan.select(pl.len()).collect().item())
+        return first.estimated_size() * n_rows / max(first.height, 1)
+    size = path.stat().st_size
+    if not ending.endswith(".gz"):
+        return size
+    with open(path, "rb") as packed, gzip_errors(path), gzip.GzipFile(fileobj=packed) as file:
+        unpacked = len(file.read(_SAMPLE_BYTES))
+        return size * unpacked / packed.tell()
+
+
+def _show_bytes(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:,.0f} MB"

@@ -222,9 +222,7 @@ def _agree(name: str, answers: dict[str, np.ndarray]) -> None:
 @torch.compile
 def _tail(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """What follows a convolution, as `nets._ConvBlock` does it without kernels."""
-    normal = F.batch_norm(
-        x, mean, variance, training=True, momentum=nets._MOMENTUM, eps=nets._EPS
-    )
+    normal = F.batch_norm(x, mean, variance, training=True, momentum=nets._MOMENTUM, eps=nets._EPS)
     return F.leaky_relu(F.max_pool2d(normal, 2), nets._SLOPE)
 
 
@@ -278,7 +276,8 @@ def deep(name: str, shape: tuple[int, ...], k: int, device: str, repeats: int) -
 def _with_gain(times: dict[str, Times]) -> dict[str, Any]:
     compiled = min(own["ms"] for way, own in times.items() if way.startswith("compiled"))
     gain = {"over compiled": compiled, "over eager": times["eager"]["ms"]}
-    return times | {"gain": {way: round(ms / times["kernels"]["ms"], 2) for way, ms in gain.items()}}
+    ours = times["kernels"]["ms"]
+    return times | {"gain": {way: round(ms / ours, 2) for way, ms in gain.items()}}
 
 
 # --- all of it ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
     title = "What is compared, in a line"
     trials = 30                 # random splits of each dataset
     seed = 0                    # root of the seed tree
-    datasets = ["pendigits"]    # names of riskad.datasets.load_adbench
+    datasets = ["pendigits"]    # names of riskad.datasets.load_adbench, or tables of your own
     test_share = 0.3            # rows held back for testing
     labelled = 0.05             # share of the training rows whose label is kept, or a list:
                                 # [0.01, 0.05, "5 anomalies"], the last with no other label
@@ -13,6 +13,17 @@
     estimator = "riskad.ShallowRAD"              # any class with the face of a Detector
     settings = { a = 0.1, prior = 0.8 }          # the same in every cell
     grid = { lam = ["theorem", "cv"] }           # every combination is a column
+
+A dataset may be any table whose truth is known, in CSV, Parquet or npz (arrays X and y); its path
+is relative to the description. `riskad.datasets.sources` has all kinds, and how to add one.
+
+    [[datasets]]
+    path = "payments.csv"
+    label = "state"             # the column with the truth, of every row; npz has it in y
+    normal = "ok"               # what its values mean; a list if there are several
+    anomaly = ["fraud", "theft"]
+    drop = ["customer"]         # columns to leave out, if any
+    name = "payments"           # the file's name, if not given
 
 With `anomaly_rates` the datasets are images, those of riskad.datasets.load_images, and the splits
 those of `one_class_split`: in trial t class t % 10 is normal, and each of the rates is a condition,
@@ -51,6 +62,7 @@ from pathlib import Path
 from typing import Any
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.datasets import DatasetSource, read_source
 from riskad.storage.files import check_input_file
 
 __all__ = [
@@ -162,7 +174,8 @@ class Images:
 class Cell:
     """One trial of one method with one setting on one dataset: the unit of work and of record.
 
-    test_share is None for images, and anomaly_rate for tables.
+    test_share is None for images, and anomaly_rate for tables. `data` is the digest of a table that
+    may change; `source` says where the dataset is, which is no part of the identity.
     """
 
     experiment: str
@@ -175,11 +188,13 @@ class Cell:
     test_share: float | None
     labelled: float | str
     anomaly_rate: float | None = None
+    data: str | None = None
+    source: DatasetSource | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What a record says about the cell; the same identity is never run twice."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        values = {name: getattr(self, name) for name in _IDENTITY}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -188,14 +203,20 @@ class Cell:
         return identity_key(self.identity)
 
 
+_IDENTITY = tuple(entry.name for entry in fields(Cell) if entry.name != "source")
+
+
 def identity_key(record: Mapping[str, Any]) -> str:
     """The identity of a record's cell as a text to compare; what it does not name is None."""
-    return json.dumps([record.get(entry.name) for entry in fields(Cell)], sort_keys=True)
+    return json.dumps([record.get(name) for name in _IDENTITY], sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named description; `cells` are in the order in which they are run."""
+    """A named description; `cells` are in the order in which they are run.
+
+    `sources` say where datasets are that are not just names.
+    """
 
     name: str
     title: str
@@ -205,6 +226,12 @@ class Experiment:
     seed: int = 0
     protocol: Tables | Images = Tables()
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sources: Mapping[str, DatasetSource] = field(default_factory=dict)
+
+    def source(self, dataset: str) -> DatasetSource:
+        """Where a dataset of this experiment comes from."""
+        images = isinstance(self.protocol, Images)
+        return self.sources.get(dataset) or read_source(dataset, images=images)
 
     def cells(self) -> Iterator[Cell]:
         """All cells, trial by trial.
@@ -212,6 +239,8 @@ class Experiment:
         After each trial the records hold a complete small experiment, and what is still to come
         resembles what was done, which makes the time left foreseeable.
         """
+        sources = {name: self.source(name) for name in self.datasets}
+        digests = {name: source.digest for name, source in sources.items()}
         for trial, dataset, method, condition in itertools.product(
             range(self.trials), self.datasets, self.methods, self.protocol.conditions()
         ):
@@ -227,6 +256,8 @@ class Experiment:
                     trial,
                     self.seed,
                     **condition,
+                    data=digests[dataset],
+                    source=sources[dataset],
                 )
 
     def narrowed(
@@ -261,8 +292,13 @@ def load_experiment(path: Path) -> Experiment:
         description = _read(path)
         methods = tuple(Method(**method) for method in description.pop("methods", []))
         protocol = _protocol(description)
+        sources = _sources(description, path.parent, isinstance(protocol, Images))
         experiment = Experiment(
-            path.stem, methods=methods, protocol=protocol, **_as_tuples(description)
+            path.stem,
+            methods=methods,
+            protocol=protocol,
+            sources=sources,
+            **_as_tuples(description),
         )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
@@ -290,6 +326,17 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
     for method in own.get("methods", []):
         methods[method.get("name")] = methods.get(method.get("name"), {}) | method
     return base | own | {"methods": list(methods.values())}
+
+
+def _sources(description: dict[str, Any], folder: Path, images: bool) -> dict[str, DatasetSource]:
+    """Leave the names of datasets in a description, and say where each comes from."""
+    given = description.get("datasets", [])
+    found = [read_source(entry, folder, images=images) for entry in given]
+    names = [source.name for source in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f'two datasets are named {twice[0]!r}. Give one of them name = "...".')
+    description["datasets"] = names
+    return dict(zip(names, found, strict=True))
 
 
 def _protocol(description: dict[str, Any]) -> Tables | Images:

@@ -17,18 +17,11 @@ from riskad.bench.field_tables import field_paper_tables, field_tables
 from riskad.bench.formats import Table, latex_table, markdown_safe, markdown_table, shorten
 from riskad.bench.images_tables import images_paper_tables, images_tables
 from riskad.bench.paper import IMAGE_EXPERIMENTS, IMAGE_SETS, PAPER_SETS, paper_set
+from riskad.bench.paper_layout import paper_tables
 from riskad.bench.records import read_records
-from riskad.bench.summary import (
-    FIELD,
-    Cell,
-    NotRun,
-    Remark,
-    Summary,
-    counted,
-    setting_name,
-    summarise,
-)
-from riskad.bench.tables import paper_tables, remark_table, tables_of
+from riskad.bench.summarise import summarise
+from riskad.bench.summary import FIELD, CellSummary, NotRun, Remark, Summary, counted, setting_name
+from riskad.bench.tables import remark_table, tables_of
 from riskad.core.checks import InputError
 from riskad.storage.files import atomic_path
 
@@ -88,8 +81,8 @@ def write_report(folder: Path, figures: bool = True) -> list[Path]:
     records = [row for path in paths for row in read_records(path)]
     if not records:
         raise InputError(
-            f"There are no records in {str(folder / 'records')!r}; make some with "
-            f"riskad bench shallow --out {folder} or riskad bench deep --out {folder}"
+            f"There are no records in {str(folder / 'records')!r}; run an experiment into this "
+            "folder first."
         )
     summary = summarise(records)
     written = _write_tables(summary, folder / "tables")
@@ -179,6 +172,8 @@ def _in_paper(experiment: str) -> bool:
 def _version_lines(summary: Summary, experiment: str) -> list[str]:
     versions = summary.versions.get(experiment, ())
     lines = [f"Versions: {'; or '.join(versions) or 'not recorded'}."]
+    if commits := summary.commits.get(experiment):  # older records have none
+        lines.append(f"Code: {', '.join(commits)}.")
     if peers := summary.peers.get(experiment):
         lines.append(f"Compared with: {', '.join(peers)}.")
     if len(versions) > 1:
@@ -243,7 +238,7 @@ def csv_text(summary: Summary, experiment: str) -> str:
     return text.getvalue()
 
 
-def _csv_row(cell: Cell, settings: Sequence[str], protocol: Sequence[str]) -> dict[str, str]:
+def _csv_row(cell: CellSummary, settings: Sequence[str], protocol: Sequence[str]) -> dict[str, str]:
     auc, precision, printed = cell.auc, cell.average_precision, cell.published
     row = {
         "experiment": cell.experiment,
@@ -271,7 +266,7 @@ def _csv_row(cell: Cell, settings: Sequence[str], protocol: Sequence[str]) -> di
     return {name: _csv_value(value) for name, value in row.items()}
 
 
-def _csv_facts(cell: Cell) -> dict[str, float | None]:
+def _csv_facts(cell: CellSummary) -> dict[str, float | None]:
     """What the paper says about a set; image sets are made for each share of anomalies."""
     if cell.experiment in IMAGE_EXPERIMENTS:
         return {}

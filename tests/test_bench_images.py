@@ -32,7 +32,7 @@ from riskad.bench.experiment import (
 from riskad.bench.image_trial import Device, find_device, image_split, run_images, run_together
 from riskad.bench.records import FAILED, NOT_RUN, OK, read_records
 from riskad.bench.runner import run_experiment
-from riskad.bench.trial import find_estimator
+from riskad.bench.trial import find_object
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.datasets import images as image_files
@@ -144,7 +144,7 @@ def test_the_built_in_descriptions_cover_the_papers_experiments():
         assert described.protocol.anomaly_rates == (0.01, 0.05, 0.1, 0.2)
         for cell in described.narrowed(trials=1).cells():
             words = {key: v for key, v in cell.settings.items() if v not in ("true", "flipped")}
-            assert find_estimator(cell.estimator)(**words).module.startswith("lenet-")
+            assert find_object(cell.estimator)(**words).module.startswith("lenet-")
 
 
 HEAD = "title = 'x'\ntrials = 1\ndatasets = ['MNIST']\n"

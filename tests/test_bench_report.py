@@ -527,6 +527,12 @@ def test_markdown_opens_with_trials_and_versions():
     assert "Careful: these records were made with more than one set of versions" in mixed
 
 
+def test_markdown_names_the_commits_that_records_carry():
+    old, new = record(trial=0), record(trial=1) | {"commit": "v1-3-gabcdef0"}
+    assert "Code: v1-3-gabcdef0." in markdown_text(summarise([old, new]), "main")
+    assert "Code:" not in markdown_text(summarise([old]), "main")
+
+
 def test_settings_that_no_table_shows_are_said_to_differ():
     rows = [record(auc=0.5, tol=1e-4, trial=i) for i in range(2)] + [record(auc=0.9, tol=1e-6)]
     text = markdown_text(summarise(rows), "main")

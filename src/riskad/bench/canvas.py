@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from riskad.bench.summary import Summary
 from riskad.core.checks import InputError
 from riskad.storage.files import atomic_path
 
@@ -46,7 +45,7 @@ _STYLE = {
 }
 
 
-def draw(makers: Mapping[str, Callable[[Summary], Any]], summary: Summary) -> dict[str, Any]:
+def draw(makers: Mapping[str, Callable[[T], Any]], summary: T) -> dict[str, Any]:
     """Return the matplotlib figures by name; one without anything to show is left out."""
     with _matplotlib().rc_context(_STYLE):
         drawn = {name: make(summary) for name, make in makers.items()}

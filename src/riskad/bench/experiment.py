@@ -2,7 +2,7 @@
 
     title = "What is compared, in a line"
     trials = 30                 # random splits of each dataset
-    seed = 0                    # root of the seed tree
+    seed = 0                    # root of the seed tree; of several, if it is a list
     datasets = ["pendigits"]    # names of riskad.datasets.load_adbench, or tables of your own
     test_share = 0.3            # rows held back for testing
     labelled = 0.05             # share of the training rows whose label is kept, or a list:
@@ -31,6 +31,15 @@ as is each share of labelled rows. In place of test_share and labelled there are
 
     anomaly_rates = [0.01, 0.1]     # pi_n
     labelled = [0.05, 0.1]          # gamma_l
+
+A method may measure something else than the AUC of an estimator. Its function is given the cell and
+returns what the record is to say; beside it in its module, a function `report` makes one result of
+all records (`riskad.bench.studies` has those that come with the package).
+
+    [[methods]]
+    name = "tight"
+    measure = "riskad.bench.studies.suggesting.measure"
+    settings = { lam = "tight" }
 
 A description may rest on another in the same folder: what it does not say is as there, and so is
 what one of its [[methods]] does not say of a method of the same name.
@@ -61,11 +70,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.checks import InputError, check_choice, check_in_interval, lookup
 from riskad.datasets import DatasetSource, read_source
 from riskad.storage.files import check_input_file
 
 __all__ = [
+    "SUITES",
     "Cell",
     "Experiment",
     "Images",
@@ -73,9 +83,13 @@ __all__ = [
     "Tables",
     "anomaly_budget",
     "built_in",
+    "find_experiment",
     "load_experiment",
     "seed_of",
 ]
+
+
+SUITES = ("shallow", "deep", "field", "studies")
 
 
 def seed_of(root: int, *path: object) -> int:
@@ -97,14 +111,16 @@ def seed_of(root: int, *path: object) -> int:
 class Method:
     """An estimator under a name, with each combination of settings it is run with.
 
-    With `trials` it is run in the first so many trials only.
+    With `trials` it is run in the first so many trials only. `measure` is the function to call in
+    place of fitting an estimator.
     """
 
     name: str
-    estimator: str
+    estimator: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     trials: int | None = None
+    measure: str | None = None
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """All settings: the fixed ones with every combination of the grid."""
@@ -181,7 +197,7 @@ class Cell:
     experiment: str
     dataset: str
     method: str
-    estimator: str
+    estimator: str | None
     settings: Mapping[str, Any]
     trial: int
     root: int
@@ -189,6 +205,7 @@ class Cell:
     labelled: float | str
     anomaly_rate: float | None = None
     data: str | None = None
+    measure: str | None = None
     source: DatasetSource | None = None
 
     @cached_property
@@ -223,7 +240,7 @@ class Experiment:
     datasets: tuple[str, ...]
     methods: tuple[Method, ...]
     trials: int
-    seed: int = 0
+    seed: int | tuple[int, ...] = 0
     protocol: Tables | Images = Tables()
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, DatasetSource] = field(default_factory=dict)
@@ -239,10 +256,11 @@ class Experiment:
         After each trial the records hold a complete small experiment, and what is still to come
         resembles what was done, which makes the time left foreseeable.
         """
+        roots = self.seed if isinstance(self.seed, tuple) else (self.seed,)
         sources = {name: self.source(name) for name in self.datasets}
         digests = {name: source.digest for name, source in sources.items()}
-        for trial, dataset, method, condition in itertools.product(
-            range(self.trials), self.datasets, self.methods, self.protocol.conditions()
+        for trial, root, dataset, method, condition in itertools.product(
+            range(self.trials), roots, self.datasets, self.methods, self.protocol.conditions()
         ):
             if method.trials is not None and trial >= method.trials:
                 continue
@@ -254,9 +272,10 @@ class Experiment:
                     method.estimator,
                     {**self.by_dataset.get(dataset, {}), **settings},
                     trial,
-                    self.seed,
+                    root,
                     **condition,
                     data=digests[dataset],
+                    measure=method.measure,
                     source=sources[dataset],
                 )
 
@@ -285,6 +304,19 @@ def built_in(suite: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
+def find_experiment(given: str | Path) -> Path:
+    """The description that a path leads to, or that comes with the package under this name.
+
+    >>> find_experiment("choosing").name
+    'choosing.toml'
+    """
+    path = Path(given)
+    if path.suffix or path.exists():
+        return path
+    known = {name: own for suite in SUITES for name, own in built_in(suite).items()}
+    return lookup("experiment", str(given), known)
+
+
 def load_experiment(path: Path) -> Experiment:
     """Read and check a TOML description; the file's name is the experiment's."""
     path = check_input_file(path)
@@ -305,7 +337,7 @@ def load_experiment(path: Path) -> Experiment:
             f"{path.name} is not a description of an experiment: {error}. It may hold title, "
             "trials, seed, datasets, like, by_dataset, methods, and test_share and labelled for "
             "tables or anomaly_rates and labelled for images; each of [[methods]] holds name, "
-            "estimator, settings, grid, trials."
+            "estimator or measure, settings, grid, trials."
         ) from None
     _check(experiment)
     return experiment
@@ -366,8 +398,9 @@ def _check(experiment: Experiment) -> None:
     experiment.protocol.check()
     if not isinstance(experiment.trials, int) or experiment.trials < 1:
         raise InputError(f"trials must be a whole number >= 1, got {experiment.trials!r}.")
-    if not isinstance(experiment.seed, int):
-        raise InputError(f"seed must be a whole number, got {experiment.seed!r}.")
+    seeds = experiment.seed if isinstance(experiment.seed, tuple) else (experiment.seed,)
+    if not seeds or not all(isinstance(seed, int) for seed in seeds):
+        raise InputError(f"seed must be a whole number or a list of some, got {experiment.seed!r}.")
     if not experiment.datasets or not experiment.methods:
         raise InputError(
             f"experiment {experiment.name!r} needs at least one of datasets and [[methods]]."
@@ -376,6 +409,11 @@ def _check(experiment: Experiment) -> None:
         check_choice("by_dataset", name, experiment.datasets)
     for method in experiment.methods:
         _check_grid(method)
+        if (method.estimator is None) == (method.measure is None):
+            raise InputError(
+                f"method {method.name!r} needs an estimator to fit or a function to measure, one "
+                "of the two."
+            )
         if method.trials is not None and (not isinstance(method.trials, int) or method.trials < 1):
             raise InputError(
                 f"trials of method {method.name!r} must be a whole number >= 1, got "

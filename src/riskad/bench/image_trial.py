@@ -17,7 +17,7 @@ from riskad.bench.curves import rank_metrics
 from riskad.bench.experiment import Cell, seed_of
 from riskad.bench.provenance import provenance
 from riskad.bench.records import OK
-from riskad.bench.trial import build_estimator, failure, find_estimator, kept_warnings, prior_words
+from riskad.bench.trial import build_estimator, failure, find_object, kept_warnings, prior_words
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.datasets import DatasetSource, ImageDataset, OneClassSplit, one_class_split, read_source
@@ -130,7 +130,7 @@ def _task(cell: Cell, device: Device) -> _Task:
     data = image_set(_source(cell))
     split = image_split(_source(cell), cell.trial, cell.root, _rate(cell), cell.labelled)
     detector = _detector(cell, device)
-    labels = split.y_pu if isinstance(detector, find_estimator("riskad.NNPU")) else split.y_rad
+    labels = split.y_pu if isinstance(detector, find_object("riskad.NNPU")) else split.y_rad
     truth = np.where(data.y_test == _normal_class(cell.trial), NORMAL, ANOMALY)
     counts = {
         "n_train": len(labels),

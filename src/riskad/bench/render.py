@@ -19,6 +19,7 @@ from riskad.bench.images_tables import images_paper_tables, images_tables
 from riskad.bench.paper import IMAGE_EXPERIMENTS, IMAGE_SETS, PAPER_SETS, paper_set
 from riskad.bench.paper_layout import paper_tables
 from riskad.bench.records import read_records
+from riskad.bench.studies import write_studies
 from riskad.bench.summarise import summarise
 from riskad.bench.summary import FIELD, CellSummary, NotRun, Remark, Summary, counted, setting_name
 from riskad.bench.tables import remark_table, tables_of
@@ -74,7 +75,8 @@ def write_report(folder: Path, figures: bool = True) -> list[Path]:
     """Write tables and figures of the records in a folder, and return where they are.
 
     FOLDER/records/*.jsonl is read; FOLDER/tables/NAME.{md,csv,tex} is written for each
-    experiment, and FOLDER/figures/*.svg for what the records allow. Each file is replaced whole.
+    experiment, and FOLDER/figures/*.svg for what the records allow; for a study that measures
+    something else FOLDER/tables/NAME.json. Each file is replaced whole.
     """
     folder = Path(folder)
     paths = sorted((folder / "records").glob("*.jsonl"))
@@ -84,8 +86,10 @@ def write_report(folder: Path, figures: bool = True) -> list[Path]:
             f"There are no records in {str(folder / 'records')!r}; run an experiment into this "
             "folder first."
         )
-    summary = summarise(records)
-    written = _write_tables(summary, folder / "tables")
+    studies = {row["experiment"] for row in records if "measure" in row}
+    written = write_studies([r for r in records if r["experiment"] in studies], folder, figures)
+    summary = summarise(row for row in records if row["experiment"] not in studies)
+    written += _write_tables(summary, folder / "tables")
     if figures:
         from riskad.bench.field_figures import write_field_figures
         from riskad.bench.figures import write_figures

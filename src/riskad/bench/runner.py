@@ -22,7 +22,7 @@ from riskad.bench.image_trial import find_device, image_set, run_images
 from riskad.bench.peers import Peer
 from riskad.bench.provenance import provenance
 from riskad.bench.records import FAILED, NOT_RUN, OK, SKIPPED, Records, open_records
-from riskad.bench.trial import dataset_of, find_estimator, run_cell
+from riskad.bench.trial import dataset_of, find_object, run_cell
 from riskad.core.checks import InputError
 from riskad.datasets import DatasetMissing, DatasetSource
 
@@ -134,7 +134,7 @@ def _absences(experiment: Experiment) -> dict[str, str]:
     """
     absent = {}
     for method in experiment.methods:
-        kind = find_estimator(method.estimator)
+        kind = find_object(str(method.measure or method.estimator))
         if isinstance(kind, type) and issubclass(kind, Peer):
             for settings in method.combinations():
                 if reason := kind(**settings).missing():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -21,7 +21,15 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.datasets import DatasetSource, label_anomalies, mask_labels, read_source
 
-__all__ = ["Split", "build_estimator", "dataset_of", "find_estimator", "make_split", "run_cell"]
+__all__ = [
+    "Split",
+    "build_estimator",
+    "dataset_of",
+    "find_object",
+    "make_split",
+    "run_cell",
+    "split_of",
+]
 
 # scikit-learn's SGD, which the published runs used, penalises alpha / 2 ||w||^2 beside a mean over
 # n rows. Their sample weights summed to about one, so against the risk the penalty weighs n times
@@ -88,8 +96,8 @@ def _keep_labels(truth: np.ndarray, labelled: float | str, seed: int) -> np.ndar
     return label_anomalies(truth, count, random_state=seed)
 
 
-def _split_of(cell: Cell) -> Split:
-    """The split of a cell, which it shares with others of its trial."""
+def split_of(cell: Cell) -> Split:
+    """Return the split of a cell, which it shares with others of its trial."""
     assert cell.test_share is not None, "a cell of images"
     return make_split(
         cell.source or cell.dataset, cell.trial, cell.root, cell.test_share, cell.labelled
@@ -103,8 +111,10 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     """
     seed = seed_of(cell.root, cell.dataset, cell.trial, "method")
     record = cell.identity | {"settings": dict(cell.settings), "seed": seed}
+    if cell.measure is not None:
+        return record | _measured(cell, find_object(cell.measure)) | provenance()
     try:
-        split = _split_of(cell)
+        split = split_of(cell)
         record |= _counts(split)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -119,6 +129,19 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     except Exception as error:
         outcome = failure(error)
     return record | outcome | provenance()
+
+
+def _measured(cell: Cell, measure: Callable[[Cell], Mapping[str, Any]]) -> dict[str, Any]:
+    """What a function of a study says of a cell."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            outcome = dict(measure(cell))
+        return outcome | kept_warnings(caught) | {"status": OK}
+    except NotApplicable as error:
+        return {"status": SKIPPED, "reason": str(error)}
+    except Exception as error:
+        return failure(error)
 
 
 def failure(error: Exception) -> dict[str, str]:
@@ -152,20 +175,20 @@ def build_estimator(cell: Cell, seed: int, **words: Mapping[str, float]) -> Any:
     for name, meanings in words.items():
         if isinstance(word := settings.get(name), str):
             settings[name] = meanings.get(word, word)
-    estimator = find_estimator(cell.estimator)(**settings)
-    if "random_state" in estimator.get_params():
+    estimator = find_object(str(cell.estimator))(**settings)
+    if "random_state" in estimator.get_params() and "random_state" not in settings:
         estimator.set_params(random_state=seed)
     return estimator
 
 
-def find_estimator(path: str) -> Any:
-    """The class at a dotted path such as "riskad.ShallowRAD"."""
+def find_object(path: str) -> Any:
+    """The class or function at a dotted path such as "riskad.ShallowRAD"."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         why = str(error).removesuffix(".")
-        raise InputError(f"estimator = {path!r} cannot be imported: {why}.") from None
+        raise InputError(f"{path!r} cannot be imported: {why}.") from None
 
 
 def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from riskad.detectors.shallow import ShallowRAD
 
 # Sets of ADBench without a known checksum, so that made-up data can stand in for them.
 SETS = ("glass", "wine")
-TIMES = ("fit_seconds", "score_seconds")
+TIMES = ("fit_seconds", "score_seconds", "commit")  # which may change while tests run
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -192,7 +192,6 @@ def test_a_record_holds_what_the_fit_gives(straight):
     assert record["settings"] == {"tol": 1e-3, "loss": "squared"}
     assert record["n_anomaly"] == (split.y_train == -1).sum()
     assert "scikit-learn" in record["versions"]
-    assert record["commit"] == provenance.commit()
 
 
 def test_a_cell_run_alone_gives_the_same_record(straight):
@@ -449,7 +448,7 @@ def test_the_command_line_guesses_misspelt_parts(tmp_path):
 def test_a_report_without_records_says_what_to_run(tmp_path):
     result = CliRunner().invoke(cli, ["bench", "report", str(tmp_path)])
     assert result.exit_code == 1
-    assert "riskad bench shallow" in result.output
+    assert "run an experiment into this folder" in result.output
 
 
 # --- where records come from -------------------------------------------------------------------
@@ -462,10 +461,11 @@ def test_records_carry_the_commit():
     head = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     )
-    name = provenance.commit().removesuffix("-dirty")
+    name = provenance.commit.__wrapped__().removesuffix("-dirty")
     short = name.rpartition("-g")[2]  # after a tag git writes v1-3-gabcdef
     assert head.stdout.startswith(short)
-    assert provenance.provenance()["commit"] == provenance.commit()
+    record = run_cell(next(experiment().cells()))
+    assert record["commit"] == provenance.commit()
 
 
 def test_outside_a_working_tree_the_version_stands_for_the_commit(monkeypatch, tmp_path):

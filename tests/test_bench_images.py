@@ -40,7 +40,7 @@ from riskad.datasets import read_source
 from riskad.deep.detectors import NNPU, DeepRAD, DeepSAD
 
 CPU = Device("cpu", "cpu")
-VARY = ("fit_seconds", "score_seconds", "together")
+VARY = ("commit", "fit_seconds", "score_seconds", "together")
 N_CLASS = 60  # training images of each class
 
 METHODS = (

@@ -114,11 +114,11 @@ def test_a_table_that_was_changed_is_run_again(folder):
     path = describe(folder, entry("payments.csv"))
     assert run_experiment(load_experiment(path), folder / "records").done == 2
     assert run_experiment(load_experiment(path), folder / "records").done == 0
-    payments(seed=1).write_csv(folder / "payments.csv")
-    make_split.cache_clear()
+    payments(n=150, seed=1).write_csv(folder / "payments.csv")
     assert run_experiment(load_experiment(path), folder / "records").done == 2
-    digests = {row["data"] for row in read_records(folder / "records" / "mine.jsonl")}
-    assert len(digests) == 2
+    rows = read_records(folder / "records" / "mine.jsonl")
+    assert len({row["data"] for row in rows}) == 2
+    assert [row["n_train"] + row["n_test"] for row in rows] == [200, 200, 150, 150]
 
 
 def test_names_and_files_may_stand_side_by_side(folder):
@@ -168,7 +168,7 @@ def test_a_kind_from_outside_the_package(tmp_path, monkeypatch, kind):
         ),
         ("nowhere.Toy", "source = 'nowhere.Toy' cannot be imported: No module named 'nowhere'"),
         ("pathlib.Path", "must be a class over riskad.datasets.DatasetSource, got <class"),
-        ("adbench", "a dataset of source ADBench needs name = ..."),
+        ("adbench", "a dataset of source ADBenchSource needs name = ..."),
     ],
 )
 def test_an_unknown_kind_is_refused(source, message):

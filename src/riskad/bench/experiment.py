@@ -190,7 +190,7 @@ class Images:
 class Cell:
     """One trial of one method with one setting on one dataset: the unit of work and of record.
 
-    test_share is None for images, and anomaly_rate for tables. `data` is the digest of a table that
+    test_share is None for images, and anomaly_rate for tables. `data` is the state of a table that
     may change; `source` says where the dataset is, which is no part of the identity.
     """
 
@@ -246,9 +246,10 @@ class Experiment:
     sources: Mapping[str, DatasetSource] = field(default_factory=dict)
 
     def source(self, dataset: str) -> DatasetSource:
-        """Where a dataset of this experiment comes from."""
+        """Where a dataset of this experiment comes from, in its present state."""
         images = isinstance(self.protocol, Images)
-        return self.sources.get(dataset) or read_source(dataset, images=images)
+        source = self.sources.get(dataset) or read_source(dataset, images=images)
+        return source.pinned()
 
     def cells(self) -> Iterator[Cell]:
         """All cells, trial by trial.
@@ -258,7 +259,6 @@ class Experiment:
         """
         roots = self.seed if isinstance(self.seed, tuple) else (self.seed,)
         sources = {name: self.source(name) for name in self.datasets}
-        digests = {name: source.digest for name, source in sources.items()}
         for trial, root, dataset, method, condition in itertools.product(
             range(self.trials), roots, self.datasets, self.methods, self.protocol.conditions()
         ):
@@ -274,7 +274,7 @@ class Experiment:
                     trial,
                     root,
                     **condition,
-                    data=digests[dataset],
+                    data=sources[dataset].state,
                     measure=method.measure,
                     source=sources[dataset],
                 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from riskad.datasets.dataset import Dataset, FrameDataset
 from riskad.datasets.files import Words, digest_of, load_table
 from riskad.datasets.images import ImageDataset, load_images
 
-__all__ = ["SOURCES", "ADBench", "DatasetSource", "Images", "TableFile", "read_source"]
+__all__ = ["SOURCES", "ADBenchSource", "DatasetSource", "FileSource", "ImageSource", "read_source"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,14 @@ class DatasetSource(ABC):
     ----------
     name : str
         How records and tables call it. Seeds depend on it, so that another name is another split.
+    state : str, optional
+        Which state of data that may change is meant; set by `pinned`.
     """
 
     holds_images: ClassVar[bool] = False
 
     name: str
+    state: str | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def load(self) -> Any:
@@ -52,10 +55,13 @@ class DatasetSource(ABC):
             If it cannot be had here; it is then recorded as not run, and the others are run.
         """
 
-    @property
-    def digest(self) -> str | None:
-        """What tells this state of the data from others; None where it never changes."""
-        return None
+    def pinned(self) -> DatasetSource:
+        """Return the source of the data as they are now, for data that may change.
+
+        Its `state` tells them from others. Caches and records go by it, so that a table that was
+        changed is read and run again.
+        """
+        return self
 
     @classmethod
     def of(cls, entries: Mapping[str, Any], folder: Path) -> DatasetSource:
@@ -67,7 +73,7 @@ class DatasetSource(ABC):
 
 
 @dataclass(frozen=True)
-class ADBench(DatasetSource):
+class ADBenchSource(DatasetSource):
     """A set of ADBench: `load_adbench`."""
 
     def load(self) -> Dataset:
@@ -76,7 +82,7 @@ class ADBench(DatasetSource):
 
 
 @dataclass(frozen=True)
-class Images(DatasetSource):
+class ImageSource(DatasetSource):
     """MNIST, F-MNIST or CIFAR-10: `load_images`."""
 
     holds_images: ClassVar[bool] = True
@@ -87,7 +93,7 @@ class Images(DatasetSource):
 
 
 @dataclass(frozen=True)
-class TableFile(DatasetSource):
+class FileSource(DatasetSource):
     """A table of one's own: `load_table` says what each entry means.
 
     `path` is relative to the folder of the description, whose place is `folder`.
@@ -111,10 +117,10 @@ class TableFile(DatasetSource):
         """Where the file is."""
         return Path(self.folder) / self.path
 
-    @property
-    def digest(self) -> str:
-        """Of the file's bytes and of how it is read: a table that was changed is run again."""
-        return digest_of(self.place, self.label, self.normal, self.anomaly, self.drop)
+    def pinned(self) -> DatasetSource:
+        """Return one whose state is a digest of the file's bytes and of how it is read."""
+        digest = digest_of(self.place, self.label, self.normal, self.anomaly, self.drop)
+        return dataclasses.replace(self, state=digest)
 
     def load(self) -> Dataset | FrameDataset:
         """Read it, see `load_table`."""
@@ -128,10 +134,12 @@ class TableFile(DatasetSource):
         )
 
 
+_NOT_ENTRIES = ("folder", "state")  # fields that no description says
+
 SOURCES: dict[str, type[DatasetSource]] = {
-    "adbench": ADBench,
-    "images": Images,
-    "file": TableFile,
+    "adbench": ADBenchSource,
+    "images": ImageSource,
+    "file": FileSource,
 }
 
 
@@ -158,7 +166,7 @@ def read_source(
     Examples
     --------
     >>> read_source("pendigits")
-    ADBench(name='pendigits')
+    ADBenchSource(name='pendigits', state=None)
     >>> entry = {"path": "cards.csv", "label": "state", "normal": "ok", "anomaly": "fraud"}
     >>> read_source(entry).name
     'cards'
@@ -179,7 +187,7 @@ normal, anomaly, drop. Did you mean 'label'?
         key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()
     }
     kind = _find(entries.pop("source", "file" if "path" in entries else "adbench"))
-    known = [each.name for each in dataclasses.fields(kind) if each.name != "folder"]
+    known = [each.name for each in dataclasses.fields(kind) if each.name not in _NOT_ENTRIES]
     for key in entries:
         check_choice("entry", key, known)
     source = kind.of(entries, folder)

@@ -15,7 +15,9 @@ from click.testing import CliRunner
 from conftest import PATIENCE, make_pile
 from sklearn.metrics import roc_auc_score
 
+import riskad
 import riskad.cli.main as cli_module
+from riskad.bench import provenance
 from riskad.bench.experiment import (
     Experiment,
     Method,
@@ -28,14 +30,14 @@ from riskad.bench.experiment import (
 from riskad.bench.paper import PAPER_SETS
 from riskad.bench.records import FAILED, NOT_RUN, OK, open_records, read_records
 from riskad.bench.runner import run_experiment
-from riskad.bench.trial import find_estimator, make_split, run_cell
+from riskad.bench.trial import find_object, make_split, run_cell
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.detectors.shallow import ShallowRAD
 
 # Sets of ADBench without a known checksum, so that made-up data can stand in for them.
 SETS = ("glass", "wine")
-TIMES = ("fit_seconds", "score_seconds")
+TIMES = ("fit_seconds", "score_seconds", "commit")  # which may change while tests run
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -127,7 +129,7 @@ def test_the_built_in_descriptions_cover_the_papers_tables():
         for method in described.methods:
             for settings in method.combinations():
                 settings = {k: v for k, v in settings.items() if v not in ("true", "published")}
-                find_estimator(method.estimator)(**settings)
+                find_object(method.estimator)(**settings)
 
 
 @pytest.mark.parametrize(
@@ -446,4 +448,31 @@ def test_the_command_line_guesses_misspelt_parts(tmp_path):
 def test_a_report_without_records_says_what_to_run(tmp_path):
     result = CliRunner().invoke(cli, ["bench", "report", str(tmp_path)])
     assert result.exit_code == 1
-    assert "riskad bench shallow" in result.output
+    assert "run an experiment into this folder" in result.output
+
+
+# --- where records come from -------------------------------------------------------------------
+
+
+def test_records_carry_the_commit():
+    root = Path(riskad.__file__).parents[2]
+    if not (root / ".git").exists():
+        pytest.skip("riskad is not run from a working tree")
+    head = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
+    name = provenance.commit.__wrapped__().removesuffix("-dirty")
+    short = name.rpartition("-g")[2]  # after a tag git writes v1-3-gabcdef
+    assert head.stdout.startswith(short)
+    record = run_cell(next(experiment().cells()))
+    assert record["commit"] == provenance.commit()
+
+
+def test_outside_a_working_tree_the_version_stands_for_the_commit(monkeypatch, tmp_path):
+    monkeypatch.setattr(riskad, "__file__", str(tmp_path / "lib" / "riskad" / "__init__.py"))
+    assert provenance.commit.__wrapped__() == riskad.__version__
+
+
+def test_where_git_is_missing_the_version_stands_for_the_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert provenance.commit.__wrapped__() == riskad.__version__

@@ -32,7 +32,7 @@ from riskad.bench.peers import Classifier, NotApplicable, Scorer
 from riskad.bench.records import FAILED, NOT_RUN, OK, SKIPPED, read_records
 from riskad.bench.render import csv_text, latex_text, markdown_text, write_report
 from riskad.bench.runner import run_experiment
-from riskad.bench.summary import summarise
+from riskad.bench.summarise import summarise
 from riskad.bench.trial import make_split
 from riskad.cli.main import cli
 from riskad.core.checks import InputError

@@ -32,15 +32,16 @@ from riskad.bench.experiment import (
 from riskad.bench.image_trial import Device, find_device, image_split, run_images, run_together
 from riskad.bench.records import FAILED, NOT_RUN, OK, read_records
 from riskad.bench.runner import run_experiment
-from riskad.bench.trial import find_estimator
+from riskad.bench.trial import find_object
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.datasets import images as image_files
+from riskad.datasets import read_source
 from riskad.deep.deep_sad import DeepSAD
 from riskad.deep.risk_detectors import NNPU, DeepRAD
 
 CPU = Device("cpu", "cpu")
-VARY = ("fit_seconds", "score_seconds", "together")
+VARY = ("commit", "fit_seconds", "score_seconds", "together")
 N_CLASS = 60  # training images of each class
 
 METHODS = (
@@ -144,7 +145,7 @@ def test_the_built_in_descriptions_cover_the_papers_experiments():
         assert described.protocol.anomaly_rates == (0.01, 0.05, 0.1, 0.2)
         for cell in described.narrowed(trials=1).cells():
             words = {key: v for key, v in cell.settings.items() if v not in ("true", "flipped")}
-            assert find_estimator(cell.estimator)(**words).module.startswith("lenet-")
+            assert find_object(cell.estimator)(**words).module.startswith("lenet-")
 
 
 HEAD = "title = 'x'\ntrials = 1\ndatasets = ['MNIST']\n"
@@ -223,7 +224,7 @@ def test_scores_that_are_not_finite_are_refused():
 def test_a_record_says_what_was_done():
     cell = list(experiment().cells())[-1]  # nnPU in trial 2
     (record,) = run_together([cell], CPU)
-    split = image_split("F-MNIST", 2, 0, 0.2, 0.2)
+    split = image_split(read_source("F-MNIST", images=True), 2, 0, 0.2, 0.2)
     assert record["status"] == OK
     assert record["normal_class"] == 2
     assert (record["n_train"], record["n_test"]) == (N_CLASS, 100)
@@ -244,13 +245,13 @@ def test_nnpu_is_told_of_normals_only_and_the_others_of_both_kinds(monkeypatch):
 
     def listen(self, X, rows, labels):
         told[type(self.detectors[0])] = labels[0]
-        assert X is image_trial.image_set("MNIST").X_train
+        assert X is image_trial.image_set(read_source("MNIST", images=True)).X_train
         return fit(self, X, rows, labels)
 
     monkeypatch.setattr(Team, "fit", listen)
     cells = list(experiment(datasets=("MNIST",), trials=1).cells())
     list(run_images(cells, CPU, together=1))
-    split = image_split("MNIST", 0, 0, 0.2, 0.2)
+    split = image_split(read_source("MNIST", images=True), 0, 0, 0.2, 0.2)
     assert set(told) == {DeepRAD, DeepSAD, NNPU}
     np.testing.assert_array_equal(told[NNPU], split.y_pu)
     for kind in (DeepRAD, DeepSAD):
@@ -271,7 +272,7 @@ def test_splits_depend_on_dataset_trial_and_condition_only():
     kinds = {}
     for cell in experiment(trials=2).cells():
         place = (cell.dataset, cell.trial, cell.anomaly_rate, cell.labelled)
-        split = image_split(cell.dataset, cell.trial, 0, cell.anomaly_rate, cell.labelled)
+        split = image_split(cell.source, cell.trial, 0, cell.anomaly_rate, cell.labelled)
         kinds.setdefault(place, set()).add(split.rows.tobytes() + split.y_rad.tobytes())
     assert all(len(found) == 1 for found in kinds.values())
     assert len(set.union(*kinds.values())) == len(kinds) == 2 * 2 * 4

@@ -9,18 +9,11 @@ from collections import Counter
 
 import pytest
 
+from riskad.bench.comparisons import gaps, headline_rule, overall, reach_by_loss, set_gaps, sweeps
 from riskad.bench.paper import PAPER_SETS, Published, paper_set, published
 from riskad.bench.render import csv_text, latex_text, markdown_text, write_report
-from riskad.bench.summary import (
-    Estimate,
-    gaps,
-    headline_rule,
-    overall,
-    reach_by_loss,
-    set_gaps,
-    summarise,
-    sweeps,
-)
+from riskad.bench.summarise import summarise
+from riskad.bench.summary import TrialMean
 from riskad.bench.tables import tables_of
 from riskad.core.checks import InputError
 
@@ -219,7 +212,7 @@ def test_without_published_error_ours_stands_in():
 
 def test_no_difference_without_spread():
     (single,) = summarise([record(auc=0.5)]).cells
-    assert single.auc == Estimate(0.5, None, 1)
+    assert single.auc == TrialMean(0.5, None, 1)
     assert single.difference_in_se is None
     same = [record("vowels", 0.7, i, experiment="prior", prior=0.9) for i in range(2)]
     (cell,) = summarise(same).cells
@@ -534,6 +527,12 @@ def test_markdown_opens_with_trials_and_versions():
     assert "Careful: these records were made with more than one set of versions" in mixed
 
 
+def test_markdown_names_the_commits_that_records_carry():
+    old, new = record(trial=0), record(trial=1) | {"commit": "v1-3-gabcdef0"}
+    assert "Code: v1-3-gabcdef0." in markdown_text(summarise([old, new]), "main")
+    assert "Code:" not in markdown_text(summarise([old]), "main")
+
+
 def test_settings_that_no_table_shows_are_said_to_differ():
     rows = [record(auc=0.5, tol=1e-4, trial=i) for i in range(2)] + [record(auc=0.9, tol=1e-6)]
     text = markdown_text(summarise(rows), "main")
@@ -650,7 +649,7 @@ def test_a_folder_without_records_says_what_to_run(tmp_path, make):
     folder = tmp_path / "results"
     if make:
         write_records(folder, [])
-    with pytest.raises(InputError, match="riskad bench shallow"):
+    with pytest.raises(InputError, match="run an experiment into this folder first"):
         write_report(folder)
 
 

@@ -21,15 +21,16 @@ from riskad.bench.images import (
     Setup,
     Study,
     best,
-    claims,
     image_reach,
     prior_cells,
     win,
 )
+from riskad.bench.images_claims import claims
 from riskad.bench.images_tables import images_paper_tables, images_tables
 from riskad.bench.paper import IMAGE_SETS, published
 from riskad.bench.render import csv_text, latex_text, markdown_text, write_report
-from riskad.bench.summary import Estimate, summarise
+from riskad.bench.summarise import summarise
+from riskad.bench.summary import TrialMean
 
 SQUARE, SIGMOID, LOGISTIC, HUBER = RADS
 
@@ -223,9 +224,9 @@ def test_shares_of_anomalies_and_labels_tell_cells_apart():
 
 
 def test_the_deviation_is_over_trials():
-    estimate = Estimate.of([0.5, 0.75, 1.0])
+    estimate = TrialMean.of([0.5, 0.75, 1.0])
     assert estimate.sd == pytest.approx(0.25)
-    assert Estimate.of([0.5]).sd is None
+    assert TrialMean.of([0.5]).sd is None
 
 
 def test_another_share_of_labels_is_not_compared_with_the_paper():
@@ -411,7 +412,7 @@ def test_wins_over_each_rival(summary):
     assert against.rows[-1][-1].startswith("36 of 36, +")
     logistic = Study(summary, "images")
     lead = logistic.lead([LOGISTIC], [NNPU], logistic.setups(dataset="MNIST"))
-    mean = Estimate.of(list(lead.values())).mean
+    mean = TrialMean.of(list(lead.values())).mean
     assert f", {mean:+.3f} (" in against.rows[2][1]
 
 

@@ -8,7 +8,8 @@ from riskad.bench.experiment import built_in, identity_key, load_experiment
 from riskad.bench.image_trial import find_device, run_together
 from riskad.bench.records import NOT_RUN, OK, read_records
 from riskad.bench.render import markdown_text
-from riskad.bench.summary import report_name, summarise
+from riskad.bench.summarise import summarise
+from riskad.bench.summary import report_name
 from riskad.bench.trial import make_split, run_cell
 
 RESULTS = Path(__file__).parents[1] / "results"

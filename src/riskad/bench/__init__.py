@@ -2,12 +2,13 @@
 
     riskad bench shallow        the paper's shallow tables, recomputed beside the published numbers
     riskad bench deep           the paper's deep experiments, on images
-    riskad bench run FILE.toml  an experiment of your own
+    riskad bench run NAME       an experiment that comes with the package, or
+    riskad bench run FILE.toml  one of your own, on any table whose truth is known
     riskad bench report FOLDER  the tables and figures once more, from the records
 
-`experiment` says what a description may hold, `trial` runs one cell of it, `images` many cells in
-one training, `records` keeps what came out, `runner` does all cells and resumes, `summary` and
-`render` make tables.
+`experiment` says what a description may hold, `trial` runs one cell of it, `image_trial` many
+cells in one training, `records` keeps what came out, `runner` does all cells and resumes,
+`summarise` and `comparisons` make numbers of records, `render` makes tables of them.
 """
 
 from importlib import import_module

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from riskad.bench.summary import Summary
 from riskad.core.checks import InputError
 from riskad.storage.files import atomic_path
 
@@ -46,7 +45,7 @@ _STYLE = {
 }
 
 
-def draw(makers: Mapping[str, Callable[[Summary], Any]], summary: Summary) -> dict[str, Any]:
+def draw(makers: Mapping[str, Callable[[T], Any]], summary: T) -> dict[str, Any]:
     """Return the matplotlib figures by name; one without anything to show is left out."""
     with _matplotlib().rc_context(_STYLE):
         drawn = {name: make(summary) for name, make in makers.items()}
@@ -75,13 +74,16 @@ def _matplotlib() -> Any:
         ) from None
 
 
+def blank_figure(width: float, height: float) -> Any:
+    """A figure of this size in inches, with nothing in it."""
+    return import_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+
+
 def panels(
     shown: Mapping[str, T], height: float = 2.7, sharey: bool = True
 ) -> tuple[Any, list[tuple[Any, T]]]:
     """A figure with a panel for each title, side by side, and what it is to show."""
-    figure = import_module("matplotlib.figure").Figure(
-        figsize=(0.5 + 2.4 * len(shown), height), layout="constrained"
-    )
+    figure = blank_figure(0.5 + 2.4 * len(shown), height)
     axes = figure.subplots(1, len(shown), sharex=True, sharey=sharey, squeeze=False)[0]
     for ax, title in zip(axes, shown, strict=True):
         ax.set_title(title)

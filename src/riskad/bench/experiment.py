@@ -2,8 +2,8 @@
 
     title = "What is compared, in a line"
     trials = 30                 # random splits of each dataset
-    seed = 0                    # root of the seed tree
-    datasets = ["pendigits"]    # names of riskad.datasets.load_adbench
+    seed = 0                    # root of the seed tree; of several, if it is a list
+    datasets = ["pendigits"]    # names of riskad.datasets.load_adbench, or tables of your own
     test_share = 0.3            # rows held back for testing
     labelled = 0.05             # share of the training rows whose label is kept, or a list:
                                 # [0.01, 0.05, "5 anomalies"], the last with no other label
@@ -14,12 +14,32 @@
     settings = { a = 0.1, prior = 0.8 }          # the same in every cell
     grid = { lam = ["theorem", "cv"] }           # every combination is a column
 
+A dataset may be any table whose truth is known, in CSV, Parquet or npz (arrays X and y); its path
+is relative to the description. `riskad.datasets.sources` has all kinds, and how to add one.
+
+    [[datasets]]
+    path = "payments.csv"
+    label = "state"             # the column with the truth, of every row; npz has it in y
+    normal = "ok"               # what its values mean; a list if there are several
+    anomaly = ["fraud", "theft"]
+    drop = ["customer"]         # columns to leave out, if any
+    name = "payments"           # the file's name, if not given
+
 With `anomaly_rates` the datasets are images, those of riskad.datasets.load_images, and the splits
 those of `one_class_split`: in trial t class t % 10 is normal, and each of the rates is a condition,
 as is each share of labelled rows. In place of test_share and labelled there are then
 
     anomaly_rates = [0.01, 0.1]     # pi_n
     labelled = [0.05, 0.1]          # gamma_l
+
+A method may measure something else than the AUC of an estimator. Its function is given the cell and
+returns what the record is to say; beside it in its module, a function `report` makes one result of
+all records (`riskad.bench.studies` has those that come with the package).
+
+    [[methods]]
+    name = "tight"
+    measure = "riskad.bench.studies.suggesting.measure"
+    settings = { lam = "tight" }
 
 A description may rest on another in the same folder: what it does not say is as there, and so is
 what one of its [[methods]] does not say of a method of the same name.
@@ -50,10 +70,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.checks import InputError, check_choice, check_in_interval, lookup
+from riskad.datasets import DatasetSource, read_source
 from riskad.storage.files import check_input_file
 
 __all__ = [
+    "SUITES",
     "Cell",
     "Experiment",
     "Images",
@@ -61,9 +83,13 @@ __all__ = [
     "Tables",
     "anomaly_budget",
     "built_in",
+    "find_experiment",
     "load_experiment",
     "seed_of",
 ]
+
+
+SUITES = ("shallow", "deep", "field", "studies")
 
 
 def seed_of(root: int, *path: object) -> int:
@@ -85,14 +111,16 @@ def seed_of(root: int, *path: object) -> int:
 class Method:
     """An estimator under a name, with each combination of settings it is run with.
 
-    With `trials` it is run in the first so many trials only.
+    With `trials` it is run in the first so many trials only. `measure` is the function to call in
+    place of fitting an estimator.
     """
 
     name: str
-    estimator: str
+    estimator: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     trials: int | None = None
+    measure: str | None = None
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """All settings: the fixed ones with every combination of the grid."""
@@ -162,24 +190,28 @@ class Images:
 class Cell:
     """One trial of one method with one setting on one dataset: the unit of work and of record.
 
-    test_share is None for images, and anomaly_rate for tables.
+    test_share is None for images, and anomaly_rate for tables. `data` is the state of a table that
+    may change; `source` says where the dataset is, which is no part of the identity.
     """
 
     experiment: str
     dataset: str
     method: str
-    estimator: str
+    estimator: str | None
     settings: Mapping[str, Any]
     trial: int
     root: int
     test_share: float | None
     labelled: float | str
     anomaly_rate: float | None = None
+    data: str | None = None
+    measure: str | None = None
+    source: DatasetSource | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What a record says about the cell; the same identity is never run twice."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        values = {name: getattr(self, name) for name in _IDENTITY}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -188,23 +220,36 @@ class Cell:
         return identity_key(self.identity)
 
 
+_IDENTITY = tuple(entry.name for entry in fields(Cell) if entry.name != "source")
+
+
 def identity_key(record: Mapping[str, Any]) -> str:
     """The identity of a record's cell as a text to compare; what it does not name is None."""
-    return json.dumps([record.get(entry.name) for entry in fields(Cell)], sort_keys=True)
+    return json.dumps([record.get(name) for name in _IDENTITY], sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named description; `cells` are in the order in which they are run."""
+    """A named description; `cells` are in the order in which they are run.
+
+    `sources` say where datasets are that are not just names.
+    """
 
     name: str
     title: str
     datasets: tuple[str, ...]
     methods: tuple[Method, ...]
     trials: int
-    seed: int = 0
+    seed: int | tuple[int, ...] = 0
     protocol: Tables | Images = Tables()
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sources: Mapping[str, DatasetSource] = field(default_factory=dict)
+
+    def source(self, dataset: str) -> DatasetSource:
+        """Where a dataset of this experiment comes from, in its present state."""
+        images = isinstance(self.protocol, Images)
+        source = self.sources.get(dataset) or read_source(dataset, images=images)
+        return source.pinned()
 
     def cells(self) -> Iterator[Cell]:
         """All cells, trial by trial.
@@ -212,8 +257,10 @@ class Experiment:
         After each trial the records hold a complete small experiment, and what is still to come
         resembles what was done, which makes the time left foreseeable.
         """
-        for trial, dataset, method, condition in itertools.product(
-            range(self.trials), self.datasets, self.methods, self.protocol.conditions()
+        roots = self.seed if isinstance(self.seed, tuple) else (self.seed,)
+        sources = {name: self.source(name) for name in self.datasets}
+        for trial, root, dataset, method, condition in itertools.product(
+            range(self.trials), roots, self.datasets, self.methods, self.protocol.conditions()
         ):
             if method.trials is not None and trial >= method.trials:
                 continue
@@ -225,8 +272,11 @@ class Experiment:
                     method.estimator,
                     {**self.by_dataset.get(dataset, {}), **settings},
                     trial,
-                    self.seed,
+                    root,
                     **condition,
+                    data=sources[dataset].state,
+                    measure=method.measure,
+                    source=sources[dataset],
                 )
 
     def narrowed(
@@ -254,6 +304,19 @@ def built_in(suite: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
+def find_experiment(given: str | Path) -> Path:
+    """The description that a path leads to, or that comes with the package under this name.
+
+    >>> find_experiment("choosing").name
+    'choosing.toml'
+    """
+    path = Path(given)
+    if path.suffix or path.exists():
+        return path
+    known = {name: own for suite in SUITES for name, own in built_in(suite).items()}
+    return lookup("experiment", str(given), known)
+
+
 def load_experiment(path: Path) -> Experiment:
     """Read and check a TOML description; the file's name is the experiment's."""
     path = check_input_file(path)
@@ -261,15 +324,20 @@ def load_experiment(path: Path) -> Experiment:
         description = _read(path)
         methods = tuple(Method(**method) for method in description.pop("methods", []))
         protocol = _protocol(description)
+        sources = _sources(description, path.parent, isinstance(protocol, Images))
         experiment = Experiment(
-            path.stem, methods=methods, protocol=protocol, **_as_tuples(description)
+            path.stem,
+            methods=methods,
+            protocol=protocol,
+            sources=sources,
+            **_as_tuples(description),
         )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
             f"{path.name} is not a description of an experiment: {error}. It may hold title, "
             "trials, seed, datasets, like, by_dataset, methods, and test_share and labelled for "
             "tables or anomaly_rates and labelled for images; each of [[methods]] holds name, "
-            "estimator, settings, grid, trials."
+            "estimator or measure, settings, grid, trials."
         ) from None
     _check(experiment)
     return experiment
@@ -290,6 +358,17 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
     for method in own.get("methods", []):
         methods[method.get("name")] = methods.get(method.get("name"), {}) | method
     return base | own | {"methods": list(methods.values())}
+
+
+def _sources(description: dict[str, Any], folder: Path, images: bool) -> dict[str, DatasetSource]:
+    """Leave the names of datasets in a description, and say where each comes from."""
+    given = description.get("datasets", [])
+    found = [read_source(entry, folder, images=images) for entry in given]
+    names = [source.name for source in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f'two datasets are named {twice[0]!r}. Give one of them name = "...".')
+    description["datasets"] = names
+    return dict(zip(names, found, strict=True))
 
 
 def _protocol(description: dict[str, Any]) -> Tables | Images:
@@ -319,8 +398,9 @@ def _check(experiment: Experiment) -> None:
     experiment.protocol.check()
     if not isinstance(experiment.trials, int) or experiment.trials < 1:
         raise InputError(f"trials must be a whole number >= 1, got {experiment.trials!r}.")
-    if not isinstance(experiment.seed, int):
-        raise InputError(f"seed must be a whole number, got {experiment.seed!r}.")
+    seeds = experiment.seed if isinstance(experiment.seed, tuple) else (experiment.seed,)
+    if not seeds or not all(isinstance(seed, int) for seed in seeds):
+        raise InputError(f"seed must be a whole number or a list of some, got {experiment.seed!r}.")
     if not experiment.datasets or not experiment.methods:
         raise InputError(
             f"experiment {experiment.name!r} needs at least one of datasets and [[methods]]."
@@ -329,6 +409,11 @@ def _check(experiment: Experiment) -> None:
         check_choice("by_dataset", name, experiment.datasets)
     for method in experiment.methods:
         _check_grid(method)
+        if (method.estimator is None) == (method.measure is None):
+            raise InputError(
+                f"method {method.name!r} needs an estimator to fit or a function to measure, one "
+                "of the two."
+            )
         if method.trials is not None and (not isinstance(method.trials, int) or method.trials < 1):
             raise InputError(
                 f"trials of method {method.name!r} must be a whole number >= 1, got "

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from riskad.bench.experiment import anomaly_budget
-from riskad.bench.summary import FIELD, Cell, Estimate, Summary, counted
+from riskad.bench.summary import FIELD, CellSummary, Summary, TrialMean, counted
 
 __all__ = [
     "HEADLINE",
@@ -144,23 +144,23 @@ def comparisons(summary: Summary, budget: Budget) -> list[Comparison]:
     return [comparison for comparison in made if comparison.sets]
 
 
-def _cells(summary: Summary, budget: Budget) -> dict[str, dict[str, Cell]]:
+def _cells(summary: Summary, budget: Budget) -> dict[str, dict[str, CellSummary]]:
     """What succeeded under a budget, by method and set."""
-    cells: dict[str, dict[str, Cell]] = {}
+    cells: dict[str, dict[str, CellSummary]] = {}
     for cell in summary.of(FIELD, labelled=budget):
         if cell.auc:
             cells.setdefault(cell.method, {})[cell.dataset] = cell
     return cells
 
 
-def _compare(budget: Budget, cells: Mapping[str, Mapping[str, Cell]]) -> Comparison:
+def _compare(budget: Budget, cells: Mapping[str, Mapping[str, CellSummary]]) -> Comparison:
     every = list(dict.fromkeys(name for found in cells.values() for name in found))
     shared = {name: _shared_trials([found.get(name) for found in cells.values()]) for name in every}
     sets = [name for name in every if shared[name]]
 
-    def by_set(metric: str, method: str) -> list[Estimate]:
+    def by_set(metric: str, method: str) -> list[TrialMean]:
         values = {name: getattr(cells[method][name], _VALUES[metric]) for name in sets}
-        made = (Estimate.of([values[name][trial] for trial in shared[name]]) for name in sets)
+        made = (TrialMean.of([values[name][trial] for trial in shared[name]]) for name in sets)
         return [estimate for estimate in made if estimate]
 
     means = {metric: {method: by_set(metric, method) for method in cells} for metric in METRICS}
@@ -181,19 +181,19 @@ def _compare(budget: Budget, cells: Mapping[str, Mapping[str, Cell]]) -> Compari
     )
 
 
-def _joint_error(means: Sequence[Estimate]) -> float | None:
+def _joint_error(means: Sequence[TrialMean]) -> float | None:
     """Standard error of the mean of independent means."""
     errors = [mean.se for mean in means if mean.se is not None]
     return math.hypot(*errors) / len(errors) if 0 < len(errors) == len(means) else None
 
 
-def _shared_trials(cells: Sequence[Cell | None]) -> list[tuple[int, int]]:
+def _shared_trials(cells: Sequence[CellSummary | None]) -> list[tuple[int, int]]:
     """Trials in which every cell succeeded."""
     trials = [set(cell.aucs) if cell else set() for cell in cells]
     return sorted(set[tuple[int, int]].intersection(*trials))
 
 
-def _is_peer(cell: Cell) -> bool:
+def _is_peer(cell: CellSummary) -> bool:
     return str(cell.protocol.get("estimator")).startswith(_PEERS)
 
 
@@ -243,7 +243,7 @@ class Lead:
 
     metric: str
     peer: str
-    over_sets: Estimate
+    over_sets: TrialMean
     n_trials: int
     """Trials that both have, of each set at most."""
 
@@ -266,7 +266,7 @@ def lead(summary: Summary, budget: Budget, metric: str) -> Lead | None:
 
 def _lead(pair: Comparison, metric: str) -> Lead | None:
     ours, theirs = (pair.values[metric][name] for name in pair.methods)
-    estimate = Estimate.of([a - b for a, b in zip(ours, theirs, strict=True)])
+    estimate = TrialMean.of([a - b for a, b in zip(ours, theirs, strict=True)])
     return Lead(metric, pair.methods[1], estimate, max(pair.n_trials)) if estimate else None
 
 

@@ -6,28 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from riskad.bench.canvas import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    draw,
-    legend_below,
-    panels,
-    write_svgs,
-)
-from riskad.bench.summary import (
-    SMALL_PI_N,
-    Cell,
-    Summary,
-    Sweep,
-    by_rule,
-    counted,
-    headline_rule,
-    loss_name,
-    set_gaps,
-    sweeps,
-)
+from riskad.bench.canvas import BLUE, GREEN, GREY, ORANGE, draw, legend_below, panels, write_svgs
+from riskad.bench.comparisons import Sweep, headline_rule, set_gaps, sweeps
+from riskad.bench.summary import SMALL_PI_N, CellSummary, Summary, by_rule, counted, loss_name
 
 __all__ = ["draw_figures", "write_figures"]
 
@@ -100,7 +81,7 @@ def _agreement(summary: Summary) -> Any | None:
     return figure
 
 
-def _dots(cells: Iterable[Cell]) -> list[_Dot]:
+def _dots(cells: Iterable[CellSummary]) -> list[_Dot]:
     return [
         _Dot(cell.dataset, theirs.mean, ours.mean, theirs.se or 0.0, ours.se or 0.0)
         for cell in cells

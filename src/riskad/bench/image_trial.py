@@ -15,18 +15,12 @@ import numpy as np
 
 from riskad.bench.curves import rank_metrics
 from riskad.bench.experiment import Cell, seed_of
+from riskad.bench.provenance import provenance
 from riskad.bench.records import OK
-from riskad.bench.trial import (
-    build_estimator,
-    failure,
-    find_estimator,
-    kept_warnings,
-    prior_words,
-    versions,
-)
+from riskad.bench.trial import build_estimator, failure, find_object, kept_warnings, prior_words
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, NORMAL
-from riskad.datasets import ImageDataset, OneClassSplit, load_images, one_class_split
+from riskad.datasets import DatasetSource, ImageDataset, OneClassSplit, one_class_split, read_source
 
 __all__ = ["Device", "find_device", "image_set", "image_split", "run_images", "run_together"]
 
@@ -73,23 +67,28 @@ def find_device(device: str = "auto") -> Device:
 
 
 @functools.lru_cache(maxsize=3)
-def image_set(name: str) -> ImageDataset:
-    """The image set of this name, read once."""
-    return load_images(name)
+def image_set(source: DatasetSource) -> ImageDataset:
+    """The image set, read once."""
+    images: ImageDataset = source.load()
+    return images
 
 
 @functools.lru_cache(maxsize=8)
 def image_split(
-    dataset: str, trial: int, root: int, anomaly_rate: float, labelled: float
+    source: DatasetSource, trial: int, root: int, anomaly_rate: float, labelled: float
 ) -> OneClassSplit:
     """The split of a trial under a condition; all methods and all their settings share it."""
     return one_class_split(
-        image_set(dataset).y_train,
+        image_set(source).y_train,
         _normal_class(trial),
         anomaly_rate,
         labelled,
-        random_state=seed_of(root, dataset, trial, "split", anomaly_rate, labelled),
+        random_state=seed_of(root, source.name, trial, "split", anomaly_rate, labelled),
     )
+
+
+def _source(cell: Cell) -> DatasetSource:
+    return cell.source or read_source(cell.dataset, images=True)
 
 
 def _normal_class(trial: int) -> int:
@@ -120,7 +119,7 @@ def run_together(cells: Sequence[Cell], device: Device) -> list[dict[str, Any]]:
         except Exception as error:
             records[place] = _opening(cell) | failure(error) | _closing(device)
     if tasks:
-        data = image_set(cells[0].dataset)
+        data = image_set(_source(cells[0]))
         outcomes = _train(list(tasks.values()), data)
         for (place, task), outcome in zip(tasks.items(), outcomes, strict=True):
             records[place] = task.record | outcome | _closing(device)
@@ -128,10 +127,10 @@ def run_together(cells: Sequence[Cell], device: Device) -> list[dict[str, Any]]:
 
 
 def _task(cell: Cell, device: Device) -> _Task:
-    data = image_set(cell.dataset)
-    split = image_split(cell.dataset, cell.trial, cell.root, _rate(cell), cell.labelled)
+    data = image_set(_source(cell))
+    split = image_split(_source(cell), cell.trial, cell.root, _rate(cell), cell.labelled)
     detector = _detector(cell, device)
-    labels = split.y_pu if isinstance(detector, find_estimator("riskad.NNPU")) else split.y_rad
+    labels = split.y_pu if isinstance(detector, find_object("riskad.NNPU")) else split.y_rad
     truth = np.where(data.y_test == _normal_class(cell.trial), NORMAL, ANOMALY)
     counts = {
         "n_train": len(labels),
@@ -165,7 +164,7 @@ def _opening(cell: Cell) -> dict[str, Any]:
 
 
 def _closing(device: Device) -> dict[str, str]:
-    return {"device": device.name, "versions": versions("torch")}
+    return {"device": device.name, **provenance("torch")}
 
 
 def _train(tasks: Sequence[_Task], data: ImageDataset) -> list[dict[str, Any]]:

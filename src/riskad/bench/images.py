@@ -1,4 +1,4 @@
-"""The experiments on images in numbers: detectors compared trial by trial, and the paper's claims.
+"""The experiments on images in numbers: detectors compared trial by trial.
 
 A setup is an image set with a share of anomalies pi_n (`anomaly_rate`) and a share of labelled rows
 gamma_l (`labelled`). In each trial of a setup all detectors saw the same rows, so two of them are
@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 from riskad.bench.paper import IMAGE_SETS
-from riskad.bench.summary import Cell, Estimate, Summary, counted, loss_name, method_name
-from riskad.bench.words import NONE, say_difference, say_setting
+from riskad.bench.summary import CellSummary, Summary, TrialMean, loss_name, method_name
+from riskad.bench.words import say_setting
 
 __all__ = [
     "AS",
+    "CIFAR",
     "DETECTORS",
+    "FMNIST",
+    "GAMMA_RATE",
     "LABELLED",
+    "MNIST",
     "NNPU",
     "PRIORS",
     "RADS",
@@ -29,16 +33,18 @@ __all__ = [
     "SAD",
     "SLIGHT",
     "TARGET_SHARE",
-    "Claim",
     "Detector",
     "ImageReach",
     "Setup",
     "Study",
     "Win",
     "best",
-    "claims",
     "image_reach",
+    "is_clear",
+    "mean_over_trials",
+    "paper_setups",
     "prior_cells",
+    "trial_differences",
     "win",
 ]
 
@@ -52,8 +58,8 @@ AS = (0.1, 0.5, 0.9)
 
 TARGET_SHARE = 0.95  # of the cells of the published table are to be reached
 SLIGHT = 0.02  # AUC: the paper's "similar", "small" and "robust", which it does not measure
-_MNIST, _FMNIST, _CIFAR = IMAGE_SETS
-_GAMMA_RATE = 0.1  # the share of anomalies at which the paper varies gamma_l
+MNIST, FMNIST, CIFAR = IMAGE_SETS
+GAMMA_RATE = 0.1  # the share of anomalies at which the paper varies gamma_l
 
 
 class Setup(NamedTuple):
@@ -101,7 +107,7 @@ class Study:
         """The same experiment at certain settings, as a=0.5."""
         return Study(self.summary, self.experiment, (*self.wanted, *wanted.items()))
 
-    def find(self, setup: Setup, detector: Detector) -> Cell | None:
+    def find(self, setup: Setup, detector: Detector) -> CellSummary | None:
         """The cell of a detector in a setup, of which every trial may have failed."""
         wanted = dict(self.wanted) | {key: getattr(setup, key) for key in Setup._fields[1:]}
         if detector.loss:
@@ -138,7 +144,7 @@ class Study:
         self, ours: Sequence[Detector], theirs: Sequence[Detector], setups: Sequence[Setup]
     ) -> Trials:
         """For each trial, by how much `ours` are above `theirs` on average."""
-        return _less(self.trials(ours, setups), self.trials(theirs, setups))
+        return trial_differences(self.trials(ours, setups), self.trials(theirs, setups))
 
 
 def _mean_of(several: Sequence[Mapping[tuple[int, int], float]]) -> Trials:
@@ -147,7 +153,8 @@ def _mean_of(several: Sequence[Mapping[tuple[int, int], float]]) -> Trials:
     return {trial: fmean(trials[trial] for trials in several) for trial in sorted(shared)}
 
 
-def _less(ours: Trials, theirs: Trials) -> Trials:
+def trial_differences(ours: Trials, theirs: Trials) -> Trials:
+    """For each trial that both have, the first less the second."""
     return {trial: ours[trial] - theirs[trial] for trial in ours if trial in theirs}
 
 
@@ -173,25 +180,25 @@ class ImageReach:
     published: float | None
 
     @classmethod
-    def of(cls, name: str, cells: Sequence[Cell]) -> ImageReach:
+    def of(cls, name: str, cells: Sequence[CellSummary]) -> ImageReach:
         """Count the cells and average them."""
         both = [cell.both for cell in cells if cell.both]
         ours, theirs = (fmean(pair[i] for pair in both) if both else None for i in (0, 1))
         return cls(name, len(cells), sum(cell.reaches is True for cell in cells), ours, theirs)
 
 
-def prior_cells(summary: Summary) -> list[Cell]:
+def prior_cells(summary: Summary) -> list[CellSummary]:
     """The cells that have a place in the published table, in its order."""
     study = Study(summary, "images-prior")
-    places = product(_paper_setups(labelled=LABELLED[0]), RADS, PRIORS)
+    places = product(paper_setups(labelled=LABELLED[0]), RADS, PRIORS)
     cells = (study.at(prior=prior).find(setup, detector) for setup, detector, prior in places)
     return [cell for cell in cells if cell and cell.published]
 
 
-def image_reach(cells: Sequence[Cell]) -> list[ImageReach]:
+def image_reach(cells: Sequence[CellSummary]) -> list[ImageReach]:
     """The same cells by image set, by share of anomalies, by loss and by prior."""
 
-    def groups(key: Callable[[Cell], str]) -> list[ImageReach]:
+    def groups(key: Callable[[CellSummary], str]) -> list[ImageReach]:
         names = dict.fromkeys(map(key, cells))
         return [ImageReach.of(name, [c for c in cells if key(c) == name]) for name in names]
 
@@ -203,7 +210,8 @@ def image_reach(cells: Sequence[Cell]) -> list[ImageReach]:
     ]
 
 
-def _paper_setups(**where: Any) -> list[Setup]:
+def paper_setups(**where: Any) -> list[Setup]:
+    """The setups of the paper's experiments; `where` narrows them."""
     every = (Setup(*place) for place in product(IMAGE_SETS, RATES, LABELLED))
     return [setup for setup in every if _is_where(setup, where)]
 
@@ -223,7 +231,7 @@ class Win:
     n_won: int
     n_clearly_won: int
     n_clearly_lost: int
-    lead: Estimate | None
+    lead: TrialMean | None
 
 
 def best(study: Study, setup: Setup, detectors: Iterable[Detector]) -> Detector | None:
@@ -249,288 +257,21 @@ def win(
         lead = study.lead([chosen], [rival], [setup]) if chosen else {}
         if lead:
             leads.append(lead)
-    paired = [estimate for lead in leads if (estimate := _estimate(lead))]
+    paired = [estimate for lead in leads if (estimate := mean_over_trials(lead))]
     return Win(
         len(paired),
         sum(estimate.mean > 0 for estimate in paired),
-        sum(_clear(estimate) and estimate.mean > 0 for estimate in paired),
-        sum(_clear(estimate) and estimate.mean < 0 for estimate in paired),
-        _estimate(_mean_of(leads)),
+        sum(is_clear(estimate) and estimate.mean > 0 for estimate in paired),
+        sum(is_clear(estimate) and estimate.mean < 0 for estimate in paired),
+        mean_over_trials(_mean_of(leads)),
     )
 
 
-def _estimate(trials: Trials) -> Estimate | None:
-    return Estimate.of(list(trials.values()))
+def mean_over_trials(trials: Trials) -> TrialMean | None:
+    """The mean over trials, None if there are none."""
+    return TrialMean.of(list(trials.values()))
 
 
-def _clear(estimate: Estimate) -> bool:
+def is_clear(estimate: TrialMean) -> bool:
     """Whether a mean is more than two standard errors from zero."""
     return estimate.se is not None and abs(estimate.mean) > 2 * estimate.se
-
-
-# --- what the paper claims ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, when we take it to hold, our figures, and whether it does.
-
-    `holds` is None where a cell that the claim is about is missing. A claim about signs alone is
-    `doubtful` where the figures that decide are within two standard errors of zero.
-    """
-
-    text: str
-    rule: str
-    figures: str
-    holds: bool | None
-    doubtful: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        if self.holds is None:
-            return "cannot be said"
-        verdict = "holds" if self.holds else "does not hold"
-        return f"{verdict} (within 2 SE)" if self.doubtful else verdict
-
-
-Figures: TypeAlias = Mapping[str, Estimate | None]
-Rule: TypeAlias = tuple[str, Callable[[Estimate], bool]]
-
-_POSITIVE: Rule = ("> 0", lambda estimate: estimate.mean > 0)
-_NEGATIVE: Rule = ("< 0", lambda estimate: estimate.mean < 0)
-_CLEARLY_POSITIVE: Rule = ("> 2 SE", lambda estimate: estimate.mean > 0 and _clear(estimate))
-_SIMILAR: Rule = (f"at most {SLIGHT:g} either way", lambda estimate: abs(estimate.mean) <= SLIGHT)
-_SMALL: Rule = (f"at most {SLIGHT:g}", lambda estimate: estimate.mean <= SLIGHT)
-
-
-def claims(summary: Summary, experiment: str) -> list[Claim]:
-    """What the paper's text says about an experiment, confronted with the records."""
-    study = Study(summary, experiment)
-    makers = {"images": _image_claims, "images-prior": _prior_claims, "images-a": _a_claims}
-    return makers[experiment](study)
-
-
-def _judge(text: str, rule: Rule, figures: Figures) -> Claim:
-    """Judge a claim by a rule that each of its figures has to meet."""
-    said, meets = rule
-    known = [estimate for estimate in figures.values() if estimate]
-    against = [estimate for estimate in known if not meets(estimate)]
-    in_doubt = not any(map(_clear, against)) if against else not all(map(_clear, known))
-    complete = len(known) == len(figures)
-    return Claim(
-        text,
-        said,
-        "; ".join(f"{name}: {say_difference(estimate)}" for name, estimate in figures.items()),
-        not against if complete else None,
-        in_doubt and rule in (_POSITIVE, _NEGATIVE),
-    )
-
-
-def _image_claims(study: Study) -> list[Claim]:
-    return [
-        *(claim for rival in (SAD, NNPU) for claim in _cifar_claims(study, rival)),
-        *(claim for rival in (SAD, NNPU) for claim in _fmnist_claims(study, rival)),
-        *_mnist_claims(study),
-        *_loss_claims(study),
-        *_labelled_claims(study),
-    ]
-
-
-def _lead(
-    study: Study, ours: Sequence[Detector], theirs: Sequence[Detector], **where: Any
-) -> Estimate | None:
-    return _estimate(study.lead(ours, theirs, _paper_setups(**where)))
-
-
-def _growth(
-    study: Study, rival: Detector, dataset: str, key: str, values: Sequence[float]
-) -> Estimate | None:
-    """By how much the lead of rAD at the last of the values exceeds that at the first."""
-    first, last = (
-        study.lead(RADS, [rival], _paper_setups(dataset=dataset, **{key: value}))
-        for value in (values[0], values[-1])
-    )
-    return _estimate(_less(last, first))
-
-
-def _cifar_claims(study: Study, rival: Detector) -> list[Claim]:
-    name, gap = rival.name, f"rAD - {rival.name}"
-    few, many = RATES[0], RATES[-1]
-    leads = {rate: _lead(study, RADS, [rival], dataset=_CIFAR, anomaly_rate=rate) for rate in RATES}
-    similar = _judge(
-        f"{_CIFAR}: rAD and {name} are similar at pi_n = {few:g}", _SIMILAR, {gap: leads[few]}
-    )
-    return [
-        _judge(
-            f"{_CIFAR}: rAD is better than {name} on average",
-            _POSITIVE,
-            {gap: _lead(study, RADS, [rival], dataset=_CIFAR)},
-        ),
-        *([similar] if rival == SAD else []),  # the paper says it of Deep SAD alone
-        _judge(
-            f"{_CIFAR}: the lead over {name} is significant when pi_n is increased",
-            _CLEARLY_POSITIVE,
-            {f"{gap} at pi_n = {rate:g}": leads[rate] for rate in RATES[1:]},
-        ),
-        _judge(
-            f"{_CIFAR}: the lead over {name} grows with pi_n",
-            _POSITIVE,
-            {
-                f"from pi_n = {few:g} to {many:g}": _growth(
-                    study, rival, _CIFAR, "anomaly_rate", RATES
-                )
-            },
-        ),
-    ]
-
-
-def _fmnist_claims(study: Study, rival: Detector) -> list[Claim]:
-    figures = {
-        f"rAD - {rival.name} at pi_n = {rate:g}": _lead(
-            study, RADS, [rival], dataset=_FMNIST, anomaly_rate=rate
-        )
-        for rate in RATES[1:]
-    }
-    return [
-        _judge(
-            f"{_FMNIST}: rAD is better than {rival.name} when pi_n is increased",
-            _POSITIVE,
-            figures,
-        ),
-        _judge(f"{_FMNIST}: the lead over {rival.name} is small", _SMALL, figures),
-    ]
-
-
-def _mnist_claims(study: Study) -> list[Claim]:
-    rivals = [detector for detector in DETECTORS if detector != SAD]
-    grown = {
-        "pi_n": _growth(study, SAD, _MNIST, "anomaly_rate", RATES),
-        "gamma_l": _growth(study, SAD, _MNIST, "labelled", LABELLED),
-    }
-    ends = {"pi_n": RATES, "gamma_l": LABELLED}
-    return [
-        _judge(
-            f"{_MNIST}: Deep SAD is best",
-            _POSITIVE,
-            {
-                f"Deep SAD - {rival.name}": _lead(study, [SAD], [rival], dataset=_MNIST)
-                for rival in rivals
-            },
-        ),
-        *(
-            _judge(
-                f"{_MNIST}: rAD catches up with Deep SAD when {key} is increased",
-                _POSITIVE,
-                {f"change of rAD - Deep SAD, {key} = {ends[key][0]:g} to {ends[key][-1]:g}": grown},
-            )
-            for key, grown in grown.items()
-        ),
-    ]
-
-
-def _loss_claims(study: Study) -> list[Claim]:
-    square, others = RADS[0], RADS[1:]
-    logistic = Detector("rad", "logistic")
-    return [
-        *(
-            _judge(
-                f"{dataset}: the square loss is worse than the other losses of rAD",
-                _NEGATIVE,
-                {"square - mean of the others": _lead(study, [square], others, dataset=dataset)},
-            )
-            for dataset in (_MNIST, _FMNIST)
-        ),
-        _judge(
-            "The logistic loss is on average the best of rAD",
-            _POSITIVE,
-            {
-                f"logistic - {loss_name(str(other.loss))}": _lead(study, [logistic], [other])
-                for other in RADS
-                if other != logistic
-            },
-        ),
-    ]
-
-
-def _labelled_claims(study: Study) -> list[Claim]:
-    """What more labels bring, at pi_n = 0.1."""
-    curves = {
-        f"{detector.name} on {dataset}": [
-            _gain(study, [detector], [dataset], *step) for step in pairwise(LABELLED)
-        ]
-        for dataset in IMAGE_SETS
-        for detector in DETECTORS
-    }
-    known = [gain for gains in curves.values() for gain in gains if gain]
-    falling = [name for name, gains in curves.items() if any(g and g.mean <= 0 for g in gains)]
-    complete = len(known) == sum(map(len, curves.values()))
-    n_rising = len(curves) - len(falling)
-    exceptions = f"; not: {', '.join(falling)}" if falling else ""
-    first, second = LABELLED[:2]
-    return [
-        Claim(
-            f"All methods improve with gamma_l, at pi_n = {_GAMMA_RATE:g}",
-            "every mean rises at every step",
-            f"{n_rising} of {counted(len(curves), 'curve')} rise throughout{exceptions}"
-            if complete
-            else NONE,
-            not falling if complete else None,
-        ),
-        _judge(
-            f"rAD gains significantly from gamma_l = {first:g} to {second:g}, at "
-            f"pi_n = {_GAMMA_RATE:g}",
-            _CLEARLY_POSITIVE,
-            {dataset: _gain(study, RADS, [dataset], first, second) for dataset in IMAGE_SETS},
-        ),
-    ]
-
-
-def _gain(
-    study: Study, detectors: Sequence[Detector], datasets: Sequence[str], low: float, high: float
-) -> Estimate | None:
-    before, after = (
-        study.trials(detectors, [Setup(dataset, _GAMMA_RATE, labelled) for dataset in datasets])
-        for labelled in (low, high)
-    )
-    return _estimate(_less(after, before))
-
-
-def _prior_claims(study: Study) -> list[Claim]:
-    setups = _paper_setups(labelled=LABELLED[0])
-    exact = study.at(prior="true").trials(RADS, setups)
-    gains = {
-        f"pi_p^e = {prior:g} less pi_p^e = 1 - pi_n": _estimate(
-            _less(study.at(prior=prior).trials(RADS, setups), exact)
-        )
-        for prior in (0.8, 0.7)
-    }
-    return [
-        _judge(
-            "pi_p^e need not be precise: 0.8 and 0.7 are good settings",
-            (f"not below by more than {SLIGHT:g}", lambda gain: gain.mean >= -SLIGHT),
-            gains,
-        )
-    ]
-
-
-def _a_claims(study: Study) -> list[Claim]:
-    def changes(dataset: str, *values: float) -> Figures:
-        """How far AUC moves when a is raised from its default."""
-        setups = _paper_setups(dataset=dataset, labelled=LABELLED[0])
-        default = study.at(a=AS[0]).trials(RADS, setups)
-        return {
-            f"a = {a:g} less a = {AS[0]:g}": _estimate(
-                _less(study.at(a=a).trials(RADS, setups), default)
-            )
-            for a in values
-        }
-
-    return [
-        _judge(f"{_CIFAR}: AUC decreases when a is increased", _NEGATIVE, changes(_CIFAR, AS[-1])),
-        _judge(f"{_CIFAR}: AUC changes little with a", _SIMILAR, changes(_CIFAR, *AS[1:])),
-        *(
-            _judge(f"{dataset}: rAD is robust to a", _SIMILAR, changes(dataset, *AS[1:]))
-            for dataset in (_FMNIST, _MNIST)
-        ),
-    ]

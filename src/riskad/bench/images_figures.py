@@ -36,7 +36,7 @@ from riskad.bench.images import (
     prior_cells,
 )
 from riskad.bench.paper import IMAGE_SETS
-from riskad.bench.summary import Cell, Estimate, Summary, loss_name
+from riskad.bench.summary import CellSummary, Summary, TrialMean, loss_name
 
 __all__ = ["draw_images_figures", "write_images_figures"]
 
@@ -127,7 +127,7 @@ def _curve_figure(places: Mapping[float, _Place], label: str) -> Any | None:
 
 def _curve(
     places: Iterable[_Place], dataset: str, detector: Detector
-) -> list[Estimate | None] | None:
+) -> list[TrialMean | None] | None:
     """The AUC of a detector at each place; None if there is none at all."""
     cells = [study.find(Setup(dataset, *shares), detector) for study, *shares in places]
     estimates = [cell.auc if cell else None for cell in cells]
@@ -150,7 +150,7 @@ def _legend(figure: Any, drawn: Sequence[tuple[Any, Sized]]) -> None:
 
 
 def _draw_curve(
-    ax: Any, detector: Detector, estimates: Sequence[Estimate | None], shift: float
+    ax: Any, detector: Detector, estimates: Sequence[TrialMean | None], shift: float
 ) -> None:
     """Draw means and deviations, a little beside those of other detectors."""
     look = _LOOKS[detector]
@@ -213,7 +213,7 @@ def _false_positive_rates(n: int) -> list[float]:
 
 def _agreement(summary: Summary) -> Any | None:
     """For each loss a panel: published mean AUC across, ours up, all pi_n and priors."""
-    by_loss: dict[str, list[Cell]] = {}
+    by_loss: dict[str, list[CellSummary]] = {}
     for cell in prior_cells(summary):
         if cell.both:
             by_loss.setdefault(f"{loss_name(cell.settings['loss'])} loss", []).append(cell)
@@ -231,7 +231,7 @@ def _agreement(summary: Summary) -> Any | None:
     return figure
 
 
-def _draw_sets(ax: Any, cells: Sequence[Cell]) -> None:
+def _draw_sets(ax: Any, cells: Sequence[CellSummary]) -> None:
     for dataset, look in _SET_LOOKS.items():
         pairs = [cell.both for cell in cells if cell.dataset == dataset and cell.both]
         if pairs:

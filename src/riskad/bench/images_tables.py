@@ -24,12 +24,12 @@ from riskad.bench.images import (
     Study,
     Win,
     best,
-    claims,
     image_reach,
     prior_cells,
     win,
 )
-from riskad.bench.summary import Cell, Estimate, Summary, counted, loss_name
+from riskad.bench.images_claims import claims
+from riskad.bench.summary import CellSummary, Summary, TrialMean, counted, loss_name
 from riskad.bench.words import (
     NONE,
     few,
@@ -195,7 +195,7 @@ def _best_table(study: Study) -> Table:
 def _best_row(study: Study, setup: Setup) -> list[str]:
     first, own = best(study, setup, DETECTORS), best(study, setup, RADS)
     leads = [
-        Estimate.of(list(study.lead([own], [rival], [setup]).values())) if own else None
+        TrialMean.of(list(study.lead([own], [rival], [setup]).values())) if own else None
         for rival in (SAD, NNPU)
     ]
     return [
@@ -229,7 +229,7 @@ def _rate_table(study: Study, dataset: str, labelled: float) -> Table:
     )
 
 
-def _say_with_sd(cell: Cell | None, trials: int) -> str:
+def _say_with_sd(cell: CellSummary | None, trials: int) -> str:
     if cell is None:
         return NONE
     if cell.auc is None or cell.auc.sd is None:
@@ -249,7 +249,7 @@ def _prior_tables(summary: Summary) -> list[Table]:
     return tables
 
 
-def _target_table(cells: Sequence[Cell]) -> Table:
+def _target_table(cells: Sequence[CellSummary]) -> Table:
     """How many of the published cells are reached, and the means."""
     every = ImageReach.of("all", cells)
     reached = bool(cells) and every.n_reach >= TARGET_SHARE * every.n_cells
@@ -279,7 +279,7 @@ def _reach_row(reach: ImageReach) -> list[str]:
     ]
 
 
-def _missed_table(cells: Iterable[Cell]) -> Table:
+def _missed_table(cells: Iterable[CellSummary]) -> Table:
     missed = [cell for cell in cells if not cell.reaches]
     return Table(
         f"{counted(len(missed), 'cell')} below published - 2 published SE",
@@ -322,7 +322,7 @@ def _difference_table(study: Study, dataset: str) -> Table:
 
 
 def _prior_table(
-    study: Study, dataset: str, title: str, say: Callable[[Cell], str], note: str = ""
+    study: Study, dataset: str, title: str, say: Callable[[CellSummary], str], note: str = ""
 ) -> Table:
     """Share of anomalies and loss down, priors across."""
     rows = [
@@ -335,7 +335,7 @@ def _prior_table(
 
 def _swept(
     study: Study, dataset: str, key: str, values: Sequence[float | str]
-) -> list[tuple[Setup, Detector, list[Cell | None]]]:
+) -> list[tuple[Setup, Detector, list[CellSummary | None]]]:
     """The cells at each value of a setting, for each setup and loss that has any."""
     found = []
     for setup, detector in product(study.setups(dataset=dataset, labelled=LABELLED[0]), RADS):
@@ -345,7 +345,7 @@ def _swept(
     return found
 
 
-def _texts(cells: Iterable[Cell | None], say: Callable[[Cell], str]) -> list[str]:
+def _texts(cells: Iterable[CellSummary | None], say: Callable[[CellSummary], str]) -> list[str]:
     return [say(cell) if cell else NONE for cell in cells]
 
 
@@ -397,7 +397,7 @@ def _a_means(study: Study) -> Table:
     )
 
 
-def _all_means(cells: Sequence[Cell | None]) -> list[float]:
+def _all_means(cells: Sequence[CellSummary | None]) -> list[float]:
     """The mean AUC of each cell; none if one is missing."""
     means = [cell.auc.mean for cell in cells if cell and cell.auc]
     return means if len(means) == len(cells) else []

@@ -81,5 +81,5 @@ def _lock(file: IO[bytes], path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise InputError(
-            f"another run is writing to {path}. Wait for it, or choose another folder with --out."
+            f"another run is writing to {path}. Wait for it, or choose another folder."
         ) from None

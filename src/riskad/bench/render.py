@@ -17,18 +17,12 @@ from riskad.bench.field_tables import field_paper_tables, field_tables
 from riskad.bench.formats import Table, latex_table, markdown_safe, markdown_table, shorten
 from riskad.bench.images_tables import images_paper_tables, images_tables
 from riskad.bench.paper import IMAGE_EXPERIMENTS, IMAGE_SETS, PAPER_SETS, paper_set
+from riskad.bench.paper_layout import paper_tables
 from riskad.bench.records import read_records
-from riskad.bench.summary import (
-    FIELD,
-    Cell,
-    NotRun,
-    Remark,
-    Summary,
-    counted,
-    setting_name,
-    summarise,
-)
-from riskad.bench.tables import paper_tables, remark_table, tables_of
+from riskad.bench.studies import write_studies
+from riskad.bench.summarise import summarise
+from riskad.bench.summary import FIELD, CellSummary, NotRun, Remark, Summary, counted, setting_name
+from riskad.bench.tables import remark_table, tables_of
 from riskad.core.checks import InputError
 from riskad.storage.files import atomic_path
 
@@ -81,18 +75,21 @@ def write_report(folder: Path, figures: bool = True) -> list[Path]:
     """Write tables and figures of the records in a folder, and return where they are.
 
     FOLDER/records/*.jsonl is read; FOLDER/tables/NAME.{md,csv,tex} is written for each
-    experiment, and FOLDER/figures/*.svg for what the records allow. Each file is replaced whole.
+    experiment, and FOLDER/figures/*.svg for what the records allow; for a study that measures
+    something else FOLDER/tables/NAME.json. Each file is replaced whole.
     """
     folder = Path(folder)
     paths = sorted((folder / "records").glob("*.jsonl"))
     records = [row for path in paths for row in read_records(path)]
     if not records:
         raise InputError(
-            f"There are no records in {str(folder / 'records')!r}; make some with "
-            f"riskad bench shallow --out {folder} or riskad bench deep --out {folder}"
+            f"There are no records in {str(folder / 'records')!r}; run an experiment into this "
+            "folder first."
         )
-    summary = summarise(records)
-    written = _write_tables(summary, folder / "tables")
+    studies = {row["experiment"] for row in records if "measure" in row}
+    written = write_studies([r for r in records if r["experiment"] in studies], folder, figures)
+    summary = summarise(row for row in records if row["experiment"] not in studies)
+    written += _write_tables(summary, folder / "tables")
     if figures:
         from riskad.bench.field_figures import write_field_figures
         from riskad.bench.figures import write_figures
@@ -179,6 +176,8 @@ def _in_paper(experiment: str) -> bool:
 def _version_lines(summary: Summary, experiment: str) -> list[str]:
     versions = summary.versions.get(experiment, ())
     lines = [f"Versions: {'; or '.join(versions) or 'not recorded'}."]
+    if commits := summary.commits.get(experiment):  # older records have none
+        lines.append(f"Code: {', '.join(commits)}.")
     if peers := summary.peers.get(experiment):
         lines.append(f"Compared with: {', '.join(peers)}.")
     if len(versions) > 1:
@@ -243,7 +242,7 @@ def csv_text(summary: Summary, experiment: str) -> str:
     return text.getvalue()
 
 
-def _csv_row(cell: Cell, settings: Sequence[str], protocol: Sequence[str]) -> dict[str, str]:
+def _csv_row(cell: CellSummary, settings: Sequence[str], protocol: Sequence[str]) -> dict[str, str]:
     auc, precision, printed = cell.auc, cell.average_precision, cell.published
     row = {
         "experiment": cell.experiment,
@@ -271,7 +270,7 @@ def _csv_row(cell: Cell, settings: Sequence[str], protocol: Sequence[str]) -> di
     return {name: _csv_value(value) for name, value in row.items()}
 
 
-def _csv_facts(cell: Cell) -> dict[str, float | None]:
+def _csv_facts(cell: CellSummary) -> dict[str, float | None]:
     """What the paper says about a set; image sets are made for each share of anomalies."""
     if cell.experiment in IMAGE_EXPERIMENTS:
         return {}

@@ -20,10 +20,11 @@ from threadpoolctl import threadpool_limits
 from riskad.bench.experiment import Cell, Experiment, Images, identity_key
 from riskad.bench.image_trial import find_device, image_set, run_images
 from riskad.bench.peers import Peer
+from riskad.bench.provenance import provenance
 from riskad.bench.records import FAILED, NOT_RUN, OK, SKIPPED, Records, open_records
-from riskad.bench.trial import find_estimator, run_cell, versions
+from riskad.bench.trial import dataset_of, find_object, run_cell
 from riskad.core.checks import InputError
-from riskad.datasets import DatasetMissing, load_adbench
+from riskad.datasets import DatasetMissing, DatasetSource
 
 __all__ = ["Outcome", "run_experiment"]
 
@@ -107,13 +108,14 @@ def _settled(records: Records, retry_failed: bool) -> set[str]:
 def _note_missing(experiment: Experiment, records: Records) -> tuple[str, ...]:
     """Names of datasets that cannot be had, recorded once each with the reason."""
     noted = {row.get("dataset") for row in records.rows if row["status"] == NOT_RUN}
-    load: Callable[[str], object]
-    load = image_set if isinstance(experiment.protocol, Images) else load_adbench
+    load: Callable[[DatasetSource], object] = (
+        image_set if isinstance(experiment.protocol, Images) else dataset_of
+    )
     missing: list[str] = []
     said = ""
     for name in experiment.datasets:
         try:
-            load(name)
+            load(experiment.source(name))
         except DatasetMissing as error:
             missing.append(name)
             said = str(error)
@@ -132,7 +134,7 @@ def _absences(experiment: Experiment) -> dict[str, str]:
     """
     absent = {}
     for method in experiment.methods:
-        kind = find_estimator(method.estimator)
+        kind = find_object(str(method.measure or method.estimator))
         if isinstance(kind, type) and issubclass(kind, Peer):
             for settings in method.combinations():
                 if reason := kind(**settings).missing():
@@ -182,7 +184,7 @@ def _run_alone(cell: Cell) -> dict[str, Any]:
             return _submit(pool, cell).result()
         except BrokenProcessPool:
             reason = "the process died, as when memory runs out"
-    return cell.identity | {"status": FAILED, "reason": reason, "versions": versions()}
+    return cell.identity | {"status": FAILED, "reason": reason, **provenance()}
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
-import platform
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,15 +13,23 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from riskad import __version__
 from riskad.bench.experiment import Cell, anomaly_budget, seed_of
 from riskad.bench.peers import NotApplicable, Peer
+from riskad.bench.provenance import provenance
 from riskad.bench.records import FAILED, OK, SKIPPED
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL
-from riskad.datasets import label_anomalies, load_adbench, mask_labels
+from riskad.datasets import DatasetSource, label_anomalies, mask_labels, read_source
 
-__all__ = ["Split", "build_estimator", "find_estimator", "make_split", "run_cell", "versions"]
+__all__ = [
+    "Split",
+    "build_estimator",
+    "dataset_of",
+    "find_object",
+    "make_split",
+    "run_cell",
+    "split_of",
+]
 
 # scikit-learn's SGD, which the published runs used, penalises alpha / 2 ||w||^2 beside a mean over
 # n rows. Their sample weights summed to about one, so against the risk the penalty weighs n times
@@ -43,24 +49,43 @@ class Split:
 
 
 @functools.lru_cache(maxsize=32)
-def _dataset(name: str) -> Any:
-    return load_adbench(name)
+def dataset_of(source: DatasetSource) -> Any:
+    """The dataset of a source, read once."""
+    return source.load()
 
 
 @functools.lru_cache(maxsize=4)
 def make_split(
-    dataset: str, trial: int, root: int, test_share: float, labelled: float | str
+    dataset: str | DatasetSource,
+    trial: int,
+    root: int,
+    test_share: float,
+    labelled: float | str,
 ) -> Split:
     """The split of a trial; all methods and all experiments with the same root share it.
 
-    Test rows are the same for every budget of labels.
+    Test rows are the same for every budget of labels. A name is that of a set of ADBench.
     """
-    data = _dataset(dataset)
+    source = read_source(dataset) if isinstance(dataset, str) else dataset
+    data, name = dataset_of(source), source.name
     n = len(data.y)
-    order = np.random.default_rng(seed_of(root, dataset, trial, "split")).permutation(n)
+    order = np.random.default_rng(seed_of(root, name, trial, "split")).permutation(n)
     test, train = np.split(order, [round(test_share * n)])
-    y = _keep_labels(data.y[train], labelled, seed_of(root, dataset, trial, "labels"))
-    return Split(data.X[train], y, data.X[test], data.y[test], data.anomaly_rate)
+    y = _keep_labels(data.y[train], labelled, seed_of(root, name, trial, "labels"))
+    _check_test_part(name, data.y[test])
+    X_train, X_test = data.parts(train, test)
+    return Split(X_train, y, X_test, data.y[test], data.anomaly_rate)
+
+
+def _check_test_part(name: str, truth: np.ndarray) -> None:
+    """Refuse test rows of one kind alone: there would be nothing to tell apart."""
+    kinds = {"normal rows": NORMAL, "anomalies": ANOMALY}
+    for kind, code in kinds.items():
+        if not (truth == code).any():
+            raise InputError(
+                f"the {len(truth):,} test rows of {name!r} hold no {kind}. Raise test_share, or "
+                "give a table with more of them."
+            )
 
 
 def _keep_labels(truth: np.ndarray, labelled: float | str, seed: int) -> np.ndarray:
@@ -71,10 +96,12 @@ def _keep_labels(truth: np.ndarray, labelled: float | str, seed: int) -> np.ndar
     return label_anomalies(truth, count, random_state=seed)
 
 
-def _split_of(cell: Cell) -> Split:
-    """The split of a cell, which it shares with others of its trial."""
+def split_of(cell: Cell) -> Split:
+    """Return the split of a cell, which it shares with others of its trial."""
     assert cell.test_share is not None, "a cell of images"
-    return make_split(cell.dataset, cell.trial, cell.root, cell.test_share, cell.labelled)
+    return make_split(
+        cell.source or cell.dataset, cell.trial, cell.root, cell.test_share, cell.labelled
+    )
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
@@ -84,8 +111,10 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     """
     seed = seed_of(cell.root, cell.dataset, cell.trial, "method")
     record = cell.identity | {"settings": dict(cell.settings), "seed": seed}
+    if cell.measure is not None:
+        return record | _measured(cell, find_object(cell.measure)) | provenance()
     try:
-        split = _split_of(cell)
+        split = split_of(cell)
         record |= _counts(split)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -99,7 +128,20 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         outcome = {"status": SKIPPED, "reason": str(error)}
     except Exception as error:
         outcome = failure(error)
-    return record | outcome | {"versions": versions()}
+    return record | outcome | provenance()
+
+
+def _measured(cell: Cell, measure: Callable[[Cell], Mapping[str, Any]]) -> dict[str, Any]:
+    """What a function of a study says of a cell."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            outcome = dict(measure(cell))
+        return outcome | kept_warnings(caught) | {"status": OK}
+    except NotApplicable as error:
+        return {"status": SKIPPED, "reason": str(error)}
+    except Exception as error:
+        return failure(error)
 
 
 def failure(error: Exception) -> dict[str, str]:
@@ -133,20 +175,20 @@ def build_estimator(cell: Cell, seed: int, **words: Mapping[str, float]) -> Any:
     for name, meanings in words.items():
         if isinstance(word := settings.get(name), str):
             settings[name] = meanings.get(word, word)
-    estimator = find_estimator(cell.estimator)(**settings)
-    if "random_state" in estimator.get_params():
+    estimator = find_object(str(cell.estimator))(**settings)
+    if "random_state" in estimator.get_params() and "random_state" not in settings:
         estimator.set_params(random_state=seed)
     return estimator
 
 
-def find_estimator(path: str) -> Any:
-    """The class at a dotted path such as "riskad.ShallowRAD"."""
+def find_object(path: str) -> Any:
+    """The class or function at a dotted path such as "riskad.ShallowRAD"."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         why = str(error).removesuffix(".")
-        raise InputError(f"estimator = {path!r} cannot be imported: {why}.") from None
+        raise InputError(f"{path!r} cannot be imported: {why}.") from None
 
 
 def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:
@@ -165,11 +207,3 @@ def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:
     if hasattr(estimator, "lambda_"):
         outcome["lambda"] = float(f"{estimator.lambda_:.6g}")
     return outcome
-
-
-@functools.cache
-def versions(*more: str) -> str:
-    """What the numbers of a record depend on beside the seed; `more` are further packages."""
-    packages = ("numpy", "scipy", "scikit-learn", *more)
-    parts = [f"{name} {importlib.metadata.version(name)}" for name in packages]
-    return "; ".join([f"riskad {__version__}", *parts, f"python {platform.python_version()}"])

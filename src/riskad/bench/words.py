@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from riskad.bench.paper import Published
-from riskad.bench.summary import Cell, Estimate
+from riskad.bench.summary import CellSummary, TrialMean
 
 __all__ = [
     "NONE",
@@ -25,19 +25,19 @@ FAILED = "failed"
 _PRIORS = {"true": "1 - pi_n", "flipped": "pi_n"}
 
 
-def say_estimate(value: Estimate | None) -> str:
+def say_estimate(value: TrialMean | None) -> str:
     """Mean (SE x 100)."""
     if value is None:
         return FAILED
     return f"{value.mean:.3f} ({NONE if value.se is None else f'{100 * value.se:.2f}'})"
 
 
-def say_own(cell: Cell, trials: int) -> str:
+def say_own(cell: CellSummary, trials: int) -> str:
     """The mean AUC of a cell, with its error and with how many trials succeeded if not all."""
     return say_estimate(cell.auc) + few(cell.n_ok, trials)
 
 
-def say_own_mean(cell: Cell, trials: int) -> str:
+def say_own_mean(cell: CellSummary, trials: int) -> str:
     """The same without its standard error."""
     return (say_mean(cell.auc.mean) if cell.auc else FAILED) + few(cell.n_ok, trials)
 
@@ -76,7 +76,7 @@ def say_signed(value: float | None, digits: int) -> str:
     return f"{value:+.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
 
 
-def say_difference(value: Estimate | None) -> str:
+def say_difference(value: TrialMean | None) -> str:
     """A mean difference with its sign, and its standard error x 100."""
     if value is None:
         return NONE

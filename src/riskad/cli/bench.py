@@ -107,11 +107,15 @@ def field(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
 @click.argument("description", type=PATH)
 @_run_options(_jobs, _together, _device)
 def run(description: Path, out: Path | None, **choices: Any) -> None:
-    """Run the experiment that DESCRIPTION (TOML) asks for.
+    """Run the experiment that DESCRIPTION (TOML) asks for, on any tables whose truth is known.
 
-    The built-in ones are written in the same way: see `riskad/bench/experiments`.
+    DESCRIPTION may also be the name of one that comes with riskad, as choosing or trees: see
+    `riskad/bench/experiments`, whose files are written in the same way.
     """
-    _run_experiments([description], out or Path("results") / description.stem, **choices)
+    from riskad.bench.experiment import find_experiment
+
+    path = find_experiment(description)
+    _run_experiments([path], out or Path("results") / path.stem, **choices)
 
 
 @bench.command(short_help="Write tables and figures from records once more.")

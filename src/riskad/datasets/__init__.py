@@ -1,40 +1,46 @@
-"""Benchmark sets by name, and the paper's protocols over them.
+"""Datasets whose truth is known: benchmark sets by name, tables of one's own, and the protocols.
 
 ======================  ===============================================================
-room                    knows
+module                  knows
 ======================  ===============================================================
+`sources`               the kinds of dataset that experiments may name, in one registry
 `adbench`               the 121 tables of ADBench: `load_adbench`
 `images`                MNIST, F-MNIST and CIFAR-10: `load_images`
+`files`                 tables of one's own, CSV, Parquet or npz: `load_table`
+`dataset`               rows and the truth about them
 `protocols`             which rows are trained on, which labels are kept
 `fetch`                 files: in a folder of yours or downloaded, whole or damaged
 ======================  ===============================================================
 
-None of the sets comes with this package, and each keeps the terms of its own source. If the
-environment variable `RISKAD_DATA` names a folder, they are read from its folders `adbench` and
+None of the benchmark sets comes with this package, and each keeps the terms of its own source. If
+the environment variable `RISKAD_DATA` names a folder, they are read from its folders `adbench` and
 `images`, and nothing is ever downloaded; otherwise they are downloaded once into the cache folder
 of the user. Where the SHA-256 sum of a file is known, it is checked each time the file is read.
 """
 
-from riskad.datasets.adbench import Dataset, adbench_names, load_adbench
+from riskad.datasets.adbench import adbench_names, load_adbench
+from riskad.datasets.dataset import Dataset, FrameDataset
 from riskad.datasets.fetch import DatasetMissing
+from riskad.datasets.files import load_table
 from riskad.datasets.images import IMAGE_SETS, ImageDataset, load_images
-from riskad.datasets.protocols import (
-    OneClassSplit,
-    label_anomalies,
-    mask_labels,
-    one_class_split,
-)
+from riskad.datasets.protocols import OneClassSplit, label_anomalies, mask_labels, one_class_split
+from riskad.datasets.sources import SOURCES, DatasetSource, read_source
 
 __all__ = [
     "IMAGE_SETS",
+    "SOURCES",
     "Dataset",
     "DatasetMissing",
+    "DatasetSource",
+    "FrameDataset",
     "ImageDataset",
     "OneClassSplit",
     "adbench_names",
     "label_anomalies",
     "load_adbench",
     "load_images",
+    "load_table",
     "mask_labels",
     "one_class_split",
+    "read_source",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, NORMAL, Codes
+from riskad.datasets.dataset import Dataset
 from riskad.datasets.fetch import Damage, File, load_file, unpack_npz
 
-__all__ = ["Dataset", "adbench_names", "load_adbench"]
+__all__ = ["adbench_names", "load_adbench"]
 
 _BASE_URL = "https://github.com/Minqi824/ADBench/raw/main/adbench/datasets"
 
@@ -129,49 +129,6 @@ def _find(name: object) -> _Source:
 
 
 # --- loading -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
-    """A benchmark set: its rows, and the truth about every one of them.
-
-    Attributes
-    ----------
-    name : str
-        The canonical name, without a number.
-    X : float64 array of shape (n_rows, n_features)
-        C-contiguous; as published, not scaled.
-    y : int8 array of shape (n_rows,)
-        +1 normal, -1 anomaly. To learn from it, split it first and hide most of the training
-        part with `mask_labels`.
-
-    Examples
-    --------
-    >>> print(Dataset("tiny", np.eye(4), np.array([1, 1, 1, -1], dtype=np.int8)))
-    tiny: 4 rows, 4 features, 1 anomaly (25%)
-    """
-
-    name: str
-    X: NDArray[np.float64]
-    y: Codes
-
-    @property
-    def anomaly_rate(self) -> float:
-        """The share of anomalies among all rows."""
-        return float(np.mean(self.y == ANOMALY))
-
-    def __str__(self) -> str:
-        n_rows, n_features = self.X.shape
-        n_anomalies = int(np.count_nonzero(self.y == ANOMALY))
-        features = "feature" if n_features == 1 else "features"
-        anomalies = "anomaly" if n_anomalies == 1 else "anomalies"
-        return (
-            f"{self.name}: {n_rows:,} rows, {n_features:,} {features}, "
-            f"{n_anomalies:,} {anomalies} ({100 * self.anomaly_rate:.3g}%)"
-        )
-
-    def __repr__(self) -> str:
-        return f"<Dataset {self}>"
 
 
 def load_adbench(name: str) -> Dataset:

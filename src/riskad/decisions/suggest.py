@@ -47,7 +47,7 @@ Places: TypeAlias = NDArray[np.intp]
 
 LIKELY, BORDERLINE, UNLIKE = "likely anomaly", "borderline", "unlike what was labelled"
 
-# Found on root seeds 101 and 102 of benchmarks/suggesting.py.
+# Found on root seeds 101 and 102 of `riskad bench run suggesting`.
 _SHARE = 0.25  # w
 _TENTH = 0.1  # of the rows are borderline; of the weight and the choice, or more, are in F
 _CANDIDATES = 1_000  # m

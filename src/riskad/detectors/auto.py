@@ -11,7 +11,7 @@ on it:
 | kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores |
 | boosted | `BoostedRAD` | as the smooth forest, if LightGBM is installed |
 | linear | `ShallowRAD` | the smooth view: columns |
-| taught forest | `TaughtForest` | as the forest |
+| taught forest | `DistilledForest` | as the forest |
 | deep | `DeepRAD` | as the smooth forest, if asked for |
 
 The taught one learns the scores that `PretrainedRAD` gives to a thousand rows of the pile.
@@ -55,7 +55,7 @@ from riskad.decisions.calibration import Calibration
 from riskad.decisions.metrics import Auc, auc_of_folds, auc_with_interval, labelled_folds
 from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.decisions.thresholds import zero_one_threshold
-from riskad.detectors.distilled import TaughtForest
+from riskad.detectors.distilled import DistilledForest
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.pretrained import MOST_COLUMNS, PretrainedRAD, labelled_rows_read
@@ -217,8 +217,8 @@ def _boosted(labels: _Labels, seed: int) -> Any:
     return BoostedRAD(risk=labels.risk, a=_A, prior=_PRIOR, random_state=seed)
 
 
-def _taught_forest(labels: _Labels, seed: int) -> TaughtForest:
-    return TaughtForest(n_estimators=_TREES, random_state=seed)
+def _taught_forest(labels: _Labels, seed: int) -> DistilledForest:
+    return DistilledForest(n_estimators=_TREES, random_state=seed)
 
 
 def _deep(labels: _Labels, seed: int) -> Any:
@@ -329,7 +329,7 @@ class AutoRAD(FrameDetector):
         "views_": DictOf(Text(choices=_VIEWS), Record(("LearnedFeatures",))),
         "members_": DictOf(
             Text(choices=_RECIPES),
-            Record(("ForestRAD", "ShallowRAD", "BoostedRAD", "TaughtForest", "DeepRAD")),
+            Record(("ForestRAD", "ShallowRAD", "BoostedRAD", "DistilledForest", "DeepRAD")),
         ),
         "scales_": DictOf(Text(choices=_RECIPES), Tuple(NUMBER, POSITIVE)),
         "weights_": DictOf(Text(choices=_RECIPES), SHARE),

@@ -27,7 +27,7 @@ MISSING_LEFT, ZERO_IS_MISSING = 1, 2
 TINY = float(np.float32(1e-35))  # up to here, LightGBM takes numbers for zero
 _BLOCK_ROWS = 1024
 _BLOCK_CELLS = 2**22  # prepared values of a block
-_PAIRS = 2**16  # of row and tree that step together: their arrays stay in the cache
+_PAIRS = 2**15  # of row and tree that step together: their arrays stay in the cache
 _CODE_BITS = 32
 
 

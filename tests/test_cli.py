@@ -441,7 +441,7 @@ def test_json_is_the_only_output(folder):
     assert report["command"] == "score"
     assert report["top"][0]["anomaly_score"] >= report["top"][1]["anomaly_score"]
     report = json.loads(succeed("inspect", "model.riskad", "--json"))
-    assert report["header"]["format_version"] == 2
+    assert report["header"]["format_version"] == 3
     report = json.loads(succeed("demo", "--json"))
     assert report["riskad"]["auc"]["value"] > 0.9
 

@@ -420,26 +420,28 @@ def boosted(**settings):
     return BoostedRAD(**{"n_rounds": 30, **settings})
 
 
-def mean_of_tree(node, x, known):
-    """What a tree gives a row of which some columns are known: elsewhere both ways, by counts."""
-    if "leaf_value" in node:
-        return node["leaf_value"], node["leaf_count"]
+def mean_of_tree(trees, node, x, known):
+    """Mean of a tree's values and number of training rows: both ways where a column is unknown."""
+    if not trees.splits[node]:
+        leaf = int((~trees.splits[:node]).sum())
+        return trees.value[leaf], trees.cover[leaf]
+    split = int(trees.splits[:node].sum())
     (left, n_left), (right, n_right) = (
-        mean_of_tree(node[side], x, known) for side in ("left_child", "right_child")
+        mean_of_tree(trees, trees.left[split] + side, x, known) for side in (0, 1)
     )
     n = n_left + n_right
-    if node["split_feature"] not in known:
+    if trees.feature[split] not in known:
         return (n_left * left + n_right * right) / n, n
-    return (left if x[node["split_feature"]] <= node["threshold"] else right), n
+    return (left if x[trees.feature[split]] <= trees.threshold[split] else right), n
 
 
 def test_boosted_trees_know_their_shapley_values():
     X, y, _ = make_pile(n_features=3)
     model = boosted().fit(X, y)
-    trees = [tree["tree_structure"] for tree in model._booster.dump_model()["tree_info"]]
+    trees = model.trees_
 
     def v(x, known):
-        return sum(mean_of_tree(tree, x, known)[0] for tree in trees)
+        return sum(mean_of_tree(trees, root, x, known)[0] for root in range(trees.n_trees))
 
     found, base = model.contributions(X[:5])
     assert_allclose(base, v(X[0], ()), atol=1e-9)

@@ -9,8 +9,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import riskad
-from riskad.app.onnx import TOLERANCE, _Graph, _trees, export, feeds, to_onnx
+from riskad.app.onnx import TOLERANCE, _Graph, export, feeds, to_onnx
+from riskad.app.onnx_trees import sum_of_trees
 from riskad.core.checks import InputError
+from riskad.detectors.tree_arrays import from_lightgbm
 from riskad.tables.preparation import TablePreparer
 
 onnx = pytest.importorskip("onnx")
@@ -202,7 +204,8 @@ def tree_rows(n=1500, seed=0):
 def tree_graph(dump, n_features):
     graph = _Graph(onnx)
     X = graph.input("X", onnx.TensorProto.DOUBLE, (n_features,), "")
-    graph.output("anomaly_score", _trees(graph, X, dump), onnx.TensorProto.DOUBLE)
+    scores = sum_of_trees(graph, X, from_lightgbm(dump, n_features))
+    graph.output("anomaly_score", scores, onnx.TensorProto.DOUBLE)
     return graph.model("trees")
 
 
@@ -249,13 +252,12 @@ def test_a_tree_without_a_split():
     np.testing.assert_array_equal(run(tree_graph(dump, 2), {"X": rows})["anomaly_score"], [0, 0])
 
 
-def test_trees_that_cannot_be_added_up_are_refused():
-    dump = {"num_tree_per_iteration": 3, "average_output": False, "tree_info": []}
-    with pytest.raises(InputError, match="added up to one score"):
-        tree_graph(dump, 2)
+def test_trees_that_take_zeros_for_missing_are_refused():
     zero = {"split_feature": 0, "threshold": 1.0, "decision_type": "<=", "missing_type": "Zero"}
     zero |= {"left_child": {"leaf_value": 1.0}, "right_child": {"leaf_value": 2.0}}
-    dump |= {"num_tree_per_iteration": 1, "tree_info": [{"tree_structure": zero}]}
+    zero["default_left"] = True
+    dump = {"num_tree_per_iteration": 1, "average_output": False}
+    dump["tree_info"] = [{"tree_structure": zero}]
     with pytest.raises(InputError, match="zero_as_missing"):
         tree_graph(dump, 2)
 
@@ -287,8 +289,9 @@ def test_a_forest(gaps, tmp_path):
     model = riskad.ForestRAD(n_estimators=30).fit(X, y)
     new = make_pile(seed=1)[0]
     new[:100] = X[:100]
-    tree = model.trees_[0]
-    new[100:120, tree.feature[0]] = tree.threshold[0]  # on the edge, in double precision
+    # On the edge, and next to it in double precision.
+    new[100:110, model.trees_.feature[0]] = model.trees_.threshold[0]
+    new[110:120, model.trees_.feature[0]] = np.nextafter(float(model.trees_.threshold[0]), 9)
     new[120:140, :2] = np.nan
     assert_parity(model, to_onnx(model), new, tolerance=1e-9)
     assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9

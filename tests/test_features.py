@@ -18,6 +18,7 @@ from riskad.detectors.features import (
     SmoothScaler,
     TreeLeaves,
 )
+from riskad.storage.codec import build
 
 MAPS = [
     GaussianKernels(n_components=30),
@@ -172,3 +173,15 @@ def test_wrong_settings_are_refused(rows):
 def test_smooth_scales_of_values_whose_squares_overflow():
     scaler = SmoothScaler().fit(np.arange(5.0)[:, None])
     np.testing.assert_allclose(scaler.transform([[1e200], [-1e200]]).ravel(), [3.0, -3.0])
+
+
+def test_files_whose_trees_do_not_fit_the_map_are_refused(rows):
+    X, _ = rows
+    leaves, outliers = TreeLeaves(3).fit(X), OutlierScores().fit(X)
+    for model, change, message in (
+        (leaves, {"n_features_out_": leaves.n_features_out_ + 1}, "one column for each leaf"),
+        (leaves, {"trees_": outliers.trees_}, "one column for each leaf"),
+        (outliers, {"trees_": OutlierScores().fit(X[:, :2]).trees_}, "of other columns"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build(type(model), vars(model) | change)

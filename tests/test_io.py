@@ -97,7 +97,7 @@ def test_header_and_notes(model_file):
     header = read_header(model_file)
     assert header.notes == {"rows": 60, "label": "größe"}
     assert header.model == "sklearn.pipeline.Pipeline"
-    assert header.format_version == FORMAT_VERSION == 2
+    assert header.format_version == FORMAT_VERSION == 3
     assert header.versions["riskad"] == riskad.__version__
     libraries = {"numpy", "scipy", "scikit-learn", "safetensors"}
     assert set(header.versions) == {"riskad", "python"} | libraries
@@ -196,14 +196,15 @@ def test_missing_files(tmp_path, model_file):
 
 
 def test_a_newer_format_asks_for_an_upgrade(model_file):
-    change_header(model_file, format_version=3, versions={"riskad": "7.1"}, novelty=True)
-    with pytest.raises(InputError, match=r"newer riskad \(format 3\).*upgrade"):
+    change_header(model_file, format_version=4, versions={"riskad": "7.1"}, novelty=True)
+    with pytest.raises(InputError, match=r"newer riskad \(format 4\).*upgrade"):
         load(model_file)
 
 
-def test_an_older_format_is_refused_by_name(model_file):
-    change_header(model_file, format_version=0)
-    with pytest.raises(InputError, match=r"no longer reads \(format 0\)"):
+@pytest.mark.parametrize("version", [0, 2])
+def test_an_older_format_is_refused_by_name(model_file, version):
+    change_header(model_file, format_version=version)
+    with pytest.raises(InputError, match=rf"no longer reads \(format {version}\)"):
         load(model_file)
 
 

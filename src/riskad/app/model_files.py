@@ -7,6 +7,13 @@ A model file is a zip archive of three members:
 - `state.json`, the model: its types, numbers and texts (`riskad.storage.codec`);
 - `arrays.safetensors`, its arrays, which other tools can read, too.
 
+The format has a version, which is part of the header and changes whenever a stored detector is laid
+out in another way. In version 3 trees are arrays of riskad's own
+(`riskad.detectors.tree_arrays.Trees`), which no other library is needed to read. A file of another
+version, older or newer, is refused with a sentence that says what to do; within a version every
+file keeps loading and scoring as it did, of which `tests/fixtures/models` holds one of each
+detector.
+
 What a file may hold is a closed list of types, each with the values it can have. Everything is held
 against it when a file is opened, so that a file is a model or it is refused, in one sentence.
 `SECURITY.md` says what opening, scoring, calibrating and refitting a file from others can do.
@@ -42,7 +49,8 @@ from riskad.storage.files import atomic_path, check_input_file, check_output_fil
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""Of the layout of stored models: 3, in which trees are plain arrays. No other version is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 _NETWORKS = "riskad.deep."

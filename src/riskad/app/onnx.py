@@ -26,8 +26,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 import riskad
+from riskad.app.onnx_trees import sum_of_trees
 from riskad.core.checks import DataWarning, InputError
-from riskad.core.labels import ANOMALY, NORMAL
 from riskad.rows.linear import sparse_to_dense
 from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.cells import BLANK
@@ -415,131 +415,13 @@ def _numbered(weights: dict[str, np.ndarray], group: str) -> list[str]:
 
 
 def _boosted(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
-    """The sum of the trees that LightGBM grew."""
-    return _trees(g, X, detector._booster.dump_model())
+    """The sum of the trees."""
+    return sum_of_trees(g, X, detector.trees_)
 
 
 def _random_forest(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
-    """The mean of P(normal) - P(anomaly) over the trees, which see rows in single precision."""
-    seen = g.cast(g.cast(X, np.float32), np.float64)
-    return _sum_of_trees(g, seen, [_tree_of(tree, detector) for tree in detector.trees_])
-
-
-def _tree_of(tree: Any, detector: Any) -> dict[str, Any]:
-    """A tree of scikit-learn as LightGBM would dump it."""
-    nodes = tree.__getstate__()["nodes"]
-    shares = tree.value[:, 0] @ np.array([ANOMALY, NORMAL]) / len(detector.trees_)
-
-    def node(i: int) -> dict[str, Any]:
-        if nodes["left_child"][i] == -1:
-            return {"leaf_value": shares[i]}
-        return {
-            "split_feature": nodes["feature"][i],
-            "threshold": nodes["threshold"][i],
-            "decision_type": "<=",
-            "missing_type": "NaN",
-            "default_left": nodes["missing_go_to_left"][i],
-            "left_child": node(nodes["left_child"][i]),
-            "right_child": node(nodes["right_child"][i]),
-        }
-
-    return node(0)
-
-
-def _trees(g: _Graph, X: str, dump: dict[str, Any]) -> str:
-    """Scores [rows] of a dumped LightGBM model; its objective transforms nothing."""
-    if dump["num_tree_per_iteration"] != 1 or dump["average_output"]:
-        raise InputError("Only trees that are added up to one score can be exported.")
-    return _sum_of_trees(g, X, [tree["tree_structure"] for tree in dump["tree_info"]])
-
-
-def _sum_of_trees(g: _Graph, X: str, trees: list[dict[str, Any]]) -> str:
-    forest = _Forest()
-    roots = [forest.add_tree(tree) for tree in trees or [{"leaf_value": 0.0}]]
-    scores = g.ml("TreeEnsemble", X, tree_roots=roots, **forest.settings(g))
-    return g.node("Reshape", scores, np.array([-1]))
-
-
-_LEQ, _MEMBER = 0, 6
-
-
-class _Forest:
-    """Trees as the operator TreeEnsemble lists them: inner nodes and leaves, each by its place."""
-
-    def __init__(self) -> None:
-        self._features: list[int] = []
-        self._splits: list[float] = []
-        self._modes: list[int] = []
-        self._blank_is_true: list[int] = []
-        self._children: list[tuple[tuple[int, int], tuple[int, int]]] = []
-        self._members: list[float] = []
-        self._leaves: list[float] = []
-
-    def add_tree(self, tree: dict[str, Any]) -> int:
-        """Add a tree, return the place of its root; a lone leaf becomes both ways of a split."""
-        if "leaf_value" in tree:
-            leaf = self._add(tree)
-            return self._add_node({"split_feature": 0, "threshold": 0.0}, _LEQ, False, leaf, leaf)
-        return self._add(tree)[0]
-
-    def _add(self, node: dict[str, Any]) -> tuple[int, int]:
-        """Add a subtree; return its place, and 1 if it is a leaf."""
-        if "leaf_value" in node:
-            self._leaves.append(float(node["leaf_value"]))
-            return len(self._leaves) - 1, 1
-        left, right = self._add(node["left_child"]), self._add(node["right_child"])
-        mode = _LEQ if node["decision_type"] == "<=" else _MEMBER
-        return self._add_node(node, mode, _blank_goes_left(node), left, right), 0
-
-    def _add_node(
-        self,
-        node: dict[str, Any],
-        mode: int,
-        blank_left: bool,
-        left: tuple[int, int],
-        right: tuple[int, int],
-    ) -> int:
-        self._features.append(int(node["split_feature"]))
-        self._modes.append(mode)
-        self._splits.append(float(node["threshold"]) if mode == _LEQ else 0.0)
-        if mode == _MEMBER:
-            self._members += [*map(float, node["threshold"].split("||")), float("nan")]
-        self._blank_is_true.append(int(blank_left))
-        self._children.append((left, right))
-        return len(self._features) - 1
-
-    def settings(self, g: _Graph) -> dict[str, Any]:
-        """The attributes of the operator."""
-        true, false = zip(*self._children, strict=True)
-        settings = {
-            "n_targets": 1,
-            "aggregate_function": 1,  # sum
-            "post_transform": 0,  # none
-            "nodes_featureids": self._features,
-            "nodes_splits": g.tensor(np.array(self._splits), "splits"),
-            "nodes_modes": g.tensor(np.array(self._modes, dtype=np.uint8), "modes"),
-            "nodes_missing_value_tracks_true": self._blank_is_true,
-            "nodes_truenodeids": [place for place, _ in true],
-            "nodes_trueleafs": [leaf for _, leaf in true],
-            "nodes_falsenodeids": [place for place, _ in false],
-            "nodes_falseleafs": [leaf for _, leaf in false],
-            "leaf_targetids": [0] * len(self._leaves),
-            "leaf_weights": g.tensor(np.array(self._leaves), "leaves"),
-        }
-        if self._members:
-            settings["membership_values"] = g.tensor(np.array(self._members), "members")
-        return settings
-
-
-def _blank_goes_left(node: dict[str, Any]) -> bool:
-    """Which way LightGBM sends NaN: as it learned, as a zero, or for categories right."""
-    if node["decision_type"] == "==":
-        return False
-    if node["missing_type"] == "NaN":
-        return bool(node["default_left"])
-    if node["missing_type"] == "None":
-        return float(node["threshold"]) >= 0
-    raise InputError("Trees that take zeros for missing (zero_as_missing) cannot be exported.")
+    """The mean of P(normal) - P(anomaly) over the trees."""
+    return sum_of_trees(g, X, detector.trees_, weight=1 / detector.trees_.n_trees)
 
 
 # --- which is which ----------------------------------------------------------------------

@@ -1,57 +1,25 @@
-r"""BoostedRAD: gradient-boosted trees that descend an estimated risk itself.
-
-A risk needs only scores (`riskad.core.objective`), so trees can be grown on it as on a log-loss:
-
-    R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i.
-
-Its second derivative is of no use for that. Where a coefficient is negative, or the loss is not
-convex, it is negative, and a Newton step goes up, or far away if it is clipped. With kappa the
-largest |l''|, the weights h_i = kappa (|A| + |B|)[y_i] put a parabola above the risk instead,
-
-    R(f + d) <= R(f) + sum_i g_i d_i + h_i d_i^2 / 2,        g = the gradient of R,
-
-and a tree that gives its leaf the value -G / (H + lambda), G and H the sums of g and h over the
-leaf, times a learning rate of at most 1, lowers the right hand side. So no round ever raises the
-training risk, whatever the loss. Losses with kinks are rounded over a small width first.
-
-A guarded risk is P(f) + max(0, Q(f)), and a step may carry Q through zero. Both have a parabola
-above them, P^ and Q^. With max(0, q) = max_{0 <= tau <= 1} tau q, the leaf values that are best for
-P^ + max(0, Q^) are those of P^ + tau Q^, -(G_P + tau G_Q) / (H_P + tau H_Q + lambda), for the tau
-where Q^ is zero, or for 0 or 1 if it is negative or positive throughout. A tree is grown with the
-last round's tau and gets these leaf values, so that here, too, no round raises the risk.
-
-lambda draws leaf values to 0, which charges a split for what all rows have in common. With pi_p
-near 1 nearly all gradients pull one way, the charge exceeds what telling a few light anomalies
-apart can gain, and no split is left. After ten draws of random splits without one that gains,
-lambda therefore draws leaf values to the step c that is best for all rows alike:
-
-    v = c - (G + H c) / (H + lambda),        c = -(sum_i g_i) / (sum_i h_i).
-
-Trees are then grown on g_i + h_i c, whose sum is 0, so that any split that tells rows apart gains;
-and since c alone lowers the right hand side, so do c and what a tree adds to it.
-"""
+"""BoostedRAD: gradient-boosted trees that descend a risk (`riskad.detectors.boosting`)."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import brentq
 from sklearn.base import clone
 
-from riskad.core.checks import DataWarning, InputError, MissingLibrary, check_in_interval
-from riskad.core.labels import UNLABELLED, count_labels
-from riskad.core.losses import LOSSES, Loss, Pointwise
-from riskad.core.objective import Objective, RowSum
+from riskad.core.checks import DataWarning, InputError, check_in_interval
+from riskad.core.labels import count_labels
+from riskad.core.losses import LOSSES, Loss
+from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.decisions.selection import PNUStratifiedKFold
+from riskad.detectors.boosting import Boosting, rows_that_count
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
-from riskad.detectors.trees import FrameDetector, check_booster_text
+from riskad.detectors.tree_arrays import Trees, from_lightgbm
+from riskad.detectors.tree_shapley import shapley_values
+from riskad.detectors.trees import TREES, FrameDetector
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     COUNT,
@@ -68,14 +36,13 @@ from riskad.storage.fields import (
     Fields,
     Maybe,
     Number,
+    State,
     Text,
+    require,
 )
 
 __all__ = ["BoostedRAD"]
 
-# Kinks are rounded over this width, and curvatures looked for at these margins.
-_WIDTH = 0.5
-_MARGINS = np.linspace(-3, 3, 601)
 # lambda of a leaf's value, in labelled rows of average weight.
 _L2 = 3.0
 # The number of rounds is a single number: so many rows tell it well enough.
@@ -84,13 +51,7 @@ _CV_SPLITS = 5
 # Rounds where labelled rows are too few to hold some out.
 _FEW_LABELS_ROUNDS = 100
 _FOLD_ROUNDS = 100
-# A guarded risk at its kink can be lowered by few trees that ignore the guard: none does wholly.
-_LEAST_TAU = 0.5
 _LEAST_LEAF = 1e-3
-# A draw of random splits may hold none that gains. After so many leaf values are centred, and if so
-# many more in a round are in vain, trees are done.
-_DRAWS = 10
-_END_OF_TREES = "end of trees\n"
 
 
 class BoostedRAD(MinimisesRisk, FrameDetector):
@@ -102,7 +63,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         a R_u^+ + (1 - a) pi_p R_p^+ + pi_n R_n^- - a pi_n R_n^+
 
     The training risk never rises from one round to the next, whatever the loss and the risk
-    (`riskad.detectors.boosted` says why). Splits are the best of random ones, one for each column,
+    (`riskad.detectors.boosting` says why). Splits are the best of random ones, one for each column,
     as in extremely randomised trees: with few labels the best of all splits is mostly chance.
 
     Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
@@ -136,7 +97,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     random_state : int, default=None
         Seed for folds and splits. None is 0: the same data gives the same model.
     n_jobs : int, default=1
-        Threads of LightGBM. More pay from about 100,000 rows on, if cores are free.
+        Threads of LightGBM in `fit`. More pay from about 100,000 rows on, if cores are free.
 
     Attributes
     ----------
@@ -155,8 +116,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         Share of each column in what all splits gained.
     categories_ : dict
         Texts of each text column, by its place; the place in the list is the code in a split.
-    model_ : str
-        The trees, as LightGBM writes them.
+    trees_ : Trees
+        The trees, which need LightGBM no more (`riskad.detectors.tree_arrays`).
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -177,6 +138,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
 
     cv_risk_: np.ndarray | None
     shape_in_words: ClassVar[str] = "boosted trees"
+    trees_: Trees
 
     _state_fields: ClassVar[Fields] = {
         "loss": Text(choices=LOSSES),
@@ -193,10 +155,17 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         "cv_risk_": Maybe(Array("f", ("rounds tried",))),
         "n_rounds_": COUNT,
         "train_risk_": Array("f", ("risks",)),
-        "model_": Text(longest=10**9),
+        "trees_": TREES,
         "feature_importances_": Array("f", ("n_features_in_",), low=0),
         "risk_parts_": DictOf(TEXT, NUMBER),
     }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        trees = state["trees_"]
+        require(trees.n_features == state["n_features_in_"], "trees_: of other columns")
+        require(trees.cover is not None, "trees_: without the training rows of their leaves")
 
     def __init__(
         self,
@@ -241,7 +210,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         risk = self._check_settings()
         rows = RowBlocks(X, codes, weight)
         check_kinds_present(risk, count_labels(codes), rows.totals())
-        rows = _counting(rows, risk)
+        rows = rows_that_count(rows, risk)
         run = self._boosting(rows, risk)
         self.n_rounds_ = run.grow(self._choose_rounds(rows, risk))
         self._store(run, risk)
@@ -265,7 +234,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
 
     def _parameters(self) -> dict[str, Any]:
-        """Settings of LightGBM; its own thresholds count curvature, not rows (`_Boosting`)."""
+        """Settings of LightGBM; its own thresholds count curvature, not rows (`Boosting`)."""
         return {
             "objective": "none",
             "learning_rate": float(self.learning_rate),
@@ -286,8 +255,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             "verbosity": -1,
         }
 
-    def _boosting(self, rows: RowBlocks, risk: Risk) -> _Boosting:
-        return _Boosting(rows, risk, self._parameters(), list(self.categories_))
+    def _boosting(self, rows: RowBlocks, risk: Risk) -> Boosting:
+        return Boosting(rows, risk, self._parameters(), list(self.categories_))
 
     # --- rows -----------------------------------------------------------------------------
 
@@ -327,7 +296,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
 
     # --- what is kept ---------------------------------------------------------------------
 
-    def _store(self, run: _Boosting, risk: Risk) -> None:
+    def _store(self, run: Boosting, risk: Risk) -> None:
         rows = run.rows
         if not self.n_rounds_:
             warnings.warn(
@@ -337,8 +306,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
                 stacklevel=3,
             )
         self.train_risk_ = np.array(run.risks)
-        self.model_ = _text_of(run.booster)
-        self._booster = _booster_from(self.model_)
+        self.trees_ = from_lightgbm(run.booster.dump_model(), self.n_features_in_)
         gain = run.booster.feature_importance("gain")
         self.feature_importances_ = gain / max(gain.sum(), np.finfo(float).tiny)
         scores = self._scores(rows.X)
@@ -349,7 +317,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         self.risk_parts_["total"] = float(total)
 
     def _scores(self, X: Any) -> np.ndarray:
-        return np.asarray(self._booster.predict(X, num_threads=int(self.n_jobs)))
+        return self.trees_.sum(X)
 
     def describe(self) -> dict[str, Any]:
         """Return the number of rounds, the threshold and the parts of the risk."""
@@ -364,231 +332,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         return clone(self).set_params(n_rounds=_FOLD_ROUNDS)
 
     def contributions(self, X: Any) -> tuple[Any, float] | None:
-        """Shapley values of the trees (Lundberg et al., 2020) and their mean, by LightGBM.
+        """Shapley values of the trees (Lundberg et al., 2020) and their mean.
 
         A column that a set lacks takes both ways of a split, in the shares of the training rows.
         """
-        found = self._booster.predict(X, pred_contrib=True, num_threads=int(self.n_jobs))
-        return found[:, :-1], float(found[0, -1])
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_booster", None)  # the text says it all
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "model_" in state:
-            check_booster_text(self.model_, self.n_features_in_)
-            self._booster = _booster_from(self.model_)
-
-
-# --- boosting -----------------------------------------------------------------------------------
-
-
-class _Boosting:
-    """Trees over given rows, one at a time; `f` are the scores of the rows so far.
-
-    LightGBM is given gradients and curvatures in units in which a labelled row has on average the
-    curvature 1: the risk divides by numbers of rows, and its thresholds are meant for sums.
-    """
-
-    def __init__(
-        self, rows: RowBlocks, risk: Risk, parameters: dict[str, Any], categorical: list[int]
-    ):
-        lightgbm = _lightgbm()
-        self.rows = rows
-        loss = _rounded(risk.loss)
-        self.sums = [replace(s, loss=loss) for s in Objective(risk, rows.totals()).sums]
-        self.curvatures = _curvatures(risk, loss, rows)
-        self.unit = _mean_over_labelled(sum(self.curvatures), rows)
-        self.learning_rate, self.l2 = parameters["learning_rate"], parameters["lambda_l2"]
-        data = lightgbm.Dataset(rows.X, params=parameters, categorical_feature=categorical)
-        self.booster = lightgbm.Booster(parameters, data)
-        self.f = np.zeros(rows.n_rows)
-        self.risks = [self._risk()]
-        self.tau = 1.0
-        self.in_vain = 0  # draws of random splits without one that gains
-
-    def grow(self, n_rounds: int) -> int:
-        """Add trees, `n_rounds` or as many as still lower the risk; their number."""
-        return sum(1 for _ in self.rounds(n_rounds))
-
-    def rounds(self, n_rounds: int) -> Iterator[int]:
-        """Add a tree at a time, and say which round it is."""
-        for done in range(n_rounds):
-            if not self._add_tree():
-                return
-            own_step = self.guarded or self.centred
-            self.f = self.f + (self._best_step() if own_step else self.last_tree(self.rows.X))
-            self.risks.append(self._risk())
-            yield done
-
-    def _add_tree(self) -> bool:
-        """Grow a tree; False if none of several draws of random splits has one that gains."""
-        for _ in range(2 * _DRAWS):
-            if not self.booster.update(fobj=self._derivatives):
-                return True
-            self.in_vain += 1
-        return False
-
-    @property
-    def centred(self) -> bool:
-        """Whether leaf values are drawn to the step that is best for all rows alike."""
-        return self.in_vain >= _DRAWS
-
-    def last_tree(self, X: Any) -> np.ndarray:
-        """What the last tree adds to the scores of these rows."""
-        t = self.booster.num_trees() - 1
-        return self.booster.predict(X, start_iteration=t, num_iteration=1)
-
-    @property
-    def guarded(self) -> bool:
-        return len(self.sums) > 1
-
-    def _risk(self) -> float:
-        return Objective.join(self._value(s) for s in self.sums)
-
-    def _value(self, s: RowSum) -> float:
-        return s.value(self.f, self.rows.y, self.rows.sample_weight) + s.constant
-
-    def _derivatives(self, scores: np.ndarray, data: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and curvature of P + tau Q, as LightGBM asks for them."""
-        y, weight = self.rows.y, self.rows.sample_weight
-        self.gradients = [s.gradient(self.f, y, weight) for s in self.sums]
-        g, h = (self._mixed(parts, self.tau) for parts in (self.gradients, self.curvatures))
-        if self.centred:
-            g = g - h * (g.sum() / h.sum())
-        return g / self.unit, h / self.unit
-
-    @staticmethod
-    def _mixed(parts: list[np.ndarray], tau: float) -> np.ndarray:
-        plain, *guarded = parts
-        return plain + tau * guarded[0] if guarded else plain
-
-    def _best_step(self) -> np.ndarray:
-        """Give the leaves of the last tree the values that are best for P^ + max(0, Q^)."""
-        t = self.booster.num_trees() - 1
-        leaf = self.booster.predict(
-            self.rows.X, pred_leaf=True, start_iteration=t, num_iteration=1
-        )[:, 0]
-        centre = 0.0
-        if self.centred:
-            centre = float(self._leaf_values(np.zeros_like(leaf), 0.0, 0.0)[0][0])
-        values, tau = self._leaf_values(leaf, centre, self.l2 * self.unit)
-        self.tau = max(tau, _LEAST_TAU)
-        v = self.learning_rate * values
-        for k, value in enumerate(v):
-            self.booster.set_leaf_output(t, k, value)
-        return v[leaf]
-
-    def _leaf_values(self, leaf: np.ndarray, c: float, l2: float) -> tuple[np.ndarray, float]:
-        """Values v = c - (G + H c) / (H + l2) of the leaves, and the tau of G and H."""
-        g, h = (
-            [np.bincount(leaf, part) for part in parts]
-            for parts in (self.gradients, self.curvatures)
-        )
-
-        def values(tau: float) -> np.ndarray:
-            G, H = self._mixed(g, tau), self._mixed(h, tau)
-            return c - (G + H * c) / (H + l2)
-
-        if not self.guarded:
-            return values(1.0), 1.0
-        Q = self._value(self.sums[1])
-
-        def guard(tau: float) -> float:
-            v = values(tau)
-            return float(Q + g[1] @ v + h[1] @ v**2 / 2)
-
-        tau = 1.0 if guard(1.0) >= 0 else 0.0 if guard(0.0) <= 0 else brentq(guard, 0.0, 1.0)
-        return values(tau), tau
-
-
-def _counting(rows: RowBlocks, risk: Risk) -> RowBlocks:
-    """The rows that count in the risk: of a kind that it uses, and of some weight."""
-    counts = np.isin(rows.y, list(risk.kinds()))
-    if rows.sample_weight is not None:
-        counts &= rows.sample_weight > 0
-    return rows if counts.all() else rows.take(np.flatnonzero(counts))
-
-
-def _curvatures(risk: Risk, loss: Pointwise, rows: RowBlocks) -> list[np.ndarray]:
-    """h_i = kappa (|A| + |B|)[y_i] of the plain sum and, if the risk is guarded, the guarded one.
-
-    The coefficients are those of the terms, before any cancel in the table
-    (`riskad.core.objective`): a row whose loss adds up to a line would have no curvature, and weigh
-    nothing.
-    """
-    kappa = float(np.abs(loss.curvature(_MARGINS)).max())
-    if kappa == 0:
-        raise InputError(
-            f"the loss {risk.loss!r} has kinks and does not say how they are rounded: `smoothed`."
-        )
-    totals, sizes = rows.totals(), np.zeros((2, 3))
-    for term in risk.terms():
-        if term.weight != 0:
-            sizes[int(risk.guarded and term.guarded), term.kind] += abs(term.weight)
-    weight = 1.0 if rows.sample_weight is None else rows.sample_weight
-    by_kind = kappa * sizes / np.where(totals > 0, totals, 1)
-    return [size[rows.y] * weight for size in by_kind[: 2 if risk.guarded else 1]]
-
-
-def _mean_over_labelled(values: Any, rows: RowBlocks) -> float:
-    labelled = rows.y != UNLABELLED
-    weight = labelled if rows.sample_weight is None else labelled * rows.sample_weight
-    return float(values[labelled].sum() / weight.sum())
-
-
-@dataclass(frozen=True)
-class _Rounded(Pointwise):
-    """A loss u - v with kinks, rounded.
-
-    Hinges are rounded on one side of their kinks (`riskad.core.losses.Hinges`). Moved by half the
-    width the rounding is even about them, and a loss that is symmetric or linear-odd stays so.
-    """
-
-    u: Pointwise
-    v: Pointwise | None
-
-    def value(self, z: Any) -> Any:
-        return self._difference("value", z)
-
-    def derivative(self, z: Any) -> Any:
-        return self._difference("derivative", z)
-
-    def curvature(self, z: Any) -> Any:
-        return self._difference("curvature", z)
-
-    def _difference(self, name: str, z: Any) -> Any:
-        z = z - _WIDTH / 2
-        u = getattr(self.u.smoothed(_WIDTH), name)(z)
-        return u if self.v is None else u - getattr(self.v.smoothed(_WIDTH), name)(z)
-
-
-def _rounded(loss: Loss) -> Pointwise:
-    return loss if loss.smooth else _Rounded(*loss.dc_parts())
-
-
-# --- LightGBM -----------------------------------------------------------------------------------
-
-
-def _lightgbm() -> ModuleType:
-    try:
-        import lightgbm
-    except ModuleNotFoundError:
-        raise MissingLibrary(
-            "BoostedRAD needs lightgbm, which is not installed: pip install 'riskad[boost]'."
-        ) from None
-    return lightgbm
-
-
-def _text_of(booster: Any) -> str:
-    """The trees alone, without their sizes in bytes, which a reader would have to believe."""
-    trees, _, _ = booster.model_to_string().partition(_END_OF_TREES)
-    lines = (line for line in trees.splitlines(keepends=True) if not line.startswith("tree_sizes="))
-    return "".join(lines) + _END_OF_TREES
-
-
-def _booster_from(text: str) -> Any:
-    return _lightgbm().Booster(model_str=text)
+        return shapley_values(self.trees_, X)

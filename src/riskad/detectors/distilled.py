@@ -1,7 +1,7 @@
-"""What learns scores rather than labels, from a teacher that takes long to give them.
+"""A forest that learns the scores of a slower detector.
 
-A teacher such as `riskad.PretrainedRAD` scores some rows of the pile; what is fitted to these
-scores finds others quickly, and is smoother than the teacher.
+A teacher such as `riskad.PretrainedRAD` scores some unlabelled rows. A forest fitted to these
+scores gives those of other rows quickly, and more smoothly than its teacher.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.ensemble import ExtraTreesRegressor
 
-from riskad.detectors.trees import KeepsTrees, with_values
-from riskad.storage.fields import JOBS, SEED, SIZE, Fields
+from riskad.detectors.tree_arrays import Trees, from_sklearn
+from riskad.detectors.trees import TREES, check_trees
+from riskad.storage.fields import JOBS, SEED, SIZE, Fields, State
 
-__all__ = ["TaughtForest"]
+__all__ = ["DistilledForest"]
 
-_LEAF = 5
-_TRIED = 100  # columns at each split, so that wide tables do not take long
+_LEAF_ROWS = 5
+_SPLIT_COLUMNS = 100  # tried at each split, so that wide tables do not take long
 
 
-class TaughtForest(KeepsTrees, BaseEstimator):
+class DistilledForest(BaseEstimator):
     """Extremely randomised trees grown on scores.
 
     Leaves have at least five rows, and up to 100 columns are tried at each split.
@@ -37,13 +37,13 @@ class TaughtForest(KeepsTrees, BaseEstimator):
 
     Attributes
     ----------
-    trees_ : list
-        The trees, as scikit-learn grows them.
+    trees_ : Trees
+        The trees (`riskad.detectors.tree_arrays`); the value of a leaf is the mean of its scores.
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> forest = TaughtForest(n_estimators=20).fit(X, -(X**2).sum(axis=1))
+    >>> forest = DistilledForest(n_estimators=20).fit(X, -(X**2).sum(axis=1))
     >>> low, high = forest.score_samples([[3.0, 0.0], [0.0, 0.0]])
     >>> bool(low < high)
     True
@@ -54,7 +54,15 @@ class TaughtForest(KeepsTrees, BaseEstimator):
         "random_state": SEED,
         "n_jobs": JOBS,
         "n_features_in_": SIZE,
+        "trees_": TREES,
     }
+
+    trees_: Trees
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state without trees, or with trees of other columns."""
+        check_trees(state)
 
     def __init__(
         self, *, n_estimators: int = 200, random_state: int | None = None, n_jobs: int = 1
@@ -63,23 +71,37 @@ class TaughtForest(KeepsTrees, BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, scores: Any) -> TaughtForest:
-        """Learn the scores of the rows X."""
+    def fit(self, X: Any, scores: Any) -> DistilledForest:
+        """Learn the scores of the rows X.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            Rows without infinities.
+        scores : array of shape (n_rows,)
+            What the teacher says of them.
+
+        Returns
+        -------
+        DistilledForest
+            Itself.
+        """
+        from sklearn.ensemble import ExtraTreesRegressor  # scoring does without
+
         X = np.asarray(X, dtype=np.float32)
         forest = ExtraTreesRegressor(
             self.n_estimators,
-            min_samples_leaf=_LEAF,
-            max_features=min(_TRIED, X.shape[1]),
+            min_samples_leaf=_LEAF_ROWS,
+            max_features=min(_SPLIT_COLUMNS, X.shape[1]),
             random_state=self.random_state or 0,
             n_jobs=self.n_jobs,
         )
         grown = [member.tree_ for member in forest.fit(X, scores).estimators_]
         self.n_features_in_ = X.shape[1]
         values = np.concatenate([tree.value[:, 0, 0] for tree in grown])
-        self.trees_ = with_values(grown, values, self.n_features_in_)
+        self.trees_ = from_sklearn(grown, values, self.n_features_in_)
         return self
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """What the teacher would say, on average over the trees."""
-        X = np.asarray(X, dtype=np.float32)
-        return np.mean([tree.predict(X)[:, 0] for tree in self.trees_], axis=0)
+        """Return what the teacher would say, on average over the trees."""
+        return self.trees_.mean(np.asarray(X))

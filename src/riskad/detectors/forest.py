@@ -15,6 +15,7 @@ classifier that takes sample weights then descends the risk; here it is a forest
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +27,8 @@ from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
-from riskad.detectors.trees import KeepsTrees, TreeDetector
+from riskad.detectors.tree_arrays import Trees, from_sklearn
+from riskad.detectors.trees import TREES, TreeDetector, check_trees
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     JOBS,
@@ -39,6 +41,7 @@ from riskad.storage.fields import (
     DictOf,
     Fields,
     Number,
+    State,
     Text,
 )
 
@@ -50,7 +53,7 @@ _CLASSES = np.array([ANOMALY, NORMAL])
 _FEW_TREES = 50  # of a fold
 
 
-class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
+class ForestRAD(MinimisesRisk, TreeDetector):
     r"""Semi-supervised anomaly detection by a forest that is grown on the weights of a risk.
 
     Extremely randomised trees classify rows as normal or anomalous, where a labelled normal weighs
@@ -79,8 +82,8 @@ class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
 
     Attributes
     ----------
-    trees_ : list
-        The trees, as scikit-learn grows them; their values are shares of anomaly and normal.
+    trees_ : Trees
+        The trees (`riskad.detectors.tree_arrays`); the value of a leaf is P(normal) - P(anomaly).
     risk_parts_ : dict
         What each term of the risk contributes on the training rows under the zero-one loss, for
         the decisions of `predict`; "total" is the risk.
@@ -114,9 +117,15 @@ class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
         "min_leaf": Number(0),
         "random_state": SEED,
         "n_jobs": JOBS,
+        "trees_": TREES,
         "feature_importances_": Array("f", ("n_features_in_",), low=0),
         "risk_parts_": DictOf(TEXT, NUMBER),
     }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        check_trees(state)
 
     def __init__(
         self,
@@ -159,7 +168,7 @@ class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
         rows, signed = rows.take(counting), signed[counting]
         forest = self._forest(rows, np.abs(signed))
         forest.fit(rows.X, np.where(signed > 0, *_CLASSES[::-1]), np.abs(signed))
-        self.trees_ = [member.tree_ for member in forest.estimators_]
+        self.trees_ = _scoring_trees([member.tree_ for member in forest.estimators_], rows.X)
         self.feature_importances_ = forest.feature_importances_
         self._store(rows, risk)
         return self
@@ -172,7 +181,8 @@ class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
         check_in_interval("min_leaf", self.min_leaf, 0, np.inf, closed=True)
         return get_risk(self.risk, _LOSS, a=self.a, prior=self.prior)
 
-    def _forest(self, rows: RowBlocks, weight: np.ndarray) -> ExtraTreesClassifier:
+    def _forest(self, rows: RowBlocks, weight: np.ndarray) -> Any:
+
         labelled = rows.y != UNLABELLED
         counts = labelled if rows.sample_weight is None else labelled * rows.sample_weight
         share = weight[labelled].sum() / counts.sum() / weight.sum()
@@ -208,22 +218,24 @@ class ForestRAD(MinimisesRisk, KeepsTrees, TreeDetector):
 
     def describe(self) -> dict[str, Any]:
         """Return the number of trees, the threshold and the parts of the risk."""
-        return super().describe() | {"trees": len(self.trees_)}
+        return super().describe() | {"trees": self.trees_.n_trees}
 
     def describe_in_words(self) -> list[str]:
         """Return what was grown."""
-        return [*super().describe_in_words(), f"{len(self.trees_):,} trees"]
+        return [*super().describe_in_words(), f"{self.trees_.n_trees:,} trees"]
 
     def lighter(self) -> Self:
         """Return an unfitted copy with fewer trees."""
         return clone(self).set_params(n_estimators=min(_FEW_TREES, self.n_estimators))
 
     def _scores(self, X: Any) -> np.ndarray:
-        X = X.astype(np.float32)
-        total = np.zeros(X.shape[0])
-        for tree in self.trees_:
-            total += tree.predict(X) @ _CLASSES  # shares of the two classes
-        return total / len(self.trees_)
+        return self.trees_.mean(X)
+
+
+def _scoring_trees(grown: Sequence[Any], X: Any) -> Trees:
+    """The trees, with P(normal) - P(anomaly) as values."""
+    shares = np.concatenate([tree.value[:, 0] for tree in grown])
+    return from_sklearn(grown, shares @ _CLASSES, X.shape[1])
 
 
 def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:

@@ -67,6 +67,7 @@ OURS = {
     "DeepRAD": "riskad.deep.risk_detectors",
     "DeepSAD": "riskad.deep.deep_sad",
     "DensityRatio": "riskad.decisions.conformal",
+    "DistilledForest": "riskad.detectors.distilled",
     "Estimate": "riskad.decisions.estimates",
     "FalseAlarms": "riskad.decisions.thresholds",
     "Filled": "riskad.rows.columns",
@@ -87,9 +88,9 @@ OURS = {
     "SmoothScaler": "riskad.detectors.features",
     "Stream": "riskad.detectors.stream",
     "TablePreparer": "riskad.tables.preparation",
-    "TaughtForest": "riskad.detectors.distilled",
     "TopK": "riskad.decisions.thresholds",
     "TreeLeaves": "riskad.detectors.features",
+    "Trees": "riskad.detectors.tree_arrays",
 }
 """The modules of our types."""
 

@@ -11,7 +11,7 @@ on it:
 | kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores |
 | boosted | `BoostedRAD` | as the smooth forest, if LightGBM is installed |
 | linear | `ShallowRAD` | the smooth view: columns |
-| distilled forest | `TaughtForest` | as the forest |
+| distilled forest | `DistilledForest` | as the forest |
 | deep | `DeepRAD` | as the smooth forest, if asked for |
 
 The distilled one learns the scores that `PretrainedRAD` gives to a thousand unlabelled rows.

@@ -17,7 +17,7 @@ from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.detectors.auto.budget import MOST_ROWS
 from riskad.detectors.auto.samples import COMPARED, with_labelled
 from riskad.detectors.boosted import BoostedRAD
-from riskad.detectors.distilled import TaughtForest
+from riskad.detectors.distilled import DistilledForest
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.shallow import ShallowRAD
 
@@ -162,8 +162,8 @@ def _boosted(labels: LabelsGiven, seed: int) -> BoostedRAD:
     return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, random_state=seed)
 
 
-def _distilled_forest(labels: LabelsGiven, seed: int) -> TaughtForest:
-    return TaughtForest(n_estimators=_TREES, random_state=seed)
+def _distilled_forest(labels: LabelsGiven, seed: int) -> DistilledForest:
+    return DistilledForest(n_estimators=_TREES, random_state=seed)
 
 
 def _deep(labels: LabelsGiven, seed: int) -> Any:
@@ -188,7 +188,7 @@ MEMBERS = {
 }
 """By name, the quickest first."""
 
-MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "TaughtForest", "DeepRAD"]
+MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "DistilledForest", "DeepRAD"]
 """Names of classes that may be members, in files as well."""
 
 

@@ -1,5 +1,6 @@
-"""What learns a teacher's scores: files, and that it follows the teacher."""
+"""The forest that learns a teacher's scores: files, and that it follows the teacher."""
 
+import dataclasses
 import pickle
 
 import numpy as np
@@ -8,7 +9,10 @@ from sklearn.base import clone
 
 import riskad
 from riskad.core.checks import InputError
-from riskad.detectors.distilled import TaughtForest
+from riskad.detectors.distilled import DistilledForest
+from riskad.storage.codec import build
+
+PER_NODE = ("splits", "feature", "threshold", "missing", "value")
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +22,13 @@ def lesson():
 
 
 def test_a_forest_follows_its_teacher_on_new_rows(lesson):
-    forest = TaughtForest(n_estimators=100).fit(*lesson)
+    forest = DistilledForest(n_estimators=100).fit(*lesson)
     X = np.random.default_rng(1).normal(size=(200, 3))
     assert np.corrcoef(forest.score_samples(X), -(X**2).sum(axis=1))[0, 1] > 0.9
 
 
 def test_a_forest_is_the_same_each_time_and_after_a_file(lesson, tmp_path):
-    forest = TaughtForest(n_estimators=10).fit(*lesson)
+    forest = DistilledForest(n_estimators=10).fit(*lesson)
     expected = forest.score_samples(lesson[0])
     again = clone(forest).fit(*lesson)
     np.testing.assert_array_equal(again.score_samples(lesson[0]), expected)
@@ -35,15 +39,21 @@ def test_a_forest_is_the_same_each_time_and_after_a_file(lesson, tmp_path):
     np.testing.assert_array_equal(loaded.score_samples(lesson[0]), expected)
 
 
-def test_forged_trees_are_refused(lesson):
-    state = TaughtForest(n_estimators=2).fit(*lesson).__getstate__()
-    state["trees_"]["left_child"][0] = 10**9
-    with pytest.raises(InputError, match="trees of this model are damaged"):
-        TaughtForest().__setstate__(state)
+def test_a_file_without_trees_or_with_those_of_other_columns_is_refused(lesson):
+    forest = DistilledForest(n_estimators=2).fit(*lesson)
+    others = DistilledForest(n_estimators=2).fit(lesson[0][:, :2], lesson[1]).trees_
+    none = dataclasses.replace(
+        forest.trees_,
+        n_trees=0,
+        **{name: getattr(forest.trees_, name)[:0] for name in PER_NODE},
+    )
+    for trees, message in ((others, "of other columns"), (none, "trees_: none")):
+        with pytest.raises(InputError, match=message):
+            build(DistilledForest, vars(forest) | {"trees_": trees})
 
 
 def test_wide_tables_try_some_columns_at_a_split():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 400))
-    forest = TaughtForest(n_estimators=30).fit(X, X[:, :300].sum(axis=1))
+    forest = DistilledForest(n_estimators=30).fit(X, X[:, :300].sum(axis=1))
     assert np.corrcoef(forest.score_samples(X), X[:, :300].sum(axis=1))[0, 1] > 0.8

@@ -1,0 +1,56 @@
+"""What feature maps share: a seed, a sample of rows, the usual distance between rows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from riskad.rows.columns import check_numbers
+from riskad.storage.fields import COUNT, NAMES, SEED, SIZE, Fields, Optional
+
+__all__ = ["FeatureMap"]
+
+_DISTANCE_ROWS = 1000  # rows whose distances give the usual one
+
+
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the maps share: a seed, a sample of rows, finite numbers in."""
+
+    random_state: int | None
+
+    _state_fields: ClassVar[Fields] = {
+        "random_state": SEED,
+        "n_features_in_": SIZE,
+        "feature_names_in_": Optional(NAMES),
+        "n_features_out_": COUNT,
+    }
+
+    def _check(self, X: Any, reset: bool) -> np.ndarray:
+        return check_numbers(self, X, reset)
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.random_state or 0)
+
+    def _places(self, n_rows: int, n_wanted: int) -> np.ndarray:
+        """Places of the rows to learn from: all, or as many as wanted."""
+        if n_rows <= n_wanted:
+            return np.arange(n_rows)
+        return np.sort(self._rng().choice(n_rows, n_wanted, replace=False))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_out_
+
+    def _usual_squared_distance(self, X: np.ndarray) -> float:
+        """The median squared distance between rows, of some if there are many."""
+        return _median_squared_distance(X[self._places(len(X), _DISTANCE_ROWS)])
+
+
+def _median_squared_distance(X: np.ndarray) -> float:
+    from scipy.spatial.distance import pdist
+
+    squared = pdist(X, "sqeuclidean")
+    squared = squared[squared > 0]
+    return float(np.median(squared)) if len(squared) else 1.0

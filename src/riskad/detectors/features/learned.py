@@ -1,0 +1,213 @@
+"""All feature maps together, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from riskad.core.checks import InputError, check_choice
+from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.kernels import GaussianKernels
+from riskad.detectors.features.neighbours import NeighbourDistances
+from riskad.detectors.features.outliers import OutlierScores
+from riskad.detectors.features.scaling import SmoothScaler
+from riskad.storage.fields import (
+    FLAG,
+    POSITIVE,
+    SIZE,
+    Array,
+    DictOf,
+    Either,
+    Fields,
+    ListOf,
+    Record,
+    Span,
+    State,
+    Text,
+    require,
+)
+
+__all__ = ["LearnedFeatures"]
+
+_MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
+_FEW_COLUMNS = 600  # up to which principal components are found from the covariance
+_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances")
+
+
+class LearnedFeatures(FeatureMap):
+    """All that the rows say about a row: its columns, and what was learned from all of them.
+
+    The features come in parts, side by side:
+
+    - "columns": the columns on one scale;
+    - "outliers": `OutlierScores`;
+    - "components": the leading principal components;
+    - "kernels": `GaussianKernels`;
+    - "shapes": the leading principal components of the kernels;
+    - "distances": `NeighbourDistances`, the only part that looks at labels.
+
+    Parameters
+    ----------
+    parts : sequence of str, default=("columns", "outliers", "components", "shapes", "distances")
+        Which parts, in which order.
+    smooth : bool, default=False
+        Whether columns are brought to one scale by `SmoothScaler` rather than standardised and
+        clipped at 10.
+    widths : sequence of floats, default=(0.5, 1, 2)
+        Of the kernels.
+    n_components : int, default=20
+        Most principal components, of columns and of kernels.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Attributes
+    ----------
+    slices_ : dict of slice
+        Where each part is in the result.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(100, 4)), np.repeat([1, -1, 0], [10, 5, 85])
+    >>> features = LearnedFeatures(["columns", "outliers", "distances"])
+    >>> features.fit_transform(X, y).shape
+    (100, 9)
+    >>> features.slices_["outliers"]
+    slice(4, 6, None)
+    """
+
+    _state_fields: ClassVar[Fields] = {
+        "parts": ListOf(Text(choices=_PARTS)),
+        "smooth": FLAG,
+        "widths": Either(ListOf(POSITIVE), Array("f", (None,))),
+        "n_components": SIZE,
+        "scaler_": Record(("SmoothScaler", "StandardScaler")),
+        "kept_": Array("i", ("kept",), low=0),
+        "maps_": DictOf(Text(choices=_PARTS), Record()),
+        "slices_": DictOf(Text(choices=_PARTS), Span()),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        d, scaler, maps = state["n_features_in_"], state["scaler_"], state["maps_"]
+        require(scaler.n_features_in_ == d, "scaler_: of other columns")
+        require(state["smooth"] == isinstance(scaler, SmoothScaler), "scaler_: another kind")
+        require(bool((state["kept_"] < d).all()), "kept_: no such column")
+        columns = scaler.n_features_out_ if state["smooth"] else len(state["kept_"])
+        widths, given = {"columns": columns}, {}
+        for part, each in maps.items():
+            require(type(each) in _map_types(part), f"maps_[{part!r}]: another kind")
+            given[part] = each.n_features_in_
+            widths[part] = len(each.get_feature_names_out())
+        wanted = {part: widths.get("kernels") if part == "shapes" else columns for part in maps}
+        require(given == wanted, "maps_: of other columns")
+        require(set(state["parts"]) <= set(widths), "parts: without their maps")
+        ends = np.cumsum([0, *(widths[part] for part in state["parts"])]).tolist()
+        spans = [slice(*pair) for pair in pairwise(ends)]
+        slices = dict(zip(state["parts"], spans, strict=True))
+        require(state["slices_"] == slices, "slices_: of other widths")
+        require(state["n_features_out_"] == ends[-1], "n_features_out_: another number")
+
+    def __init__(
+        self,
+        parts: Sequence[str] = ("columns", "outliers", "components", "shapes", "distances"),
+        *,
+        smooth: bool = False,
+        widths: Sequence[float] = (0.5, 1.0, 2.0),
+        n_components: int = 20,
+        random_state: int | None = None,
+    ):
+        self.parts = parts
+        self.smooth = smooth
+        self.widths = widths
+        self.n_components = n_components
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> LearnedFeatures:
+        """Learn from all rows; `y` (codes) is needed for "distances" alone."""
+        self.fit_transform(X, y)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Learn from all rows, and give their features, each row's without itself."""
+        for part in self.parts:
+            check_choice("parts", part, _PARTS)
+        if "distances" in self.parts and y is None:
+            raise InputError('the part "distances" needs y: +1 normal, -1 anomaly, 0 unlabelled.')
+        X = self._check(X, reset=True)
+        Z = self._fit_columns(X)
+        self.maps_: dict[str, Any] = {}
+        blocks = self._blocks(Z, lambda name, rows: self._fit_map(name, rows, y))
+        widths = np.cumsum([0, *(block.shape[1] for block in blocks)])
+        bounds = zip(self.parts, widths[:-1], widths[1:], strict=True)
+        self.slices_ = {part: slice(int(start), int(stop)) for part, start, stop in bounds}
+        self.n_features_out_ = int(widths[-1])
+        return np.hstack(blocks)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The parts of each row, side by side."""
+        check_is_fitted(self)
+        Z = self._columns(self._check(X, reset=False))
+        return np.hstack(self._blocks(Z, lambda name, rows: self.maps_[name].transform(rows)))
+
+    def _fit_columns(self, X: np.ndarray) -> np.ndarray:
+        from sklearn.preprocessing import StandardScaler
+
+        self.scaler_ = (SmoothScaler() if self.smooth else StandardScaler()).fit(X)
+        self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+        if not len(self.kept_):
+            raise InputError("every column holds a single value, and no row can be told apart.")
+        return self._columns(X)
+
+    def _columns(self, X: np.ndarray) -> np.ndarray:
+        Z = self.scaler_.transform(X)
+        return np.asarray(
+            Z if self.smooth else np.clip(Z[:, self.kept_], -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+        )
+
+    def _blocks(self, Z: np.ndarray, apply: Callable[[str, np.ndarray], Any]) -> list[np.ndarray]:
+        """The parts; kernels are found once, whether they or their components are wanted."""
+        known = {"columns": Z}
+        if "kernels" in self.parts or "shapes" in self.parts:
+            known["kernels"] = apply("kernels", Z)
+        for part in self.parts:
+            if part not in known:
+                known[part] = apply(part, known["kernels" if part == "shapes" else "columns"])
+        return [known[part] for part in self.parts]
+
+    def _fit_map(self, name: str, rows: np.ndarray, y: Any) -> np.ndarray:
+        self.maps_[name] = self._map(name, rows.shape)
+        return np.asarray(self.maps_[name].fit_transform(rows, y))
+
+    def _map(self, name: str, shape: tuple[int, int]) -> Any:
+        from sklearn.decomposition import PCA
+
+        seed = self.random_state or 0
+        if name == "kernels":
+            return GaussianKernels(self.widths, random_state=seed)
+        if name == "outliers":
+            return OutlierScores(random_state=seed)
+        if name == "distances":
+            return NeighbourDistances(unlabelled=False, random_state=seed)
+        size = min(self.n_components, *shape)
+        solver = "covariance_eigh" if shape[1] <= _FEW_COLUMNS else "randomized"
+        return PCA(size, svd_solver=solver, random_state=seed)
+
+
+def _map_types(part: str) -> tuple[type, ...]:
+    """What may learn a part."""
+    from sklearn.decomposition import PCA
+
+    known = {
+        "kernels": GaussianKernels,
+        "outliers": OutlierScores,
+        "distances": NeighbourDistances,
+        "components": PCA,
+        "shapes": PCA,
+    }
+    return (known[part],) if part in known else ()

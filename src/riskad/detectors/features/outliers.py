@@ -1,0 +1,120 @@
+"""Unsupervised outlier scores, as features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.neighbours import distance_floor, distances_to
+from riskad.detectors.tree_arrays import from_sklearn
+from riskad.detectors.trees import TREES, check_trees
+from riskad.storage.fields import POSITIVE, SIZE, Array, Fields, Number, State, require
+
+__all__ = ["OutlierScores"]
+
+_MOST_DEVIATIONS = 5.0  # standard deviations at which scores are clipped
+
+
+class OutlierScores(FeatureMap):
+    """Two unsupervised outlier scores: of an isolation forest, and the log distance to neighbours.
+
+    The one sees rows that few cuts separate from the rest, the other rows in thin regions. Both
+    are standardised over the training rows and clipped at five standard deviations.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=10
+        Which neighbour's distance is taken.
+    max_rows : int, default=5_000
+        Rows among which neighbours are looked for.
+    random_state : int, optional
+        Seed; None is 0.
+
+    Examples
+    --------
+    >>> X = np.vstack([np.random.default_rng(0).normal(size=(200, 2)), [[9.0, 9.0]]])
+    >>> OutlierScores().fit_transform(X).argmax(axis=0)
+    array([200, 200])
+    """
+
+    _state_fields: ClassVar[Fields] = {
+        "n_neighbors": SIZE,
+        "max_rows": SIZE,
+        "rows_": Array("f", ("rows", "n_features_in_")),
+        "trees_": TREES,
+        "path_length_": POSITIVE,
+        "floor_": POSITIVE,
+        "mean_": Array("f", (2,)),
+        "scale_": Array("f", (2,), low=np.nextafter(0, 1)),
+        "n_features_out_": Number(2, 2, whole=True),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state without rows to be near to."""
+        check_trees(state)
+        require(len(state["rows_"]) > 0, "rows_: none")
+
+    def __init__(
+        self, n_neighbors: int = 10, *, max_rows: int = 5_000, random_state: int | None = None
+    ):
+        self.n_neighbors = n_neighbors
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> OutlierScores:
+        """Fit both scores; y is not looked at."""
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Fit both scores and give those of the training rows, each without itself."""
+        from sklearn.ensemble import IsolationForest
+
+        X = self._check(X, reset=True)
+        places = self._places(len(X), self.max_rows)
+        self.rows_ = X[places]
+        forest = IsolationForest(random_state=self.random_state or 0).fit(X)
+        trees = [member.tree_ for member in forest.estimators_]
+        self.trees_ = from_sklearn(trees, _path_lengths(trees), X.shape[1])
+        self.path_length_ = float(_average_path_length(np.array([forest.max_samples_]))[0])
+        self.floor_ = distance_floor(self._usual_squared_distance(X))
+        raw = self._raw(X, leave_out=np.isin(np.arange(len(X)), places))
+        self.mean_, self.scale_ = raw.mean(axis=0), raw.std(axis=0) + 1e-12
+        self.n_features_out_ = raw.shape[1]
+        return self._standardised(raw)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The two scores of each row."""
+        check_is_fitted(self)
+        return self._standardised(self._raw(self._check(X, reset=False)))
+
+    def _raw(self, X: np.ndarray, leave_out: np.ndarray | None = None) -> np.ndarray:
+        k = distances_to(X, self.rows_, self.n_neighbors, leave_out)
+        return np.stack([self._isolation(X), np.log(k + self.floor_)], axis=1)
+
+    def _isolation(self, X: np.ndarray) -> np.ndarray:
+        """2^(-h / c): h the mean length of a row's paths, c that in a tree of random splits."""
+        h = self.trees_.mean(X)
+        return np.asarray(2 ** (-h / self.path_length_))
+
+    def _standardised(self, raw: np.ndarray) -> np.ndarray:
+        return np.clip((raw - self.mean_) / self.scale_, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+
+
+def _path_lengths(trees: Sequence[Any]) -> np.ndarray:
+    """Length of the path to each node, and on to the rows of a leaf."""
+    steps = np.concatenate([tree.compute_node_depths() - 1 for tree in trees])
+    rows = np.concatenate([tree.n_node_samples for tree in trees])
+    return np.asarray(steps + _average_path_length(rows))
+
+
+def _average_path_length(n: np.ndarray) -> np.ndarray:
+    """Mean length of a path to one of n rows, in a tree that isolates each by random splits."""
+    rows = np.maximum(n, 3).astype(float)
+    of_many = 2 * (np.log(rows - 1) + np.euler_gamma) - 2 * (rows - 1) / rows
+    return np.where(n > 2, of_many, np.where(n == 2, 1.0, 0.0))

@@ -1,0 +1,67 @@
+"""Columns on one scale, with what lies far out drawn in."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from riskad.detectors.features.base import FeatureMap
+from riskad.storage.fields import SEED, Array, Fields, Optional, State, require
+
+__all__ = ["SmoothScaler"]
+
+_LARGEST = 3.0  # what scaled values never exceed
+_FARTHEST = 1e100  # whose square is still a number
+_NORMAL_IQR = 1.349  # interquartile range of a normal distribution
+
+
+class SmoothScaler(FeatureMap):
+    """Columns on one scale, where what lies far out is drawn in smoothly.
+
+    With m the median and s the interquartile range of a column, as a multiple of that of a normal
+    distribution, z = (x - m) / s becomes z / sqrt(1 + (z / 3)^2), which is z near 0 and never
+    beyond 3. A few huge values then neither set the scale of a column nor outweigh all others in a
+    distance. Where most values of a column are the same, s is its standard deviation. Columns that
+    hold a single value are dropped.
+
+    Examples
+    --------
+    >>> SmoothScaler().fit_transform([[0.0], [1.0], [2.0], [3.0], [1e6]]).round(2).ravel()
+    array([-1.23, -0.66,  0.  ,  0.66,  3.  ])
+    """
+
+    random_state = None
+
+    _state_fields: ClassVar[Fields] = {
+        "random_state": Optional(SEED),
+        "median_": Array("f", ("n_features_in_",)),
+        "scale_": Array("f", ("n_features_in_",), low=0),
+        "kept_": Array("i", ("kept",), low=0),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        kept = state["kept_"]
+        require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
+        require(bool((state["scale_"][kept] > 0).all()), "scale_: zero")
+        require(len(kept) == state["n_features_out_"], "kept_: another number of columns")
+
+    def fit(self, X: Any, y: Any = None) -> SmoothScaler:
+        """Find m and s of each column; y is not looked at."""
+        X = self._check(X, reset=True)
+        low, self.median_, high = np.percentile(X, [25, 50, 75], axis=0)
+        self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+        self.scale_ = np.where(high > low, (high - low) / _NORMAL_IQR, X.std(axis=0))
+        self.n_features_out_ = len(self.kept_)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The columns that are kept, on their new scale."""
+        check_is_fitted(self)
+        X = self._check(X, reset=False)[:, self.kept_]
+        z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
+        z = np.clip(z, -_FARTHEST, _FARTHEST)
+        return np.asarray(z / np.sqrt(1 + (z / _LARGEST) ** 2))

@@ -548,6 +548,7 @@ Converter = Callable[[_Graph, str, Any, bool], str]
 # By name, so that neither torch nor LightGBM is needed for what does without them.
 _CONVERTERS: dict[str, Converter] = {
     "ShallowRAD": _shallow,
+    "StreamingRAD": _shallow,
     "BoostedRAD": _boosted,
     "ForestRAD": _random_forest,
     "DeepRAD": _network,

@@ -1,0 +1,156 @@
+"""Feature maps phi: standardised columns, or what a transformer makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from riskad.core.checks import InputError, check_choice
+from riskad.rows.blocks import RowBlocks, Rows, places_of
+from riskad.rows.linear import ColumnStatistics, sparse_to_dense
+
+__all__ = ["FEATURE_MAPS", "Features", "fit_features", "named_map", "standardise"]
+
+FEATURE_MAPS = ("rbf", "nystroem", "poly")
+
+_N_COMPONENTS = 300
+# A named feature map looks at the number of columns and at some rows; so many are enough.
+_MAP_ROWS = 20_000
+_FAR = 1e50  # standard deviations beyond which a feature map makes no difference
+
+
+@dataclass(frozen=True)
+class Features:
+    """phi(x): (x - mean) / scale, or what the fitted `feature_map` makes of it.
+
+    It can travel to other processes.
+    """
+
+    feature_map: Any
+    mean: np.ndarray
+    scale: np.ndarray
+
+    def __call__(self, X: Any) -> np.ndarray:
+        """The features of a few rows, dense."""
+        if self.feature_map is None:
+            return (sparse_to_dense(X) - self.mean) / self.scale
+        return sparse_to_dense(self.transform(X))
+
+    def transform(self, X: Any) -> Any:
+        """What the feature map makes of some rows; sparse where the map gives sparse rows."""
+        return self.feature_map.transform(standardise(X, self.mean, self.scale))
+
+    def store(self, detector: Any) -> None:
+        """Set `feature_map_`, `_mean` and `_scale`."""
+        detector.feature_map_ = self.feature_map
+        detector._mean, detector._scale = self.mean, self.scale
+
+    def of_rows(self, rows: Rows) -> Rows:
+        """The mapped features of all rows, standardised block by block.
+
+        Those of rows in memory are kept, others are found anew in each pass.
+        """
+        if not isinstance(rows, RowBlocks):
+            return rows.behind(self, self(rows.first()[:1]).shape[1])
+        parts = [self.transform(block.X) for block in rows]
+        if sparse.issparse(parts[0]):
+            X = sparse.vstack(parts, format="csr")
+        else:
+            X = np.concatenate([np.asarray(part, dtype=float) for part in parts])
+        return RowBlocks(X, rows.y, rows.sample_weight)
+
+
+def fit_features(
+    feature_map: Any, rows: Rows, statistics: ColumnStatistics | None, scale: bool, seed: int
+) -> Features:
+    """phi, fitted to the rows of a fit.
+
+    Parameters
+    ----------
+    feature_map : None, str or transformer
+        A name of `FEATURE_MAPS`, or anything with fit and transform, which is cloned.
+    rows : Rows
+        A named map learns from a sample of them where they are many, and a transformer from all
+        that are in memory; neither from rows without weight, nor from the weights of the others.
+    statistics : ColumnStatistics, optional
+        Of these rows; needed with `scale`.
+    scale : bool
+        Whether phi standardises columns.
+    seed : int
+        Of the sample, and of the random features of a named map.
+
+    Returns
+    -------
+    Features
+    """
+    mean, spread = np.zeros(rows.n_features), np.ones(rows.n_features)
+    if scale and statistics is not None:
+        mean, spread = statistics.mean, statistics.scale
+    if feature_map is None:
+        return Features(None, mean, spread)
+    named = isinstance(feature_map, str)
+    if not named and not hasattr(feature_map, "transform"):
+        raise InputError(
+            f"feature_map must be None, one of {', '.join(FEATURE_MAPS)} or a transformer with fit "
+            f"and transform, got {feature_map!r}."
+        )
+    X = _rows_to_learn_from(rows, named, seed)
+    n, d = X.shape
+    unfitted = named_map(feature_map, n, d, seed) if named else clone(feature_map)
+    return Features(unfitted.fit(standardise(X, mean, spread)), mean, spread)
+
+
+def _rows_to_learn_from(rows: Rows, named: bool, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    if not isinstance(rows, RowBlocks):
+        return rows.sample(_MAP_ROWS, rows.totals(), rng).X
+    if not isinstance(rows.X, np.ndarray) and not rows.sparse:
+        raise InputError(
+            "feature_map takes rows in the computer's own memory, and X is a torch tensor. "
+            "Transform the tensor before fit, or give the rows as a NumPy array."
+        )
+    X = rows.X
+    if rows.sample_weight is not None and not (rows.sample_weight > 0).all():
+        X = X[places_of(rows.sample_weight > 0)]
+    if named and X.shape[0] > _MAP_ROWS:
+        return X[np.sort(rng.choice(X.shape[0], _MAP_ROWS, replace=False))]
+    return X
+
+
+def named_map(name: str, n_rows: int, n_features: int, seed: int) -> Any:
+    """The unfitted transformer of a name of `FEATURE_MAPS`, for so many rows and columns."""
+    from sklearn.kernel_approximation import Nystroem, RBFSampler
+    from sklearn.preprocessing import PolynomialFeatures
+
+    check_choice("feature_map", name, FEATURE_MAPS)
+    gamma = 1 / n_features
+    if name == "poly":
+        return PolynomialFeatures(degree=2, include_bias=False)
+    if name == "rbf":
+        return RBFSampler(gamma=gamma, n_components=_N_COMPONENTS, random_state=seed)
+    return Nystroem(gamma=gamma, n_components=min(_N_COMPONENTS, n_rows), random_state=seed)
+
+
+def standardise(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
+    """(X - mean) / scale as a feature map sees it; sparse rows are scaled but not centred."""
+    if sparse.issparse(X):
+        scaled = X.tocsr().copy()
+        scaled.sort_indices()  # "poly" takes them to be sorted
+        scaled.data = _standardise_values(scaled.data, 0.0, scale[scaled.indices])
+        return scaled
+    return _standardise_values(X, mean, scale)
+
+
+def _standardise_values(X: np.ndarray, mean: Any, scale: np.ndarray) -> np.ndarray:
+    """(X - mean) / scale, limited to +-1e50, beyond which products of it could overflow.
+
+    Infinities of X itself stay, to be refused.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        Z = (X - mean) / scale
+        far = (np.abs(Z) > _FAR) & np.isfinite(X)
+    return np.where(far, np.copysign(_FAR, Z), Z) if far.any() else Z

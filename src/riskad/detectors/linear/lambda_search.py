@@ -130,8 +130,8 @@ class LambdaGrid:
     def between(cls, top: float, tight: float) -> LambdaGrid:
         """From `top` down past the tight value; six decades where that is zero.
 
-        >>> LambdaGrid.between(5.0, 1.0)
-        LambdaGrid(values=array([5.   , 1.   , 0.1  , 0.01 , 0.001]), tight=1)
+        >>> LambdaGrid.between(5.0, 1.0).values.tolist()
+        [5.0, 1.0, 0.1, 0.01, 0.001]
         """
         if not tight > 0:
             return cls(top * 10.0 ** -np.arange(6), None)

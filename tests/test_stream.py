@@ -10,8 +10,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.metrics import roc_auc_score
 
-from riskad import ShallowRAD, StreamingRAD, load, load_adbench, mask_labels, save
+from riskad import ShallowRAD, StreamingRAD, calibrate, load, load_adbench, mask_labels, save
 from riskad.app.bounds import bounds_of
+from riskad.app.onnx import export
 from riskad.core.checks import InputError
 from riskad.core.labels import read_codes
 from riskad.core.objective import Objective
@@ -415,6 +416,24 @@ def test_saved_streams_go_on(tmp_path, small_sample):
     np.testing.assert_array_equal(loaded.coef_, model.coef_)
     assert loaded.offset_ == model.offset_
     assert loaded.get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("feature_map", [None, "rbf"])
+def test_streams_are_exported(tmp_path, feature_map):
+    pytest.importorskip("onnxruntime")
+    X, y = make_rows(400)
+    model = stream_over(StreamingRAD(lam=0.1, feature_map=feature_map), X - X.mean(axis=0), y, 2)
+    report = export(model, tmp_path / "stream.onnx")
+    assert report.largest_difference < 1e-5
+
+
+def test_streams_are_calibrated_by_fits_to_parts_of_their_rows():
+    X, y = make_rows(600)
+    model = calibrate(stream_over(StreamingRAD("squared"), X, y, 3), X, y)
+    model.set_threshold("false-alarms:0.1")
+    assert 0 < (model.predict(X[y == 1]) == -1).mean() < 0.3
+    model.partial_fit(X[:5], y[:5])
+    assert not hasattr(model, "calibration_")  # which was of another model
 
 
 def test_a_stored_summary_of_other_columns_is_refused():

@@ -35,7 +35,8 @@ from riskad.tables.preparation import BLANK, OTHER, TablePreparer
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 
 EXPORTABLE = (
-    "ShallowRAD without a feature map or with 'rbf', 'nystroem' (Gaussian kernel) or 'poly'; "
+    "StreamingRAD, ShallowRAD without a feature map or with 'rbf', 'nystroem' (Gaussian kernel) or "
+    "'poly'; "
     "BoostedRAD; ForestRAD; DeepRAD, NNPU and DeepSAD with a named architecture; each of them "
     "alone or behind a TablePreparer, as `riskad fit` makes it"
 )

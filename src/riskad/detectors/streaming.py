@@ -320,9 +320,9 @@ class StreamingRAD(Detector):
                 "its rows batch by batch, or fit a ShallowRAD to all of them."
             )
         X = self._check_rows(on_host_array(X), reset=first)
+        check_finite(X, getattr(self, "feature_names_in_", None))
         codes, weight = self._check_labels(X, y, sample_weight)
         codes = np.asarray(codes)
-        check_finite(X, getattr(self, "feature_names_in_", None))
         return X, codes, np.ones(len(codes)) if weight is None else weight
 
     # --- fit ------------------------------------------------------------------------------

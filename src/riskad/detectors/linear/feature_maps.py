@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,18 +10,44 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from riskad.core.checks import InputError, check_choice
+from riskad.core.checks import InputError, lookup
 from riskad.rows.blocks import RowBlocks, Rows, places_of
 from riskad.rows.linear import ColumnStatistics, sparse_to_dense
 
 __all__ = ["FEATURE_MAPS", "Features", "fit_features", "named_map", "standardise"]
 
-FEATURE_MAPS = ("rbf", "nystroem", "poly")
-
 _N_COMPONENTS = 300
 # A named feature map looks at the number of columns and at some rows; so many are enough.
 _MAP_ROWS = 20_000
 _FAR = 1e50  # standard deviations beyond which a feature map makes no difference
+
+
+def _rbf(n: int, d: int, seed: int) -> Any:
+    from sklearn.kernel_approximation import RBFSampler
+
+    return RBFSampler(gamma=1 / d, n_components=_N_COMPONENTS, random_state=seed)
+
+
+def _nystroem(n: int, d: int, seed: int) -> Any:
+    from sklearn.kernel_approximation import Nystroem
+
+    return Nystroem(gamma=1 / d, n_components=min(_N_COMPONENTS, n), random_state=seed)
+
+
+def _poly(n: int, d: int, seed: int) -> Any:
+    from sklearn.preprocessing import PolynomialFeatures
+
+    return PolynomialFeatures(degree=2, include_bias=False)
+
+
+# Makers of unfitted transformers for n rows and d columns.
+_MAPS: dict[str, Callable[[int, int, int], Any]] = {
+    "rbf": _rbf,
+    "nystroem": _nystroem,
+    "poly": _poly,
+}
+FEATURE_MAPS = tuple(_MAPS)
+"""Names of feature maps."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +150,7 @@ def _rows_to_learn_from(rows: Rows, named: bool, seed: int) -> Any:
 
 def named_map(name: str, n_rows: int, n_features: int, seed: int) -> Any:
     """The unfitted transformer of a name of `FEATURE_MAPS`, for so many rows and columns."""
-    from sklearn.kernel_approximation import Nystroem, RBFSampler
-    from sklearn.preprocessing import PolynomialFeatures
-
-    check_choice("feature_map", name, FEATURE_MAPS)
-    gamma = 1 / n_features
-    if name == "poly":
-        return PolynomialFeatures(degree=2, include_bias=False)
-    if name == "rbf":
-        return RBFSampler(gamma=gamma, n_components=_N_COMPONENTS, random_state=seed)
-    return Nystroem(gamma=gamma, n_components=min(_N_COMPONENTS, n_rows), random_state=seed)
+    return lookup("feature_map", name, _MAPS)(n_rows, n_features, seed)
 
 
 def standardise(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:

@@ -29,7 +29,6 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from riskad import DataWarning, ShallowRAD, load_adbench
@@ -37,8 +36,21 @@ from riskad.bench.experiment import built_in, load_experiment, seed_of
 from riskad.bench.paper import published
 from riskad.bench.trial import Split, make_split
 from riskad.core.labels import ANOMALY
+from riskad.core.objective import Objective
+from riskad.core.risks import Risk
 from riskad.datasets import DatasetMissing
-from riskad.detectors.shallow import _CV_DECADES, _CV_REPEATS
+from riskad.detectors.linear.lambda_search import (
+    CV_DECADES,
+    CV_REPEATS,
+    CV_ROWS,
+    LambdaGrid,
+    held_out_aucs,
+    held_out_folds,
+    safe_lambda,
+)
+from riskad.detectors.linear.training_rows import sample_in_memory
+from riskad.rows.linear import LinearModel
+from riskad.solvers import Problem
 
 LOSSES = ("squared", "hinge", "modified_huber")
 SETTINGS: dict[str, Any] = {"a": 0.1, "prior": 0.8, "tol": 1e-3}
@@ -63,7 +75,7 @@ def kept_unless_better(
     tight: int,
     rounds: int,
     errors: float = 1.0,
-    decades: int = _CV_DECADES,
+    decades: int = CV_DECADES,
     error: Callable[[np.ndarray, int], Any] = standard_error,
 ) -> int:
     """Tight, unless the best lambda gains more than so many errors; `decades` below it at most."""
@@ -99,25 +111,27 @@ class Recorder(ShallowRAD):
     rows are labelled for folds it is empty.
     """
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> ShallowRAD:
-        self.grid_, self.rounds_ = np.empty(0), {}
-        return super()._fit(X, y, sample_weight)
-
-    def _held_out_aucs(self, model: Any, risk: Any, grid: np.ndarray, folds: Any) -> np.ndarray:
-        aucs = super()._held_out_aucs(model, risk, grid, folds)
-        later = clone(self).set_params(random_state=self._seed + _CV_REPEATS)
-        more = super()._held_out_aucs(model, risk, grid, later._folds(model.rows, risk))
-        n = min(len(aucs), len(more))
-        self.grid_ = grid
-        self.rounds_ = {_CV_REPEATS: aucs, 2 * _CV_REPEATS: np.hstack([aucs[:n], more[:n]])}
-        return aucs
+    def _choose(self, model: LinearModel, risk: Risk) -> Risk:
+        top, tight = (safe_lambda(model, risk, self.penalty, tight=each) for each in (False, True))
+        rows = sample_in_memory(model.rows, CV_ROWS, risk.kind_weights(), self._seed)
+        problem = Problem(model.over(rows), Objective(risk, rows.totals()), top, self.penalty)
+        grid = LambdaGrid.between(top, tight).values
+        first, more = (
+            held_out_aucs(problem, grid, held_out_folds(rows, risk, seed), self._solver_settings)
+            for seed in (self._seed, self._seed + CV_REPEATS)
+        )
+        n = min(len(first), len(more))
+        self.grid_, self.rounds_ = grid, {}
+        if n:
+            self.rounds_ = {CV_REPEATS: first, 2 * CV_REPEATS: np.hstack([first[:n], more[:n]])}
+        return super()._choose(model, risk)
 
 
 def choices(model: Recorder) -> Iterator[tuple[tuple[str, int], float]]:
     """Each rule, with its rounds of folds, and the lambda that it chooses; also the tight one."""
-    tight = len(model.grid_) - 1 - _CV_DECADES  # the grid ends so far below it
+    tight = len(model.grid_) - 1 - CV_DECADES  # the grid ends so far below it
     yield ("tight", 0), float(model.grid_[tight]) if model.rounds_ else model.lambda_
-    for rounds in (_CV_REPEATS, 2 * _CV_REPEATS):
+    for rounds in (CV_REPEATS, 2 * CV_REPEATS):
         for name, rule in RULES.items():
             if not model.rounds_:
                 yield (name, rounds), model.lambda_

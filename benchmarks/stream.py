@@ -3,11 +3,11 @@
     RISKAD_DATA=... python benchmarks/stream.py --output results/scale/stream.json
 
 On the paper's tabular sets that the data folder holds, at most 20,000 rows of each, 5 % labelled,
-20 batches go through `ShallowRAD.partial_fit`, in random order and sorted by the column that varies
-most, which is hard on a single pass. The gap is that of the objective over all rows, relative to
-what the fit to all rows gains over zero; beside it the difference of the AUC on these rows. The
-sample holds 5,000 rows of each kind, more than most sets have, so it is cut to 500; for the
-largest sets it is left as it is, too. "sample" is a fit to the kept rows alone.
+20 batches go through `StreamingRAD.partial_fit`, in random order and sorted by the column that
+varies most, which is hard on a single pass. The gap is that of the objective over all rows,
+relative to what the fit to all rows gains over zero; beside it the difference of the AUC on these
+rows. The sample holds 5,000 rows of each kind, more than most sets have, so it is cut to 500; for
+the largest sets it is left as it is, too. "sample" is a fit to the kept rows alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from riskad import DataWarning, ShallowRAD, mask_labels
+from riskad import DataWarning, ShallowRAD, StreamingRAD, mask_labels
 from riskad.core.objective import Objective
-from riskad.detectors import stream
+from riskad.detectors.linear import stream_summary
 
 LOSSES = ("squared", "modified_huber", "logistic")
 LAMBDAS = ("tight", 1e-3)
@@ -56,7 +56,7 @@ def put_in_order(X: np.ndarray, order: str, rng: np.random.Generator) -> np.ndar
     return rows
 
 
-def gap(model: ShallowRAD, best: ShallowRAD, X: np.ndarray, y: np.ndarray) -> float:
+def gap(model: ShallowRAD | StreamingRAD, best: ShallowRAD, X: np.ndarray, y: np.ndarray) -> float:
     """(F(model) - F(best)) / (F(0) - F(best)), where F is the objective of `best`."""
     totals = np.array([(y == kind).sum() for kind in (0, 1, -1)], dtype=float)
     risk = Objective(best._check_settings(), totals)
@@ -74,12 +74,12 @@ def trial(X: np.ndarray, truth: np.ndarray, loss: str, lam: str | float) -> dict
     begin = time.perf_counter()
     best = ShallowRAD(loss, lam=lam, tol=1e-8).fit(X, y)
     fitted = time.perf_counter() - begin
-    model = ShallowRAD(loss, lam=best.lambda_, tol=1e-8)
+    model = StreamingRAD(loss, lam=best.lambda_, tol=1e-8)
     begin = time.perf_counter()
     for rows in np.array_split(np.arange(len(y)), BATCHES):
         model.partial_fit(X[rows], y[rows])
     streamed = time.perf_counter() - begin
-    kept = model._stream
+    kept = model._summary
     sample = ShallowRAD(loss, lam=best.lambda_, tol=1e-8).fit(kept.X, kept.y)
     aucs = {
         name: float(roc_auc_score(truth, each.score_samples(X)))
@@ -136,7 +136,7 @@ def main() -> None:
     summaries: list[dict[str, object]] = []
     cells: list[dict[str, object]] = []
     for kept in sorted(KEPT, reverse=True):
-        stream.KEPT = kept
+        stream_summary.KEPT = kept
         own = [s for s in sets if kept == KEPT[0] or len(s[1]) > LARGE]
         for loss in LOSSES:
             for lam in LAMBDAS:

@@ -20,8 +20,10 @@ from riskad.core.losses import LOSSES
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import RISKS
 from riskad.detectors import registry
+from riskad.detectors.linear.feature_maps import FEATURE_MAPS
+from riskad.detectors.linear.lambda_search import LAMBDA_RULES
 from riskad.detectors.registry import DETECTORS
-from riskad.detectors.shallow import FEATURE_MAPS, LAMBDA_RULES, ShallowRAD
+from riskad.detectors.shallow import ShallowRAD
 
 LABELLED = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
 FIT = [*LABELLED, "--model", "shallow"]  # fast; the default and all others have their own tests

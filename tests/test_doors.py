@@ -164,7 +164,8 @@ DOORS = {
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "Together": lambda model, X, y: Together([riskad.DeepRAD()]).fit(X, [np.arange(120)], [y]),
-    "partial_fit": lambda model, X, y: clone(model).partial_fit(X, y),
+    "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
+    "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),
     "pipeline": lambda model, X, y: make_pipeline(StandardScaler(), clone(model)).fit(X, y),
     "select": lambda model, X, y: riskad.ShallowRAD(select="cv").fit(X, y),
     "fit_predict": lambda model, X, y: clone(model).fit_predict(X, y),
@@ -191,7 +192,7 @@ def test_a_column_of_ones_and_blanks_is_asked_about_too(tmp_path):
 
 def test_a_batch_may_lack_anomalies_where_the_stream_has_them():
     X, y = make_rows()
-    model = riskad.ShallowRAD()
+    model = riskad.StreamingRAD()
     for rows in np.array_split(np.arange(120), 4):  # the anomalies are in the last batch
         model.partial_fit(X[rows], y[rows])
     expected = riskad.ShallowRAD().fit(X, y)
@@ -201,11 +202,11 @@ def test_a_batch_may_lack_anomalies_where_the_stream_has_them():
 
 def test_a_stream_of_zeros_and_ones_gives_no_model_unless_it_is_said_what_they_mean():
     X, y = make_rows()
-    waiting = riskad.ShallowRAD().partial_fit(X, (y == -1).astype(int))
+    waiting = riskad.StreamingRAD().partial_fit(X, (y == -1).astype(int))
     with pytest.raises(ValueError, match=r"no model yet.*riskad\.parse_labels"):
         waiting.score_samples(X)
     said = parse_labels(np.maximum(y, 0), normal=1, unlabelled=0)
-    model = riskad.ShallowRAD(risk="pu", lam=0.1).partial_fit(X, said)
+    model = riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, said)
     assert np.isfinite(model.score_samples(X)).all()
 
 
@@ -239,7 +240,7 @@ def test_codes_survive_another_process_and_are_not_kept_in_models(tmp_path):
     model = riskad.calibrate(riskad.ShallowRAD().fit(X, said), X, said)
     assert type(model.calibration_.codes) is np.ndarray
     path = tmp_path / "model.riskad"
-    riskad.save(model.partial_fit(X, said), path)
+    riskad.save(riskad.StreamingRAD().fit(X, said), path)
     assert b"LabelCodes" not in path.read_bytes()
 
 

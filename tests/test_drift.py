@@ -13,7 +13,7 @@ from scipy.stats import ks_2samp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad import ForestRAD, ShallowRAD, calibrate, drift_report, load, save
+from riskad import ForestRAD, ShallowRAD, StreamingRAD, calibrate, drift_report, load, save
 from riskad.app.drift import drift_table
 from riskad.app.fit import fit_table
 from riskad.cli.main import cli
@@ -57,6 +57,7 @@ def test_false_alarms_and_power():
         model = ShallowRAD()
         model.pile_ = PileSummary.of(X)
         model.coef_, model.intercept_, model.feature_map_ = np.zeros(8), 0.0, None
+        model._mean, model._scale = np.zeros(8), np.ones(8)
         model.n_features_in_ = 8
         new, _ = make_rows(1000, rng)
         alarms += bool(drift_report(model, new).moved)
@@ -173,7 +174,7 @@ def test_wide_rows_and_feature_maps_are_compared_by_scores():
     assert "the scores are spread" in report.verdict
     model, rows, codes = make_model(rng, feature_map="rbf")
     assert len(drift_report(model, rows).columns) == 8
-    streamed = ShallowRAD(feature_map="poly").partial_fit(rows, codes)
+    streamed = StreamingRAD(feature_map="poly").partial_fit(rows, codes)
     with pytest.raises(InputError, match="keeps no summary"):
         drift_report(streamed, rows)
 
@@ -182,7 +183,7 @@ def test_streams_keep_a_summary_of_their_sample():
     rng = np.random.default_rng(0)
     X, anomaly = make_rows(3000, rng)
     y = np.where(rng.random(3000) < 0.1, np.where(anomaly, -1, 1), 0)
-    model = ShallowRAD("squared").partial_fit(X[:2000], y[:2000])
+    model = StreamingRAD("squared").partial_fit(X[:2000], y[:2000])
     assert drift_report(model, X[2000:]).moved == []
     X[2000:, 7] += 3
     model.partial_fit(X[2000:], y[2000:], forget=0.99)

@@ -372,3 +372,10 @@ def test_a_loss_is_found_by_name_or_passed_as_it_is():
     assert get_loss("ramp") is LOSSES["ramp"]
     assert get_loss(LOSSES["ramp"]) is LOSSES["ramp"]
     assert repr(LOSSES["ramp"]) == "<ramp loss>"
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_quadratic_flag_is_true_where_third_differences_vanish(name):
+    loss = LOSSES[name]
+    third = np.diff(loss.value(np.linspace(-4.0, 4.0, 81)), n=3)
+    assert (np.abs(third).max() < 1e-12) == loss.quadratic

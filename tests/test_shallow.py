@@ -24,7 +24,7 @@ from riskad.core.losses import LOSSES
 from riskad.core.regularization import theorem_lambda, theorem_margin
 from riskad.core.risks import RISKS, get_risk
 from riskad.decisions.drift import rows_to_sum_up
-from riskad.detectors import shallow as shallow_module
+from riskad.detectors.linear import lambda_search
 from riskad.detectors.shallow import ShallowRAD
 
 NO_THEOREM = {"pu", "nu", "nnpu", "nnnu"}
@@ -292,7 +292,7 @@ def test_sparse_rows_are_never_made_dense(monkeypatch):
         return to_dense(self, *args, **kwargs)
 
     monkeypatch.setattr(sparse.csr_array, "toarray", spy)
-    monkeypatch.setattr(shallow_module, "sparse_to_dense", lambda X: to_dense(X))
+    monkeypatch.setattr(lambda_search, "sparse_to_dense", lambda X: to_dense(X))
     ShallowRAD().fit(X, y)
     # d x d products, and the sample of the pile that is summed up for later comparison
     assert max(largest) <= max(400, rows_to_sum_up(400)) < 3000
@@ -630,12 +630,12 @@ def test_cross_validation_leaves_the_tight_lambda_for_a_gain_of_two_standard_err
     X, y, _ = make_pile(400, 3)
     noise = 0.1 * stats.zscore(np.arange(10.0), ddof=1)
 
-    def held_out_aucs(self, model, rows, risk, grid, folds):
-        aucs = np.full((len(grid), len(folds)), 0.5)
+    def held_out_aucs(problem, lambdas, folds, settings):
+        aucs = np.full((len(lambdas), len(folds)), 0.5)
         aucs[-1] += gain * 2 * 0.1 / np.sqrt(5) + noise
         return aucs
 
-    monkeypatch.setattr(ShallowRAD, "_held_out_aucs", held_out_aucs)
+    monkeypatch.setattr(lambda_search, "held_out_aucs", held_out_aucs)
     tight, cv = (ShallowRAD(lam=lam).fit(X, y).lambda_ for lam in ("tight", "cv"))
     assert cv == pytest.approx(tight / 1000 if leaves else tight)
 

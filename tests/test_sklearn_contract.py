@@ -1,9 +1,9 @@
 """scikit-learn's common checks.
 
-They are run twice. First on `ShallowRAD` as it is: the checks feed labels such as {0, 1, 2}, or
-none at all, which mean nothing here and are refused; each check that fails for this reason is
-listed. Then on a subclass that translates whatever labels a check invents into the three codes and
-is otherwise the same: there every check runs to its end and passes.
+They are run twice. First on `ShallowRAD` and `StreamingRAD` as they are: the checks feed labels
+such as {0, 1, 2}, or none at all, which mean nothing here and are refused; each check that fails
+for this reason is listed. Then on subclasses that translate whatever labels a check invents into
+the three codes and are otherwise the same: there every check runs to its end and passes.
 """
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from riskad.detectors.shallow import ShallowRAD
+from riskad.detectors.streaming import StreamingRAD
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning"),
@@ -68,13 +69,22 @@ EXPECTED = REFUSES_OTHER_LABELS | {
 }
 
 
-@parametrize_with_checks([ShallowRAD()], expected_failed_checks=lambda estimator: EXPECTED)
+@parametrize_with_checks(
+    [ShallowRAD(), StreamingRAD()], expected_failed_checks=lambda estimator: EXPECTED
+)
 def test_common_checks_with_their_own_labels(estimator, check):
     check(estimator)
 
 
 class Translated(ShallowRAD):
     """ShallowRAD that reads a check's invented labels as codes, whatever they are."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, as_codes(X, y), sample_weight)
+
+
+class TranslatedStream(StreamingRAD):
+    """StreamingRAD that reads a check's invented labels as codes, whatever they are."""
 
     def fit(self, X, y=None, sample_weight=None):
         return super().fit(X, as_codes(X, y), sample_weight)
@@ -125,6 +135,6 @@ def as_codes(X, y):
     return np.where(np.arange(len(values)) % 3 == 2, 0, np.array([1, -1])[places])
 
 
-@parametrize_with_checks([Translated()])
+@parametrize_with_checks([Translated(), TranslatedStream()])
 def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from riskad.core.checks import InputError
-from riskad.core.losses import LOSSES
+from riskad.core.losses import LOSSES, Squared, get_loss
 from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.shallow import ShallowRAD
@@ -32,8 +32,8 @@ def make_problem(
     X, y, _ = make_pile(n, d, seed=seed)
     rows = RowBlocks(sparse.csr_array(X) if as_sparse else X, y)
     totals = rows.totals()
-    dense_squared = loss == "squared" and not as_sparse
-    statistics = column_statistics(rows, second_moments=dense_squared)
+    dense_quadratic = get_loss(loss).quadratic and not as_sparse
+    statistics = column_statistics(rows, second_moments=dense_quadratic)
     model = LinearModel(rows, statistics.mean, statistics.scale, constant)
     bound = get_risk(risk, loss, a=a, prior=prior)
     collected = statistics.moments if moments else None
@@ -125,6 +125,31 @@ def test_gradients_are_measured_as_if_the_constant_were_one(moments):
     problems = [make_problem(constant=constant, moments=moments) for constant in (1.0, 1e6)]
     expected, found = (problem.reference for problem in problems)
     assert found == pytest.approx(expected, rel=1e-12)
+
+
+class Parabola(Squared):
+    """3 (z - 2)^2 + 1."""
+
+    name = "parabola"
+    linear_odd = 24.0
+
+    def value(self, z):
+        return 3 * (z - 2) ** 2 + 1
+
+    def derivative(self, z):
+        return 6 * (z - 2)
+
+    def curvature(self, z):
+        return np.full_like(z, 6.0)
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_the_closed_form_is_for_every_quadratic_loss(as_sparse):
+    problem = make_problem("rad", Parabola(), as_sparse=as_sparse)
+    assert choose_solver(problem).name == "closed_form"
+    found, expected = (solve(problem, name, tol=1e-12) for name in ("closed_form", "newton"))
+    np.testing.assert_allclose(found.theta, expected.theta, rtol=1e-8)
+    assert found.value == pytest.approx(expected.value, rel=1e-10)
 
 
 @pytest.mark.parametrize("loss", ["squared", "modified_huber"])
@@ -299,6 +324,12 @@ def test_a_guard_that_binds_is_balanced_not_ignored():
 def test_the_same_seed_gives_the_same_solution():
     problem = make_problem("rad", "ramp")
     np.testing.assert_array_equal(solve(problem, seed=3).theta, solve(problem, seed=3).theta)
+
+
+def test_lambdas_of_a_numpy_grid_are_numbers_like_others():
+    """What rounding ends is said in words, whatever the type of lambda."""
+    solution = solve(make_problem("pn", "hinge", lam=np.float64(0.05)), tol=1e-300, warn=False)
+    assert solution.criterion.endswith("as small as rounding allows")
 
 
 # --- needs, stopping, warnings ------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Rows in batches: the model is that of `fit` on all rows, or close to it."""
+"""StreamingRAD: the model is that of `ShallowRAD` on all rows so far, or close to it."""
 
 import warnings
 
@@ -10,12 +10,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.metrics import roc_auc_score
 
-from riskad import ShallowRAD, load, load_adbench, mask_labels, save
-from riskad.core.checks import DataWarning, InputError
+from riskad import ShallowRAD, StreamingRAD, calibrate, load, load_adbench, mask_labels, save
+from riskad.app.bounds import bounds_of
+from riskad.app.onnx import export
+from riskad.core.checks import InputError
+from riskad.core.labels import read_codes
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
-from riskad.detectors import stream
+from riskad.detectors.linear import stream_summary
+from riskad.detectors.linear.stream_summary import StreamSummary
 from riskad.detectors.shallow_pu import ShallowPU
+from riskad.rows.memory import RowBlocks
 
 LOSSES = ("squared", "modified_huber", "logistic")
 
@@ -59,7 +64,7 @@ def test_batches_give_the_model_of_all_rows(loss, lam):
     settings = {"lam": lam, "tol": 1e-8}
     fitted = ShallowRAD(loss, **settings).fit(X, y)
     rtol = 1e-9 if loss == "squared" else 1e-6  # Newton's method stops where it may
-    assert_same(stream_over(ShallowRAD(loss, **settings), X, y), fitted, X, rtol)
+    assert_same(stream_over(StreamingRAD(loss, **settings), X, y), fitted, X, rtol)
 
 
 @pytest.mark.parametrize(
@@ -79,21 +84,21 @@ def test_other_settings_are_exact_as_well(settings):
     X, y = make_rows(seed=1)
     X = X - X.mean(axis=0)
     fitted = ShallowRAD("squared", **settings).fit(X, y)
-    assert_same(stream_over(ShallowRAD("squared", **settings), X, y), fitted, X)
+    assert_same(stream_over(StreamingRAD("squared", **settings), X, y), fitted, X)
 
 
 @pytest.fixture
 def small_sample(monkeypatch):
     """A sample of 40 rows of each kind, so that most rows leave it."""
-    monkeypatch.setattr(stream, "KEPT", 40)
+    monkeypatch.setattr(stream_summary, "KEPT", 40)
 
 
 @pytest.mark.parametrize("lam", ["tight", 1e-3])
 def test_squared_loss_is_exact_for_rows_that_left_the_sample(small_sample, lam):
     X, y = make_rows(3000)
     fitted = ShallowRAD("squared", lam=lam).fit(X, y)
-    streamed = stream_over(ShallowRAD("squared", lam=lam), X, y)
-    assert len(streamed._stream.y) == 120
+    streamed = stream_over(StreamingRAD("squared", lam=lam), X, y)
+    assert len(streamed._summary.y) == 120
     streamed.offset_ = fitted.offset_  # that of a sample; see below
     assert_same(streamed, fitted, X)
 
@@ -101,8 +106,8 @@ def test_squared_loss_is_exact_for_rows_that_left_the_sample(small_sample, lam):
 def test_batches_of_one_row_and_permuted_rows_change_nothing(small_sample):
     X, y = make_rows(300, seed=2)
     order = np.random.default_rng(0).permutation(300)
-    some = stream_over(ShallowRAD("squared", lam="tight"), X, y, 3)
-    single = ShallowRAD("squared", lam="tight").partial_fit(X[order[:2]], y[order[:2]])
+    some = stream_over(StreamingRAD("squared", lam="tight"), X, y, 3)
+    single = StreamingRAD("squared", lam="tight").partial_fit(X[order[:2]], y[order[:2]])
     for i in order[2:]:
         single.partial_fit(X[[i]], y[[i]])
     np.testing.assert_allclose(single.coef_, some.coef_, rtol=1e-8)
@@ -111,7 +116,7 @@ def test_batches_of_one_row_and_permuted_rows_change_nothing(small_sample):
 def test_labels_matter():
     X, y = make_rows()
     permuted = np.random.default_rng(0).permutation(y)
-    one, other = (stream_over(ShallowRAD("logistic"), X, each) for each in (y, permuted))
+    one, other = (stream_over(StreamingRAD("logistic"), X, each) for each in (y, permuted))
     assert abs(one.coef_ - other.coef_).max() > 0.1 * abs(one.coef_).max()
 
 
@@ -119,9 +124,9 @@ def test_labels_matter():
 def test_weights_count_as_repeated_rows(loss):
     X, y = make_rows(400)
     weight = np.random.default_rng(0).integers(0, 4, 400)
-    weighted = stream_over(ShallowRAD(loss, lam="tight"), X, y, 3, weight.astype(float))
+    weighted = stream_over(StreamingRAD(loss, lam="tight"), X, y, 3, weight.astype(float))
     repeated = stream_over(
-        ShallowRAD(loss, lam="tight"), np.repeat(X, weight, axis=0), np.repeat(y, weight), 3
+        StreamingRAD(loss, lam="tight"), np.repeat(X, weight, axis=0), np.repeat(y, weight), 3
     )
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-6)
     assert weighted.offset_ == pytest.approx(repeated.offset_, rel=1e-6)
@@ -131,25 +136,25 @@ def test_what_is_forgotten_counts_less():
     X, y = make_rows(900)
     age = np.repeat([2, 1, 0], 300)
     fitted = ShallowRAD("squared").fit(X, y, sample_weight=0.7**age)
-    assert_same(stream_over(ShallowRAD("squared"), X, y, 3, forget=0.3), fitted, X)
+    assert_same(stream_over(StreamingRAD("squared"), X, y, 3, forget=0.3), fitted, X)
 
 
 def test_forgetting_follows_a_change_and_its_sample_is_recent(small_sample):
     X, y = make_rows(4000)
     X[2000:, 0] += 30
-    model = stream_over(ShallowRAD("squared", lam="tight"), X, y, 40, forget=0.3)
+    model = stream_over(StreamingRAD("squared", lam="tight"), X, y, 40, forget=0.3)
     late = ShallowRAD("squared", lam="tight").fit(X[3500:], y[3500:])
-    fixed = stream_over(ShallowRAD("squared", lam="tight"), X, y, 40)
+    fixed = stream_over(StreamingRAD("squared", lam="tight"), X, y, 40)
     distance = [abs(m.score_samples(X) - late.score_samples(X)).mean() for m in (model, fixed)]
     assert distance[0] < distance[1] / 2
-    assert (model._stream.X[model._stream.y == 0, 0] > 15).mean() > 0.9
+    assert (model._summary.X[model._summary.y == 0, 0] > 15).mean() > 0.9
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 2])
 def test_rates_out_of_range_are_refused(rate):
     X, y = make_rows(100)
     with pytest.raises(InputError, match="half-life"):
-        ShallowRAD("squared").partial_fit(X, y, forget=rate)
+        StreamingRAD("squared").partial_fit(X, y, forget=rate)
 
 
 # --- columns -----------------------------------------------------------------------------
@@ -162,7 +167,7 @@ def test_columns_that_are_constant_at_first():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = ShallowRAD("squared").fit(X, y)
-    streamed = ShallowRAD("squared").partial_fit(X[:200], y[:200])
+    streamed = StreamingRAD("squared").partial_fit(X[:200], y[:200])
     assert streamed.coef_[2] == 0
     streamed.partial_fit(X[200:400], y[200:400]).partial_fit(X[400:], y[400:])
     assert streamed.coef_[2] != 0
@@ -173,7 +178,7 @@ def test_columns_that_are_constant_at_first():
 def test_a_constant_column_that_begins_to_vary_after_rows_have_left(small_sample):
     X, y = make_rows(1200)
     X[:600, 2] = 0.1
-    model = stream_over(ShallowRAD("squared"), X, y, 6)
+    model = stream_over(StreamingRAD("squared"), X, y, 6)
     assert model.lambda_ >= ShallowRAD("squared").fit(X, y).lambda_ * (1 - 1e-9)
 
 
@@ -183,7 +188,7 @@ def test_means_that_wander_lose_no_digits():
     y = rng.choice([0, 0, 0, 1, -1], 2000)
     X[y == -1, 1] += 3
     fitted = ShallowRAD("squared", lam=1e-3).fit(X, y)
-    streamed = stream_over(ShallowRAD("squared", lam=1e-3), X, y, 20)
+    streamed = stream_over(StreamingRAD("squared", lam=1e-3), X, y, 20)
     np.testing.assert_allclose(streamed.coef_, fitted.coef_, rtol=1e-8)
 
 
@@ -191,7 +196,7 @@ def test_means_that_wander_lose_no_digits():
 def test_theorem_holds_for_anomalies_that_left_the_sample(small_sample, lam):
     X, y = make_rows(3000)
     exact = ShallowRAD("logistic", lam=lam).fit(X, y).lambda_
-    found = stream_over(ShallowRAD("logistic", lam=lam), X, y, 10).lambda_
+    found = stream_over(StreamingRAD("logistic", lam=lam), X, y, 10).lambda_
     assert exact * (1 - 1e-9) <= found <= exact * (2.0 if lam == "theorem" else 1 + 1e-9)
 
 
@@ -204,7 +209,7 @@ def test_other_losses_come_close_when_rows_leave_the_sample(small_sample, loss):
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     settings = {"lam": 1e-3, "scale": False}
     fitted = ShallowRAD(loss, **settings).fit(X, y)
-    streamed = stream_over(ShallowRAD(loss, **settings), X, y, 20)
+    streamed = stream_over(StreamingRAD(loss, **settings), X, y, 20)
     totals = np.array([(y == kind).sum() for kind in (0, 1, -1)], dtype=float)
     risk = Objective(get_risk("rad", loss), totals)
 
@@ -219,8 +224,8 @@ def test_other_losses_come_close_when_rows_leave_the_sample(small_sample, loss):
 def test_sample_estimates_the_threshold(monkeypatch):
     X, y = make_rows(6000)
     fitted = ShallowRAD("squared", lam="tight").fit(X, y)
-    monkeypatch.setattr(stream, "KEPT", 400)
-    streamed = stream_over(ShallowRAD("squared", lam="tight"), X, y, 10)
+    monkeypatch.setattr(stream_summary, "KEPT", 400)
+    streamed = stream_over(StreamingRAD("squared", lam="tight"), X, y, 10)
     flagged = [(model.predict(X) == -1).mean() for model in (streamed, fitted)]
     assert flagged[0] == pytest.approx(flagged[1], abs=0.05)
 
@@ -230,7 +235,7 @@ def test_sample_weights_stand_for_all_rows(small_sample):
     weight = rng.uniform(0.1, 5, 2000)
     X, totals = rng.normal(size=(2000, 1)), []
     for seed in range(200):
-        found = stream.Stream.empty(1).added(X, np.zeros(2000, dtype=np.int8), weight, seed)
+        found = StreamSummary.empty(1).added(X, np.zeros(2000, dtype=np.int8), weight, seed)
         found = found.thinned(lambda rows: np.zeros(len(rows)), get_risk("rad").loss)
         totals.append(found.sample_weights() @ (found.X[:, 0] > 0))
     truth = weight @ (X[:, 0] > 0)
@@ -242,11 +247,11 @@ def test_sample_weights_stand_for_all_rows(small_sample):
 
 @pytest.mark.parametrize("kept", [40, 5000])
 def test_removed_rows_leave_no_trace(monkeypatch, kept):
-    monkeypatch.setattr(stream, "KEPT", kept)
+    monkeypatch.setattr(stream_summary, "KEPT", kept)
     X, y = make_rows(900)
     gone = np.random.default_rng(0).random(900) < 0.3
     fitted = ShallowRAD("squared", lam="tight").fit(X[~gone], y[~gone])
-    streamed = stream_over(ShallowRAD("squared", lam="tight"), X, y).remove(X[gone], y[gone])
+    streamed = stream_over(StreamingRAD("squared", lam="tight"), X, y).remove(X[gone], y[gone])
     np.testing.assert_allclose(streamed.coef_, fitted.coef_, rtol=1e-7)
     assert streamed.objective_ == pytest.approx(fitted.objective_, rel=1e-8)
     if kept == 5000:
@@ -258,13 +263,13 @@ def test_removed_rows_leave_no_trace(monkeypatch, kept):
 
 def test_parts_of_a_weight_can_be_removed():
     X, y = make_rows(300)
-    twice = ShallowRAD("squared").partial_fit(X, y, np.full(300, 2.0)).remove(X, y)
+    twice = StreamingRAD("squared").partial_fit(X, y, np.full(300, 2.0)).remove(X, y)
     assert_same(twice, ShallowRAD("squared").fit(X, y), X)
 
 
 def test_rows_that_were_never_added_cannot_be_removed():
     X, y = make_rows(300)
-    model = stream_over(ShallowRAD("squared"), X, y, 2)
+    model = stream_over(StreamingRAD("squared"), X, y, 2)
     before = model.coef_.copy()
     with pytest.raises(InputError, match="row 1 of those to be removed is not there"):
         model.remove(np.stack([X[0], X[1] + 1]), y[:2])
@@ -274,31 +279,31 @@ def test_rows_that_were_never_added_cannot_be_removed():
     with pytest.raises(InputError, match="not there"):
         model.remove(X[[0, 0]], y[[0, 0]])
     np.testing.assert_array_equal(model.coef_, before)
-    np.testing.assert_array_equal(model._stream.totals.sum(), 300)
+    np.testing.assert_array_equal(model._summary.totals.sum(), 300)
 
 
 def test_removing_more_than_there_is_is_noticed_in_the_sums(small_sample):
     X, y = make_rows(600)
-    model = stream_over(ShallowRAD("squared"), X, y, 2)
+    model = stream_over(StreamingRAD("squared"), X, y, 2)
     with pytest.raises(InputError, match="never added"):
         model.remove(X + 100, y)
 
 
 def test_removing_the_last_anomaly_leaves_no_model():
     X, y = make_rows(300)
-    model = ShallowRAD("squared").partial_fit(X, y).remove(X[y == -1], y[y == -1])
+    model = StreamingRAD("squared").partial_fit(X, y).remove(X[y == -1], y[y == -1])
     with pytest.raises(NotFittedError, match="anomaly rows as well"):
         model.predict(X)
     model.partial_fit(X[y == -1], y[y == -1])
     assert_same(model, ShallowRAD("squared").fit(X, y), X)
 
 
-def test_removal_is_for_squared_loss_and_streams():
+def test_removal_is_for_squared_loss_and_rows_that_were_added():
     X, y = make_rows(300)
     with pytest.raises(InputError, match="squared"):
-        ShallowRAD().partial_fit(X, y).remove(X[:1], y[:1])
+        StreamingRAD().partial_fit(X, y).remove(X[:1], y[:1])
     with pytest.raises(InputError, match="partial_fit has added"):
-        ShallowRAD("squared").fit(X, y).remove(X[:1], y[:1])
+        StreamingRAD("squared").remove(X[:1], y[:1])
 
 
 # --- what a stream may meet ----------------------------------------------------------------
@@ -307,7 +312,7 @@ def test_removal_is_for_squared_loss_and_streams():
 def test_first_batches_without_labels():
     X, y = make_rows(900)
     unlabelled, labelled = y == 0, y != 0
-    model = ShallowRAD("logistic", tol=1e-9).partial_fit(X[unlabelled], y[unlabelled])
+    model = StreamingRAD("logistic", tol=1e-9).partial_fit(X[unlabelled], y[unlabelled])
     with pytest.raises(NotFittedError, match="anomaly and normal rows as well"):
         model.predict(X)
     model.partial_fit(X[labelled], y[labelled])
@@ -318,50 +323,82 @@ def test_first_batches_without_labels():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"loss": "hinge"}, "loss='hinge'"),
+        ({"loss": "hinge"}, "loss='hinge'.*Choose squared, modified_huber or logistic"),
         ({"loss": "sigmoid"}, "loss='sigmoid'"),
-        ({"risk": "nnrad"}, "risk='nnrad'"),
-        ({"penalty": "l1"}, "penalty='l1'"),
-        ({"lam": "cv"}, "lam='cv'"),
-        ({"select": "cv"}, "select='cv'"),
-        ({"solver": "lbfgs"}, "solver='lbfgs'"),
+        ({"risk": "nnrad"}, "risk='nnrad'.*Choose pn, pu, nu, pnu or rad"),
+        ({"lam": "cv"}, "lam='cv'.*Choose a number, theorem or tight"),
+        ({"lam": -1.0}, "lam must be a number >= 0"),
+        ({"risk": "pu"}, "no value for the pu risk. Give lam as a number."),
+        ({"prior": 1.2}, "prior must be"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"feature_map": "nystrom"}, "Did you mean 'nystroem'"),
     ],
 )
-def test_settings_that_need_all_rows_are_refused(settings, named):
-    X, y = make_rows(100)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_settings_that_need_all_rows_are_refused(settings, named, method):
+    X, y = make_rows(300)
     with pytest.raises(InputError, match=named):
-        ShallowRAD(**settings).partial_fit(X, y)
+        getattr(StreamingRAD(**settings), method)(X, y)
 
 
 def test_bad_rows_leave_the_stream_as_it_was():
     X, y = make_rows(300)
-    model = ShallowRAD("squared").partial_fit(X, y)
+    model = StreamingRAD("squared").partial_fit(X, y)
     before = model.coef_.copy()
     bad = X[:5].copy()
     bad[3, 2] = np.nan
     with pytest.raises(InputError, match="row 3, column 2"):
         model.partial_fit(bad, y[:5])
+    assert model.pile_ is not None
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(X[:, :2], y)
     np.testing.assert_array_equal(model.coef_, before)
     with pytest.raises(InputError, match="999 columns"):
-        ShallowRAD("squared").partial_fit(np.ones((3, 1000)), [0, 1, -1])
+        StreamingRAD("squared").partial_fit(np.ones((3, 1000)), [0, 1, -1])
 
 
-def test_fit_starts_anew_and_a_fit_does_not_go_on():
+def test_fit_starts_anew_and_partial_fit_goes_on_from_it():
     X, y = make_rows(300)
-    model = ShallowRAD("squared").partial_fit(X[:200], y[:200]).fit(X, y)
-    assert_same(model, ShallowRAD("squared").fit(X, y), X)
-    with pytest.warns(DataWarning, match="comes from fit"):
-        model.partial_fit(X[:200], y[:200])
+    model = StreamingRAD("squared").partial_fit(X[:100], y[:100]).fit(X[:200], y[:200])
     assert_same(model, ShallowRAD("squared").fit(X[:200], y[:200]), X)
-    assert not hasattr(clone(model), "_stream")
-    assert not hasattr(ShallowPU(), "partial_fit")
+    assert_same(model.partial_fit(X[200:], y[200:]), ShallowRAD("squared").fit(X, y), X)
+    assert not hasattr(clone(model), "_summary")
+
+
+def test_a_fit_needs_all_kinds_of_row_at_once():
+    X, y = make_rows(300)
+    with pytest.raises(InputError, match="the rad risk needs a labelled anomaly"):
+        StreamingRAD().fit(X[y != -1], read_codes(y[y != -1]))
+
+
+def test_only_the_streaming_detector_can_be_added_to():
+    for other in (ShallowRAD(), ShallowPU()):
+        assert not hasattr(other, "partial_fit")
+        assert not hasattr(other, "remove")
+
+
+def test_sources_are_taken_batch_by_batch():
+    X, y = make_rows(300)
+    with pytest.raises(InputError, match="one batch in memory at a time, got a MappedRows"):
+        StreamingRAD().fit(RowBlocks(X, y).behind(lambda block: block, 5))
+    in_memory = StreamingRAD().fit(RowBlocks(X, y))
+    assert_same(in_memory, StreamingRAD().fit(X, y), X)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_weights_and_bounds_are_those_of_the_shallow_detector(loss):
+    X, y = make_rows(400)
+    streamed, fitted = (kind(loss, tol=1e-9).fit(X, y) for kind in (StreamingRAD, ShallowRAD))
+    assert streamed.largest_norm(X) == pytest.approx(fitted.largest_norm(X))
+    one, other = (bounds_of(model, X, y).error.value for model in (streamed, fitted))
+    assert one == pytest.approx(other, rel=1e-6)
+    shares, base = streamed.contributions(X)
+    np.testing.assert_allclose(shares.sum(axis=1) + base, streamed.score_samples(X))
 
 
 def test_loss_may_not_change_on_the_way(small_sample):
     X, y = make_rows(600)
-    model = stream_over(ShallowRAD("squared", lam=0.1), X, y, 2).set_params(a=0.3, prior=0.9)
+    model = stream_over(StreamingRAD("squared", lam=0.1), X, y, 2).set_params(a=0.3, prior=0.9)
     model.partial_fit(X[:100], y[:100])
     rows = np.r_[0:600, 0:100]
     fitted = ShallowRAD("squared", a=0.3, prior=0.9, lam=0.1).fit(X[rows], y[rows])
@@ -372,20 +409,47 @@ def test_loss_may_not_change_on_the_way(small_sample):
 
 def test_saved_streams_go_on(tmp_path, small_sample):
     X, y = make_rows(900)
-    model = stream_over(ShallowRAD("logistic"), X[:600], y[:600], 2)
+    model = stream_over(StreamingRAD("logistic"), X[:600], y[:600], 2)
     save(model, tmp_path / "stream.riskad")
     loaded = load(tmp_path / "stream.riskad")
     for each in (model, loaded):
         each.partial_fit(X[600:], y[600:], forget=0.1)
     np.testing.assert_array_equal(loaded.coef_, model.coef_)
     assert loaded.offset_ == model.offset_
+    assert loaded.get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("feature_map", [None, "rbf"])
+def test_streams_are_exported(tmp_path, feature_map):
+    pytest.importorskip("onnxruntime")
+    X, y = make_rows(400)
+    model = stream_over(StreamingRAD(lam=0.1, feature_map=feature_map), X - X.mean(axis=0), y, 2)
+    report = export(model, tmp_path / "stream.onnx")
+    assert report.largest_difference < 1e-5
+
+
+def test_streams_are_calibrated_by_fits_to_parts_of_their_rows():
+    X, y = make_rows(600)
+    model = calibrate(stream_over(StreamingRAD("squared"), X, y, 3), X, y)
+    model.set_threshold("false-alarms:0.1")
+    assert 0 < (model.predict(X[y == 1]) == -1).mean() < 0.3
+    model.partial_fit(X[:5], y[:5])
+    assert not hasattr(model, "calibration_")  # which was of another model
+
+
+def test_a_stored_summary_of_other_columns_is_refused():
+    X, y = make_rows(300)
+    state = StreamingRAD("squared").fit(X, y).__getstate__()
+    other = StreamingRAD("squared").fit(X[:, :3], y)._summary
+    with pytest.raises(InputError, match="_summary: of other columns"):
+        StreamingRAD._check_state({**state, "_summary": other})
 
 
 def test_sparse_rows_are_made_dense():
     X, y = make_rows(400)
     X[np.random.default_rng(0).random(X.shape) < 0.7] = 0
-    dense = stream_over(ShallowRAD("squared"), X, y, 3)
-    some = stream_over(ShallowRAD("squared"), sparse.csr_array(X), y, 3)
+    dense = stream_over(StreamingRAD("squared"), X, y, 3)
+    some = stream_over(StreamingRAD("squared"), sparse.csr_array(X), y, 3)
     np.testing.assert_allclose(some.coef_, dense.coef_, rtol=1e-10)
 
 
@@ -393,9 +457,9 @@ def test_sparse_rows_are_made_dense():
 def test_feature_maps_are_those_of_the_first_batch(feature_map):
     X, y = make_rows(500)
     fitted = ShallowRAD("squared", feature_map=feature_map, lam=0.1).fit(X, y)
-    one = ShallowRAD("squared", feature_map=feature_map, lam=0.1).partial_fit(X, y)
+    one = StreamingRAD("squared", feature_map=feature_map, lam=0.1).partial_fit(X, y)
     np.testing.assert_allclose(one.score_samples(X), fitted.score_samples(X), rtol=1e-6, atol=1e-9)
-    two = ShallowRAD("squared", feature_map=feature_map, lam=0.1).partial_fit(X, y)
+    two = StreamingRAD("squared", feature_map=feature_map, lam=0.1).partial_fit(X, y)
     two.partial_fit(X, y)
     np.testing.assert_allclose(two.score_samples(X), one.score_samples(X), rtol=1e-6, atol=1e-9)
 
@@ -406,8 +470,8 @@ def test_real_rows_in_batches(monkeypatch):
     order = np.random.default_rng(0).permutation(len(data.y))
     X, truth = data.X[order], data.y[order]
     y = mask_labels(truth, fraction=0.05, random_state=0)
-    monkeypatch.setattr(stream, "KEPT", 500)
-    streamed = stream_over(ShallowRAD(lam="tight"), X, y, 50)
+    monkeypatch.setattr(stream_summary, "KEPT", 500)
+    streamed = stream_over(StreamingRAD(lam="tight"), X, y, 50)
     fitted = ShallowRAD(lam="tight").fit(X, y)
     aucs = [roc_auc_score(truth, model.score_samples(X)) for model in (streamed, fitted)]
     assert aucs[0] == pytest.approx(aucs[1], abs=0.001)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from riskad.detectors.forest import ForestRAD
     from riskad.detectors.pretrained import PretrainedRAD
     from riskad.detectors.shallow import ShallowRAD
+    from riskad.detectors.streaming import StreamingRAD
 
 __version__ = "0.1.0.dev0"
 
@@ -53,6 +54,7 @@ __all__ = [
     "RADSearchCV",
     "RiskScorer",
     "ShallowRAD",
+    "StreamingRAD",
     "calibrate",
     "drift_report",
     "estimate_prior",
@@ -86,6 +88,7 @@ _MODULE_OF = {
     "RISKS": "core.risks",
     "RiskScorer": "decisions.search",
     "ShallowRAD": "detectors.shallow",
+    "StreamingRAD": "detectors.streaming",
     "calibrate": "decisions.calibration",
     "drift_report": "decisions.drift",
     "estimate_prior": "app.anomaly_rate",

@@ -13,12 +13,18 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, check_codes
 from riskad.core.risks import get_risk
 from riskad.detectors.shallow import ShallowRAD
+from riskad.detectors.streaming import StreamingRAD
 
 __all__ = ["bound_model", "bounds_of"]
 
 
 def bounds_of(
-    model: ShallowRAD, X: Any, y: Any, sample_weight: Any = None, *, delta: float = 0.05
+    model: ShallowRAD | StreamingRAD,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    delta: float = 0.05,
 ) -> FittedBounds:
     """The bounds of a model that was fitted to rows X with labels y, as `fitted_bounds` says.
 
@@ -37,10 +43,10 @@ def bounds_of(
     >>> found.error.vacuous, found.error.by_kind.largest
     (False, 'normal')
     """
-    if not isinstance(model, ShallowRAD):
+    if not isinstance(model, (ShallowRAD, StreamingRAD)):
         raise InputError(
-            f"bounds are known for a ShallowRAD, got a {type(model).__name__}. For other classes "
-            "of scores use estimation_error with a MeasuredClass."
+            f"bounds are known for a ShallowRAD or StreamingRAD, got a {type(model).__name__}. For "
+            "other classes of scores use estimation_error with a MeasuredClass."
         )
     check_is_fitted(model)
     risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)

@@ -36,7 +36,8 @@ from riskad.tables.preparation import OTHER, TablePreparer
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 
 EXPORTABLE = (
-    "ShallowRAD without a feature map or with 'rbf', 'nystroem' (Gaussian kernel) or 'poly'; "
+    "StreamingRAD, ShallowRAD without a feature map or with 'rbf', 'nystroem' (Gaussian kernel) or "
+    "'poly'; "
     "BoostedRAD; ForestRAD; DeepRAD, NNPU and DeepSAD with a named architecture; each of them "
     "alone or behind a TablePreparer, as `riskad fit` makes it"
 )
@@ -431,6 +432,7 @@ Converter = Callable[[_Graph, str, Any, bool], str]
 # By name, so that neither torch nor LightGBM is needed for what does without them.
 _CONVERTERS: dict[str, Converter] = {
     "ShallowRAD": _shallow,
+    "StreamingRAD": _shallow,
     "BoostedRAD": _boosted,
     "ForestRAD": _random_forest,
     "DeepRAD": _network,

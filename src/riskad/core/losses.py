@@ -156,6 +156,8 @@ class Loss(Pointwise):
     calibrated: ClassVar[bool] = True
     linear_odd: ClassVar[float | None] = None
     """c of l(z) - l(-z) = -c z, or None where the difference is not linear."""
+    quadratic: ClassVar[bool] = False
+    """Whether l is a polynomial of degree 2, so that sums over rows determine its risk exactly."""
     theorem_constants: ClassVar[tuple[float, float, float]]
     """(b1, b2, b3) of Theorem 1."""
 
@@ -212,6 +214,7 @@ class Squared(Loss):
 
     name = "squared"
     convex = True
+    quadratic = True
     linear_odd = 2.0
     theorem_constants = (2.0, 0.5, 0.5)
 

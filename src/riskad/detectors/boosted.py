@@ -204,7 +204,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            A weight w counts a row as w rows.
+            A row of weight w counts as w rows in the risk and for `min_leaf`; one of weight 0 is as
+            good as absent. The random splits, and the folds of `early_stopping`, are those of one
+            row: repeated rows draw others, and give scores that are close but not the same.
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()

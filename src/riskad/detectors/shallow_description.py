@@ -1,4 +1,4 @@
-"""What `ShallowRAD` says of itself."""
+"""What `ShallowRAD` and `StreamingRAD` say of themselves."""
 
 from __future__ import annotations
 
@@ -74,8 +74,10 @@ class DescribesLinearScores(MinimisesRisk):
 
     def lighter(self) -> Self:
         """Return an unfitted copy that has nothing left to choose."""
+        chosen = {"a": self.a_, "prior": self.prior_, "lam": self.lambda_, "select": None}
         copy = clone(self)
-        return copy.set_params(a=self.a_, prior=self.prior_, lam=self.lambda_, select=None)
+        known = copy.get_params(deep=False)
+        return copy.set_params(**{k: v for k, v in chosen.items() if k in known})
 
     def contributions(self, X: Any) -> tuple[Any, float] | None:
         """Return w_j x_j and b; with a feature map the columns act together."""

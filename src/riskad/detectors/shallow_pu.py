@@ -80,17 +80,9 @@ class ShallowPU(ShallowRAD):
             random_state=random_state,
         )
 
-    @property
-    def partial_fit(self) -> Any:
-        """Not here: a batch need not have both kinds of row, nor can lam="cv" wait for them."""
-        raise AttributeError(
-            "ShallowPU has no partial_fit; ShallowRAD(risk='pu', lam=0.01) has, where anomalies "
-            "go into the pile by y[y == -1] = 0."
-        )
-
-    def _check_source(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
+    def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
         """The rows of a fit, the anomalies moved into the pile."""
-        rows = super()._check_source(X, y, sample_weight)
+        rows = super()._training_rows(X, y, sample_weight)
         check_said(rows)
         if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
             require_labels("ShallowPU", rows.counts(), (NORMAL,), (UNLABELLED, ANOMALY))

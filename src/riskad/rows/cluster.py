@@ -59,7 +59,7 @@ class DaskRows(PartedRows):
         +1 normal, -1 anomaly, 0 unlabelled; all unlabelled by default. Where there is no -1, what
         `riskad.parse_labels` returns.
     sample_weight : array or Dask collection of n_rows numbers, optional
-        A weight w counts a row as w rows.
+        In totals and weighted sums a row of weight w counts as w rows.
     """
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):

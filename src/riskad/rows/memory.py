@@ -39,7 +39,7 @@ class RowBlocks(RowSource):
     y : int8 array or tensor of shape (n_rows,)
         Codes +1 normal, -1 anomaly, 0 unlabelled.
     sample_weight : float array or tensor of shape (n_rows,), optional
-        A weight w counts a row as w rows.
+        In totals and weighted sums a row of weight w counts as w rows.
     block_rows : int, optional
         Rows in a block; by default as many as fit the cache.
 

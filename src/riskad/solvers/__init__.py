@@ -3,7 +3,7 @@
 ==============  ==================================================================================
 solver          for
 ==============  ==================================================================================
-closed_form     squared loss with an l2 penalty, unguarded risk: one linear system
+closed_form     quadratic losses with an l2 penalty, unguarded risk: one linear system
 newton          smooth convex risks with an l2 penalty
 lbfgs           smooth risks, convex or not, with an l2 penalty
 proximal        smooth convex risks with an l1 penalty
@@ -56,11 +56,15 @@ class Solver:
     name: str
     run: Callable[..., Solution]
     penalty: str
-    loss: str | None = None
+    quadratic: bool = False
     convex: bool = False
     smooth: bool = False
     positive_lambda: bool = False
     max_parameters: float = float("inf")
+    random_starts: bool = False
+    """Whether it takes a seed."""
+    needs_warm_start: bool = False
+    """Whether it should start from the solution for a sample where passes over rows are costly."""
 
     def mismatch(self, problem: Problem) -> str | None:
         """Why this solver cannot take `problem`, in one sentence; None if it can."""
@@ -69,8 +73,8 @@ class Solver:
         reason = None
         if self.penalty != problem.penalty:
             reason = f"penalty={self.penalty!r}, got {problem.penalty!r}"
-        elif self.loss is not None and (self.loss != risk.loss.name or objective.guarded):
-            reason = f"an unguarded risk with {self.loss} loss, got {what}"
+        elif self.quadratic and (not risk.loss.quadratic or objective.guarded):
+            reason = f"an unguarded risk with a quadratic loss, such as squared loss, got {what}"
         elif self.smooth and not objective.smooth:
             reason = f"a smooth risk, and {what} has kinks"
         elif self.convex and not objective.convex:
@@ -88,11 +92,11 @@ class Solver:
 SOLVERS: dict[str, Solver] = {
     solver.name: solver
     for solver in (
-        Solver("closed_form", closed_form, "l2", loss="squared", max_parameters=5000),
+        Solver("closed_form", closed_form, "l2", quadratic=True, max_parameters=5000),
         Solver("newton", newton, "l2", convex=True, smooth=True),
-        Solver("proximal", proximal, "l1", convex=True, smooth=True),
-        Solver("dc", dc, "l2", positive_lambda=True),
-        Solver("lbfgs", lbfgs, "l2", smooth=True),
+        Solver("proximal", proximal, "l1", convex=True, smooth=True, needs_warm_start=True),
+        Solver("dc", dc, "l2", positive_lambda=True, random_starts=True),
+        Solver("lbfgs", lbfgs, "l2", smooth=True, needs_warm_start=True),
     )
 }
 
@@ -152,9 +156,8 @@ def solve(
     """
     chosen = choose_solver(problem, solver)
     start = np.zeros(problem.model.n_parameters) if theta is None else theta
-    extra = {"seed": seed} if chosen.name == "dc" else {}
-    if theta is None and problem.model.rows.costly and chosen.name in ("proximal", "lbfgs"):
-        # The others look at a sample by themselves.
+    extra = {"seed": seed} if chosen.random_starts else {}
+    if theta is None and problem.model.rows.costly and chosen.needs_warm_start:
         small = problem.sampled(problem.model.rows.n_rows)
         start = chosen.run(small, start, tol, max_iter).theta
     solution = replace(chosen.run(problem, start, tol, max_iter, **extra), solver=chosen.name)

@@ -181,7 +181,7 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     runs = [_descend(problem, splits, concave, start, tol * scale, max_iter) for start in starts]
     theta, history, left, n_iter = min(runs, key=lambda run: run[1][-1])
     value, finished = history[-1], left <= tol * scale
-    at_rounding = not finished and left <= _closest(value)
+    at_rounding = bool(not finished and left <= _closest(value))  # numbers may be NumPy's
     criterion = (CRITERION if concave else CONVEX_CRITERION) + AT_ROUNDING * at_rounding
     return Solution(theta, value, left / scale, criterion, n_iter, finished or at_rounding, history)
 

@@ -27,7 +27,7 @@ _SAMPLE_TOL = 1e-3
 
 
 def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
-    """Squared loss: the minimiser solves a linear system, from one pass over the rows."""
+    """Quadratic loss: the minimiser solves a linear system, from one pass over the rows."""
     gradient = problem.gradient_at_zero
     if problem.moments is None or problem.moments.products is None:
         H = problem.model.hessian(np.zeros_like(gradient), problem.objective.sums)
@@ -37,16 +37,18 @@ def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) 
     theta = _solve_symmetric(H, -gradient)
     residual = float(np.linalg.norm(H @ theta + gradient)) / problem.reference
     # R is quadratic: its value at theta follows from that at zero without another pass.
-    at_zero = float(problem.objective.plain.A @ problem.model.rows.totals()) * 0.5
+    zero_loss = float(problem.objective.risk.loss.value(np.zeros(1))[0])
+    at_zero = float(problem.objective.plain.A @ problem.model.rows.totals()) * zero_loss
     value = at_zero + float(gradient @ theta + 0.5 * theta @ (H @ theta))
     # A singular system (no penalty, redundant columns) is solved in the least-squares sense.
     return Solution(theta, value, residual, RELATIVE_GRADIENT, 1, residual <= max(tol, 1e-8))
 
 
 def _hessian_from_moments(problem: Problem, kind_products: np.ndarray) -> np.ndarray:
-    """Hessian of squared loss from the kinds' second moments, standardised by algebra."""
-    model, A, moments = problem.model, problem.objective.plain.A, problem.moments
+    """Hessian of a quadratic loss from the kinds' second moments, standardised by algebra."""
+    model, moments = problem.model, problem.moments
     assert moments is not None
+    A = problem.objective.plain.A * problem.objective.risk.loss.curvature(np.zeros(1))
     off = moments.shift - model.mean  # x - mean = (x - shift) + off
     column = A @ moments.sums
     corner = float(A @ model.rows.totals())

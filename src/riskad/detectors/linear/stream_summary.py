@@ -1,4 +1,4 @@
-r"""Rows that come batch by batch: what is kept of them, and the fit to all rows so far.
+r"""What is kept of rows that come batch by batch: sums over all of them, and a sample.
 
 Of every row its share in the moments of its kind k is kept, with z = (x - shift, 1),
 
@@ -11,10 +11,9 @@ the score f_i it has at that moment,
 
     l(f) ~ l(f_i) + l'(f_i) (f - f_i) + l''(f_i) (f - f_i)^2 / 2,
 
-and parabolas add up: three sums hold them all. The fit to a new batch minimises the risk so made,
-by Newton's method, over the sample and the batch. For squared loss the parabola is the loss, and
-the fit is that to all rows at once. For others it is exact until rows leave the sample, and an
-approximation from then on: one pass, no step size, the same answer every time.
+and parabolas add up: three sums hold them all. `riskad.detectors.linear.stream_problem` minimises
+the risk so made. For a quadratic loss the parabola is the loss, and the fit is that to all rows at
+once. For others it is exact until rows leave the sample, and an approximation from then on.
 
 The sample draws rows by weight. Row i has the key e_i / w_i, e_i exponential, and the smallest keys
 of a kind are kept; a row of weight w is then in the sample with probability 1 - exp(-w t), where t
@@ -27,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,17 +33,12 @@ import numpy as np
 from riskad.core.checks import InputError
 from riskad.core.labels import KINDS
 from riskad.core.losses import LOSSES, Loss, Pointwise
-from riskad.core.objective import Objective, RowSum
-from riskad.core.regularization import Reach
 from riskad.core.risks import KIND_NAMES, Risk
-from riskad.decisions.thresholds import zero_one_threshold
-from riskad.rows.linear import LinearModel
 from riskad.rows.memory import RowBlocks
 from riskad.rows.source import Block
-from riskad.solvers import SmoothTask, Solution, minimize_smooth
 from riskad.storage.fields import COUNT, Array, Fields, State, Text, require
 
-__all__ = ["KEPT", "Stream", "StreamProblem"]
+__all__ = ["KEPT", "StreamSummary"]
 
 KEPT = 5_000
 """Rows of each kind that are kept."""
@@ -55,17 +48,17 @@ _EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class StreamSummary:
     """What is kept of all rows so far; arrays over kinds are indexed by label code.
 
-    Every change gives a new stream: what fails leaves the old one as it was.
+    Every change gives a new summary: what fails leaves the old one as it was.
     """
 
     shift: np.ndarray
     """The mean of all rows."""
     moments: np.ndarray
     """M_k, of all rows."""
-    bend: np.ndarray
+    curvature: np.ndarray
     """sum w l'' z z^T of the rows that have left the sample; with the next two, their parabolas."""
     slope: np.ndarray
     """sum w (l' - l'' f) z."""
@@ -90,7 +83,7 @@ class Stream:
     _state_fields: ClassVar[Fields] = {
         "shift": Array("f", ("d",)),
         "moments": Array("f", (3, "p", "p")),
-        "bend": Array("f", (3, "p", "p")),
+        "curvature": Array("f", (3, "p", "p")),
         "slope": Array("f", (3, "p")),
         "level": Array("f", (3,)),
         "X": Array("f", ("n", "d")),
@@ -112,13 +105,13 @@ class Stream:
         require(p == d + 1, "moments: of other columns")
 
     @classmethod
-    def empty(cls, d: int) -> Stream:
-        """A stream of rows of d columns, before the first."""
+    def empty(cls, d: int) -> StreamSummary:
+        """The summary of no rows, of d columns."""
         p = d + 1
         return cls(
             shift=np.zeros(d),
             moments=np.zeros((3, p, p)),
-            bend=np.zeros((3, p, p)),
+            curvature=np.zeros((3, p, p)),
             slope=np.zeros((3, p)),
             level=np.zeros(3),
             X=np.zeros((0, d)),
@@ -142,7 +135,7 @@ class Stream:
         return np.isinf(self.cutoff)
 
     def missing(self, risk: Risk) -> list[str]:
-        """The kinds of row that the risk needs and the stream has not had yet."""
+        """The kinds of row that the risk needs and of which there was none yet."""
         return [KIND_NAMES[kind] for kind in sorted(risk.kinds()) if not self.totals[kind] > 0]
 
     def column_statistics(self) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +152,7 @@ class Stream:
 
     # --- changes --------------------------------------------------------------------------
 
-    def forgotten(self, rate: float) -> Stream:
+    def forgotten(self, rate: float) -> StreamSummary:
         """All rows so far with the share `rate` of their weight gone."""
         if not 0 <= rate < 1:
             raise InputError(
@@ -170,7 +163,7 @@ class Stream:
         return replace(
             self,
             moments=left * self.moments,
-            bend=left * self.bend,
+            curvature=left * self.curvature,
             slope=left * self.slope,
             level=left * self.level,
             weight=left * self.weight,
@@ -178,7 +171,9 @@ class Stream:
             cutoff=self.cutoff / left,
         )
 
-    def added(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, seed: int = 0) -> Stream:
+    def added(
+        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, seed: int = 0
+    ) -> StreamSummary:
         """With these rows, all of them in the sample until `thinned` is called."""
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         shift = self.shift if self.totals.any() else weight @ X / weight.sum()
@@ -195,8 +190,10 @@ class Stream:
         )
         return grown._centred()
 
-    def removed(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Stream:
-        """Without these rows, whose loss is squared; each must have been added.
+    def removed(
+        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, loss: Loss
+    ) -> StreamSummary:
+        """Without these rows, whose loss is quadratic; each must have been added.
 
         Where all rows of a kind are in the sample every row is looked for. Where not, a row that is
         not in the sample is taken from the sums, which must stay sums over some rows.
@@ -215,21 +212,17 @@ class Stream:
             weight=rest,
         )
         if gone.any():
-            lost = _moments(X[gone], y[gone], not_found[gone], self.shift)
-            shrunk = replace(
-                shrunk,
-                bend=self.bend - lost,
-                slope=self.slope + lost[:, -1],
-                level=self.level - lost[:, -1, -1] / 2,
-            )
-            _check_sums(shrunk.bend, self.bend)
+            zeros = np.zeros(gone.sum())  # a parabola is the same wherever it touches
+            lost = _parabolas(X[gone], y[gone], not_found[gone], zeros, loss, self.shift)
+            shrunk = shrunk._without_parabolas(*lost)
+            _check_sums(shrunk.curvature, self.curvature)
         shrunk = shrunk._only(rest > 0)
         # Where all rows are at hand the sums are made anew, without what subtraction leaves behind.
         anew = _moments(shrunk.X, shrunk.y, shrunk.weight, shrunk.shift)
         moments = np.where(self.complete[:, None, None], anew, shrunk.moments)
         return replace(shrunk, moments=moments)._centred()
 
-    def thinned(self, score: Callable[[np.ndarray], np.ndarray], loss: Loss) -> Stream:
+    def thinned(self, score: Callable[[np.ndarray], np.ndarray], loss: Loss) -> StreamSummary:
         """The sample down to `KEPT` rows of each kind; `score` says where parabolas touch."""
         stays = np.ones(len(self.y), dtype=bool)
         for kind in KINDS:
@@ -239,13 +232,13 @@ class Stream:
             return self
         out = ~stays
         X, y, weight = self.X[out], self.y[out], self.weight[out]
-        bend, slope, level = _parabolas(X, y, weight, score(X), loss, self.shift)
+        curvature, slope, level = _parabolas(X, y, weight, score(X), loss, self.shift)
         cutoff, reach = self.cutoff.copy(), self.reach.copy()
         np.minimum.at(cutoff, y, self.key[out])
         np.maximum.at(reach, y, np.linalg.norm((X - self.mean) / self.scale, axis=1))
         shrunk = replace(
             self,
-            bend=self.bend + bend,
+            curvature=self.curvature + curvature,
             slope=self.slope + slope,
             level=self.level + level,
             cutoff=cutoff,
@@ -254,7 +247,7 @@ class Stream:
         )
         return shrunk._only(stays)
 
-    def standardised(self, mean: np.ndarray, scale: np.ndarray) -> Stream:
+    def standardised(self, mean: np.ndarray, scale: np.ndarray) -> StreamSummary:
         """Rows that have left the sample are measured from another mean, in other units.
 
         By the triangle inequality ||(x - mean') / scale'|| is at most max(scale / scale') times
@@ -267,12 +260,22 @@ class Stream:
         reach = np.where(self.complete, 0.0, self.reach * stretch + moved)
         return replace(self, reach=reach, mean=mean, scale=scale)
 
-    def _only(self, rows: np.ndarray) -> Stream:
+    def _only(self, rows: np.ndarray) -> StreamSummary:
         return replace(
             self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows], key=self.key[rows]
         )
 
-    def _centred(self) -> Stream:
+    def _without_parabolas(
+        self, curvature: np.ndarray, slope: np.ndarray, level: np.ndarray
+    ) -> StreamSummary:
+        return replace(
+            self,
+            curvature=self.curvature - curvature,
+            slope=self.slope - slope,
+            level=self.level - level,
+        )
+
+    def _centred(self) -> StreamSummary:
         """The same sums about the mean of all rows, where they lose no digits."""
         M = self.moments.sum(axis=0)
         if not M[-1, -1] > 0:
@@ -284,132 +287,9 @@ class Stream:
             self,
             shift=self.shift + move,
             moments=T @ self.moments @ T.T,
-            bend=T @ self.bend @ T.T,
+            curvature=T @ self.curvature @ T.T,
             slope=self.slope @ T.T,
         )
-
-
-class StreamProblem:
-    """Minimise the risk of all rows of a stream, plus lam ||theta||^2.
-
-    `mean`, `scale` and `constant` are those of `riskad.rows.linear.LinearModel`.
-    """
-
-    def __init__(
-        self, stream: Stream, risk: Risk, mean: np.ndarray, scale: np.ndarray, constant: float
-    ):
-        self.stream = stream.standardised(mean, scale)
-        self.risk = risk
-        plain = Objective(risk, stream.totals).plain
-        self.A, self.L = plain.A, plain.L
-        rows = RowBlocks(stream.X - stream.shift, stream.y, stream.weight)
-        self.model = LinearModel(rows, mean - stream.shift, scale, constant)
-        # (x - mean) / scale and B, from z
-        S = np.zeros((len(mean) + 1, len(mean) + 1))
-        S[np.diag_indices(len(mean))] = 1 / scale
-        S[:-1, -1] = (stream.shift - mean) / scale
-        S[-1, -1] = constant
-        self._S = S if constant else S[:-1]
-
-    @property
-    def loss(self) -> Loss:
-        """That of the risk."""
-        return self.risk.loss
-
-    @cached_property
-    def _sums(self) -> np.ndarray:
-        """The sums of w z of each kind, as theta sees it."""
-        return self.stream.moments[:, -1] @ self._S.T
-
-    def measure_reach(self, kind: int) -> Reach:
-        """The reach of the rows of a kind; of those that have left the sample a bound."""
-        stream, B = self.stream, self.model.constant
-        Z = (stream.X[stream.y == kind] - stream.mean) / stream.scale
-        largest = max(float(np.einsum("ij,ij->i", Z, Z).max(initial=0)), stream.reach[kind] ** 2)
-        squared = largest + B**2
-        mean_products = self._S @ stream.moments[kind] @ self._S.T / stream.totals[kind]
-        spectral = min(float(np.linalg.eigvalsh(mean_products)[-1]), squared)
-        return Reach(c=squared**0.5, c_inf=np.nan, spectral=spectral, column_mean=np.nan)
-
-    def solve(self, lam: float, tol: float, max_iter: int) -> Solution:
-        """Newton's method from zero; the first step is the solution if the loss is squared."""
-        stream, S = self.stream, self._S
-        task = _Task(
-            self.model,
-            [RowSum(self.loss, self.A, np.zeros(3), np.zeros(3))],
-            lam,
-            tilt=self.A @ (stream.slope @ S.T) + self.L @ self._sums,
-            bend=S @ np.tensordot(self.A, stream.bend, axes=1) @ S.T,
-            level=float(self.A @ stream.level),
-        )
-        theta = np.zeros(self.model.n_parameters)
-        reference = _gradient_norm(task.value_and_gradient(theta)[1], self.model.constant) or 1.0
-        found = minimize_smooth(task, theta, tol * reference, max_iter)
-        return replace(found.as_solution(reference, tol), solver="newton")
-
-    def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        """(w, b_0) in the units of X."""
-        w, b = self.model.raw(theta)
-        return w, float(b - self.stream.shift @ w)
-
-    def scores(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Scores of rows in the units of X."""
-        return self.model.scores(theta, X - self.stream.shift)
-
-    def risk_parts(self, theta: np.ndarray) -> dict[str, float]:
-        """What each term contributes, and "total"."""
-        stream, u = self.stream, self._S.T @ theta  # f = u . z
-        of_kind = [RowSum(self.loss, one, np.zeros(3), np.zeros(3)) for one in np.eye(3)]
-        parabolas = stream.level + stream.slope @ u + 0.5 * np.einsum("a,kab,b", u, stream.bend, u)
-        as_normal = np.array(self.model.values(theta, of_kind)) + parabolas
-        # l(-f) = l(f) + c f
-        as_anomaly = as_normal + (self.loss.linear_odd or 0.0) * (self._sums @ theta)
-        parts = {
-            term.name: float(
-                term.weight
-                * (as_normal if term.sign > 0 else as_anomaly)[term.kind]
-                / stream.totals[term.kind]
-            )
-            for term in self.risk.terms()
-            if term.weight != 0
-        }
-        return parts | {"total": sum(parts.values())}
-
-    def threshold(self, theta: np.ndarray, kept: Stream) -> float:
-        """Where the zero-one risk of the sample is lowest, once it is thinned."""
-        scores = self.scores(theta, kept.X)
-        return zero_one_threshold(self.risk, scores, kept.y, kept.sample_weights())
-
-    def thinned(self, theta: np.ndarray) -> Stream:
-        """The stream to go on with."""
-        return self.stream.thinned(lambda X: self.scores(theta, X), self.loss)
-
-
-@dataclass(frozen=True)
-class _Task(SmoothTask):
-    """F plus the parabolas of rows that are no longer there."""
-
-    bend: np.ndarray = None  # type: ignore[assignment]
-    level: float = 0.0
-
-    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = super().value_and_gradient(theta)
-        pull = self.bend @ theta
-        return value + self.level + 0.5 * float(theta @ pull), gradient + pull
-
-    def hessian(self, theta: np.ndarray) -> np.ndarray:
-        return super().hessian(theta) + self.bend
-
-    def hessian_product(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        product = super().hessian_product(theta)
-        return lambda x: product(x) + self.bend @ x
-
-
-def _gradient_norm(gradient: np.ndarray, constant: float) -> float:
-    """Its norm with B counted as 1, as in `Problem.reference`."""
-    if constant:
-        gradient = np.append(gradient[:-1], gradient[-1] / constant)
-    return float(np.linalg.norm(gradient))
 
 
 def _moments(X: np.ndarray, y: np.ndarray, weight: np.ndarray, shift: np.ndarray) -> np.ndarray:
@@ -426,7 +306,7 @@ def _moments(X: np.ndarray, y: np.ndarray, weight: np.ndarray, shift: np.ndarray
 def _parabolas(
     X: np.ndarray, y: np.ndarray, weight: np.ndarray, f: np.ndarray, loss: Pointwise, shift: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bend, slope and level of these rows, whose scores are f."""
+    """Curvature, slope and level of these rows, whose scores are f."""
     Z = _with_one(X - shift)
     first, second = loss.derivative(f), loss.curvature(f)
     tilt = weight * (first - second * f)
@@ -447,19 +327,19 @@ def _with_one(X: np.ndarray) -> np.ndarray:
 
 
 def _taken_out(
-    stream: Stream, X: np.ndarray, y: np.ndarray, weight: np.ndarray
+    summary: StreamSummary, X: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights that the sample's rows have without these, and how much of these was not there."""
     places: dict[tuple[int, bytes], list[int]] = {}
-    for i, name in enumerate(_row_names(stream.X, stream.y)):
+    for i, name in enumerate(_row_names(summary.X, summary.y)):
         places.setdefault(name, []).append(i)
-    rest, not_found = stream.weight.copy(), weight.copy()
+    rest, not_found = summary.weight.copy(), weight.copy()
     for j, name in enumerate(_row_names(X, y)):
         for i in places.get(name, ()):
             taken = min(rest[i], not_found[j])
             rest[i] -= taken
             not_found[j] -= taken
-            if rest[i] <= _ROUNDING * stream.weight[i]:
+            if rest[i] <= _ROUNDING * summary.weight[i]:
                 rest[i] = 0.0
     return rest, not_found
 

@@ -1,0 +1,19 @@
+"""What `ShallowRAD` and `StreamingRAD` are made of: scores g(x) = <w, phi(x)> + b and their fit.
+
+==================  ==============================================================================
+module              one reason to change
+==================  ==============================================================================
+settings            which values of a parameter are allowed
+training_rows       which rows a fit takes: tensors on a device, labels, columns
+feature_maps        phi: named maps, standardised columns, maps over row sources
+lambda_search       lambda: Theorem 1, tight, cross-validated
+candidates          a, prior and lambda chosen together, `select="cv"`
+solution            what a fit reports: weights, risk parts, threshold
+scoring             scores of new rows, and what each column adds to them
+stream_summary      what is kept of rows that came in batches
+stream_problem      the risk of all rows of such a summary, and its minimum
+==================  ==============================================================================
+
+Each is plain functions and data classes over `riskad.rows` and `riskad.solvers`, without an
+estimator.
+"""

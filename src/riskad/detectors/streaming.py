@@ -1,0 +1,433 @@
+"""StreamingRAD: linear scores fitted to rows that come batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, read_codes
+from riskad.core.losses import LOSSES, Loss
+from riskad.core.regularization import theorem_lambda
+from riskad.core.risks import RISKS, Risk
+from riskad.detectors.base import Detector
+from riskad.detectors.description import check_kinds_present
+from riskad.detectors.linear.feature_maps import Features, fit_features
+from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
+from riskad.detectors.linear.scoring import LinearScores, check_finite
+from riskad.detectors.linear.settings import (
+    SETTING_FIELDS,
+    bound_risk,
+    check_lambda,
+    check_numeric,
+)
+from riskad.detectors.linear.solution import (
+    FITTED_FIELDS,
+    check_fitted_state,
+    summarise_unlabelled,
+)
+from riskad.detectors.linear.stream_problem import StreamProblem
+from riskad.detectors.linear.stream_summary import StreamSummary
+from riskad.detectors.shallow_description import DescribesLinearScores
+from riskad.rows.arrays import on_host_array
+from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.linear import column_statistics, sparse_to_dense
+from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import as_rows, unpacked
+from riskad.solvers import warn_not_converged
+from riskad.storage.fields import Either, Fields, Number, Record, State, Text, require
+
+__all__ = ["StreamingRAD"]
+
+# Six squares of so many columns are kept, and Hessians are formed.
+_MAX_COLUMNS = 999
+
+
+def _can_stream(loss: Loss) -> bool:
+    """Whether rows may leave, and their loss go on as a parabola: smooth, convex, odd part linear.
+
+    >>> [loss.name for loss in LOSSES.values() if _can_stream(loss)]
+    ['squared', 'modified_huber', 'logistic']
+    """
+    return loss.smooth and loss.convex and loss.linear_odd is not None
+
+
+class StreamingRAD(DescribesLinearScores, Detector):
+    r"""`ShallowRAD` for rows that come batch by batch: no row is needed twice.
+
+    After each batch the model is fitted to all rows so far. It minimises
+
+        R(g)  +  lambda (||w||^2 + b^2),      g(x) = <w, phi(x)> + b
+
+    where R is an unguarded risk of `riskad.core.risks` over these rows. With squared loss this is
+    the model of `ShallowRAD` on the same rows. With modified_huber and logistic it is so up to
+    5,000 rows of each kind, and close to it beyond: rows that leave the sample go on as the
+    parabola that touches their loss (`riskad.detectors.linear.stream_summary` says how,
+    `results/scale` how close). The threshold is that of the sample.
+
+    The model keeps sums of products of columns and a sample of 5,000 rows of each kind. Both are
+    saved with it, so that a loaded model goes on. It takes up to 999 columns (of phi); sparse rows
+    are made dense. What needs all rows at once is for `ShallowRAD`: lam="cv", select, penalty="l1",
+    guarded risks, losses with kinks.
+
+    Parameters
+    ----------
+    loss : str or Loss, default="modified_huber"
+        Margin loss l: "squared", "modified_huber" or "logistic". It cannot change on the way.
+    a : float in (0, 1), default=0.1
+        Weight of the unlabelled rows; in (-1, 1) for risk="pnu". Risks without a mixing weight
+        ignore it.
+    prior : float in (0, 1), default=0.8
+        pi_p^e, the assumed share of normal rows among the unlabelled. 1 - prior is the anomaly
+        rate.
+    lam : "theorem", "tight" or float, default="theorem"
+        Regularisation, as in `ShallowRAD`. "theorem" is measured on all labelled anomalies, up to
+        5,000; of those beyond a bound on the norm is known, with which lambda can only be larger.
+    risk : str, default="rad"
+        Risk estimator without a guard: "pn", "pu", "nu", "pnu" or "rad".
+    feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
+        As in `ShallowRAD`. The map, and the mean and scale of what it sees, are fitted to the first
+        batch, which should be a fair sample.
+    fit_intercept, intercept_scaling, scale
+        As in `ShallowRAD`.
+    tol : float, default=1e-6
+        Tolerance of Newton's method on the relative gradient norm.
+    max_iter : int, default=100
+        Most iterations of Newton's method for a batch.
+    random_state : int, default=None
+        Seed for feature maps and the sample. None is 0: the same batches give the same model.
+
+    Attributes
+    ----------
+    coef_, intercept_, a_, prior_, lambda_, objective_, weight_norm_, risk_parts_, offset_, solver_,
+    n_iter_, criterion_, optimality_, converged_, feature_map_, n_features_in_, feature_names_in_ :
+        As in `ShallowRAD`, for all rows so far.
+    pile_ : PileSummary or None
+        Quantiles of the columns and scores of the unlabelled rows in the sample, for
+        `riskad.drift_report`. Not with a feature map, of which the sample keeps phi(x) alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskad import ShallowRAD, StreamingRAD
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:40], y[-10:] = 1, -1
+    >>> model = StreamingRAD("squared")
+    >>> for batch in np.array_split(rng.permutation(1000), 10):
+    ...     model = model.partial_fit(X[batch], y[batch])
+    >>> bool(np.allclose(model.coef_, ShallowRAD("squared").fit(X, y).coef_, rtol=1e-10))
+    True
+    >>> model = model.remove(X[:20], y[:20])  # as if these rows had never been there
+    >>> bool(np.allclose(model.coef_, ShallowRAD("squared").fit(X[20:], y[20:]).coef_))
+    True
+    """
+
+    fits_any_source: ClassVar[bool] = False
+    takes_guarded_risks: ClassVar[bool] = False
+    remedy_setting: ClassVar[str] = " with lam=0.1"
+    penalty = "l2"
+
+    feature_map_: Any
+    _mean: np.ndarray
+    _scale: np.ndarray
+    coef_: np.ndarray
+    intercept_: float
+    _summary: StreamSummary
+
+    _state_fields: ClassVar[Fields] = {
+        **SETTING_FIELDS,
+        **FITTED_FIELDS,
+        "lam": Either(Text(choices=SAFE_RULES), Number(0)),
+        "_summary": Record(("StreamSummary",)),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        n_weights = check_fitted_state(state)
+        require(len(state["_summary"].shift) == n_weights, "_summary: of other columns")
+
+    def __init__(
+        self,
+        loss: str | Loss = "modified_huber",
+        *,
+        a: float = 0.1,
+        prior: float = 0.8,
+        lam: str | float = "theorem",
+        risk: str = "rad",
+        feature_map: Any = None,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        scale: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        random_state: int | None = None,
+    ):
+        self.loss = loss
+        self.a = a
+        self.prior = prior
+        self.lam = lam
+        self.risk = risk
+        self.feature_map = feature_map
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.scale = scale
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingRAD:
+        """Fit to these rows alone: earlier ones are dropped, and `partial_fit` adds to these.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n_rows, n_features)
+            Rows; finite numbers.
+        y : array of shape (n_rows,)
+            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+        sample_weight : array of shape (n_rows,), optional
+            A row of weight w counts as w rows, except to feature maps that learn from rows
+            ("nystroem" and transformers). Beyond 5,000 rows of a kind this holds for what squared
+            loss fits, lambda included; which rows are in the sample, from which the threshold is
+            found, depends on weights by chance.
+
+        Returns
+        -------
+        StreamingRAD
+            Itself, fitted.
+        """
+        with one_blas_thread():
+            risk = self._check_settings()
+            X, codes, weight = self._check_batch(X, y, sample_weight, first=True)
+            rows = RowBlocks(X, codes, weight)
+            check_kinds_present(risk, rows.counts(), rows.totals(), self.remedy_setting)
+            self._start(X, codes, weight, risk)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 0.0
+    ) -> StreamingRAD:
+        """Add rows to those so far, and fit to all of them.
+
+        Until each kind of row that the risk needs has come, there is no model. The first call
+        takes two rows at least.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        forget : float in [0, 1), default=0
+            Share of their weight that all earlier rows lose before these are added.
+
+        Returns
+        -------
+        StreamingRAD
+            Itself, fitted if it has had all kinds of row.
+        """
+        with one_blas_thread():
+            risk = self._check_settings()
+            first = not hasattr(self, "_summary")
+            # A batch may lack anomalies by chance: its 0 and 1 are ambiguous only where no batch
+            # had any either, and for a risk that does not wait for them.
+            known = not first and self._summary.totals[ANOMALY] > 0
+            if y is not None and (known or ANOMALY in risk.kinds()):
+                y = read_codes(y)
+            X, codes, weight = self._check_batch(X, y, sample_weight, first)
+            if first:
+                self._start(X, codes, weight, risk, forget)
+                return self
+            self._check_loss(risk)
+            Z = _as_features(self._features, X)
+            earlier = self._summary.forgotten(forget)
+            self._refit(earlier.added(Z, codes, weight, self._seed), risk, self._features)
+        return self
+
+    def remove(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingRAD:
+        """Take rows out again, with the labels with which they were added.
+
+        Exact, for squared loss without a feature map; with other losses nobody knows any more how
+        much a row has moved the model. A row counts with the weight it has now: one that was added
+        with weight 1 and of which a tenth was forgotten twice has 0.81, to be given as
+        `sample_weight`. A row that was never added is refused where that can be noticed: always
+        up to 5,000 rows of its kind, beyond if what is left could not be sums over rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        StreamingRAD
+            Itself, without these rows.
+        """
+        if not hasattr(self, "_summary"):
+            raise InputError("remove takes out rows that fit or partial_fit has added: none yet.")
+        with one_blas_thread():
+            risk = self._check_settings()
+            self._check_loss(risk)
+            if not risk.loss.quadratic or self.feature_map is not None:
+                raise InputError(
+                    "remove needs loss='squared' and feature_map=None, got "
+                    f"loss={risk.loss.name!r} and feature_map={self.feature_map!r}. Fit again "
+                    "without these rows."
+                )
+            if y is not None:
+                y = read_codes(y)
+            X, codes, weight = self._check_batch(X, y, sample_weight, first=False)
+            Z = _as_features(self._features, X)
+            self._refit(self._summary.removed(Z, codes, weight, risk.loss), risk, self._features)
+        return self
+
+    def largest_norm(self, X: Any) -> float:
+        """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
+
+        By Cauchy and Schwarz no score of theirs exceeds the product of the two.
+        """
+        check_is_fitted(self)
+        return self._linear_scores.largest_norm(self._check_rows(X, reset=False), self._constant)
+
+    # --- checks ---------------------------------------------------------------------------
+
+    def _check_settings(self) -> Risk:
+        """The bound risk, if its rows may come in batches."""
+        risk = bound_risk(self.risk, self.loss, self.a, self.prior)
+        check_numeric(self.intercept_scaling, self.tol, self.max_iter)
+        if not _can_stream(risk.loss):
+            fitting = [loss.name for loss in LOSSES.values() if _can_stream(loss)]
+            raise _needs_all_rows(f"loss={risk.loss.name!r}", fitting)
+        if risk.guarded:
+            unguarded = [name for name, other in RISKS.items() if not other.guarded]
+            raise _needs_all_rows(f"risk={risk.name!r}", unguarded)
+        if isinstance(self.lam, str) and self.lam not in SAFE_RULES:
+            raise _needs_all_rows(f"lam={self.lam!r}", ["a number", *SAFE_RULES])
+        check_lambda(self.lam, SAFE_RULES)
+        return risk
+
+    def _check_loss(self, risk: Risk) -> None:
+        """Rows that have left the sample go on as parabolas of one loss."""
+        if self._summary.loss not in ("", risk.loss.name):
+            raise InputError(
+                f"the rows so far were summed up for loss={self._summary.loss!r}, got "
+                f"{risk.loss.name!r}. a, prior, risk and lam may change on the way, the loss may "
+                "not."
+            )
+
+    def _check_batch(
+        self, X: Any, y: Any, sample_weight: Any, first: bool
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Rows, codes and weights of a batch."""
+        X, y, sample_weight = unpacked(X, y, sample_weight)
+        if as_rows(X) is not None:
+            raise InputError(
+                f"StreamingRAD takes one batch in memory at a time, got a {type(X).__name__}. Give "
+                "its rows batch by batch, or fit a ShallowRAD to all of them."
+            )
+        X = self._check_rows(on_host_array(X), reset=first)
+        check_finite(X, getattr(self, "feature_names_in_", None))
+        codes, weight = self._check_labels(X, y, sample_weight)
+        codes = np.asarray(codes)
+        return X, codes, np.ones(len(codes)) if weight is None else weight
+
+    # --- fit ------------------------------------------------------------------------------
+
+    def _start(
+        self, X: Any, codes: np.ndarray, weight: np.ndarray, risk: Risk, forget: float = 0.0
+    ) -> None:
+        """Begin with a first batch, to which the feature map is fitted."""
+        rows = RowBlocks(X, codes, weight)
+        mapped = self.feature_map is not None
+        statistics = column_statistics(rows) if mapped and self.scale else None
+        features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
+        Z = _as_features(features, X)
+        empty = StreamSummary.empty(Z.shape[1]).forgotten(forget)
+        self._refit(empty.added(Z, codes, weight, self._seed), risk, features)
+
+    def _refit(self, summary: StreamSummary, risk: Risk, features: Features) -> None:
+        """Fit to all rows of a summary, or wait for kinds of row that have not come yet."""
+        q = len(summary.shift)
+        mean, scale = np.zeros(q), np.ones(q)
+        if features.feature_map is None:
+            if self.scale and summary.totals.any():
+                mean, scale = summary.column_statistics()
+            features = Features(None, mean, scale)
+        features.store(self)
+        if summary.missing(risk):
+            self.__dict__.pop("coef_", None)
+            waiting = summary.standardised(mean, scale)
+            self._summary = waiting.thinned(lambda Z: np.zeros(len(Z)), risk.loss)
+            return
+        problem = StreamProblem(summary, risk, mean, scale, self._constant)
+        lam = self._find_lambda(problem)
+        solution = problem.solve(lam, self.tol, self.max_iter)
+        if not solution.converged:
+            warn_not_converged(solution, self.tol, self.max_iter)
+        self._summary = problem.thinned(solution.theta)
+        self.a_, self.prior_, self.lambda_ = float(self.a), float(self.prior), lam
+        problem.report(solution, self._summary).store(self)
+        if features.feature_map is None:
+            kept = RowBlocks(self._summary.X, self._summary.y)
+            self.pile_ = summarise_unlabelled(kept, self._scores, self._seed)
+
+    def _find_lambda(self, problem: StreamProblem) -> float:
+        if not isinstance(self.lam, str):
+            return float(self.lam)
+        kind, a, prior = theorem_terms(self.lam, problem.risk, "Give lam as a number.")
+        reach, tight = problem.measure_reach(kind), self.lam == "tight"
+        return theorem_lambda(reach, problem.loss, a=a, prior=prior, tight=tight)
+
+    # --- collaborators --------------------------------------------------------------------
+
+    @property
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
+
+    @property
+    def _constant(self) -> float:
+        """B, or 0 without an intercept."""
+        return float(self.intercept_scaling) if self.fit_intercept else 0.0
+
+    @property
+    def _features(self) -> Features:
+        return Features(self.feature_map_, self._mean, self._scale)
+
+    @property
+    def _linear_scores(self) -> LinearScores:
+        names = getattr(self, "feature_names_in_", None)
+        return LinearScores(self.coef_, self.intercept_, self._features, names)
+
+    def _scores(self, X: Any) -> Any:
+        return self._linear_scores(X)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        if hasattr(self, "_summary") and not hasattr(self, "coef_"):
+            missing = self._summary.missing(self._check_settings())
+            raise NotFittedError(
+                f"the {self.risk} risk needs {' and '.join(missing)} rows as well, of which "
+                "partial_fit has seen none so far: there is no model yet. Labels are +1 normal, "
+                "-1 anomaly, 0 unlabelled; riskad.parse_labels translates others."
+            )
+        return hasattr(self, "coef_")
+
+
+def _as_features(features: Features, X: Any) -> np.ndarray:
+    """The rows as they are summed up: X itself, or phi(x), dense."""
+    Z = X if features.feature_map is None else features.transform(X)
+    if Z.shape[1] > _MAX_COLUMNS:
+        raise InputError(
+            f"StreamingRAD keeps sums of products of columns, of {_MAX_COLUMNS} columns at most, "
+            f"got {Z.shape[1]:,}. Leave columns out, or fit a ShallowRAD to all rows."
+        )
+    return sparse_to_dense(Z)
+
+
+def _needs_all_rows(setting: str, choices: list[str]) -> InputError:
+    return InputError(
+        f"StreamingRAD sees every row once, which {setting} does not allow. Choose "
+        f"{', '.join(choices[:-1])} or {choices[-1]}, or fit a ShallowRAD to all rows."
+    )

@@ -1,0 +1,139 @@
+"""What `sample_weight` means to each detector: what docstrings promise, and what they do not."""
+
+import numpy as np
+import pytest
+from conftest import make_pile
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.utils.validation import has_fit_parameter
+
+import riskad
+from riskad import BoostedRAD, ForestRAD, ShallowRAD, StreamingRAD
+from riskad.core.losses import LOSSES
+from riskad.core.risks import RISKS, get_risk
+from riskad.detectors.linear.lambda_search import held_out_folds
+from riskad.detectors.shallow_pu import ShallowPU
+from riskad.rows.memory import RowBlocks
+
+LINEAR = [
+    *(ShallowRAD(loss, lam=lam, tol=1e-8) for loss in LOSSES for lam in ("theorem", "tight", 0.01)),
+    *(ShallowRAD(risk=risk, lam=0.1, tol=1e-8) for risk in RISKS),
+    ShallowRAD(penalty="l1", lam=0.01, tol=1e-8),
+    ShallowRAD(feature_map="rbf", lam=0.1, tol=1e-8),
+    ShallowRAD(feature_map="poly", lam=0.1, tol=1e-8),
+    ShallowPU(lam=0.1, tol=1e-8),
+    StreamingRAD("squared"),
+    StreamingRAD(tol=1e-8),
+    StreamingRAD(feature_map="rbf", lam=0.1, tol=1e-8),
+]
+TREES = [ForestRAD(n_estimators=5), BoostedRAD(n_rounds=10)]
+LEARNED_FROM_ROWS = ["nystroem", PCA(2)]
+
+
+def make_weighted(n=400):
+    X, y, _ = make_pile(n, 4)
+    return X, y, np.random.default_rng(1).integers(0, 4, n).astype(float)
+
+
+def assert_same_scores(one, other, X, tol=1e-6):
+    scores = one.score_samples(X)
+    largest = np.abs(scores).max()
+    np.testing.assert_allclose(other.score_samples(X), scores, atol=tol * largest)
+    assert other.offset_ == pytest.approx(one.offset_, abs=tol * largest)
+
+
+def repeat(X, y, weight):
+    times = weight.astype(int)
+    order = np.random.default_rng(0).permutation(times.sum())
+    return np.repeat(X, times, axis=0)[order], np.repeat(y, times)[order]
+
+
+@pytest.mark.parametrize("model", LINEAR, ids=str)
+def test_to_linear_scores_a_row_of_weight_w_is_w_rows(model):
+    X, y, weight = make_weighted()
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    assert_same_scores(weighted, clone(model).fit(*repeat(X, y, weight)), X)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *LINEAR,
+        *TREES,
+        *(ShallowRAD(feature_map=each, lam=0.1, tol=1e-8) for each in LEARNED_FROM_ROWS),
+        ShallowRAD(lam="cv"),
+        ShallowRAD(risk="pu", lam="cv"),
+        ShallowRAD(select="cv"),
+    ],
+    ids=str,
+)
+def test_to_every_detector_a_row_of_weight_0_is_absent(model):
+    X, y, weight = make_weighted()
+    X[weight == 0] *= 100
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    there = weight > 0
+    absent = clone(model).fit(X[there], y[there], sample_weight=weight[there])
+    assert_same_scores(weighted, absent, X[there])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ForestRAD(n_estimators=300), BoostedRAD(n_rounds=100, early_stopping=False)],
+    ids=lambda model: type(model).__name__,
+)
+def test_to_trees_a_row_of_weight_w_is_close_to_w_rows(model):
+    X, y, _ = make_weighted()
+    weight = np.where(X[:, 0] > 0, 5.0, 1.0)
+
+    def mean_scores(*rows):
+        fits = [clone(model).set_params(random_state=seed).fit(*rows) for seed in range(4)]
+        return np.mean([fitted.score_samples(X) for fitted in fits], axis=0)
+
+    weighted, unweighted = mean_scores(X, y, weight), mean_scores(X, y)
+    repeated = mean_scores(*repeat(X, y, weight))
+    assert np.abs(weighted - repeated).mean() < 0.5 * np.abs(weighted - unweighted).mean()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *TREES,
+        *(ShallowRAD(feature_map=each, lam=0.1) for each in LEARNED_FROM_ROWS),
+        StreamingRAD(feature_map="nystroem", lam=0.1),
+    ],
+    ids=str,
+)
+def test_what_draws_or_looks_at_single_rows_takes_repeated_rows_for_more_of_them(model):
+    """Why no docstring of these promises that a row of weight w is w rows."""
+    X, y, weight = make_weighted()
+    scores = clone(model).fit(X, y, sample_weight=weight).score_samples(X)
+    others = clone(model).fit(*repeat(X, y, weight)).score_samples(X)
+    assert np.abs(scores - others).max() > 1e-3 * np.abs(scores).max()
+
+
+def test_folds_hold_out_rows_whatever_their_weight():
+    """A single anomaly cannot be held out and learned from, were its weight 5."""
+    X, y, _ = make_weighted()
+    y[np.flatnonzero(y == -1)[1:]] = 0
+    weight = np.where(y == -1, 5.0, 1.0)
+    risk = get_risk("rad")
+    assert held_out_folds(RowBlocks(X, y, weight), risk, 0) == []
+    assert held_out_folds(RowBlocks(*repeat(X, y, weight)), risk, 0)
+
+
+def test_beyond_20_000_rows_the_threshold_is_that_of_a_sample():
+    X, y, _ = make_pile(12_000, 2)
+    weight = np.random.default_rng(1).integers(1, 4, 12_000).astype(float)
+    settings = {"loss": "squared", "a": 0.9, "prior": 0.6}
+    weighted = ShallowRAD(**settings).fit(X, y, sample_weight=weight)
+    repeated = ShallowRAD(**settings).fit(*repeat(X, y, weight))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-9)
+    spread = weighted.score_samples(X).std()
+    assert weighted.offset_ != pytest.approx(repeated.offset_, abs=1e-5 * spread)
+    assert weighted.offset_ == pytest.approx(repeated.offset_, abs=0.1 * spread)
+
+
+def test_every_public_detector_that_takes_weights_is_tested_here():
+    detectors = [getattr(riskad, name) for name in riskad.__all__ if name.endswith("RAD")]
+    tested = {type(model) for model in (*LINEAR, *TREES)}
+    assert {each for each in detectors if has_fit_parameter(each, "sample_weight")} <= tested

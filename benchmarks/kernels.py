@@ -37,7 +37,7 @@ from riskad import ShallowRAD
 from riskad.core.losses import LOSSES
 from riskad.core.objective import Objective, RowSum
 from riskad.core.risks import get_risk
-from riskad.deep import nets
+from riskad.deep import layers, nets
 from riskad.deep.batches import Draws, NetworkRows, pools_of
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.trainer import Settings, train
@@ -221,28 +221,30 @@ def _agree(name: str, answers: dict[str, np.ndarray]) -> None:
 
 @torch.compile
 def _tail(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """What follows a convolution, as `nets._ConvBlock` does it without kernels."""
-    normal = F.batch_norm(x, mean, variance, training=True, momentum=nets._MOMENTUM, eps=nets._EPS)
-    return F.leaky_relu(F.max_pool2d(normal, 2), nets._SLOPE)
+    """What follows a convolution, as `layers.ConvBlock` does it without kernels."""
+    normal = F.batch_norm(
+        x, mean, variance, training=True, momentum=layers._MOMENTUM, eps=layers.NORM_EPS
+    )
+    return F.leaky_relu(F.max_pool2d(normal, 2), layers.LEAKY_SLOPE)
 
 
 def _tail_compiled(block: Any, x: Tensor) -> Tensor:
     y = block.conv(x)
     statistics = block.norm.mean.view(-1), block.norm.variance.view(-1)
-    return nets._apart(_tail(nets._side_by_side(y), *statistics), len(y))
+    return layers.apart(_tail(layers.side_by_side(y), *statistics), len(y))
 
 
 @contextmanager
 def layers_are(triton: bool, forward: Callable[..., Tensor] | None) -> Iterator[None]:
     """Whether stacks use our kernels, or another forward pass of a convolutional block."""
-    before = nets._TRITON, nets._ConvBlock.forward
-    nets._TRITON = triton
+    before = layers._TRITON, layers.ConvBlock.forward
+    layers._TRITON = triton
     if forward is not None:
-        nets._ConvBlock.forward = forward
+        layers.ConvBlock.forward = forward
     try:
         yield
     finally:
-        nets._TRITON, nets._ConvBlock.forward = before
+        layers._TRITON, layers.ConvBlock.forward = before
 
 
 def deep(name: str, shape: tuple[int, ...], k: int, device: str, repeats: int) -> dict[str, Times]:

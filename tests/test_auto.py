@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_sklearn_contract import as_codes
+from support.contract import as_codes
 
 import riskad
 from riskad import AutoRAD, InputError, explain_rows

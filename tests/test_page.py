@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import asdict, replace
-from functools import partial
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -16,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
+from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile
 
-from riskad.app import workflow
 from riskad.app.charts import element
 from riskad.app.findings import fit_findings, table_findings
 from riskad.app.model_files import load, make_header, read_header, save
 from riskad.app.page import SCHEMA, render_page, write_report
 from riskad.app.text import model_lines, quality_lines, to_json
-from riskad.app.workflow import Labels, explain_table
+from riskad.app.workflow import explain_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
@@ -35,48 +34,6 @@ from riskad.decisions.metrics import (
 )
 from riskad.detectors.shallow import ShallowRAD
 from riskad.tables.preparation import TablePreparer
-
-fit_table = partial(workflow.fit_table, model="shallow")
-LABELS = Labels("label", normal=["ok"], anomaly=["fraud"])
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "\"><img src=x onerror='alert(2)'>",
-    "{{7*7}}${7*7}",
-    "</title></style><h1>taken",
-    "\u202eright to left \u05e9\u05dc\u05d5\u05dd",
-    "\U0001f469\u200d\U0001f52c",
-    "nul\x00bell\x07",
-    "x" * 5_000,
-]
-
-
-def make_cards(n=400, seed=0, labelled=0.3):
-    rng = np.random.default_rng(seed)
-    fraud = rng.random(n) < 0.1
-    amount = np.where(fraud, rng.normal(70, 15, n), rng.normal(30, 15, n))
-    known = rng.random(n) < labelled
-    return pl.DataFrame(
-        {
-            "card": [f"C{i}" for i in range(n)],
-            "amount": amount.round(2),
-            "age": rng.normal(50, 10, n).round(),
-            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
-            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
-
-
-def make_hostile(n=400):
-    """Cards in which names of columns, values, rows and labels are hostile."""
-    cards = make_cards(n)
-    rng = np.random.default_rng(1)
-    odd = rng.choice(HOSTILE, n)
-    return cards.with_columns(
-        pl.Series(HOSTILE[0], np.where(cards["country"] == "XX", odd, HOSTILE[1])),
-        pl.Series(HOSTILE[1], cards["amount"] * 2),
-        pl.Series(HOSTILE[3], [HOSTILE[2]] * n),
-        pl.Series("card", [f"{name}{i}" for i, name in enumerate(odd)]),
-    ).rename({"amount": HOSTILE[7]})
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_page import HOSTILE, LABELS, fit_table, make_cards, make_hostile
+from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile
 
 from riskad.app.findings import fit_findings
 from riskad.app.page import write_report

@@ -1,6 +1,6 @@
 """Print the lowest versions that pyproject.toml promises, as constraints-lowest.txt holds them.
 
-    python .ci/lowest.py > constraints-lowest.txt
+python .ci/lowest.py > constraints-lowest.txt
 """
 
 import re

@@ -212,7 +212,7 @@ def test_frames_with_text_and_gaps(tmp_path):
 
 def test_wide_sparse_rows_are_reduced():
     rng = np.random.default_rng(0)
-    X = sparse.random(200, 1500, 0.02, "lil", rng=rng)
+    X = sparse.random(200, 1500, 0.02, "lil", random_state=rng)
     X[:20, :40] = 1.0
     X = X.tocsr()
     y = np.zeros(200, dtype=int)

@@ -418,7 +418,7 @@ def test_importing_the_room_is_light():
     # An empty package in place of riskad's own, which may import more.
     code = (
         "import sys, types; package = types.ModuleType('riskad'); "
-        f"package.__path__ = {[str(Path(labels.__file__).parent)]}; "
+        f"package.__path__ = {[str(Path(labels.__file__).parents[1])]}; "
         "sys.modules['riskad'] = package; import riskad.core.labels; "
         "print(*{'sklearn', 'pandas', 'polars', 'torch'} & {*sys.modules})"
     )

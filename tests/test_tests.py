@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
@@ -47,6 +48,10 @@ def test_no_assertion_reads_a_clock(name):
     Waiting for another process may end by an assertion that says so in a message.
     """
     assert list(clock_reads(MODULES[name])) == []
+
+
+def test_hypothesis_sets_no_deadline():
+    assert hypothesis.settings().deadline is None
 
 
 def test_a_clock_in_an_assertion_is_found():

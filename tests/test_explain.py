@@ -351,7 +351,7 @@ def test_mistakes(table):
     with pytest.raises(InputError, match=r"(?s)lacks columns.*missing: 'amount'"):
         explain_rows(fit_table(table, ShallowRAD()), table[0].drop("amount"))
     frame = pd.DataFrame({"a": ["x", "y"]})
-    with pytest.raises(InputError, match=r"begin the pipeline with riskad\.prepare"):
+    with pytest.raises(InputError, match=r"begin the pipeline with riskad\.tables\.preparation"):
         explain_rows(make_pipeline(StandardScaler(), model), frame, background=frame)
 
 

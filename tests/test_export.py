@@ -11,6 +11,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 import riskad
 from riskad.app.onnx import TOLERANCE, _Graph, _trees, export, feeds, to_onnx
 from riskad.core.checks import InputError
+from riskad.detectors.baselines import OneClassSVM
 from riskad.tables.preparation import TablePreparer
 
 onnx = pytest.importorskip("onnx")
@@ -363,7 +364,7 @@ def test_what_cannot_be_exported_says_what_can(pile):
     own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
     cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
     for model in (
-        riskad.detectors.baselines.OneClassSVM().fit(X, y),
+        OneClassSVM().fit(X, y),
         own_map.fit(X, y),
         cosine.fit(X, y),
         make_pipeline(StandardScaler(), riskad.ShallowRAD()).fit(X, y),

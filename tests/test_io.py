@@ -309,9 +309,7 @@ class Foreign(BaseEstimator):
 
 def test_a_class_of_ones_own_must_be_registered(tmp_path, monkeypatch):
     model = Foreign().fit(np.eye(2))
-    with pytest.raises(
-        InputError, match=r"Foreign, not on the list.*codec\.register"
-    ):
+    with pytest.raises(InputError, match=r"Foreign, not on the list.*codec\.register"):
         save(model, tmp_path / "model.riskad")
     monkeypatch.setattr(stored, "_REGISTERED", {})
     stored.register(Foreign)

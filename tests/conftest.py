@@ -12,8 +12,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import hypothesis
 import numpy as np
 import pytest
+
+# How long an example takes says how busy the machine is, and not whether the code is right.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 # Seconds that a test waits for another process: on no machine, however busy, does one that does not
 # hang take as long.

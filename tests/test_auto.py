@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_sklearn_contract import as_codes
+from support.contract import as_codes
 
 import riskad
 from riskad import AutoRAD, InputError, explain_rows
@@ -218,7 +218,7 @@ def test_frames_with_text_and_gaps(tmp_path):
 
 def test_wide_sparse_rows_are_reduced():
     rng = np.random.default_rng(0)
-    X = sparse.random(200, 1500, 0.02, "lil", rng=rng)
+    X = sparse.random(200, 1500, 0.02, "lil", random_state=rng)
     X[:20, :40] = 1.0
     X = X.tocsr()
     y = np.zeros(200, dtype=int)

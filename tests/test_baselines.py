@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_sklearn_contract import as_codes
+from support.contract import as_codes
 
 from riskad.core.checks import InputError
 from riskad.core.labels import read_codes
@@ -482,8 +482,8 @@ def test_kernels_want_dense_rows(pile, name):
 # --- scikit-learn's common checks ---------------------------------------------------------
 #
 # `OneClassSVM` takes them as they are, since it needs no labels. The others refuse the labels
-# that the checks invent, in the code of `ShallowRAD`, whose list of such checks stands in
-# test_sklearn_contract.py; here they run on subclasses that translate labels, without exceptions.
+# that the checks invent (test_sklearn_contract.py); here the checks run on subclasses that
+# translate labels, without exceptions.
 
 
 class Translated:

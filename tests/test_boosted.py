@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_sklearn_contract import EXPECTED, as_codes
+from support.contract import as_codes
 
 pytest.importorskip("lightgbm")
 
@@ -471,9 +471,6 @@ def test_importing_riskad_does_not_import_lightgbm():
 DRAWS = "random splits are drawn for the leaf of fewer rows first; repeated rows draw others"
 EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": DRAWS for k in ("dense", "sparse")}
 
-# It has no max_iter, so that this check of n_iter_ has nothing to do.
-REFUSED = {k: v for k, v in EXPECTED.items() if k != "check_non_transformer_estimators_n_iter"}
-
 
 class Translated(BoostedRAD):
     """BoostedRAD that reads a check's invented labels as codes, whatever they are."""
@@ -488,12 +485,4 @@ class Translated(BoostedRAD):
     expected_failed_checks=lambda estimator: EQUIVALENCE,
 )
 def test_common_checks_with_translated_labels(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning")
-@parametrize_with_checks(
-    [BoostedRAD(n_rounds=10)], expected_failed_checks=lambda estimator: REFUSED
-)
-def test_common_checks_with_their_own_labels(estimator, check):
     check(estimator)

@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.spatial import ConvexHull
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
-from test_cli import FIT, make_cards
+from support.cards import FIT, make_cards
 
 import riskad
 from riskad.app.bounds import bounds_of

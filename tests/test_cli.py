@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from conftest import PATIENCE
+from support.cards import FIT, LABELLED, make_cards
 
 import riskad
 from riskad.app import column_effects
@@ -25,23 +26,7 @@ from riskad.detectors.linear.lambda_search import LAMBDA_RULES
 from riskad.detectors.registry import DETECTORS
 from riskad.detectors.shallow import ShallowRAD
 
-LABELLED = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
-FIT = [*LABELLED, "--model", "shallow"]  # fast; the default and all others have their own tests
 QUICK = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "80"}
-
-
-def make_cards(n=300, seed=0):
-    rng = np.random.default_rng(seed)
-    fraud = rng.random(n) < 0.1
-    known = rng.random(n) < 0.3
-    return pl.DataFrame(
-        {
-            "card": [f"{i:05}" for i in range(n)],
-            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
-            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
-            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from riskad import InputError, ShallowRAD
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
-from test_sources import make_table
+from support.rows import make_table
 
 from riskad.rows.cluster import ClusterError, DaskRows, dask_engine
 

@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_sklearn_contract import as_codes, assert_rows_score_alike, run_in_single_precision
+from support.contract import as_codes, assert_rows_score_alike, run_in_single_precision
 from torch import nn
 
 import riskad

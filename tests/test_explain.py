@@ -102,7 +102,7 @@ def test_the_sum_is_the_score_for_tables_with_text_and_blanks(kind, table):
 
 def test_the_sum_is_the_score_for_sparse_rows():
     rng = np.random.default_rng(0)
-    X = sparse.random_array((300, 40), density=0.1, rng=rng, format="csr")
+    X = sparse.random_array((300, 40), density=0.1, random_state=rng, format="csr")
     y = rng.choice([1, -1, 0], size=300)
     for model in (ShallowRAD(), ShallowRAD(feature_map="rbf", lam=0.1)):
         model.fit(X, y)
@@ -471,7 +471,7 @@ def test_the_sum_is_the_score_for_boosted_trees(risk, table):
 
 def test_boosted_trees_over_sparse_rows():
     rng = np.random.default_rng(0)
-    X = sparse.random_array((300, 20), density=0.2, rng=rng, format="csr")
+    X = sparse.random_array((300, 20), density=0.2, random_state=rng, format="csr")
     model = boosted().fit(X, rng.choice([1, -1, 0], size=300))
     reasons = explain_rows(model, X[:5], background=X)
     total = reasons.base + reasons.contributions.sum(axis=1)

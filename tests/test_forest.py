@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_sklearn_contract import EXPECTED, as_codes
+from support.contract import as_codes
 
 import riskad
 from riskad.core.checks import InputError
@@ -169,7 +169,6 @@ def test_trees_of_other_columns_are_refused(pile):
 
 DRAWS = "each split is drawn at random; repeated rows draw others"
 EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": DRAWS for k in ("dense", "sparse")}
-REFUSED = {k: v for k, v in EXPECTED.items() if k != "check_non_transformer_estimators_n_iter"}
 
 
 class Translated(ForestRAD):
@@ -183,11 +182,4 @@ class Translated(ForestRAD):
     [Translated(n_estimators=5)], expected_failed_checks=lambda estimator: EQUIVALENCE
 )
 def test_common_checks_with_translated_labels(estimator, check):
-    check(estimator)
-
-
-@parametrize_with_checks(
-    [ForestRAD(n_estimators=5)], expected_failed_checks=lambda estimator: REFUSED
-)
-def test_common_checks_with_their_own_labels(estimator, check):
     check(estimator)

@@ -11,11 +11,11 @@ import jsonschema
 import numpy as np
 import polars as pl
 import pytest
-from cards import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 from click.testing import CliRunner
 from jinja2 import UndefinedError
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
+from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
 from riskad import AutoRAD
 from riskad.app.explain import explain_table

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from cards import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
+from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
 from riskad.app.report.files import write_report
 from riskad.app.report.summary import describe_fit

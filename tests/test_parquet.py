@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from test_sources import make_table
+from support.rows import make_table
 
 from riskad import InputError, ShallowRAD
 from riskad.rows import parquet_pages as _parquet_pages

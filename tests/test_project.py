@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 from conftest import make_pile
 from numpy.testing import assert_allclose
+from sklearn.ensemble import IsolationForest
+from sklearn.metrics import roc_auc_score
 
 import riskad
 from riskad.bench.experiment import load_experiment
@@ -42,9 +44,23 @@ def test_readme_holds_exactly_the_two_commands():
 
 
 @pytest.mark.usefixtures("no_hurry")
-def test_the_code_of_the_readme_runs():
-    for block in code_blocks("python"):
-        exec(block, {})
+@pytest.mark.parametrize("number", range(len(code_blocks("python"))))
+def test_the_code_of_the_readme_runs(number):
+    names = {}
+    exec(code_blocks("python")[number], names)
+    if "load_digits" in names:
+        compare_with_quoted(names["X"], names["truth"], names["scores"], names["y"] == 0)
+
+
+def compare_with_quoted(X, truth, scores, hidden):
+    """The AUC on images that nobody looked at, beside that of an isolation forest."""
+    forest = IsolationForest(random_state=0).fit(X).score_samples(X)
+    quoted = re.search(
+        r"its AUC is ([\d.]+); an\s+isolation forest has ([\d.]+)", read("README.md")
+    )
+    for figure, score in zip(quoted.groups(), (scores, forest), strict=True):
+        auc = roc_auc_score(truth[hidden] == 1, score[hidden])
+        assert auc == pytest.approx(float(figure), abs=0.02)  # other seeds and processors
 
 
 OPTIONAL = (
@@ -115,10 +131,19 @@ def without_numbers(text):
     return re.sub(r"[\d.e-]+", "#", text).split()
 
 
-def test_ci_takes_the_commands_from_the_readme():
+def test_ci_takes_the_commands_from_the_documents():
     script = read(".ci/run")
     assert os.access(ROOT / ".ci/run", os.X_OK)
-    assert "pip install" not in script
+    begun = re.findall(r"^commands_of (\S+) '([^']+)' (\d)$", script, flags=re.M)
+    assert [(file, int(number)) for file, _, number in begun] == [
+        ("README.md", 2),
+        ("CONTRIBUTING.md", 1),
+    ]
+    for file, beginning, number in begun:
+        lines = [line for line in read(file).splitlines() if line.startswith(beginning)]
+        assert len(lines) == int(number)
+    # Beside the words by which the lines are found, the script installs nothing of its own.
+    assert not re.search(r"pip install", script.replace(begun[1][1], ""))
     subprocess.run(["bash", "-n", ROOT / ".ci/run"], check=True)
 
 
@@ -132,6 +157,12 @@ def test_constraints_pin_every_line_and_no_local_build():
     lines = [line for line in read("constraints.txt").splitlines() if not line.startswith("#")]
     assert "torch==2.13.0" in lines
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+
+
+def test_the_lowest_versions_are_those_of_the_project():
+    command = [sys.executable, ROOT / ".ci/lowest.py"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert made == read("constraints-lowest.txt"), "run `python .ci/lowest.py` as its header says"
 
 
 @pytest.mark.usefixtures("no_hurry")

@@ -263,7 +263,9 @@ def test_sparse_and_dense_rows_give_the_same_model(loss):
 
 
 def test_products_of_sparse_columns_are_those_of_dense_ones():
-    X = sparse.random_array((300, 6), density=0.5, format="csr", rng=np.random.default_rng(0))
+    X = sparse.random_array(
+        (300, 6), density=0.5, format="csr", random_state=np.random.default_rng(0)
+    )
     y = np.where(X.sum(axis=1) > 2, -1, 1) * (np.arange(300) % 3 == 0)
     model = ShallowRAD(feature_map="poly", scale=False)
     dense, found = clone(model).fit(X.toarray(), y), clone(model).fit(X, y)
@@ -282,7 +284,9 @@ def test_intercept_scaling_works_on_sparse_rows(settings):
 
 
 def test_sparse_rows_are_never_made_dense(monkeypatch):
-    X = sparse.random_array((3000, 400), density=0.01, format="csr", rng=np.random.default_rng(0))
+    X = sparse.random_array(
+        (3000, 400), density=0.01, format="csr", random_state=np.random.default_rng(0)
+    )
     y = np.tile([1, -1, 0], 1000)
     largest = []
     to_dense = sparse.csr_array.toarray

@@ -1,15 +1,22 @@
-"""scikit-learn's common checks.
+"""scikit-learn's common checks, and the one thing in which a detector here differs from them.
 
-They are run twice. First on `ShallowRAD` and `StreamingRAD` as they are: the checks feed labels
-such as {0, 1, 2}, or none at all, which mean nothing here and are refused; each check that fails
-for this reason is listed. Then on subclasses that translate whatever labels a check invents into
-the three codes and are otherwise the same: there every check runs to its end and passes.
+The checks invent labels such as {0, 1, 2}, or fit without any. These mean nothing to a
+semi-supervised detector, and guessing would train on wrong labels without an error: they are
+refused, as one test shows for every detector. The checks themselves run, each to its end, on
+subclasses that translate whatever labels a check invents into the three codes.
 """
+
+import importlib
+import pkgutil
 
 import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.contract import as_codes
 
+import riskad
+from riskad.core.checks import InputError
+from riskad.detectors.base import Detector
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
 
@@ -18,62 +25,63 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API.*"),
 ]
 
-OTHER_LABELS = (
-    "feeds labels that are not +1 normal, -1 anomaly, 0 unlabelled; guessing what they mean "
-    "would train on wrong labels without an error"
-)
-NO_LABELS = "calls fit without y; a semi-supervised detector has nothing to learn from then"
-
-REFUSES_OTHER_LABELS = dict.fromkeys(
-    (
-        "check_classifier_data_not_an_array",
-        "check_dict_unchanged",
-        "check_dont_overwrite_parameters",
-        "check_dtype_object",
-        "check_estimator_sparse_array",
-        "check_estimator_sparse_matrix",
-        "check_estimator_sparse_tag",
-        "check_estimators_dtypes",
-        "check_estimators_fit_returns_self",
-        "check_estimators_nan_inf",
-        "check_estimators_overwrite_params",
-        "check_estimators_partial_fit_n_features",
-        "check_estimators_pickle",
-        "check_f_contiguous_array_estimator",
-        "check_fit2d_1feature",
-        "check_fit2d_predict1d",
-        "check_fit_check_is_fitted",
-        "check_fit_idempotent",
-        "check_fit_score_takes_y",
-        "check_methods_sample_order_invariance",
-        "check_methods_subset_invariance",
-        "check_n_features_in",
-        "check_n_features_in_after_fitting",
-        "check_non_transformer_estimators_n_iter",
-        "check_pipeline_consistency",
-        "check_positive_only_tag_during_fit",
-        "check_readonly_memmap_input",
-        "check_sample_weight_equivalence_on_dense_data",
-        "check_sample_weight_equivalence_on_sparse_data",
-        "check_sample_weights_list",
-        "check_sample_weights_not_an_array",
-        "check_sample_weights_not_overwritten",
-        "check_sample_weights_pandas_series",
-        "check_sample_weights_shape",
-    ),
-    OTHER_LABELS,
-)
-EXPECTED = REFUSES_OTHER_LABELS | {
-    "check_outliers_fit_predict": NO_LABELS,
-    "check_outliers_train": NO_LABELS,
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
+SAY = r"Say what the values mean: riskad\.parse_labels\(y, normal=\.\.\., anomaly=\.\.\.\)"
+WITHOUT_MEANING = {
+    "three classes": (np.arange(60) % 3, rf"0 \(20 rows\), 1 \(20 rows\), 2 \(20 rows\)\. {SAY}"),
+    "words": (np.array(["a", "b"] * 30), rf"'a' \(30 rows\), 'b' \(30 rows\)\. {SAY}"),
+    "numbers": (ROWS[:, 0], rf"only \+1 \(normal\), -1 \(anomaly\) and 0 .*{SAY}"),
+    "zeros and ones": (np.arange(60) % 2, r"several things\. Say which(?s:.*)from_pyod\(y\)"),
+    "truth values": (np.arange(60) < 9, r"If True is anomaly .*from_pyod\(y\)"),
+    "none": (None, "requires y to be passed.*one label for each row: [+]1 normal, -1 anomaly"),
 }
 
 
-@parametrize_with_checks(
-    [ShallowRAD(), StreamingRAD()], expected_failed_checks=lambda estimator: EXPECTED
-)
-def test_common_checks_with_their_own_labels(estimator, check):
-    check(estimator)
+def public_detectors():
+    """Every detector class of the package, by name; those of riskad.deep where torch is there."""
+    packages = ["riskad.detectors"]
+    if importlib.util.find_spec("torch"):
+        packages.append("riskad.deep")
+    for package in packages:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if module.name != "kernels":  # which needs Triton
+                importlib.import_module(f"{package}.{module.name}")
+    found, left = {}, [Detector]
+    while left:
+        left += (kind := left.pop()).__subclasses__()
+        ours = kind.__module__.startswith("riskad.") and not kind.__name__.startswith("_")
+        if ours and not getattr(kind, "__abstractmethods__", ()):
+            found[kind.__name__] = kind
+    return found
+
+
+def untrained(name):
+    kind = public_detectors()[name]
+    return kind(use_labels=True) if name == "OneClassSVM" else kind()
+
+
+NAMES = sorted(public_detectors())
+
+
+def test_all_detectors_are_asked():
+    assert {"AutoRAD", "ShallowRAD", "BoostedRAD", "ForestRAD", "PretrainedRAD"} <= set(NAMES)
+    assert {"OneClassSVM", "SemiSupervisedOneClassSVM", "ShallowPU"} <= set(NAMES)
+    assert set(NAMES) >= {name for name in riskad.__all__ if name.endswith("RAD")} - {"DeepRAD"}
+
+
+@pytest.mark.parametrize("labels", WITHOUT_MEANING)
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_without_meaning_are_refused(name, labels):
+    """In place of the common checks that would fit to them; the message teaches the remedy."""
+    y, message = WITHOUT_MEANING[labels]
+    model = untrained(name)
+    methods = [method for method in ("fit", "partial_fit") if hasattr(model, method)]
+    if labels == "zeros and ones" and len(methods) == 2:
+        methods.remove("partial_fit")  # anomalies may come in a later batch
+    for method in methods:
+        with pytest.raises(InputError, match=message):
+            getattr(model, method)(ROWS, y)
+    assert not hasattr(model, "offset_")  # nothing was learned
 
 
 class Translated(ShallowRAD):
@@ -91,48 +99,6 @@ class TranslatedStream(StreamingRAD):
 
     def partial_fit(self, X, y=None, sample_weight=None):
         return super().partial_fit(X, as_codes(X, y), sample_weight)
-
-
-IN_DOUBLE_PRECISION = ("check_methods_subset_invariance", "check_methods_sample_order_invariance")
-
-
-def run_in_single_precision(check, estimator):
-    """Run a check, unless it asks a network in single precision for scores equal to 1e-7.
-
-    Which rows of a product a kernel takes together, and so how they round, depends on their number,
-    their place and the processor. `assert_rows_score_alike` has the tolerance of such sums.
-    """
-    if check.func.__name__ in IN_DOUBLE_PRECISION:
-        pytest.skip("asks for 1e-7, the unit of single precision: there is a test of our own")
-    check(estimator)
-
-
-def assert_rows_score_alike(model, X):
-    """A row has one score: alone, in a part of the rows, in any order.
-
-    A score in single precision is a sum of some hundred terms, layer after layer: 100 eps = 1e-5.
-    """
-    scores = model.score_samples(X)
-    close = {"rtol": 1e-5, "atol": 1e-5 * max(1.0, np.abs(scores).max())}
-    alone = [model.score_samples(row[None])[0] for row in X[:8]]
-    np.testing.assert_allclose(alone, scores[:8], **close)
-    np.testing.assert_allclose(model.score_samples(X[5:32]), scores[5:32], **close)
-    order = np.random.default_rng(0).permutation(len(X))
-    np.testing.assert_allclose(model.score_samples(X[order]), scores[order], **close)
-
-
-def as_codes(X, y):
-    """Three or more labels become the codes in turn; of two, every third row is unlabelled."""
-    if y is None:
-        first = X[:, [0]].toarray() if hasattr(X, "toarray") else np.asarray(X)[:, [0]]
-        y = (first[:, 0] > np.median(first)).astype(int)
-    values = np.asarray(y)
-    if values.ndim != 1 or len(values) < 3:
-        return y
-    labels, places = np.unique(values, return_inverse=True)
-    if len(labels) > 2:
-        return np.array([1, -1, 0])[places % 3]
-    return np.where(np.arange(len(values)) % 3 == 2, 0, np.array([1, -1])[places])
 
 
 @parametrize_with_checks([Translated(), TranslatedStream()])

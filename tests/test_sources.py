@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from support.rows import make_table
 
 from riskad import AutoRAD, BoostedRAD, InputError, ShallowRAD
 from riskad.core.labels import LabelCounts
@@ -19,16 +20,6 @@ from riskad.rows.parted import PartedRows
 from riskad.rows.reservoir import Reservoir
 from riskad.rows.source import Block
 from riskad.rows.sources import in_memory, sampled
-
-
-def make_table(n=3000, d=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    X[: n // 10] += 2
-    y = np.zeros(n, dtype=np.int8)
-    y[: n // 100], y[-n // 50 :] = -1, 1
-    order = rng.permutation(n)
-    return X[order], y[order]
 
 
 def in_parts(X, y, weight=None, n_parts=5):

@@ -1,5 +1,4 @@
 import json
-import time
 
 import numpy as np
 import pandas as pd
@@ -213,14 +212,27 @@ def test_mistakes_are_named(fitted):
         suggest_rows(StandardScaler().fit(X), X)
 
 
-def test_many_rows_take_seconds():
-    """Of this process, whatever others are doing: one, and minutes if it went by pairs of rows."""
-    X, y, _ = make_pile(200_000, 20, labelled=0.001)
-    model = ShallowRAD().fit(X, y)
-    start = time.process_time()
-    chosen = suggest_rows(model, X, 50, y=y)
-    assert time.process_time() - start < 20
-    assert {LIKELY, BORDERLINE} <= set(chosen.reasons)
+def test_the_work_does_not_grow_with_the_number_of_rows(monkeypatch):
+    """Candidates are compared with each other, with labelled and chosen rows: never all rows."""
+    pairs = []
+
+    def counted(distances):
+        def of(X, Y=None, **options):
+            pairs.append(X.shape[0] * (X if Y is None else Y).shape[0])
+            return distances(X, Y, **options)
+
+        return of
+
+    for name in ("euclidean_distances", "pairwise_distances_chunked"):
+        monkeypatch.setattr(room, name, counted(getattr(room, name)))
+    for n in (5_000, 20_000):
+        X, y, _ = make_pile(n, labelled=0.0)
+        y[:20], y[20:30] = 1, -1
+        pairs.clear()
+        chosen = suggest_rows(ShallowRAD().fit(X, y), X, 50, y=y)
+        assert {LIKELY, BORDERLINE} <= set(chosen.reasons)
+        m = room._CANDIDATES
+        assert 0 < sum(pairs) <= 2 * m**2 + 30 * m + 50 * m
 
 
 # --- tables ------------------------------------------------------------------------------

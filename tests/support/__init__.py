@@ -1,0 +1,1 @@
+"""What several test modules share beside fixtures: tables, and scikit-learn's checks."""

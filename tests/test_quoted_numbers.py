@@ -1,0 +1,568 @@
+"""The figures that the documents quote are those of results/, rounded as quoted.
+
+A `Quote` is a few words of a document with `{}` in place of each figure, and beside it where each
+figure comes from. A figure in `{~}` is rounded to tens or hundreds, its zeros do not count. Figures
+of prose and tables that no quote covers fail a test, unless `NOT_MEASURED` says what they are.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean, median
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+WORDS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+NUMBER = rf"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?|(?:{'|'.join(WORDS)})\b"
+
+pytestmark = pytest.mark.skipif(
+    not RESULTS.is_dir(), reason="results/ is part of the repository, not of the package"
+)
+
+
+@dataclass
+class Quote:
+    document: str
+    words: str
+    figures: list
+
+    def __str__(self):
+        return f"{self.document}: {self.words}"
+
+    @property
+    def pattern(self):
+        """The words as a regular expression with a group for each figure."""
+        words = re.escape(self.words).replace(r"\ ", " ")
+        return re.sub(r"\\{(?:\\?~)?\\}", lambda _: f"({NUMBER})", words)
+
+    @property
+    def rough(self):
+        """Of each figure, whether its zeros do not count."""
+        return [field == "{~}" for field in re.findall(r"{~?}", self.words)]
+
+
+# --- where figures come from -------------------------------------------------------------------
+
+
+@cache
+def read(name):
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+@cache
+def records(name):
+    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if row["status"] == "ok"]
+
+
+def at(name, *keys, times=1.0):
+    """The value under `keys` of a JSON file; `len` as a key counts, others may be functions."""
+
+    def value():
+        found = read(name)
+        for key in keys:
+            found = key(found) if callable(key) else found[key]
+        return times * found
+
+    return value
+
+
+def core(name):
+    """The ratio of the comparison in core.json whose name begins so."""
+    return lambda: next(r["ratio"] for r in read("core.json")["results"] if name in r["name"])
+
+
+def mean_of(suite, name, method, value="auc", **settings):
+    """The mean over sets of the mean over trials."""
+
+    def mean():
+        by_set = {}
+        for row in records(f"{suite}/records/{name}.jsonl"):
+            if row["method"] == method and settings.items() <= row["settings"].items():
+                by_set.setdefault(row["dataset"], []).append(row[value])
+        return fmean(map(fmean, by_set.values()))
+
+    return mean
+
+
+def in_table(name, row, group=1):
+    """A figure of a committed table, which other tests compare with the records."""
+    return lambda: float(re.search(row, (RESULTS / name).read_text("utf-8"))[group])
+
+
+def field_methods():
+    names = ("field", "field-slow")
+    return {r["method"] for name in names for r in records(f"field/records/{name}.jsonl")}
+
+
+def others_of_field():
+    return [m for m in field_methods() if m not in ("AutoRAD", "BoostedRAD", "ShallowRAD")]
+
+
+def most_trials(name):
+    return lambda: 1 + max(row["trial"] for row in records(name))
+
+
+def auto_seconds():
+    """The median over the trials of sets with fewer than 10,000 rows."""
+    rows = [r for r in records("field/records/field.jsonl") if r["method"] == "AutoRAD"]
+    return median(r["fit_seconds"] for r in rows if r["n_train"] + r["n_test"] < 10_000)
+
+
+def peaks(n_rows, choose):
+    """Of the memory of a streamed file, the smallest or largest in MB."""
+    held = read("decisions/streaming.json")["records"]
+    return lambda: choose(
+        r["peak_mb"] for r in held if r["rows"] == n_rows and r["way"] == "streamed"
+    )
+
+
+def em(key, choose):
+    """The smallest or largest of the default estimator over anomaly rates."""
+    found = read("theory/priors.json")["mixtures"]["of"]["em"]
+    return lambda: choose(rate[key] for rate in found.values())
+
+
+def ratios(choose):
+    """How much faster 80 or more networks are trained together."""
+    rates = read("deep/speed.json")["rates"]
+    return lambda: choose(max(rate["ratio"].values()) for rate in rates)
+
+
+def stream_largest(key):
+    """The largest over orders and losses, of the rows kept by hundreds and the tight lambda."""
+    rows = [s for s in read("scale/stream.json")["summaries"] if s["kept"] == 500]
+    return lambda: max(row[key] for row in rows if row["lam"] == "tight")
+
+
+def sampled(dataset, choose, model="BoostedRAD"):
+    rows = [r for r in read("scale/sampling.json")["fits"] if r["dataset"] == dataset]
+    return lambda: choose([row[model] for row in rows])
+
+
+def spread(values):
+    return max(values) - min(values)
+
+
+BRIER = ("decisions/probabilities.json", "brier")
+SUGGESTED = ("decisions/suggesting.json", "by_lambda", "cv")
+LESS = (*SUGGESTED, "suggested less", "random", "area")
+M_HUBER = r"\| m-Huber \|\s+(\d+) of 19 \|[^|]*\|\s+[\d.]+ \|\s+([\d.]+)"
+ALL_IMAGES = r"\| \*all\*\s+\| \*(\d+) of 240\* \| [^|]*\|\s+\*([\d.]+)\* \|\s+\*([\d.]+)\*"
+HUBER_CV = {"loss": "modified_huber", "lam": "cv"}
+
+QUOTES = [
+    # --- README, in its order
+    Quote(
+        "README.md",
+        "mean Brier score of {}, beside {} for the sigmoid of the scores and {}",
+        [at(*BRIER, "calibrated"), at(*BRIER, "sigmoid"), at(*BRIER, "min-max")],
+    ),
+    Quote(
+        "README.md",
+        "is {}, beside {} for random rows (difference {}, standard error {}) and {} for",
+        [
+            *(at(*SUGGESTED, "strategies", name, "area") for name in ("suggested", "random")),
+            *(at(*LESS, key) for key in ("mean", "se")),
+            at(*SUGGESTED, "strategies", "top score", "area"),
+        ],
+    ),
+    Quote(
+        "README.md",
+        "off by {} to {}",
+        [em("mean_absolute_error", min), em("mean_absolute_error", max)],
+    ),
+    Quote(
+        "README.md",
+        "intervals hold the truth in {} % of the draws",
+        [lambda: 100 * em("coverage", fmean)()],
+    ),
+    Quote(
+        "README.md",
+        "10,000,000 rows of {} columns in {~} to {~} MB, 1,000,000 in {~} to {~}",
+        [
+            at("decisions/streaming.json", "columns"),
+            *(peaks(10_000_000, choose) for choose in (min, max)),
+            *(peaks(1_000_000, choose) for choose in (min, max)),
+        ],
+    ),
+    Quote(
+        "README.md",
+        "On 19 of the paper's sets with 5 % of the rows labelled it has a mean AUC of {} and a "
+        "mean average precision of {} over {} splits; extra trees on the labelled rows, the best "
+        "of {} other methods, have {} and {}, CatBoost {} and {}.",
+        [
+            mean_of("field", "field", "AutoRAD"),
+            mean_of("field", "field", "AutoRAD", "average_precision"),
+            most_trials("field/records/field.jsonl"),
+            lambda: len(others_of_field()),
+            mean_of("field", "field", "ExtraTrees"),
+            mean_of("field", "field", "ExtraTrees", "average_precision"),
+            mean_of("field", "field", "CatBoost"),
+            mean_of("field", "field", "CatBoost", "average_precision"),
+        ],
+    ),
+    Quote("README.md", "among {} methods is the best", [lambda: len(field_methods())]),
+    Quote("README.md", "A fit takes {} seconds in the median", [auto_seconds]),
+    Quote("README.md", "about {} of the objective at most", [stream_largest("largest_gap")]),
+    Quote(
+        "README.md",
+        "mean AUC is {}, beside {} with the defaults and {} with the tight lambda alone; {} sets",
+        [
+            *(at("theory/choosing.json", "auc", key) for key in ("chosen", "default", "tight")),
+            at("theory/choosing.json", "sets_worse", len),
+        ],
+    ),
+    Quote(
+        "README.md",
+        "in {} % of the trials, and choosing takes {} times as long as one fit",
+        [
+            at("theory/choosing.json", "coverage", times=100),
+            at("theory/choosing.json", "time_ratio", "median_set"),
+        ],
+    ),
+    Quote(
+        "README.md",
+        "AUC of `BoostedRAD` is {}, beside {} of LightGBM and {} of extremely randomised trees",
+        [
+            at("trees.json", "BoostedRAD", "auc"),
+            at("trees.json", "LightGBM, labelled rows", "auc"),
+            at("trees.json", "extra trees, labelled rows", "auc"),
+        ],
+    ),
+    Quote(
+        "README.md",
+        '`ForestRAD` has {}, `ShallowRAD(lam="cv")` {}',
+        [at("trees.json", "ForestRAD", "auc"), at("trees.json", "ShallowRAD, lam='cv'", "auc")],
+    ),
+    Quote(
+        "README.md",
+        "{} becomes {} with boosting",
+        [at("trees.json", "BoostedRAD, a=0", "auc"), at("trees.json", "BoostedRAD", "auc")],
+    ),
+    Quote("README.md", "{} to {} times faster than one after another", [ratios(min), ratios(max)]),
+    Quote(
+        "README.md",
+        "5 % of the rows labelled: {}, {} and {} (`benchmarks/lambda_rules.py`)",
+        [at("lambda_rules.json", "auc", "5 %", rule) for rule in ("theorem", "tight", "cv")],
+    ),
+    Quote(
+        "README.md",
+        "rows fit {} times faster than `StandardScaler` with `LogisticRegression`, with {} % of",
+        [
+            core("fit 1e6 x 50, modified_huber, lam=theorem"),
+            lambda: 100 * core("modified_huber: peak extra memory")(),
+        ],
+    ),
+    Quote("README.md", "takes {} times as long as one product `X.T @ X`", [core("X.T @ X")]),
+    Quote(
+        "README.md",
+        "sparse rows fit {} to {~} times faster than `saga`",
+        [
+            core("sparse, modified_huber, lam=0.01"),
+            core("sparse, logistic, lam=theorem"),
+        ],
+    ),
+    Quote("README.md", "scoring takes {} times as long as one product `X @ w`", [core("X @ w")]),
+    Quote(
+        "README.md",
+        "were {} to {} times above the 95 % quantile",
+        [at("theory/bounds.json", "summary", "spread", "tightness", place) for place in (0, 2)],
+    ),
+    Quote(
+        "README.md",
+        "with modified Huber loss has a mean AUC of {} over the 19 sets at hand (published: {}) "
+        "and reaches what was published, less two standard errors, on {} of them; PU learning has "
+        "{}, the one-class SVM {}.",
+        [
+            mean_of("shallow", "main", "rad", **HUBER_CV),
+            in_table("shallow/tables/main.md", M_HUBER, 2),
+            in_table("shallow/tables/main.md", M_HUBER),
+            mean_of("shallow", "main", "pu", **HUBER_CV),
+            mean_of("shallow", "main", "ocsvm"),
+        ],
+    ),
+    Quote(
+        "README.md",
+        "in all {} cells of the paper's table, with a mean AUC of {} (published: {})",
+        [
+            in_table("deep/tables/images-prior.md", ALL_IMAGES),
+            mean_of("deep", "images-prior", "rad"),
+            in_table("deep/tables/images-prior.md", ALL_IMAGES, 3),
+        ],
+    ),
+]
+
+PARQUET, DASK, GPU = "scale/parquet.json", "scale/dask.json", "scale/gpu.json"
+DEEP, MODEL, GROWTH = "scale/deep.json", "scale/model.json", "scale/growth.json"
+PILES = range(4)
+
+
+def deep_row(words, name):
+    """A row of the table of deep detectors."""
+    disk, two = (DEEP, "disk over memory", name), (DEEP, "two processes over one", name)
+    return Quote(
+        "docs/scale.md",
+        f"| {words} | {{}} | {{}}, {{}} | {{}} |",
+        [
+            at(*disk, "ratio"),
+            *(at(*disk, "allocated_mb", place) for place in (0, 1)),
+            at(*two, "ratio"),
+        ],
+    )
+
+
+QUOTES += [
+    Quote(
+        "docs/scale.md",
+        "gives `AutoRAD` an AUC of {}, {}, {}, {}; {}, {}, {}, {}; and {}, {}, {}, {}. "
+        "`BoostedRAD` moves by {}, {} and {}",
+        [
+            *(
+                sampled(name, lambda values, place=place: values[place], "AutoRAD")
+                for name in ("campaign", "magic.gamma", "mammography")
+                for place in PILES
+            ),
+            *(sampled(name, spread) for name in ("campaign", "magic.gamma", "mammography")),
+        ],
+    ),
+    Quote(
+        "docs/scale.md",
+        "Parquet files ({} GiB): peak resident memory | {} MiB | {} |",
+        [
+            at(PARQUET, "file_gib"),
+            at(PARQUET, "fit", "peak_mib"),
+            at(PARQUET, "targets", "peak_mib"),
+        ],
+    ),
+    Quote(
+        "docs/scale.md",
+        "{} passes: time over that of reading the columns once per pass with pyarrow | {} ",
+        [at(PARQUET, "fit", "passes"), at(PARQUET, "ratio_to_reading")],
+    ),
+    Quote(
+        "docs/scale.md",
+        "slope of time in n, log-log | {} | {} |",
+        [at(GROWTH, "slope_in_n"), at(GROWTH, "targets", "slope_in_n")],
+    ),
+    Quote(
+        "docs/scale.md",
+        "over one process with two threads | {} (",
+        [at(DASK, "ratio_to_memory")],
+    ),
+    Quote(
+        "docs/scale.md",
+        "largest difference of its coefficients, relative | {} | {} |",
+        [
+            at(DASK, "workers", 1, "largest_difference"),
+            at(DASK, "targets", "largest_difference"),
+        ],
+    ),
+    Quote(
+        "docs/scale.md",
+        "bandwidth of the passes over that of a copy | {} |",
+        [at(GPU, "pass_over_copy")],
+    ),
+    Quote(
+        "docs/scale.md",
+        "the same for the whole fit, {} ms, in which rows are read {} times (see below) | {} |",
+        [at(GPU, "milliseconds_of_fit"), at(GPU, "passes"), at(GPU, "fit_over_copy")],
+    ),
+    Quote(
+        "docs/scale.md",
+        "by row faster than the {} cores of its host | {~} times |",
+        [at(GPU, "cores_of_host"), at(GPU, "times_the_host_by_row")],
+    ),
+    *(
+        Quote(
+            "docs/scale.md",
+            f"| {rows:,} | {{}} | {{}} | {{}} |",
+            [at(GROWTH, "fits", place, key) for key in ("seconds", "passes", "peak_mib")],
+        )
+        for place, rows in enumerate([10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7, 2 * 10**7])
+    ),
+    Quote(
+        "docs/scale.md",
+        "On two workers a fit takes {} s, on one {} s",
+        [at(DASK, "workers", place, "seconds") for place in (1, 0)],
+    ),
+    deep_row("200 columns, 224", "mlp, 200 columns, batch 224"),
+    deep_row("200 columns, 3,584", "mlp, 200 columns, batch 3584"),
+    deep_row("images of 28 x 28, 224", "lenet-mnist, 28 x 28, batch 224"),
+    Quote(
+        "docs/scale.md",
+        "Of the {} ms on the GPU, the median of 15 fits that took {} to {}, {} are passes",
+        [
+            at(GPU, "milliseconds_of_fit"),
+            *(at(GPU, "milliseconds_of_fits", place) for place in (0, 1)),
+            at(GPU, "milliseconds_of_passes", sum),
+        ],
+    ),
+    *(
+        Quote(
+            "docs/scale.md",
+            f"| {columns:,} | {{}} | {{}} |",
+            [at("scale/shapes.json", "columns", place, key) for key in ("rows", "seconds")],
+        )
+        for place, columns in enumerate([10, 30, 100, 300, 1000, 2000])
+    ),
+    *(
+        Quote(
+            "docs/scale.md",
+            f"| {density:g} | {{}} | {{}} |",
+            [
+                at("scale/shapes.json", "density", "fits", place, key)
+                for key in ("stored", "seconds")
+            ],
+        )
+        for place, density in enumerate([0.001, 0.003, 0.01, 0.03, 0.1])
+    ),
+    Quote(
+        "docs/scale.md",
+        "start = {} s, most of it the sample's own fit, and {~} ns per row and pass of 50 columns "
+        "on two cores, that is B = {} GB/s",
+        [
+            at(MODEL, "parquet_seconds", "start"),
+            at(MODEL, "parquet_seconds", "per_row_and_pass", times=1e9),
+            at(MODEL, "parquet_gb_per_s", times=0.5),
+        ],
+    ),
+    Quote("docs/scale.md", "from noise ({} ms", [at(MODEL, "dask_seconds_per_round", times=1e3)]),
+    Quote(
+        "docs/scale.md",
+        "a pass takes {} s and the fit {} minutes: {} core hours",
+        [
+            at(MODEL, "plan", "seconds", times=1 / 5),
+            at(MODEL, "plan", "seconds", times=1 / 60),
+            at(MODEL, "plan", "core_hours"),
+        ],
+    ),
+]
+
+SETTING, EXAMPLE = "a setting, a budget of labels or a property", "compared in a test of its own"
+ROUGH = "an order of magnitude, of which no record is kept"
+OTHER_RUNS = "other runs of the same benchmark, of which no record is kept"
+PLAN = "arithmetic with the figures above it"
+
+# Figures that are not taken from results/, by the words around each, and what they are.
+NOT_MEASURED = {
+    "README.md": {
+        "Python 3.11": SETTING,
+        "2 % of the largest": SETTING,
+        "some 20 ms a row": ROUGH,
+        "some 60 ms a row": ROUGH,
+        "at most 1 % of normal rows | 99 labelled normals for 1 %": SETTING,
+        "20 % anomalies": SETTING,
+        "10.1 % of normal rows have a p-value of at most 0.1": EXAMPLE,  # tests/test_conformal.py
+        "`fdr=0.2` 13 % of the selected rows are normal": EXAMPLE,
+        "the share of normal rows, is 0.8": SETTING,
+        "its 95 % intervals": SETTING,
+        "probability 5 % at most": SETTING,  # tests/test_drift.py
+        "20 to 60 MB more": ROUGH,
+        "labels are fewer: 1 % of the rows": SETTING,
+        "`a = 0.1` and `prior = 0.8`": SETTING,
+        "5 % of the rows labelled": SETTING,
+        "its AUC is 0.96; an isolation forest has 0.35": EXAMPLE,  # tests/test_project.py
+        "Budgets are 1 %, 5 % and 10 % of the rows": SETTING,
+    },
+    "docs/scale.md": {
+        "32 MiB of": SETTING,
+        "5 % labelled": SETTING,
+        "two cores, 24 GiB": SETTING,
+        "(1.1 and 1.8 in other runs)": OTHER_RUNS,
+        "(0.91 in another run) | 1.6 |": OTHER_RUNS,
+        "| 0.53 | 0.5 |": SETTING,
+        "| 1.1 s | 32.6, 28.4 | 0.55, 0.64 | | 1.6 s | 34.1, 33.0 | 0.53, 0.55 |": OTHER_RUNS,
+        "hosts that take 2 seconds and more": OTHER_RUNS,
+        "had 0.39 to 0.46": OTHER_RUNS,
+        "(lambda 0.01,": SETTING,
+        "an empty round takes 50 ms": ROUGH,
+        "reads it 5 times": PLAN,
+        "Files must come at 0.4 GB/s": PLAN,
+        "at 0.1 GB/s": PLAN,
+        "some 30 ms, and loading": PLAN,
+        "An empty round of 20 took 50 ms here, 2.5 ms each": ROUGH,
+        "add 25 s to every pass": PLAN,
+    },
+}
+DOCUMENTS = list(NOT_MEASURED)
+
+# A figure that may be a result: with a decimal point, or with a unit behind it.
+FIGURE = re.compile(
+    r"(?<![\w./=:-])-?\d[\d,]*\.\d+(?![\w.]*[\w/])"
+    r"|(?<![\w.,:])\d[\d,]*(?= (?:%|times|ms|s|seconds|minutes|MB|MiB|GiB|GB/s|ns)(?!\w))"
+)
+
+
+def text_of(document):
+    """A document without code, its white space as single blanks."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    text = re.sub(r"^```(?s:.*?)^```$|^    .*$", " ", text, flags=re.M)
+    return re.sub(r"\s+", " ", text)
+
+
+def as_number(quoted):
+    if quoted in WORDS:
+        return float(WORDS.index(quoted))
+    return float(quoted.replace(",", ""))
+
+
+def half_a_unit(quoted, rough):
+    """Half of the last digit of a figure: by so much rounding may move it."""
+    digits, _, power = quoted.replace(",", "").partition("e")
+    if "." in digits:
+        last = -len(digits.partition(".")[2])
+    else:
+        last = len(digits) - len(digits.rstrip("0")) if rough else 0
+    return 0.5 * 10.0 ** (last + int(power or 0))
+
+
+@pytest.mark.parametrize("quote", QUOTES, ids=str)
+def test_figures_are_those_of_the_results(quote):
+    found = list(re.finditer(quote.pattern, text_of(quote.document)))
+    assert len(found) == 1, "the words of a quote are in its document once"
+    quoted, values = found[0].groups(), [figure() for figure in quote.figures]
+    assert len(quoted) == len(values) == len(quote.rough)
+    for text, value, rough in zip(quoted, values, quote.rough, strict=True):
+        # The results are rounded themselves, to 4 digits or more.
+        allowed = 1.001 * half_a_unit(text, rough) + 1e-12
+        assert abs(as_number(text) - value) <= allowed, f"{text} is quoted of {value}"
+
+
+def test_rounding_as_quoted():
+    assert half_a_unit("0.887", False) == 0.0005
+    assert half_a_unit("1e-09", False) == 0.5e-9
+    assert (half_a_unit("540", True), half_a_unit("540", False)) == (5, 0.5)
+    assert (as_number("12,000"), as_number("six")) == (12_000, 6)
+
+
+def uncovered(document, text, quotes):
+    """The figures of a text that neither a quote nor NOT_MEASURED covers, with some words."""
+    spans = [m.span() for q in quotes for m in re.finditer(q.pattern, text)]
+    for words in NOT_MEASURED[document]:
+        spans += [m.span() for m in re.finditer(re.escape(words), text)]
+    for figure in FIGURE.finditer(text):
+        start, end = figure.span()
+        if not any(first <= start and end <= last for first, last in spans):
+            yield text[max(0, start - 60) : end + 30]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_figure_is_left_out(document):
+    quotes = [quote for quote in QUOTES if quote.document == document]
+    assert list(uncovered(document, text_of(document), quotes)) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_what_is_not_measured_is_still_there(document):
+    missing = [words for words in NOT_MEASURED[document] if words not in text_of(document)]
+    assert missing == []
+
+
+def test_a_figure_without_an_entry_is_found():
+    text = "On ten more sets the mean AUC is 0.951, 7 times as good (`results/core.json`)."
+    assert len(list(uncovered("README.md", text, []))) == 2

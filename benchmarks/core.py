@@ -52,7 +52,7 @@ def fastest(*sides: Callable[[], Any], runs: int = 5) -> list[float]:
 
 
 def make_rows(n: int = 1_000_000, d: int = 50, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A pile with 5 % anomalies, 5 % of it labelled."""
+    """Unlabelled rows with 5 % anomalies, 5 % of it labelled."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     anomalous = rng.random(n) < 0.05

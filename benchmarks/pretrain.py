@@ -7,9 +7,9 @@ r"""Train the network of `riskad.PretrainedRAD` on synthetic tables (torch; a GP
         --output third
 
 No real table takes part. Each step makes a batch of tables on the device: rows of which the share
-pi are anomalies (log-uniform from 0.012 to 0.4), a few labelled ones, a pile, and rows to be
-judged. The loss is the logistic loss of all rows without a label, with both classes weighted alike
-in each table. There are four families:
+pi are anomalies (log-uniform from 0.012 to 0.4), a few labelled ones, unlabelled rows, and rows to
+be judged. The loss is the logistic loss of all rows without a label, with both classes weighted
+alike in each table. There are four families:
 
 - network: columns and the label are nodes of a random network of causes;
 - kinds: rows are of several kinds, some of them anomalous, seen through a random network;
@@ -297,7 +297,9 @@ class Tables:
     def _labelled(
         self, X: Tensor, y: Tensor, pi: Tensor, context: int, judged: int
     ) -> tuple[Tensor, ...]:
-        """Rows in the order labelled, pile, judged; up to half of the judged are anomalies."""
+        """Rows in the order labelled, unlabelled, judged; up to half of the judged are
+        anomalies.
+        """
         B, rows = y.shape
         total = y.sum(1, keepdim=True)
         normals = self.log_uniform(B, 1, low=4, high=0.7 * context).long()
@@ -307,15 +309,18 @@ class Tables:
         normals = torch.where(one_kind < 0.06, 0, normals)
         anomalies = torch.where((one_kind > 0.06) & (one_kind < 0.09), 0, anomalies)
         anomalies = torch.minimum(anomalies, total // 2)
-        pile = context - normals - anomalies
-        odd_pile = torch.minimum((pile * pi).round().long(), (total - anomalies) // 2)
-        odd_judged = (total - anomalies - odd_pile).clamp(max=judged // 2)
+        unlabelled = context - normals - anomalies
+        odd_unlabelled = torch.minimum((unlabelled * pi).round().long(), (total - anomalies) // 2)
+        odd_judged = (total - anomalies - odd_unlabelled).clamp(max=judged // 2)
         key = self.uniform(B, rows)
         group = torch.where(
             y,
-            _groups(_ranks(torch.where(y, key, key + 2)), anomalies, odd_pile, odd_judged),
+            _groups(_ranks(torch.where(y, key, key + 2)), anomalies, odd_unlabelled, odd_judged),
             _groups(
-                _ranks(torch.where(y, key + 2, key)), normals, pile - odd_pile, judged - odd_judged
+                _ranks(torch.where(y, key + 2, key)),
+                normals,
+                unlabelled - odd_unlabelled,
+                judged - odd_judged,
             ),
         )
         order = (group + 0.9 * key).argsort(1)[:, : context + judged]

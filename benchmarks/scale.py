@@ -5,12 +5,13 @@
     python benchmarks/scale.py shapes                                 # columns and density
     python benchmarks/scale.py dask                                   # two local workers
     python benchmarks/scale.py gpu                                    # 100,000,000 x 64, CUDA
-    RISKAD_DATA=... python benchmarks/scale.py sampling               # AUC of a sampled pile
-    python benchmarks/scale.py model                                  # the costs as a formula
+    RISKAD_DATA=... python benchmarks/scale.py sampling               # AUC with sampled unlabelled
+    rows python benchmarks/scale.py model                                  # the costs as a formula
 
 Each part writes results/scale/PART.json. Times of one part are taken side by side in one run, and
 only their ratios are to be compared. Rows are drawn at random: normal ones from a Gaussian with
-correlated columns, a tenth of the pile shifted; 0.01 % of the rows are labelled, at least 500.
+correlated columns, a tenth of the unlabelled rows shifted; 0.01 % of the rows are labelled, at
+least 500.
 """
 
 from __future__ import annotations
@@ -304,7 +305,9 @@ def gpu(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What methods lose that learn from a sample of the pile: AUC on test rows, three splits."""
+    """What methods lose that learn from a sample of the unlabelled rows: AUC on test rows, three
+    splits.
+    """
     from sklearn.metrics import roc_auc_score
 
     from riskad import AutoRAD, BoostedRAD
@@ -316,16 +319,16 @@ def sampling(arguments: argparse.Namespace) -> dict[str, Any]:
             aucs: dict[str, list[float]] = {"AutoRAD": [], "BoostedRAD": []}
             for trial in range(3):
                 split = make_split(dataset, trial, 101, 0.3, 0.05)
-                pile = np.flatnonzero(split.y_train == 0)
-                pile = np.random.default_rng(trial).permutation(pile)[:most]
-                kept = np.sort(np.concatenate([np.flatnonzero(split.y_train), pile]))
+                unlabelled = np.flatnonzero(split.y_train == 0)
+                unlabelled = np.random.default_rng(trial).permutation(unlabelled)[:most]
+                kept = np.sort(np.concatenate([np.flatnonzero(split.y_train), unlabelled]))
                 for model in (AutoRAD(budget=120), BoostedRAD()):
                     model.fit(split.X_train[kept], split.y_train[kept])
                     score = -model.score_samples(split.X_test)
                     auc = roc_auc_score(split.truth_test == -1, score)
                     aucs[type(model).__name__].append(float(auc))
             means = {name: float(np.mean(values)) for name, values in aucs.items()}
-            found.append({"dataset": dataset, "pile": most or "all", **means})
+            found.append({"dataset": dataset, "unlabelled": most or "all", **means})
     return {"trials": 3, "root": 101, "fits": found}
 
 

@@ -36,8 +36,10 @@ DECIMAL_LOSSES = {
 }
 
 
-def make_pile(n_rows=600, n_features=4, *, anomaly_rate=0.2, labelled=0.3, shift=1.5, seed=0):
-    """A Gaussian pile with shifted anomalies, some rows of it labelled: X, y codes, truth."""
+def make_contaminated_rows(
+    n_rows=600, n_features=4, *, anomaly_rate=0.2, labelled=0.3, shift=1.5, seed=0
+):
+    """Gaussian rows with shifted anomalies, some of them labelled: X, y codes, truth."""
     rng = np.random.default_rng(seed)
     anomalous = rng.random(n_rows) < anomaly_rate
     X = rng.standard_normal((n_rows, n_features)) + shift * anomalous[:, None]
@@ -48,8 +50,8 @@ def make_pile(n_rows=600, n_features=4, *, anomaly_rate=0.2, labelled=0.3, shift
 
 
 @pytest.fixture
-def pile():
-    return make_pile()
+def unlabelled():
+    return make_contaminated_rows()
 
 
 @contextmanager

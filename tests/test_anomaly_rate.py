@@ -23,7 +23,7 @@ BOTH_KINDS = ("em", "divergence", "shift")
 
 
 def make_mixture(rate, n_p=300, n_n=40, n_u=3000, *, d=4, distance=3.0, seed=0):
-    """Labelled rows and a pile in which exactly the share `rate` is anomalous."""
+    """Labelled rows and unlabelled rows in which exactly the share `rate` is anomalous."""
     rng = np.random.default_rng(seed)
     y = np.repeat(np.array([1, -1, 0], dtype=np.int8), [n_p, n_n, n_u])
     anomalous = y == -1
@@ -56,7 +56,7 @@ def test_intervals_cover_and_errors_are_small_over_draws(method):
 
 
 @pytest.mark.parametrize("method", BOTH_KINDS)
-def test_a_pile_of_one_kind_is_seen(method):
+def test_unlabelled_rows_of_one_kind_is_seen(method):
     assert estimate_prior(*make_mixture(0.0), method=method).pi_n < 0.02
     assert estimate_prior(*make_mixture(1.0), method=method).pi_n > 0.95
 
@@ -131,8 +131,8 @@ def test_auto_does_without_a_single_anomaly_and_says_so():
 def test_the_largest_share_is_the_ratio_in_a_pure_region():
     rng = np.random.default_rng(0)
     known = rng.normal(3, 1, 20_000)
-    pile = np.concatenate([rng.normal(3, 1, 14_000), rng.normal(-6, 1, 6_000)])
-    (low, share, high), _ = _largest_share(known, pile, 0.95)
+    unlabelled = np.concatenate([rng.normal(3, 1, 14_000), rng.normal(-6, 1, 6_000)])
+    (low, share, high), _ = _largest_share(known, unlabelled, 0.95)
     assert_allclose(share, 0.7, atol=0.01)
     assert low < 0.7 < high
 

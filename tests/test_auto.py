@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
@@ -89,7 +89,7 @@ def test_the_distilled_forest_follows_the_pretrained_network(fitted):
 
 
 def test_many_columns_are_distilled_by_components():
-    X, y, truth = make_pile(400, 60, shift=0.7)
+    X, y, truth = make_contaminated_rows(400, 60, shift=0.7)
     model = AutoRAD(budget=600).fit(X, y)
     assert Views.of(model.views_, X).seen_by_teacher().shape[1] == 22
     assert auc(model, X, truth) > 0.95
@@ -117,7 +117,7 @@ def test_the_teacher_is_charged_for_the_labelled_rows_that_it_reads(monkeypatch)
     recipe = members.MEMBERS["distilled forest"]
     rows, _ = model._lesson(recipe, Views({}, {}), codes, Budget(model.budget))
     assert len(rows) == model.n_distilled_ == 1_000
-    teacher = riskad.PretrainedRAD(pile=0).fit(F, codes)
+    teacher = riskad.PretrainedRAD(unlabelled=0).fit(F, codes)
     assert labelled_rows_read(codes) == len(teacher.context_) == 600
 
 
@@ -181,7 +181,7 @@ def test_any_two_kinds_of_row_are_enough(n_normal, n_anomaly, least):
     assert {row["auc"] for row in model.leaderboard_} == {None}
 
 
-def test_without_a_pile():
+def test_without_unlabelled_rows():
     X, _, truth = ring(300)
     model = AutoRAD(budget=600).fit(X, truth)
     assert auc(model, *ring(seed=1)[::2]) > 0.97
@@ -277,7 +277,11 @@ def test_a_short_budget_takes_fewer_rows():
     codes = np.repeat([1, -1, 0], [20, 10, 5_000])
     budgets = (0.001, 2.0, 20.0)
     few = [len(to_learn_from(codes, *Budget(b).rows_to_learn_from(5_000), 0)) for b in budgets]
-    assert few == [30 + 200, 30 + 300, 30 + 1_000]  # columns are many, but so is the pile
+    assert few == [
+        30 + 200,
+        30 + 300,
+        30 + 1_000,
+    ]  # columns are many, but so are the unlabelled rows
 
 
 def test_a_budget_that_is_none_is_refused():

@@ -4,7 +4,7 @@ import clarabel
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy import sparse
 from sklearn import svm
 from sklearn.base import clone
@@ -27,7 +27,7 @@ METHODS = {
     "one_class_of_the_rest": OneClassSVM(use_labels=True),
     "laplacian": SemiSupervisedOneClassSVM(),
     "biased": SemiSupervisedOneClassSVM("biased"),
-    "biased_normal": SemiSupervisedOneClassSVM("biased", pile="normal"),
+    "biased_normal": SemiSupervisedOneClassSVM("biased", unlabelled="normal"),
     "pu": ShallowPU(),
 }
 KERNEL_METHODS = [name for name in METHODS if name != "pu"]
@@ -43,7 +43,7 @@ def standardised(X):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_anomalies_rank_below_normals(name):
-    X, y, truth = make_pile(anomaly_rate=0.05, labelled=0.6, shift=3.0)
+    X, y, truth = make_contaminated_rows(anomaly_rate=0.05, labelled=0.6, shift=3.0)
     scores = clone(METHODS[name]).fit(X, y).score_samples(X)
     assert np.isfinite(scores).all()
     assert roc_auc_score(truth, scores) > 0.9
@@ -51,13 +51,13 @@ def test_anomalies_rank_below_normals(name):
 
 @pytest.mark.parametrize("name", ["laplacian", "biased", "pu"])
 def test_decisions_are_better_than_calling_all_normal(name):
-    X, y, truth = make_pile(1000, labelled=0.6, shift=3.0)
+    X, y, truth = make_contaminated_rows(1000, labelled=0.6, shift=3.0)
     assert (clone(METHODS[name]).fit(X, y).predict(X) == truth).mean() > 0.85
 
 
 @pytest.mark.parametrize("name", LABELLED)
 def test_labels_matter(name):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     original, shuffled = (
         clone(METHODS[name]).fit(X, labels).score_samples(X)
         for labels in (y, np.random.default_rng(0).permutation(y))
@@ -65,16 +65,16 @@ def test_labels_matter(name):
     assert not np.allclose(original, shuffled, atol=0.05 * original.std())
 
 
-def test_as_published_the_one_class_svm_ignores_labels(pile):
-    X, y, _ = pile
+def test_as_published_the_one_class_svm_ignores_labels(unlabelled):
+    X, y, _ = unlabelled
     plain = OneClassSVM().fit(X).score_samples(X)
     np.testing.assert_array_equal(plain, OneClassSVM().fit(X, y).score_samples(X))
     np.testing.assert_array_equal(plain, OneClassSVM().fit(X, ["?"] * len(X)).score_samples(X))
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_direction_of_each_score(name, pile):
-    X, y, _ = pile
+def test_the_direction_of_each_score(name, unlabelled):
+    X, y, _ = unlabelled
     model = clone(METHODS[name]).fit(X, y)
     scores, decision = model.score_samples(X), model.decision_function(X)
     np.testing.assert_array_equal(decision, scores - model.offset_)
@@ -93,8 +93,8 @@ def test_parameters_survive_a_round_trip(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_order_of_rows_does_not_matter(name, pile):
-    X, y, _ = pile
+def test_the_order_of_rows_does_not_matter(name, unlabelled):
+    X, y, _ = unlabelled
     model = METHODS[name] if name != "pu" else ShallowPU(lam=0.1)  # folds go by order
     order = np.random.default_rng(0).permutation(len(X))
     scores = clone(model).fit(X, y).score_samples(X)
@@ -103,8 +103,8 @@ def test_the_order_of_rows_does_not_matter(name, pile):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_scale_is_learned_from_training_rows_and_does_away_with_units(name, pile):
-    X, y, _ = pile
+def test_scale_is_learned_from_training_rows_and_does_away_with_units(name, unlabelled):
+    X, y, _ = unlabelled
     factors = np.array([1e-4, 1.0, 1e2, 1e4])
     model = clone(METHODS[name]).fit(X, y)
     scores = model.score_samples(X)
@@ -117,8 +117,8 @@ def test_scale_is_learned_from_training_rows_and_does_away_with_units(name, pile
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_frames_and_pipelines_work(name, pile):
-    X, y, _ = pile
+def test_frames_and_pipelines_work(name, unlabelled):
+    X, y, _ = unlabelled
     table = pd.DataFrame(X, columns=["age", "income", "visits", "balance"])
     model = clone(METHODS[name]).fit(table, y)
     assert list(model.feature_names_in_) == list(table)
@@ -130,9 +130,9 @@ def test_frames_and_pipelines_work(name, pile):
 
 
 @pytest.mark.parametrize("name", ["laplacian", "biased", "biased_normal"])
-def test_the_seed_decides_which_rows_of_the_pile_are_used(name, pile):
-    X, y, _ = pile
-    model = clone(METHODS[name]).set_params(pile_rows=50)
+def test_the_seed_decides_which_rows_of_the_unlabelled_rows_are_used(name, unlabelled):
+    X, y, _ = unlabelled
+    model = clone(METHODS[name]).set_params(unlabelled_rows=50)
     first, same, other = (
         clone(model).set_params(random_state=seed).fit(X, y).score_samples(X) for seed in (1, 1, 2)
     )
@@ -146,8 +146,8 @@ def test_the_seed_decides_which_rows_of_the_pile_are_used(name, pile):
 
 
 @pytest.mark.parametrize("name", KERNEL_METHODS)
-def test_rows_far_away_are_anomalies_and_constant_columns_change_only_the_width(name, pile):
-    X, y, _ = pile
+def test_rows_far_away_are_anomalies_and_constant_columns_change_only_the_width(name, unlabelled):
+    X, y, _ = unlabelled
     model = clone(METHODS[name]).fit(X, y)
     assert model.score_samples(np.full((1, 4), 1e300)) == 0.0
     wider = clone(model).fit(np.column_stack([X, np.full(len(X), 7.0)]), y)
@@ -161,8 +161,8 @@ def test_rows_far_away_are_anomalies_and_constant_columns_change_only_the_width(
 # --- one-class SVM ------------------------------------------------------------------------
 
 
-def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(pile):
-    X, y, _ = pile
+def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(unlabelled):
+    X, y, _ = unlabelled
     Z = standardised(X)
     for nu in (0.1, 0.5):
         expected = svm.OneClassSVM(nu=nu, gamma=1 / 4).fit(Z)
@@ -172,8 +172,8 @@ def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(pile):
         np.testing.assert_array_equal(model.predict(X), expected.predict(Z))
 
 
-def test_leaving_anomalies_out_is_fitting_to_the_rest(pile):
-    X, y, _ = pile
+def test_leaving_anomalies_out_is_fitting_to_the_rest(unlabelled):
+    X, y, _ = unlabelled
     expected = OneClassSVM(gamma=0.3).fit(X[y != -1]).score_samples(X)
     found = OneClassSVM(gamma=0.3, use_labels=True).fit(X, y).score_samples(X)
     np.testing.assert_array_equal(found, expected)
@@ -204,7 +204,7 @@ def costs_of(y, nu=0.1, anomaly_cost=1.0):
 @pytest.mark.parametrize("anomaly_cost", [0.1, 1.0, 20.0])
 @pytest.mark.parametrize("nu", [0.03, 0.3, 0.9])
 def test_the_dual_reaches_the_conic_optimum(nu, anomaly_cost):
-    X, _, truth = make_pile(150, shift=0.7)
+    X, _, truth = make_contaminated_rows(150, shift=0.7)
     K = rbf_kernel(standardised(X), gamma=1 / 4)
     costs = costs_of(truth, nu, anomaly_cost)
     s, rho = one_class_svm._one_class_dual(K, costs)
@@ -238,7 +238,7 @@ def dense_laplacian(Z, n_neighbors):
 
 @pytest.mark.parametrize("manifold", [0.0, 0.05, 1.0, 30.0])
 def test_the_deformed_kernel_is_that_of_the_direct_formula(manifold):
-    X, y, _ = make_pile(200, shift=0.7, labelled=0.4)
+    X, y, _ = make_contaminated_rows(200, shift=0.7, labelled=0.4)
     model = SemiSupervisedOneClassSVM(manifold=manifold, n_neighbors=6, nu=0.3).fit(X, y)
     Z = standardised(X)
     K = rbf_kernel(Z, gamma=1 / 4)
@@ -257,7 +257,7 @@ def test_the_deformed_kernel_is_that_of_the_direct_formula(manifold):
 
 
 def test_without_graph_and_anomalies_it_is_the_one_class_svm_of_the_normals():
-    X, y, _ = make_pile(labelled=0.5)
+    X, y, _ = make_contaminated_rows(labelled=0.5)
     y = read_codes(np.abs(y))
     model = SemiSupervisedOneClassSVM(manifold=0).fit(X, y)
     Z = standardised(X)
@@ -271,14 +271,14 @@ def test_without_graph_and_anomalies_it_is_the_one_class_svm_of_the_normals():
 
 @pytest.mark.parametrize("nu", [0.05, 0.3])
 def test_nu_bounds_the_share_of_normals_that_fall_out(nu):
-    X, y, _ = make_pile(labelled=0.5)
+    X, y, _ = make_contaminated_rows(labelled=0.5)
     model = SemiSupervisedOneClassSVM(nu=nu).fit(X, read_codes(np.abs(y)))
     margin = model.decision_function(X[y != 0]) / model.offset_
     assert (margin < -1e-5).mean() <= nu <= (margin < 1e-5).mean()
 
 
 def test_costlier_anomalies_are_pushed_further_out():
-    X, y, _ = make_pile(shift=1.0)
+    X, y, _ = make_contaminated_rows(shift=1.0)
     found = [
         SemiSupervisedOneClassSVM(anomaly_cost=cost).fit(X, y).predict(X[y == -1]).mean()
         for cost in (0.01, 1.0, 100.0)
@@ -287,12 +287,12 @@ def test_costlier_anomalies_are_pushed_further_out():
 
 
 def test_a_graph_of_few_rows_joins_them_all():
-    X, y, _ = make_pile(8, labelled=1.0)
+    X, y, _ = make_contaminated_rows(8, labelled=1.0)
     X, y = X[:5], read_codes([1, 1, 1, 0, 0])
     assert np.isfinite(SemiSupervisedOneClassSVM(n_neighbors=50).fit(X, y).score_samples(X)).all()
 
 
-def test_the_pile_carries_labels_along_a_ring():
+def test_the_unlabelled_rows_carries_labels_along_a_ring():
     """Two rings, a few labelled rows at one end: only the graph knows how they go on."""
     rng = np.random.default_rng(0)
     angle = rng.uniform(0, 2 * np.pi, 600)
@@ -318,8 +318,8 @@ def test_the_pile_carries_labels_along_a_ring():
 LIBSVM = 3e-3
 
 
-def test_the_biased_svm_is_an_svc_with_these_costs(pile):
-    X, y, _ = pile
+def test_the_biased_svm_is_an_svc_with_these_costs(unlabelled):
+    X, y, _ = unlabelled
     n_p, n_u = (y == 1).sum(), (y == 0).sum()
     C_p = 3 * n_u / n_p
     weight = np.select([y == 1, y == -1], [C_p, 0.5 * C_p], 1.0)
@@ -331,28 +331,28 @@ def test_the_biased_svm_is_an_svc_with_these_costs(pile):
     )
 
 
-def test_with_the_pile_as_normal_it_is_a_plain_svc(pile):
-    X, y, _ = pile
+def test_with_the_unlabelled_rows_as_normal_it_is_a_plain_svc(unlabelled):
+    X, y, _ = unlabelled
     Z = standardised(X)
     expected = svm.SVC(gamma=1 / 4).fit(Z, np.where(y == -1, -1, 1))
-    model = SemiSupervisedOneClassSVM("biased", pile="normal").fit(X, y)
+    model = SemiSupervisedOneClassSVM("biased", unlabelled="normal").fit(X, y)
     np.testing.assert_allclose(
         model.decision_function(X), expected.decision_function(Z), atol=LIBSVM
     )
 
 
-def test_without_a_pile_normals_and_anomalies_cost_the_same(pile):
-    X, _, truth = pile
+def test_without_unlabelled_rows_normals_and_anomalies_cost_the_same(unlabelled):
+    X, _, truth = unlabelled
     Z = standardised(X)
     expected = svm.SVC(gamma=1 / 4).fit(Z, truth)
     for side in ("outside", "normal"):
-        model = SemiSupervisedOneClassSVM("biased", pile=side).fit(X, truth)
+        model = SemiSupervisedOneClassSVM("biased", unlabelled=side).fit(X, truth)
         found = model.decision_function(X)
         np.testing.assert_allclose(found, expected.decision_function(Z), atol=LIBSVM)
 
 
 def test_bias_two_decides_like_bayes_where_few_rows_are_anomalous():
-    X, y, truth = make_pile(2000, 2, anomaly_rate=0.1, labelled=0.2, shift=4.0)
+    X, y, truth = make_contaminated_rows(2000, 2, anomaly_rate=0.1, labelled=0.2, shift=4.0)
     y = read_codes(np.maximum(y, 0))  # no anomaly is known
     predicted = SemiSupervisedOneClassSVM("biased").fit(X, y).predict(X)
     assert (predicted == truth).mean() > 0.95
@@ -363,8 +363,8 @@ def test_bias_two_decides_like_bayes_where_few_rows_are_anomalous():
 
 @pytest.mark.parametrize("loss", ["squared", "hinge", "modified_huber"])
 @pytest.mark.parametrize("lam", ["cv", 0.05])
-def test_pu_is_the_pu_risk_with_the_anomalies_in_the_pile(loss, lam):
-    X, y, _ = make_pile(200)
+def test_pu_is_the_pu_risk_with_the_anomalies_in_the_unlabelled_rows(loss, lam):
+    X, y, _ = make_contaminated_rows(200)
     weight = np.random.default_rng(0).uniform(0.5, 2, len(X))
     model = ShallowPU(loss, prior=0.7, lam=lam).fit(X, y, sample_weight=weight)
     expected = ShallowRAD(loss, risk="pu", prior=0.7, lam=lam)
@@ -397,21 +397,24 @@ def test_pu_has_no_parameters_that_mean_nothing_to_it():
         (OneClassSVM(gamma="scale"), "gamma must be"),
         (SemiSupervisedOneClassSVM("laplace"), "Did you mean 'laplacian'"),
         (SemiSupervisedOneClassSVM("bias"), "Did you mean 'biased'"),
-        (SemiSupervisedOneClassSVM("biased", pile="outsider"), "Did you mean 'outside'"),
+        (SemiSupervisedOneClassSVM("biased", unlabelled="outsider"), "Did you mean 'outside'"),
         (SemiSupervisedOneClassSVM(nu=1), "nu must be"),
         (SemiSupervisedOneClassSVM(manifold=-1), "manifold must be"),
         (SemiSupervisedOneClassSVM(C=0), "C must be"),
         (SemiSupervisedOneClassSVM(bias="high"), "bias must be"),
         (SemiSupervisedOneClassSVM(anomaly_cost=0), "anomaly_cost must be"),
         (SemiSupervisedOneClassSVM(n_neighbors=0), "n_neighbors must be a whole number >= 1"),
-        (SemiSupervisedOneClassSVM(pile_rows=2.5), "pile_rows must be a whole number >= 1"),
+        (
+            SemiSupervisedOneClassSVM(unlabelled_rows=2.5),
+            "unlabelled_rows must be a whole number >= 1",
+        ),
         (ShallowPU("hinges"), "Did you mean 'hinge'"),
         (ShallowPU(prior=1), "prior must be"),
         (ShallowPU(lam="theorem"), "Theorem 1 has no value for the pu risk.*lam='cv'"),
     ],
 )
-def test_a_wrong_setting_is_explained(pile, model, message):
-    X, y, _ = pile
+def test_a_wrong_setting_is_explained(unlabelled, model, message):
+    X, y, _ = unlabelled
     with pytest.raises(InputError, match=message):
         model.fit(X, y)
 
@@ -433,8 +436,8 @@ NO_ANOMALY = r"needs a labelled anomaly \(-1\), and y has none .* OneClassSVM\(\
         ("pu", [1], "needs an unlabelled row .* or a labelled anomaly"),
     ],
 )
-def test_a_missing_kind_of_row_is_named(pile, name, kinds, message):
-    X = pile[0]
+def test_a_missing_kind_of_row_is_named(unlabelled, name, kinds, message):
+    X = unlabelled[0]
     with pytest.raises(InputError, match=message):
         clone(METHODS[name]).fit(X, read_codes(np.resize(kinds, len(X))))
 
@@ -443,21 +446,21 @@ def test_a_missing_kind_of_row_is_named(pile, name, kinds, message):
     ("name", "kinds"),
     [("laplacian", [1]), ("laplacian", [1, -1]), ("biased", [1, 0]), ("biased_normal", [-1, 0])],
 )
-def test_kinds_that_are_not_needed_may_be_absent(pile, name, kinds):
-    X = pile[0]
+def test_kinds_that_are_not_needed_may_be_absent(unlabelled, name, kinds):
+    X = unlabelled[0]
     model = clone(METHODS[name]).fit(X, read_codes(np.resize(kinds, len(X))))
     assert np.isfinite(model.score_samples(X)).all()
 
 
 @pytest.mark.parametrize("name", LABELLED)
-def test_labels_are_asked_for(pile, name):
+def test_labels_are_asked_for(unlabelled, name):
     with pytest.raises(InputError, match="requires y to be passed"):
-        clone(METHODS[name]).fit(pile[0])
+        clone(METHODS[name]).fit(unlabelled[0])
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_gaps_and_infinities_are_located(name):
-    X, y, _ = make_pile(80, labelled=0.6)
+    X, y, _ = make_contaminated_rows(80, labelled=0.6)
     table = pd.DataFrame(X, columns=["age", "income", "visits", "balance"])
     model = clone(METHODS[name]).fit(table, y)
     for value, word in ((np.nan, "missing value"), (np.inf, "infinity")):
@@ -471,8 +474,8 @@ def test_gaps_and_infinities_are_located(name):
 
 
 @pytest.mark.parametrize("name", KERNEL_METHODS)
-def test_kernels_want_dense_rows(pile, name):
-    X, y, _ = pile
+def test_kernels_want_dense_rows(unlabelled, name):
+    X, y, _ = unlabelled
     with pytest.raises(InputError, match=r"takes dense tables.*X\.toarray\(\)"):
         clone(METHODS[name]).fit(sparse.csr_array(X), y)
     with pytest.raises(InputError, match="overflow"):
@@ -512,7 +515,7 @@ class TranslatedPU(ShallowPU):
         TranslatedOneClass(use_labels=True),
         TranslatedSemiSupervised("laplacian"),
         TranslatedSemiSupervised("biased"),
-        TranslatedSemiSupervised("biased", pile="normal"),
+        TranslatedSemiSupervised("biased", unlabelled="normal"),
         TranslatedPU(lam=0.1),  # folds for "cv" do not take a row of weight 2 for two rows
     ]
 )

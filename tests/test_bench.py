@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from bench_estimators import Dying, Failing, Slow
 from click.testing import CliRunner
-from conftest import PATIENCE, make_pile
+from conftest import PATIENCE, make_contaminated_rows
 from sklearn.metrics import roc_auc_score
 
 import riskad
@@ -46,7 +46,7 @@ def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     (folder / "adbench").mkdir()
     for number, name in ((14, "glass"), (45, "wine")):
-        X, _, truth = make_pile(300, 3, seed=number)
+        X, _, truth = make_contaminated_rows(300, 3, seed=number)
         np.savez(folder / "adbench" / f"{number}_{name}.npz", X=X, y=(truth == -1).astype(int))
     before = os.environ.get("RISKAD_DATA")
     os.environ["RISKAD_DATA"] = str(folder)

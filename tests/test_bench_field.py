@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy.stats import friedmanchisquare
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     (folder / "adbench").mkdir()
     for number, name in ((14, "glass"), (45, "wine")):
-        X, _, truth = make_pile(300, 3, seed=number)
+        X, _, truth = make_contaminated_rows(300, 3, seed=number)
         np.savez(folder / "adbench" / f"{number}_{name}.npz", X=X, y=(truth == -1).astype(int))
     return folder
 
@@ -148,8 +148,8 @@ def test_what_a_description_does_not_say_is_as_in_the_one_it_is_like():
     assert (shallow.estimator, shallow.trials) == ("riskad.ShallowRAD", 5)
     slow = {m.name for m in known["field-budgets-slow"].methods}
     assert not slow & {m.name for m in main.methods}
-    with_pile = {"RandomForest+U", "ExtraTrees+U", "CatBoost+U", "SelfTraining"}
-    assert slow == with_pile | {"XGBOD", "DeepSAD", "PReNet", "RoSAS", "DevNet"}
+    with_unlabelled = {"RandomForest+U", "ExtraTrees+U", "CatBoost+U", "SelfTraining"}
+    assert slow == with_unlabelled | {"XGBOD", "DeepSAD", "PReNet", "RoSAS", "DevNet"}
 
 
 def test_a_method_is_completed_by_the_one_of_the_same_name(tmp_path):
@@ -177,8 +177,8 @@ def test_a_circle_of_descriptions_is_refused(tmp_path):
 # --- methods of others -------------------------------------------------------------------
 
 
-def test_a_classifier_on_labelled_rows_is_that_classifier(pile):
-    X, y, _ = pile
+def test_a_classifier_on_labelled_rows_is_that_classifier(contaminated_rows):
+    X, y, _ = contaminated_rows
     scaler, known = StandardScaler().fit(X), y != 0
     own = LogisticRegression().fit(scaler.transform(X[known]), y[known] == -1)
     peer = Classifier(LOGISTIC, standardise=True).fit(X, y)
@@ -187,8 +187,8 @@ def test_a_classifier_on_labelled_rows_is_that_classifier(pile):
     )
 
 
-def test_a_classifier_may_take_unlabelled_rows_as_normal(pile):
-    X, y, _ = pile
+def test_a_classifier_may_take_unlabelled_rows_as_normal(contaminated_rows):
+    X, y, _ = contaminated_rows
     own = LogisticRegression(C=0.1).fit(X, y == -1)
     peer = Classifier(LOGISTIC, unlabelled="normal", options={"C": 0.1}).fit(X, y)
     np.testing.assert_allclose(peer.score_samples(X), -own.decision_function(X), rtol=1e-10)
@@ -197,7 +197,7 @@ def test_a_classifier_may_take_unlabelled_rows_as_normal(pile):
 @pytest.mark.parametrize("unlabelled", ["drop", "normal", "self-training"])
 @pytest.mark.parametrize(("path", "options"), [(LOGISTIC, {}), (FOREST, {"n_estimators": 20})])
 def test_classifiers_find_anomalies_repeat_themselves_and_heed_labels(path, options, unlabelled):
-    X, y, truth = make_pile(400, shift=3, seed=1)
+    X, y, truth = make_contaminated_rows(400, shift=3, seed=1)
     peer = Classifier(path, unlabelled, standardise=True, options=options, random_state=5)
     scores = peer.fit(X, y).score_samples(X)
     assert roc_auc_score(truth == 1, scores) > 0.9
@@ -206,8 +206,8 @@ def test_classifiers_find_anomalies_repeat_themselves_and_heed_labels(path, opti
     assert np.abs(clone(peer).fit(X, shuffled).score_samples(X) - scores).max() > 0.05
 
 
-def test_self_training_uses_the_pile(pile):
-    X, y, _ = pile
+def test_self_training_uses_the_unlabelled_rows(contaminated_rows):
+    X, y, _ = contaminated_rows
     few = np.where(np.arange(len(y)) < 60, y, 0)
     scores = [
         Classifier(LOGISTIC, word).fit(X, few).score_samples(X)
@@ -217,15 +217,15 @@ def test_self_training_uses_the_pile(pile):
 
 
 @pytest.mark.parametrize("unlabelled", ["drop", "self-training"])
-def test_without_labelled_normals_a_classifier_is_not_applicable(pile, unlabelled):
-    X, _, truth = pile
+def test_without_labelled_normals_a_classifier_is_not_applicable(contaminated_rows, unlabelled):
+    X, _, truth = contaminated_rows
     with pytest.raises(NotApplicable, match="labelled normal rows"):
         Classifier(LOGISTIC, unlabelled).fit(X, label_anomalies(truth, random_state=0))
 
 
-def test_an_unknown_use_of_the_pile_is_refused(pile):
+def test_an_unknown_use_of_the_unlabelled_rows_is_refused(contaminated_rows):
     with pytest.raises(InputError, match="Did you mean 'normal'"):
-        Classifier(LOGISTIC, "normals").fit(*pile[:2])
+        Classifier(LOGISTIC, "normals").fit(*contaminated_rows[:2])
 
 
 class Distances:
@@ -248,15 +248,15 @@ DISTANCES = f"{__name__}.Distances"
 
 
 def test_a_scorer_is_told_anomalies_and_scores_the_other_way_round():
-    X, y, truth = make_pile(shift=3, seed=2)
+    X, y, truth = make_contaminated_rows(shift=3, seed=2)
     peer = Scorer(DISTANCES, standardise=True, options={"power": 2.0}, random_state=9).fit(X, y)
     assert (peer.model_.power, peer.model_.random_state) == (2.0, 9)
     assert peer.model_.n_anomalies == (y == -1).sum()
     assert roc_auc_score(truth == 1, peer.score_samples(X)) > 0.9
 
 
-def test_a_scorer_meets_a_single_anomaly_twice(pile):
-    X, _, truth = pile
+def test_a_scorer_meets_a_single_anomaly_twice(contaminated_rows):
+    X, _, truth = contaminated_rows
     assert Scorer(DISTANCES).fit(X, label_anomalies(truth, 1)).model_.n_anomalies == 2
 
 
@@ -287,7 +287,7 @@ def test_slow_peers_run_where_they_are_installed(name):
 
 
 def check_peer(peer, labels=lambda truth, random_state: mask_labels(truth, 0.2, random_state=1)):
-    X, _, truth = make_pile(200, shift=3, seed=3)
+    X, _, truth = make_contaminated_rows(200, shift=3, seed=3)
     y = labels(truth, random_state=0)
     first, again = (clone(peer).fit(X, y).score_samples(X) for _ in range(2))
     assert first.shape == (200,)

@@ -62,8 +62,11 @@ def small_run(sets=("pendigits", "Stamps", "CIFAR10_1", "magic.gamma"), trials=3
     columns = [("main", "rad", {"loss": loss, "lam": lam}) for loss in LOSSES for lam in RULES]
     columns += [("main", "pu", {"loss": loss, "lam": "cv", "prior": 0.8}) for loss in LOSSES]
     columns += [("main", "ocsvm", {"nu": 0.1}), ("main", "semi_ocsvm", {"kernel": "laplacian"})]
-    piles = ("normal", "outside")
-    columns += [("main", "semi_ocsvm", {"kernel": "biased", "pile": pile}) for pile in piles]
+    unlabelled = ("normal", "outside")
+    columns += [
+        ("main", "semi_ocsvm", {"kernel": "biased", "unlabelled": kind})
+        for kind in unlabelled
+    ]
     for loss in LOSSES:
         for lam in ("theorem", "cv"):
             both = {"loss": loss, "lam": lam}
@@ -334,8 +337,8 @@ def test_gaps_by_hand():
 def test_the_semi_supervised_svm_compared_is_that_of_the_published_column():
     rows = [record(auc=0.9)]
     variants = (("biased", "outside", 0.1), ("biased", "normal", 0.6), ("laplacian", None, 0.2))
-    for kernel, pile, auc in variants:
-        settings = {"kernel": kernel} | ({"pile": pile} if pile else {})
+    for kernel, unlabelled, auc in variants:
+        settings = {"kernel": kernel} | ({"unlabelled": unlabelled} if unlabelled else {})
         rows.append(record(auc=auc, method="semi_ocsvm", **settings))
     (gap,) = set_gaps(summarise(rows), "hinge", "theorem", "semi_ocsvm")
     assert gap.ours == pytest.approx(0.3)
@@ -588,8 +591,10 @@ def test_csv_holds_every_cell_and_reads_back_exactly(summary):
         assert float(row["difference_in_joint_se"]) == cell.difference_in_se
         assert row["reaches"] == str(cell.reaches).lower()
         assert row["loss"] == cell.settings.get("loss", "")
-        assert row["pile"] == cell.settings.get("pile", "")
-    keys = [(r["dataset"], r["method"], r["loss"], r["lam"], r["kernel"], r["pile"]) for r in rows]
+        assert row["unlabelled"] == cell.settings.get("unlabelled", "")
+    keys = [
+        (r["dataset"], r["method"], r["loss"], r["lam"], r["kernel"], r["unlabelled"]) for r in rows
+    ]
     assert len(set(keys)) == len(keys)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.spatial import ConvexHull
@@ -394,7 +394,7 @@ def standardised(X, B=1.0):
 
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
 def test_norms_of_a_fitted_model(penalty):
-    X, y, _ = make_pile(seed=3)
+    X, y, _ = make_contaminated_rows(seed=3)
     model = ShallowRAD("logistic", penalty=penalty, lam=0.01, intercept_scaling=2.0).fit(X, y)
     w = model.coef_ * X.std(axis=0)
     t = (model.intercept_ + X.mean(axis=0) @ model.coef_) / 2.0
@@ -409,7 +409,7 @@ def test_norms_of_a_fitted_model(penalty):
     "settings", [{"feature_map": "rbf"}, {"feature_map": "poly"}, {"scale": False}]
 )
 def test_scores_stay_within_the_product_of_the_norms(settings):
-    X, y, _ = make_pile(seed=4)
+    X, y, _ = make_contaminated_rows(seed=4)
     model = ShallowRAD(lam=0.1, **settings).fit(X, y)
     assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model.largest_norm(X)
 
@@ -456,7 +456,7 @@ def test_fitted_models_are_as_near_to_the_best_as_is_said(name):
 
 def test_a_fit_minimises_the_risk_in_its_own_ball():
     """What makes it the empirical minimiser of the theorems, although it is regularised."""
-    X, y, _ = make_pile(seed=5)
+    X, y, _ = make_contaminated_rows(seed=5)
     model = ShallowRAD("logistic", lam=0.05, tol=1e-10).fit(X, y)
     risk, Z = get_risk("rad", "logistic"), standardised(X)
     directions = np.random.default_rng(0).standard_normal((500, Z.shape[1]))
@@ -470,7 +470,7 @@ def test_a_fit_minimises_the_risk_in_its_own_ball():
 
 
 def test_weights_count_by_their_effective_number():
-    X, y, _ = make_pile(seed=6)
+    X, y, _ = make_contaminated_rows(seed=6)
     model = ShallowRAD(lam=0.1).fit(X, y)
     plain = bounds_of(model, X, y)
     assert bounds_of(model, X, y, np.full(len(y), 3.0)) == plain
@@ -480,7 +480,7 @@ def test_weights_count_by_their_effective_number():
 
 
 def test_labels_matter():
-    X, y, _ = make_pile(seed=7)
+    X, y, _ = make_contaminated_rows(seed=7)
     model = ShallowRAD(lam=0.1).fit(X, y)
     fewer = np.where((y == -1) & (np.arange(len(y)) % 2 == 0), 0, y)
     found, poorer = bounds_of(model, X, y), bounds_of(model, X, fewer)
@@ -521,7 +521,7 @@ def test_mistakes_are_explained(call, words):
 
 
 def test_mistakes_with_a_fitted_model():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = ShallowRAD(lam=0.1).fit(X, y)
     with pytest.raises(InputError, match="600 labels and weights of shape"):
         bounds_of(model, X, y, np.ones(3))
@@ -579,7 +579,7 @@ def test_the_command_says_what_the_library_finds(cards, risk):
 
 
 def test_mistakes_on_the_command_line(cards):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     riskad.save(ShallowRAD(lam=0.1).fit(X, y), "bare.riskad")
     for arguments, words in (
         (["bounds", "bare.riskad"], "not made by `riskad fit`"),
@@ -597,7 +597,7 @@ def test_mistakes_on_the_command_line(cards):
 
 
 def test_bounds_of_a_model_that_chose_are_for_what_it_chose():
-    X, y, _ = make_pile(n_rows=400)
+    X, y, _ = make_contaminated_rows(n_rows=400)
     model = ShallowRAD(select="cv").fit(X, y)
     model.a_, model.prior_ = 0.4, 0.9
     counts = count_labels(y)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logit
 from sklearn.base import clone
@@ -23,7 +23,7 @@ from riskad.detectors.shallow_pu import ShallowPU
 
 @pytest.fixture(scope="module")
 def rows():
-    return make_pile(1500, shift=2.0, anomaly_rate=0.1, labelled=0.15)
+    return make_contaminated_rows(1500, shift=2.0, anomaly_rate=0.1, labelled=0.15)
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +106,12 @@ def test_normals_alone_are_enough_for_p_values(rows):
     assert model.set_threshold(FalseAlarms(0.05)).predict(X).min() == -1
 
 
-def test_of_a_large_pile_quantiles_are_kept():
+def test_of_a_unlabelled_rows_quantiles_are_kept():
     fitted = np.random.default_rng(0).normal(size=60_000)
     c = Calibration.of(np.full(60_000, np.nan), np.zeros(60_000, dtype=int), fitted, 0.0)
-    assert len(c.pile) == 20_000
-    assert c.n_pile == 60_000
-    assert_allclose(np.quantile(c.pile, 0.99), np.quantile(fitted, 0.99), atol=1e-3)
+    assert len(c.unlabelled) == 20_000
+    assert c.n_unlabelled == 60_000
+    assert_allclose(np.quantile(c.unlabelled, 0.99), np.quantile(fitted, 0.99), atol=1e-3)
 
 
 def test_labels_matter(model, rows):
@@ -206,11 +206,11 @@ def gaussian_calibration(rng, n=4000, m=1000, pi_n=0.05):
     """Scores N(0, 1) of normals and N(2, 1) of anomalies: log r(s) = 2 s - 2."""
     scores = np.concatenate([rng.normal(0, 1, n), rng.normal(2, 1, m)])
     codes = np.repeat([1, -1], [n, m]).astype(np.int8)
-    pile = np.sort(rng.normal(0, 1, 2000))
-    return Calibration(scores, codes, pile, 2000, 0.0, (pi_n, pi_n, pi_n))
+    unlabelled = np.sort(rng.normal(0, 1, 2000))
+    return Calibration(scores, codes, unlabelled, 2000, 0.0, (pi_n, pi_n, pi_n))
 
 
-def test_probabilities_are_the_posterior_at_the_rate_of_the_pile():
+def test_probabilities_are_the_posterior_at_the_rate_of_the_unlabelled_rows():
     c = gaussian_calibration(np.random.default_rng(0))
     s = np.linspace(-2, 4, 13)
     assert_allclose(c.anomaly_probability(s), expit(2 * s - 2 + logit(0.05)), atol=0.03)
@@ -219,7 +219,7 @@ def test_probabilities_are_the_posterior_at_the_rate_of_the_pile():
 def test_probabilities_never_fall_with_the_score_even_if_labels_say_so():
     c = gaussian_calibration(np.random.default_rng(0))
     assert np.all(np.diff(c.anomaly_probability(np.linspace(-30, 30, 99))) >= 0)
-    turned = Calibration(-c.scores, c.codes, c.pile, c.n_pile, 0.0, c.rate)
+    turned = Calibration(-c.scores, c.codes, c.unlabelled, c.n_unlabelled, 0.0, c.rate)
     assert_allclose(turned.anomaly_probability(np.array([-3.0, 3.0])), 0.05)
 
 

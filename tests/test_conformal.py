@@ -45,7 +45,7 @@ LEVELS = np.array([0.05, 0.1, 0.2, 0.5])
 
 
 def draw(rng, pi_n):
-    """Labelled rows, a pile with the share pi_n of anomalies, and 50 + 20 new rows."""
+    """Labelled rows, unlabelled rows with the share pi_n of anomalies, and 50 + 20 new rows."""
     anomalous = np.zeros(N_P + N_N + N_U + 70, dtype=bool)
     anomalous[N_P : N_P + N_N + round(pi_n * N_U)] = True
     anomalous[-20:] = True
@@ -101,8 +101,8 @@ def test_weights_mend_p_values_where_labelled_normals_differ():
     for _ in range(60):
         X = rng.standard_normal((800, 2))
         y = np.repeat([1, -1, 0], [150, 10, 640])
-        X[y == 1, 0] -= 0.8  # the labelled normals are not like those of the pile
-        X[150:210] += 3.0  # ten labelled anomalies, fifty in the pile
+        X[y == 1, 0] -= 0.8  # the labelled normals are not like those among the unlabelled rows
+        X[150:210] += 3.0  # ten labelled anomalies, fifty among the unlabelled rows
         new = rng.standard_normal((100, 2))
         fitted = ShallowRAD(lam="tight", tol=1e-3).fit(X, y)
         model = calibrate(fitted, X, y, weighted=True, pi_n=0.08)
@@ -148,21 +148,23 @@ def test_a_rate_that_is_no_share_is_refused():
 
 def test_the_density_ratio_of_gaussians_is_found():
     rng = np.random.default_rng(0)
-    normals, pile = rng.normal(-0.5, 1, (3000, 2)), rng.normal(0.5, 1, (6000, 2))
-    ratio = DensityRatio.between(normals, pile, np.ones(6000))
+    normals, unlabelled = rng.normal(-0.5, 1, (3000, 2)), rng.normal(0.5, 1, (6000, 2))
+    ratio = DensityRatio.between(normals, unlabelled, np.ones(6000))
     x = np.array([[-1.0, 0.5], [0.0, 0.0], [1.0, 0.5]])
     assert_allclose(np.log(ratio(x)), x.sum(axis=1), atol=0.15)
     assert ratio([[9.0, 9.0]])[0] == pytest.approx(20)
-    thin = DensityRatio.between(sparse.csr_array(normals), sparse.csr_array(pile), np.ones(6000))
+    thin = DensityRatio.between(
+        sparse.csr_array(normals), sparse.csr_array(unlabelled), np.ones(6000)
+    )
     assert_allclose(np.log(thin(sparse.csr_array(x))), x.sum(axis=1), atol=0.15)
 
 
-def test_anomalies_of_the_pile_do_not_count_as_normals_elsewhere():
+def test_anomalies_of_the_unlabelled_rows_do_not_count_as_normals_elsewhere():
     rng = np.random.default_rng(0)
     normals = rng.normal(0, 1, (500, 1))
-    pile = np.concatenate([rng.normal(0, 1, (1000, 1)), rng.normal(4, 1, (300, 1))])
+    unlabelled = np.concatenate([rng.normal(0, 1, (1000, 1)), rng.normal(4, 1, (300, 1))])
     likely = np.repeat([1.0, 0.0], [1000, 300])
-    ratio = DensityRatio.between(normals, pile, likely)
+    ratio = DensityRatio.between(normals, unlabelled, likely)
     assert_allclose(np.log(ratio([[-1.0], [1.0]])), 0, atol=0.15)
 
 

@@ -63,7 +63,7 @@ def test_scores_of_lower_precision_are_summed_in_float32():
 @pytest.mark.parametrize("name", ["nnrad", "nnpu", "nnnu"])
 def test_kiryo_descends_minus_gamma_times_the_guarded_part_where_it_is_too_low(name, beta, sign):
     risk, gamma = get_risk(name, "logistic", a=0.9, prior=0.6), 0.7
-    # The guarded part is low where labelled rows are told apart and the pile is not.
+    # The guarded part is low where labelled rows are told apart and the unlabelled rows are not.
     scores = sign * 3 * torch.tensor([[-1.0, -2, -1, 1, 2, 0, 0, 0.5, 0]], dtype=torch.float64)
     scores.requires_grad_()
     parts = {True: 0.0, False: 0.0}

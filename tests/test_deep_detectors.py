@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.ensemble import IsolationForest
@@ -89,21 +89,21 @@ def test_on_digits_each_beats_an_isolation_forest(digits, model):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_labels_matter(method):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     rng = np.random.default_rng(1)
     model = quick(method).fit(X, y)
     permuted = quick(method).fit(X, rng.permutation(y))
     assert not np.allclose(model.score_samples(X), permuted.score_samples(X), atol=1e-3)
 
 
-def test_labelled_anomalies_are_a_part_of_the_pile_for_nnpu():
-    X, y, _ = make_pile()
+def test_labelled_anomalies_are_a_part_of_the_unlabelled_rows_for_nnpu():
+    X, y, _ = make_contaminated_rows()
     moved = quick(NNPU).fit(X, read_codes(np.where(y == -1, 0, y)))
     assert np.array_equal(quick(NNPU).fit(X, y).score_samples(X), moved.score_samples(X))
 
 
 def test_eta_makes_labels_count_more_in_deep_sad():
-    X, y, truth = make_pile(shift=1.0)
+    X, y, truth = make_contaminated_rows(shift=1.0)
     aucs = [
         roc_auc_score(truth, DeepSAD(eta=eta, n_steps=150).fit(X, y).score_samples(X))
         for eta in (0.01, 10.0)
@@ -112,7 +112,7 @@ def test_eta_makes_labels_count_more_in_deep_sad():
 
 
 def test_the_centre_of_deep_sad_keeps_away_from_zero_and_is_kept():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = quick(DeepSAD).fit(X, y)
     assert model.centre_.shape == (8,)
     assert np.abs(model.centre_).min() >= 0.1 - 1e-7
@@ -122,7 +122,7 @@ def test_the_centre_of_deep_sad_keeps_away_from_zero_and_is_kept():
 
 
 def test_pretraining_lowers_the_error_of_the_autoencoder():
-    X, y, _ = make_pile(n_features=8)
+    X, y, _ = make_contaminated_rows(n_features=8)
     X = np.hstack([X, X @ np.random.default_rng(0).normal(size=(8, 8))])
     errors = DeepSAD(pretrain_steps=200, n_steps=1).fit(X, y).history_["pretraining"]
     assert len(errors) == 20
@@ -131,7 +131,7 @@ def test_pretraining_lowers_the_error_of_the_autoencoder():
 
 @pytest.mark.parametrize("labels", [(0,), (1, 0), (-1, 0), (1, -1), (1, -1, 0)])
 def test_deep_sad_takes_the_kinds_that_there_are(labels):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     y = read_codes(np.where(np.isin(y, labels), y, labels[-1]))
     model = quick(DeepSAD, prior=0.9).fit(X, y)
     assert np.isfinite(model.offset_)
@@ -141,14 +141,14 @@ def test_deep_sad_takes_the_kinds_that_there_are(labels):
 
 @pytest.mark.parametrize("risk", RISKS)
 def test_any_risk_and_loss_of_the_core(risk):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     for loss in LOSSES:
         model = quick(DeepRAD, risk=risk, loss=loss, n_steps=2).fit(X, y)
         assert np.isfinite(model.history_["risk"]).all()
 
 
 def test_risks_without_a_kind_do_without_its_rows():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     y = read_codes(y)
     for risk, absent in (("pn", 0), ("nnpu", -1), ("nu", 1)):
         quick(DeepRAD, risk=risk).fit(X[y != absent], y[y != absent])
@@ -156,7 +156,7 @@ def test_risks_without_a_kind_do_without_its_rows():
 
 @pytest.mark.parametrize("parameter", ["a", "prior", "loss", "guard", "batch", "schedule"])
 def test_parameters_change_the_network(parameter):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     other = {
         "a": 0.9,
         "prior": 0.5,
@@ -181,7 +181,7 @@ def test_parameters_change_the_network(parameter):
 
 
 def test_history_and_early_stopping():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = DeepRAD(learning_rate=0.02, n_steps=400, check_every=5, patience=3, validation=0.2).fit(
         X, y
     )
@@ -193,7 +193,7 @@ def test_history_and_early_stopping():
 
 
 def test_without_validation_all_steps_are_taken():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     single = np.where(np.cumsum(y == -1) > 1, np.where(y == -1, 0, y), y)
     for labels, share in ((y, 0.0), (single, 0.2)):
         model = quick(DeepRAD, validation=share).fit(X, labels)
@@ -202,7 +202,7 @@ def test_without_validation_all_steps_are_taken():
 
 
 def test_the_threshold_is_that_of_the_core():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = quick(DeepRAD).fit(X, y)
     risk = riskad.get_risk("nnrad", "logistic", a=0.1, prior=0.8)
     assert model.offset_ == zero_one_threshold(risk, model.score_samples(X), y)
@@ -213,7 +213,7 @@ def test_the_threshold_is_that_of_the_core():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_warm_start_goes_on(method):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     more = {} if method is DeepSAD else {"validation": 0.0}
     model = quick(method, warm_start=True, n_steps=6, **more).fit(X, y)
     first, mean = model.score_samples(X), model._mean
@@ -233,7 +233,7 @@ def test_a_warm_start_goes_on(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_scores(method):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     first, again, other = (
         quick(method, random_state=seed).fit(X, y).score_samples(X) for seed in (3, 3, 4)
     )
@@ -242,7 +242,7 @@ def test_the_same_seed_gives_the_same_scores(method):
 
 
 def test_the_order_of_columns_and_their_units_do_not_matter_much():
-    X, y, truth = make_pile()
+    X, y, truth = make_contaminated_rows()
     models = [
         DeepRAD(n_steps=100).fit(Z, y).score_samples(Z)
         for Z in (X, X[:, ::-1], X * [1, 10, 100, 0.1])
@@ -253,7 +253,7 @@ def test_the_order_of_columns_and_their_units_do_not_matter_much():
 
 
 def test_without_scaling_units_do_matter():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     scores = [quick(DeepRAD, scale=False).fit(Z, y).score_samples(Z) for Z in (X, 3 * X)]
     assert not np.allclose(*scores)
 
@@ -280,7 +280,7 @@ def test_images(method, name, shape):
 
 
 def test_a_module_of_ones_own():
-    X, y, truth = make_pile()
+    X, y, truth = make_contaminated_rows()
     module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     before = module[0].weight.clone()
     model = DeepRAD(module, n_steps=200).fit(X, y)
@@ -295,7 +295,7 @@ def test_a_module_of_ones_own():
 
 def test_frames_keep_their_column_names():
     pandas = pytest.importorskip("pandas")
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     table = pandas.DataFrame(X, columns=list("abcd"))
     model = quick(DeepRAD).fit(table, y)
     assert model.feature_names_in_.tolist() == list("abcd")
@@ -304,7 +304,7 @@ def test_frames_keep_their_column_names():
 
 
 def test_progress(capsys):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     heard = []
     quick(DeepRAD, callback=heard.append, verbose=True).fit(X, y)
     assert [progress.step for progress in heard] == [4, 8, 12]
@@ -341,7 +341,7 @@ def test_progress(capsys):
     ],
 )
 def test_bad_settings(method, settings, message):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     with pytest.raises(InputError, match=message):
         quick(method, **settings).fit(X, y)
 
@@ -358,14 +358,14 @@ def test_bad_settings(method, settings, message):
     ],
 )
 def test_missing_kinds(method, labels, message):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     changed = read_codes([labels.get(int(code), int(code)) for code in y])
     with pytest.raises(InputError, match=message):
         quick(method).fit(X, changed)
 
 
 def test_bad_rows():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     with pytest.raises(InputError, match="requires y"):
         quick(DeepRAD).fit(X)
     with pytest.raises(InputError, match=r"missing value \(NaN\).*row 0, column 1"):
@@ -385,7 +385,7 @@ def test_bad_rows():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_saved_and_loaded_scores_are_the_same_to_the_last_bit(method, tmp_path):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = make_pipeline(StandardScaler(), quick(method)).fit(X, y)
     riskad.save(model, tmp_path / "model.riskad")
     again = riskad.load(tmp_path / "model.riskad")
@@ -438,7 +438,7 @@ def test_common_checks(estimator, check):
 
 @pytest.mark.parametrize("method", [DeepRAD, DeepSAD])
 def test_values_beyond_single_precision_are_scored(method):
-    X, y, _ = make_pile(60)
+    X, y, _ = make_contaminated_rows(60)
     model = method(n_steps=2, random_state=0).fit(X, y)
     far = np.vstack([X[:3], 1e99 * np.ones((2, X.shape[1]))])
     scores = model.anomaly_score(far)

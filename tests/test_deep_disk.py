@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from sklearn.utils.validation import check_array
 
 from riskad.core.checks import InputError
@@ -38,7 +38,7 @@ def small_blocks(monkeypatch):
 
 
 def table(kind):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     return (10 * X).astype(kind), y
 
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import PATIENCE, make_pile
+from conftest import PATIENCE, make_contaminated_rows
 from torch import nn
 
 from riskad.core.checks import InputError
@@ -55,7 +55,8 @@ def descend(kind, name, guard, loss="logistic", share=0.0):
     }[kind]
     rng = np.random.default_rng(0)
     codes = torch.tensor(rng.choice([1, -1, 0], 150))
-    # A pile without anomalies, far from those that are labelled: what is guarded gets negative.
+    # Unlabelled rows without anomalies, far from those that are labelled: what is guarded gets
+    # negative.
     data = NetworkRows(torch.tensor(rng.standard_normal((150, *shape))))
     data.data[codes == -1] += 2
     risks = [get_risk(name, loss, a=a, prior=0.5) for a in (0.9, 0.2)]
@@ -82,7 +83,7 @@ def fitted(make, rows):
 
 
 def team():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     both = Together([DeepRAD(prior=prior, **QUICK) for prior in (0.7, 0.9)])
     both.fit(X, [np.arange(600)] * 2, [y] * 2)
     return {"scores": both.score_samples(X), "offset": both.detector(1).offset_}
@@ -97,11 +98,13 @@ EXACT = {
     "mlp-held-out": partial(descend, "mlp", "nnrad", "clip", share=0.3),
 }
 MODELS = {
-    "rad": partial(fitted, partial(DeepRAD, **QUICK), make_pile),
-    "validation": partial(fitted, partial(DeepRAD, validation=0.3, **QUICK), make_pile),
+    "rad": partial(fitted, partial(DeepRAD, **QUICK), make_contaminated_rows),
+    "validation": partial(
+        fitted, partial(DeepRAD, validation=0.3, **QUICK), make_contaminated_rows
+    ),
     "lenet": partial(fitted, partial(DeepRAD, "lenet-mnist", n_steps=12), images),
-    "nnpu": partial(fitted, partial(NNPU, **QUICK), make_pile),
-    "sad": partial(fitted, partial(DeepSAD, pretrain_steps=6, **QUICK), make_pile),
+    "nnpu": partial(fitted, partial(NNPU, **QUICK), make_contaminated_rows),
+    "sad": partial(fitted, partial(DeepSAD, pretrain_steps=6, **QUICK), make_contaminated_rows),
     "sad-lenet": partial(
         fitted, partial(DeepSAD, "lenet-mnist", pretrain_steps=6, n_steps=6), images
     ),
@@ -113,23 +116,23 @@ MODELS = {
 
 
 def rank_has_fewer_rows():
-    X, y, _ = make_pile(600 - 10 * world().rank)
+    X, y, _ = make_contaminated_rows(600 - 10 * world().rank)
     DeepRAD(**QUICK).fit(X, y)
 
 
 def rank_has_other_labels():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     y[0] = world().rank
     DeepRAD(**QUICK).fit(X, y)
 
 
 def rank_has_another_seed():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     DeepRAD(random_state=world().rank, **QUICK).fit(X, y)
 
 
 def batch_is_too_small():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     DeepRAD(risk="pn", batch=(1, 1, 1), **QUICK).fit(X, y)  # two rows for two ranks
     train(*_a_single_row())
 
@@ -141,7 +144,7 @@ def _a_single_row():
 
 
 def module_has_batch_norm():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     DeepRAD(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)), n_steps=2).fit(X, y)
 
 
@@ -159,7 +162,7 @@ def one_rank_ends():
         if world().rank == 1:
             os._exit(0)
 
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     DeepRAD(callback=leave, **QUICK).fit(X, y)
 
 
@@ -185,7 +188,7 @@ def join_group(rank, folder):
 def run_all(rank, folder):
     join_group(rank, folder)
     found = {name: case() for name, case in (EXACT | MODELS).items()}
-    found["own"] = fitted(lambda: DeepRAD(own_module(), n_steps=6), make_pile)
+    found["own"] = fitted(lambda: DeepRAD(own_module(), n_steps=6), make_contaminated_rows)
     found["messages"] = {mistake.__name__: message_of(mistake) for mistake in MISTAKES}
     if rank == 0:
         found["loss"] = message_of(one_rank_ends)

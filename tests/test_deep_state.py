@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from safetensors.numpy import load, save
 from torch import nn
 
@@ -26,7 +26,7 @@ MODELS = [DeepRAD(**QUICK), NNPU(**QUICK), DeepSAD(pretrain_steps=2, **QUICK)]
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_everything_comes_back(model):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model.fit(X, y)
     again = state_from_bytes(state_to_bytes(model))
     assert type(again) is type(model)
@@ -41,7 +41,7 @@ def test_everything_comes_back(model):
 
 
 def test_the_weights_are_there_for_other_tools():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = DeepRAD(loss=LOSSES["squared"], **QUICK).fit(X, y)
     arrays = load(state_to_bytes(model))
     np.testing.assert_array_equal(
@@ -52,7 +52,7 @@ def test_the_weights_are_there_for_other_tools():
 
 def test_column_names_come_back():
     pandas = pytest.importorskip("pandas")
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     table = pandas.DataFrame(X, columns=list("abcd"))
     again = state_from_bytes(state_to_bytes(DeepRAD(**QUICK).fit(table, y)))
     assert again.feature_names_in_.tolist() == list("abcd")
@@ -60,7 +60,7 @@ def test_column_names_come_back():
 
 
 def test_a_module_of_ones_own_is_given_again_and_a_callback_is_left_out():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     module = nn.Linear(4, 1)
     model = DeepRAD(module, n_steps=3, callback=print).fit(X, y)
     data = state_to_bytes(model)
@@ -74,7 +74,7 @@ def test_a_module_of_ones_own_is_given_again_and_a_callback_is_left_out():
 
 
 def test_arrays_without_an_axis_come_back():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
     model = DeepRAD(module, n_steps=3).fit(X, y)
     again = state_from_bytes(state_to_bytes(model), module=module)
@@ -87,7 +87,7 @@ class Own(DeepRAD):
 
 
 def test_what_cannot_be_stored_is_refused():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     with pytest.raises(InputError, match="is not fitted"):
         state_to_bytes(DeepRAD())
     with pytest.raises(InputError, match=r"loss is a riskad\.core\.losses\.Logistic, not on"):
@@ -135,7 +135,7 @@ def forged(model, arrays=(), **values):
 
 @pytest.fixture(scope="module")
 def small():
-    X, y, _ = make_pile(n_features=3)
+    X, y, _ = make_contaminated_rows(n_features=3)
     return DeepRAD(n_steps=2, hidden=(3, 2), validation=0, random_state=0).fit(X, y)
 
 
@@ -184,7 +184,7 @@ def test_whatever_byte_is_changed_there_is_a_detector_or_an_input_error(small):
 
 
 def test_a_centre_of_another_size():
-    X, y, _ = make_pile(n_features=3)
+    X, y, _ = make_contaminated_rows(n_features=3)
     model = DeepSAD(n_steps=2, pretrain_steps=1, hidden=(3, 2), random_state=0).fit(X, y)
     with pytest.raises(InputError, match="centre_: expected 2 numbers"):
         state_from_bytes(forged(model, arrays={"centre_": np.zeros(0, dtype=np.float32)}))

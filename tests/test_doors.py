@@ -21,7 +21,7 @@ from riskad.app.anomaly_rate import check_labels
 from riskad.app.bounds import bounds_of
 from riskad.core.label_parsing import from_deepsad, from_pyod
 from riskad.core.labels import LabelCodes, check_codes, read_codes
-from riskad.decisions.drift import remember_pile
+from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.held_out import out_of_fold_scores
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.deep import Together
@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
 ]
 
-# Each with the settings under which it learns from normals and a pile alone, if it can.
+# Each with the settings under which it learns from normals and unlabelled rows alone, if it can.
 DETECTORS = {
     "shallow": riskad.ShallowRAD(risk="pu", lam=0.1),
     "shallow nystroem": riskad.ShallowRAD(risk="pu", lam=0.1, feature_map="nystroem"),
@@ -159,7 +159,7 @@ DOORS = {
     "out_of_fold_scores": lambda model, X, y: out_of_fold_scores(model, X, y),
     "auc_with_interval": lambda model, X, y: auc_with_interval(y, X[:, 0]),
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
-    "remember_pile": lambda model, X, y: remember_pile(model, X, y),
+    "remember_unlabelled": lambda model, X, y: remember_unlabelled(model, X, y),
     "bounds_of": lambda model, X, y: bounds_of(model, X, y),
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),

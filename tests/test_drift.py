@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy import sparse
 from scipy.stats import ks_2samp
 from sklearn.pipeline import make_pipeline
@@ -18,7 +18,7 @@ from riskad.app.drift import drift_table
 from riskad.app.fit import fit_table
 from riskad.cli.main import cli
 from riskad.core.checks import DataWarning, InputError
-from riskad.decisions.drift import PileSummary, remember_pile, rows_to_sum_up
+from riskad.decisions.drift import UnlabelledSummary, remember_unlabelled, rows_to_sum_up
 from riskad.tables.labelled import LabelColumn
 
 
@@ -55,7 +55,7 @@ def test_false_alarms_and_power():
         X, _ = make_rows(1500, rng)
         # The fit is spared: only scores depend on it, and they are tested below.
         model = ShallowRAD()
-        model.pile_ = PileSummary.of(X)
+        model.unlabelled_ = UnlabelledSummary.of(X)
         model.coef_, model.intercept_, model.feature_map_ = np.zeros(8), 0.0, None
         model._mean, model._scale = np.zeros(8), np.ones(8)
         model.n_features_in_ = 8
@@ -121,18 +121,20 @@ def test_a_column_that_was_constant(value):
 
 def test_verdicts(fitted):
     model, X, y = fitted
-    pile = X[y == 0]
-    report = drift_report(model, pile)
-    assert str(report).startswith(f"no drift seen in {len(pile):,} rows: 8 columns and the scores")
-    assert report.pile == len(pile)
+    unlabelled = X[y == 0]
+    report = drift_report(model, unlabelled)
+    assert str(report).startswith(
+        f"no drift seen in {len(unlabelled):,} rows: 8 columns and the scores"
+    )
+    assert report.unlabelled == len(unlabelled)
     names = [f"x{i}" for i in range(8)]
-    moved = drift_report(model, pile + np.array([0, 0, 0, 0, 0, 2, 1, 0]), names=names)
+    moved = drift_report(model, unlabelled + np.array([0, 0, 0, 0, 0, 2, 1, 0]), names=names)
     assert moved.moved == ["x5", "x6"]
     assert "2 of 8 columns have moved" in str(moved)
     assert "x5 (+" in str(moved)
     assert moved.scores.moved
     assert "more anomalous" in str(moved)
-    assert moved.columns[5].shift == pytest.approx(2 / pile[:, 5].std(), rel=1e-6)
+    assert moved.columns[5].shift == pytest.approx(2 / unlabelled[:, 5].std(), rel=1e-6)
 
 
 def test_anomaly_rate_of_new_rows():
@@ -190,15 +192,15 @@ def test_streams_keep_a_summary_of_their_sample():
     assert drift_report(model, X[:2000]).moved[0] == "7"
 
 
-def test_other_detectors_remember_their_pile_when_told():
+def test_other_detectors_remember_unlabelled_rows_when_told():
     rng = np.random.default_rng(0)
     X, anomaly = make_rows(600, rng)
     y = np.where(rng.random(600) < 0.2, np.where(anomaly, -1, 1), 0)
     X[rng.random(X.shape) < 0.05] = np.nan
     model = ForestRAD(n_estimators=10, random_state=0).fit(X, y)
-    with pytest.raises(InputError, match="remember_pile"):
+    with pytest.raises(InputError, match="remember_unlabelled"):
         drift_report(model, X)
-    assert remember_pile(model, X, y) is model
+    assert remember_unlabelled(model, X, y) is model
     report = drift_report(model, X)
     assert report.scores is None
     assert report.moved == []
@@ -207,7 +209,7 @@ def test_other_detectors_remember_their_pile_when_told():
     assert gaps.moved == ["6"]
     assert gaps.columns[6].missing == pytest.approx(0.52, abs=0.03)
     assert "gaps 5 % to 5" in str(gaps)
-    assert not hasattr(model.fit(X, y), "pile_")
+    assert not hasattr(model.fit(X, y), "unlabelled_")
 
 
 def test_bad_input(fitted):
@@ -233,11 +235,11 @@ def test_summary_is_small_and_saved(fitted, tmp_path):
     save(model, tmp_path / "model.riskad")
     again = load(tmp_path / "model.riskad")
     assert drift_report(again, X) == drift_report(model, X)
-    assert model.pile_.edges.shape == (9, 64)
-    kept = [value for value in vars(model.pile_).values() if isinstance(value, np.ndarray)]
+    assert model.unlabelled_.edges.shape == (9, 64)
+    kept = [value for value in vars(model.unlabelled_).values() if isinstance(value, np.ndarray)]
     assert sum(array.nbytes for array in kept) < 20_000
-    assert again.pile_.n_columns == 8
-    np.testing.assert_array_equal(again.pile_.below, model.pile_.below)
+    assert again.unlabelled_.n_columns == 8
+    np.testing.assert_array_equal(again.unlabelled_.below, model.unlabelled_.below)
 
 
 def test_summary_takes_a_sample_of_many_rows():
@@ -246,14 +248,14 @@ def test_summary_takes_a_sample_of_many_rows():
     assert rows_to_sum_up(5_000) == 500
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3000, 50)), np.r_[[1, -1] * 10, [0] * 2980]
-    assert ShallowRAD().fit(X, y).pile_.n_rows == 1_000
+    assert ShallowRAD().fit(X, y).unlabelled_.n_rows == 1_000
 
 
 def test_rows_without_weight_are_not_summed_up():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 2)), np.r_[[1, -1] * 10, [0] * 380]
     weight = np.r_[np.ones(200), np.zeros(200)]
-    assert ShallowRAD().fit(X, y, weight).pile_.n_rows == 180
+    assert ShallowRAD().fit(X, y, weight).unlabelled_.n_rows == 180
 
 
 def test_networks_save_it(tmp_path):
@@ -263,7 +265,7 @@ def test_networks_save_it(tmp_path):
     rng = np.random.default_rng(0)
     X, anomaly = make_rows(200, rng)
     y = np.where(rng.random(200) < 0.3, np.where(anomaly, -1, 1), 0)
-    model = remember_pile(DeepRAD(n_steps=5, hidden=(4,), random_state=0).fit(X, y), X, y)
+    model = remember_unlabelled(DeepRAD(n_steps=5, hidden=(4,), random_state=0).fit(X, y), X, y)
     save(model, tmp_path / "net.riskad")
     assert drift_report(load(tmp_path / "net.riskad"), X) == drift_report(model, X)
 
@@ -337,7 +339,7 @@ def small():
 
 
 @pytest.mark.usefixtures("no_hurry")
-def test_any_model_of_a_table_remembers_its_pile():
+def test_any_model_of_a_table_remembers_unlabelled_rows():
     table = make_table(300, 0)
     fit = fit_table(
         table,
@@ -352,7 +354,7 @@ def test_any_model_of_a_table_remembers_its_pile():
 
 
 def test_a_column_that_was_constant_has_no_infinite_shift():
-    X, y, _ = make_pile(200)
+    X, y, _ = make_contaminated_rows(200)
     X[:, 0] = 3.0
     with pytest.warns(DataWarning, match="single value"):
         model = ShallowRAD(lam=0.1).fit(X, y)

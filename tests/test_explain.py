@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.ensemble import IsolationForest
@@ -72,7 +72,7 @@ kinds = pytest.mark.parametrize("kind", MODELS)
 @kinds
 @pytest.mark.parametrize("n_features", [4, 14], ids=["enumerated", "sampled"])
 def test_the_sum_is_the_score(kind, n_features):
-    X, y, _ = make_pile(n_features=n_features)
+    X, y, _ = make_contaminated_rows(n_features=n_features)
     model = MODELS[kind]().fit(X, y)
     reasons = explain_rows(model, X[:15], background=X)
     scores = -model.score_samples(X[:15])
@@ -129,7 +129,7 @@ def test_a_sparse_table():
 
 
 def test_linear_reasons_by_hand():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = ShallowRAD().fit(X, y)
     usual = np.median(X[y == 1], axis=0)
     reasons = explain_rows(model, X, background=X[y == 1])
@@ -175,7 +175,7 @@ def brute_force(score, x, r):
 
 @pytest.mark.parametrize("kind", ["rbf", "nystroem", "poly", "svm", "net"])
 def test_enumeration_is_the_mean_over_all_orders(kind):
-    X, y, _ = make_pile(n_features=4)
+    X, y, _ = make_contaminated_rows(n_features=4)
     model = MODELS[kind]().fit(X, y)
     usual = np.median(X, axis=0)
     reasons = explain_rows(model, X[:3], background=X)
@@ -186,7 +186,7 @@ def test_enumeration_is_the_mean_over_all_orders(kind):
 
 @pytest.mark.parametrize("kind", ["nystroem", "net", "forest"])
 def test_samples_agree_with_enumeration_within_their_error(kind, monkeypatch):
-    X, y, _ = make_pile(n_features=9)
+    X, y, _ = make_contaminated_rows(n_features=9)
     model = MODELS[kind]().fit(X, y)
     exact = explain_rows(model, X[:20], background=X)
     monkeypatch.setattr("riskad.app.reasons._MOST_ENUMERATED", 0)
@@ -202,7 +202,7 @@ def test_samples_agree_with_enumeration_within_their_error(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["linear", "poly"])
 def test_an_order_and_its_reverse_are_exact_for_pairs_of_columns(kind, monkeypatch):
-    X, y, _ = make_pile(n_features=8)
+    X, y, _ = make_contaminated_rows(n_features=8)
     model = make_pipeline(StandardScaler(), MODELS[kind]()).fit(X, y)
     exact = explain_rows(model, X[:5], background=X)
     monkeypatch.setattr("riskad.app.reasons._MOST_ENUMERATED", 0)
@@ -243,7 +243,7 @@ def test_contributions_that_a_detector_knows_are_taken():
 
 
 def test_a_constant_column_gets_zero():
-    X, y, _ = make_pile(n_features=5)
+    X, y, _ = make_contaminated_rows(n_features=5)
     X[:, 2] = 7.0
     for detector in (ShallowRAD(), ShallowRAD(feature_map="rbf", lam=0.01)):
         with pytest.warns(DataWarning, match="single value"):
@@ -254,7 +254,7 @@ def test_a_constant_column_gets_zero():
 
 
 def test_the_same_seed_gives_the_same_reasons_row_by_row():
-    X, y, _ = make_pile(n_features=12)
+    X, y, _ = make_contaminated_rows(n_features=12)
     model = ShallowRAD(feature_map="nystroem", lam=0.01).fit(X, y)
     first, second = (explain_rows(model, X[:4], background=X) for _ in range(2))
     alone = explain_rows(model, X[3:4], background=X)
@@ -314,7 +314,7 @@ def test_values_never_seen_are_explained(table):
 
 
 def test_frames_keep_their_names():
-    X, y, _ = make_pile(n_features=3)
+    X, y, _ = make_contaminated_rows(n_features=3)
     names = ["b", "a", "c"]
     for frame in (pd.DataFrame(X, columns=names), pl.DataFrame(X, schema=names)):
         for model in (ShallowRAD(), make_pipeline(StandardScaler(), ShallowRAD())):
@@ -326,7 +326,7 @@ def test_frames_keep_their_names():
 
 
 def test_a_search_is_explained_by_what_it_found():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     search = RADSearchCV(ShallowRAD(lam=1.0), {"lam": [1.0, 0.1]}).fit(X, y)
     reasons = explain_rows(search, X[:5])
     expected = -search.best_estimator_.coef_ * (X[:5] - X.mean(axis=0))
@@ -334,7 +334,7 @@ def test_a_search_is_explained_by_what_it_found():
 
 
 def test_mistakes(table):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = ShallowRAD().fit(X, y)
     with pytest.raises(ValueError, match="features"):
         explain_rows(model, X[:, :2])
@@ -388,7 +388,7 @@ def test_a_reason_in_words(value, usual, adds, text):
 
 
 def test_reasons_in_words():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     reasons = explain_rows(ShallowRAD().fit(X, y), X, background=X)
     assert len(reasons) == len(X)
     for i in range(20):
@@ -436,7 +436,7 @@ def mean_of_tree(trees, node, x, known):
 
 
 def test_boosted_trees_know_their_shapley_values():
-    X, y, _ = make_pile(n_features=3)
+    X, y, _ = make_contaminated_rows(n_features=3)
     model = boosted().fit(X, y)
     trees = model.trees_
 
@@ -454,7 +454,7 @@ def test_boosted_trees_know_their_shapley_values():
 
 @pytest.mark.parametrize("risk", ["rad", "nnrad"])
 def test_the_sum_is_the_score_for_boosted_trees(risk, table):
-    X, y, _ = make_pile(n_features=14)
+    X, y, _ = make_contaminated_rows(n_features=14)
     X[::5, 3] = np.nan
     model = boosted(risk=risk).fit(X, y)
     reasons = explain_rows(model, X[:50], background=X)
@@ -493,7 +493,7 @@ def test_boosted_trees_over_a_frame_with_text(table):
 
 
 def test_trees_that_split_nothing_give_no_reason():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     with pytest.warns(DataWarning, match="no split lowers the risk"):
         model = boosted(min_leaf=1e9).fit(X, y)
     reasons = explain_rows(model, X[:3], background=X)
@@ -547,7 +547,7 @@ def test_a_wide_row_costs_few_scores_and_finds_the_columns_that_matter(width):
 
 
 def test_where_scores_take_long_a_hundred_columns_are_wide(monkeypatch):
-    X, y, _ = make_pile(300, 130)
+    X, y, _ = make_contaminated_rows(300, 130)
     model = ShallowRAD(feature_map="rbf", lam=0.01).fit(X, y)
     exact = explain_rows(model, X[:2])
     monkeypatch.setattr(ShallowRAD, "slow_to_score", True)
@@ -557,7 +557,7 @@ def test_where_scores_take_long_a_hundred_columns_are_wide(monkeypatch):
 
 
 def test_no_row_is_begun_after_so_many_seconds():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = ShallowRAD(feature_map="rbf", lam=0.01).fit(X, y)
     whole, first = explain_rows(model, X[:3]), explain_rows(model, X[:3], seconds=0)
     assert (len(whole), len(first), len(first.values)) == (3, 1, 1)

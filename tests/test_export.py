@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
@@ -55,7 +55,7 @@ MAPS = {
 @pytest.mark.parametrize("feature_map", MAPS.values(), ids=MAPS.keys())
 @pytest.mark.parametrize("scale", [True, False])
 def test_shallow(feature_map, scale):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = riskad.ShallowRAD(feature_map=feature_map, scale=scale, lam="tight").fit(X, y)
     assert_parity(model, to_onnx(model), X, tolerance=1e-9)
 
@@ -141,7 +141,7 @@ def test_sparse_tables_are_scaled_but_not_centred_before_a_map(feature_map):
 )
 def test_networks_over_tables(kind, settings):
     pytest.importorskip("torch")
-    X, y, _ = make_pile(400)
+    X, y, _ = make_contaminated_rows(400)
     model = getattr(riskad, kind)(n_steps=40, device="cpu", **settings).fit(X, y)
     proto = to_onnx(model)
     ours = -model.score_samples(X)
@@ -178,7 +178,7 @@ def test_a_network_over_a_table_with_texts():
 
 def test_a_module_of_ones_own_is_not_known():
     torch = pytest.importorskip("torch")
-    X, y, _ = make_pile(200)
+    X, y, _ = make_contaminated_rows(200)
     net = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
     model = riskad.DeepRAD(net, n_steps=2, device="cpu").fit(X, y)
     with pytest.raises(InputError, match=r"module of your own.*torch\.onnx"):
@@ -275,7 +275,7 @@ def test_boosted_trees_over_texts_and_gaps(prepared):
 @pytest.mark.parametrize("risk", ["rad", "nnrad"])
 def test_boosted_trees_over_numbers(risk, tmp_path):
     pytest.importorskip("lightgbm")
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     X[::7, 1] = np.nan
     model = riskad.BoostedRAD(risk=risk, n_rounds=40).fit(X, y)
     assert_parity(model, to_onnx(model), X, tolerance=1e-9)
@@ -284,10 +284,10 @@ def test_boosted_trees_over_numbers(risk, tmp_path):
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_a_forest(gaps, tmp_path):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     X[::7, 1] = np.nan if gaps else 0.0
     model = riskad.ForestRAD(n_estimators=30).fit(X, y)
-    new = make_pile(seed=1)[0]
+    new = make_contaminated_rows(seed=1)[0]
     new[:100] = X[:100]
     # On the edge, and next to it in double precision.
     new[100:110, model.trees_.feature[0]] = model.trees_.threshold[0]
@@ -304,7 +304,7 @@ def test_a_forest_over_a_table_with_texts():
 
 
 def test_a_forest_that_splits_nothing():
-    X, y, _ = make_pile(200)
+    X, y, _ = make_contaminated_rows(200)
     model = riskad.ForestRAD(n_estimators=5, min_leaf=1e9).fit(X, y)
     got = run(to_onnx(model), {"X": X})["anomaly_score"]
     np.testing.assert_allclose(got, -model.score_samples(X), atol=1e-12)
@@ -327,16 +327,16 @@ def test_export_checks_and_writes(tmp_path):
     assert_parity(model, onnx.load(tmp_path / "model.onnx"), as_inputs(table), tolerance=1e-9)
 
 
-def test_nothing_is_replaced_without_force(tmp_path, pile):
-    X, y, _ = pile
+def test_nothing_is_replaced_without_force(tmp_path, unlabelled):
+    X, y, _ = unlabelled
     (tmp_path / "model.onnx").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
         export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "precious"
 
 
-def test_a_graph_that_differs_is_not_written(tmp_path, pile, monkeypatch):
-    X, y, _ = pile
+def test_a_graph_that_differs_is_not_written(tmp_path, unlabelled, monkeypatch):
+    X, y, _ = unlabelled
     model = riskad.ShallowRAD().fit(X, y)
     proto = to_onnx(model)
     monkeypatch.setattr("riskad.app.onnx.to_onnx", lambda model: proto)
@@ -346,23 +346,23 @@ def test_a_graph_that_differs_is_not_written(tmp_path, pile, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_onnxruntime_nothing_is_checked(tmp_path, pile, monkeypatch):
-    X, y, _ = pile
+def test_without_onnxruntime_nothing_is_checked(tmp_path, unlabelled, monkeypatch):
+    X, y, _ = unlabelled
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     report = export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
     assert report.checked_rows == 0
     assert report.largest_difference is None
 
 
-def test_without_onnx_the_remedy_is_said(tmp_path, pile, monkeypatch):
-    X, y, _ = pile
+def test_without_onnx_the_remedy_is_said(tmp_path, unlabelled, monkeypatch):
+    X, y, _ = unlabelled
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(InputError, match=r"pip install 'riskad\[onnx\]'"):
         export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
 
 
-def test_what_cannot_be_exported_says_what_can(pile):
-    X, y, _ = pile
+def test_what_cannot_be_exported_says_what_can(unlabelled):
+    X, y, _ = unlabelled
     own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
     cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
     for model in (

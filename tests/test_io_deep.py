@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from click.testing import CliRunner
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from safetensors.numpy import load as load_arrays
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -56,7 +56,7 @@ def rewrite(path, name, data):
 
 @pytest.fixture(scope="module")
 def network():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     return quick(DeepRAD, hidden=(8, 4)).fit(X, y)
 
 
@@ -83,7 +83,7 @@ def assert_comes_back(model, X, path):
 @pytest.mark.parametrize("method", METHODS)
 def test_networks_over_tables(method, tmp_path):
     pandas = pytest.importorskip("pandas")
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     table = pandas.DataFrame(X, columns=["a", "b", "größe", "日本"])
     model = quick(method, hidden=(8, 4)).fit(table, y)
     again = assert_comes_back(model, table, tmp_path / "model.riskad")
@@ -117,7 +117,7 @@ def test_the_header_names_the_libraries(model_file):
 
 
 def test_inside_a_pipeline(tmp_path):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = make_pipeline(StandardScaler(), quick(DeepRAD)).fit(X, y)
     save(model, tmp_path / "model.riskad")
     again = load(tmp_path / "model.riskad")
@@ -129,7 +129,7 @@ def test_a_network_for_a_device_that_is_not_here_is_loaded(tmp_path, network):
     model.__setstate__(network.__getstate__() | {"device": "cuda:7"})
     save(model, tmp_path / "model.riskad")
     again = load(tmp_path / "model.riskad").set_params(device="cpu")
-    X, _, _ = make_pile()
+    X, _, _ = make_contaminated_rows()
     np.testing.assert_array_equal(again.score_samples(X), network.score_samples(X))
 
 
@@ -138,7 +138,7 @@ def test_a_network_for_a_device_that_is_not_here_is_loaded(tmp_path, network):
 
 @pytest.mark.parametrize("module", [nn.Linear(4, 1), lambda shape: nn.Linear(*shape, 1)])
 def test_a_module_of_ones_own_is_refused_with_the_way_out(tmp_path, module):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = quick(DeepRAD, module=module).fit(X, y)
     with pytest.raises(InputError, match=r"module='mlp'.*state_to_bytes\(model\).*module=\.\.\."):
         save(model, tmp_path / "model.riskad")
@@ -158,7 +158,7 @@ class Own(DeepRAD):
 
 
 def test_a_subclass_is_refused_by_name(tmp_path):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     with pytest.raises(InputError, match=r"Own, not on the list of what a model file may hold"):
         save(quick(Own).fit(X, y), tmp_path / "model.riskad")
 
@@ -176,7 +176,7 @@ def test_a_member_that_is_no_network(model_file, data):
 def test_damage_never_passes(tmp_path, model_file, network):
     """Whatever byte is changed or cut off: an InputError, or the very same model."""
     whole = model_file.read_bytes()
-    X, _, _ = make_pile()
+    X, _, _ = make_contaminated_rows()
     expected = network.score_samples(X)
     broken = tmp_path / "broken.riskad"
     step = max(len(whole) // 300, 1)
@@ -217,7 +217,7 @@ def test_without_torch_a_sentence_says_what_to_install(monkeypatch, model_file):
 
 
 def test_nor_does_a_pipeline_with_a_network_pass_for_unsafe(monkeypatch, tmp_path):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     save(make_pipeline(StandardScaler(), quick(DeepRAD)).fit(X, y), tmp_path / "model.riskad")
     forget(monkeypatch, "torch")
     with pytest.raises(InputError, match="torch, which is not installed: pip install"):
@@ -248,7 +248,7 @@ def test_inspect(model_file):
 
 @pytest.mark.parametrize("method", [NNPU, DeepSAD])
 def test_inspect_of_networks_without_a_choice_of_risk(tmp_path, method):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     save(quick(method).fit(X, y), tmp_path / "model.riskad")
     result = CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.riskad")])
     assert result.exit_code == 0, result.output
@@ -265,7 +265,7 @@ def test_score_wants_to_know_how_to_read_a_table(model_file, tmp_path):
 
 def test_score_with_a_network_behind_a_preparer(tmp_path):
     pandas = pytest.importorskip("pandas")
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     table = pandas.DataFrame(X, columns=list("abcd"))
     model = Pipeline([("prepare", TablePreparer()), ("detect", quick(DeepRAD))]).fit(table, y)
     save(model, tmp_path / "model.riskad")

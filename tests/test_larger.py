@@ -109,7 +109,8 @@ def test_files_give_the_fit_of_the_table(cards, folder, threshold):
     assert set(parts.ranked.columns) == set(whole.ranked.columns)
     assert two.reading[1] == "learned from all rows"
     np.testing.assert_allclose(
-        np.sort(parts.model[1].calibration_.pile), np.sort(whole.model[1].calibration_.pile)
+        np.sort(parts.model[1].calibration_.unlabelled),
+        np.sort(whole.model[1].calibration_.unlabelled),
     )
 
 
@@ -126,17 +127,17 @@ def test_only_a_sample_is_kept_and_the_report_says_so(folder, cards, monkeypatch
     monkeypatch.setattr(labelled, "_KEPT_ROWS", 100)
     monkeypatch.setattr(fitting, "_RANKED_ROWS", 30)
     fit = fit_table(folder, LABELS, model="shallow", settings={"lam": 0.1}, threshold="top:50")
-    n_pile = fit.report.labels.unlabelled
-    assert n_pile > 600
+    n_unlabelled = fit.report.labels.unlabelled
+    assert n_unlabelled > 600
     assert "100 of " in fit.report.reading[1]
     assert fit.report.unlabelled_flagged == 50
     assert fit.ranked.height == 30
-    assert fit.model[1].calibration_.n_pile == n_pile
-    assert len(fit.model[1].calibration_.pile) == 100
+    assert fit.model[1].calibration_.n_unlabelled == n_unlabelled
+    assert len(fit.model[1].calibration_.unlabelled) == 100
     scores = fit.model[1].anomaly_score(fit.model[0].transform(cards))
-    pile = cards["label"].is_null().to_numpy()
-    assert int((scores[pile] > -fit.model[1].offset_).sum()) == 50
-    best = np.sort(scores[pile])[::-1][:30]
+    unlabelled = cards["label"].is_null().to_numpy()
+    assert int((scores[unlabelled] > -fit.model[1].offset_).sum()) == 50
+    best = np.sort(scores[unlabelled])[::-1][:30]
     np.testing.assert_allclose(fit.ranked["anomaly_score"].to_numpy(), best)
 
 

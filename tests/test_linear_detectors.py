@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy import sparse, stats
 from sklearn.decomposition import PCA
 
@@ -39,7 +39,7 @@ from riskad.solvers import Problem
 
 
 def make_model(n=300, d=3, constant=1.0):
-    X, y, _ = make_pile(n, d)
+    X, y, _ = make_contaminated_rows(n, d)
     rows = RowBlocks(X, y)
     statistics = column_statistics(rows)
     return LinearModel(rows, statistics.mean, statistics.scale, constant)
@@ -123,7 +123,7 @@ def test_selection_is_among_the_candidates():
 
 
 def test_features_are_standardised_columns_or_what_a_map_makes_of_them():
-    X, y, _ = make_pile(200, 3)
+    X, y, _ = make_contaminated_rows(200, 3)
     rows = RowBlocks(X, y)
     statistics = column_statistics(rows)
     plain = fit_features(None, rows, statistics, scale=True, seed=0)
@@ -137,7 +137,7 @@ def test_features_are_standardised_columns_or_what_a_map_makes_of_them():
 
 
 def test_a_map_learns_nothing_from_rows_without_weight():
-    X, y, _ = make_pile(200, 3)
+    X, y, _ = make_contaminated_rows(200, 3)
     weight = np.ones(200)
     weight[:50], X[:50] = 0, 1e6
     weighted, absent = (
@@ -178,7 +178,7 @@ def test_tensors_become_rows_of_floats_with_codes_on_their_device():
 
 
 def test_samples_hold_no_row_without_weight():
-    X, y, _ = make_pile(300, 2)
+    X, y, _ = make_contaminated_rows(300, 2)
     weight = np.random.default_rng(0).integers(0, 2, 300).astype(float)
     for n in (50, 1000):
         some = sample_in_memory(RowBlocks(X, y, weight), n, np.ones(3), seed=0)
@@ -187,7 +187,7 @@ def test_samples_hold_no_row_without_weight():
 
 
 def test_columns_that_do_not_vary_are_named():
-    X, y, _ = make_pile(100, 3)
+    X, y, _ = make_contaminated_rows(100, 3)
     X[:, 1] = 4
     names = np.array(["age", "unit", "speed"], dtype=object)
     with pytest.warns(DataWarning, match="a single value and cannot tell rows apart: 'unit'"):
@@ -236,7 +236,7 @@ def test_weights_that_are_all_zero_are_said():
 
 
 def test_scores_are_sums_of_contributions_and_bounded_by_norms():
-    X, _, _ = make_pile(50, 3)
+    X, _, _ = make_contaminated_rows(50, 3)
     w, b = np.array([1.0, -2.0, 0.5]), 0.3
     scores = LinearScores(w, b, Features(None, X.mean(axis=0), X.std(axis=0)))
     shares, base = scores.contributions(X)
@@ -257,7 +257,7 @@ def test_no_value_that_is_not_finite_gets_a_score(w):
 
 
 def test_unlabelled_rows_are_summarised_and_their_absence_is_none():
-    X, y, _ = make_pile(300, 2)
+    X, y, _ = make_contaminated_rows(300, 2)
     found = summarise_unlabelled(RowBlocks(X, y), lambda rows: rows[:, 0], seed=0)
     assert found.n_columns == 2
     labelled = RowBlocks(X[y != 0], y[y != 0])

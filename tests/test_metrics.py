@@ -31,7 +31,7 @@ from riskad.decisions.ranking_metrics import (
     average_precision_with_interval,
     precision_at_k_with_interval,
 )
-from riskad.decisions.unlabelled_metrics import pile_precision_recall
+from riskad.decisions.unlabelled_metrics import unlabelled_precision_recall
 from riskad.detectors.shallow import ShallowRAD
 
 # --- AUC --------------------------------------------------------------------------------------
@@ -293,10 +293,10 @@ def test_no_number_from_two_anomalies_is_said_without_its_interval(found, say):
     assert "2 anomalies" in say(found)
 
 
-# --- precision and recall on the pile ---------------------------------------------------------
+# --- precision and recall on the unlabelled rows ---------
 
 
-def pile(seed, pi_n=0.1, m=200, n_u=5000, shift=2.5):
+def unlabelled(seed, pi_n=0.1, m=200, n_u=5000, shift=2.5):
     rng = np.random.default_rng(seed)
     hidden = rng.random(n_u) < pi_n
     y = np.repeat([-1, 1, 0], [m, 3, n_u])
@@ -305,9 +305,9 @@ def pile(seed, pi_n=0.1, m=200, n_u=5000, shift=2.5):
     return y, np.where(y == 1, np.nan, scores), hidden
 
 
-def test_precision_and_recall_on_the_pile_are_those_of_the_hidden_truth():
-    y, scores, hidden = pile(0, m=2000, n_u=50_000)
-    found = pile_precision_recall(y, scores, 1.5, pi_n=0.1)
+def test_precision_and_recall_on_the_unlabelled_rows_are_those_of_the_hidden_truth():
+    y, scores, hidden = unlabelled(0, m=2000, n_u=50_000)
+    found = unlabelled_precision_recall(y, scores, 1.5, pi_n=0.1)
     flagged = scores[y == 0] > 1.5
     assert_allclose(found.precision.value, hidden[flagged].mean(), atol=0.03)
     assert_allclose(found.recall.value, flagged[hidden].mean(), atol=0.03)
@@ -317,14 +317,14 @@ def test_precision_and_recall_on_the_pile_are_those_of_the_hidden_truth():
 
 @pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning")  # recall 1 by chance
 @pytest.mark.parametrize("m", [5, 30])
-def test_intervals_on_the_pile_cover(m):
+def test_intervals_on_the_unlabelled_rows_cover(m):
     covered = np.zeros(2)
     recall = norm.sf(1.5 - 2.5)
     precision = gaussian_precision(0.1, 2.5, 1.5)
     for seed in range(200):
-        y, scores, _ = pile(seed, m=m)
+        y, scores, _ = unlabelled(seed, m=m)
         rate = SimpleNamespace(pi_n=0.1, interval=(0.09, 0.11))
-        found = pile_precision_recall(y, scores, 1.5, rate)
+        found = unlabelled_precision_recall(y, scores, 1.5, rate)
         covered += [
             found.precision.low <= precision <= found.precision.high,
             found.recall.low <= recall <= found.recall.high,
@@ -333,30 +333,30 @@ def test_intervals_on_the_pile_cover(m):
 
 
 def test_an_uncertain_rate_widens_the_precision_alone():
-    y, scores, _ = pile(1)
-    known = pile_precision_recall(y, scores, 1.5, 0.1)
+    y, scores, _ = unlabelled(1)
+    known = unlabelled_precision_recall(y, scores, 1.5, 0.1)
     estimate = SimpleNamespace(pi_n=0.1, interval=(0.05, 0.12))
-    unsure = pile_precision_recall(y, scores, 1.5, estimate)
+    unsure = unlabelled_precision_recall(y, scores, 1.5, estimate)
     assert known.precision.value == unsure.precision.value
     assert unsure.precision.low < known.precision.low
     assert known.recall == unsure.recall
 
 
 def test_a_rate_that_cannot_be_is_remarked():
-    y, scores, _ = pile(2)
+    y, scores, _ = unlabelled(2)
     with pytest.warns(DataWarning, match="more anomalies above the threshold than there are rows"):
-        found = pile_precision_recall(y, scores, 1.5, 0.5)
+        found = unlabelled_precision_recall(y, scores, 1.5, 0.5)
     assert found.precision.value == 1
 
 
-def test_the_pile_needs_scores_and_both_kinds():
-    y, scores, _ = pile(3, m=5, n_u=20)
+def test_the_unlabelled_rows_needs_scores_and_both_kinds():
+    y, scores, _ = unlabelled(3, m=5, n_u=20)
     with pytest.raises(InputError, match="need labelled anomalies and unlabelled rows, got 0 and"):
-        pile_precision_recall(read_codes(np.abs(y)), scores, 1.5, 0.1)
+        unlabelled_precision_recall(read_codes(np.abs(y)), scores, 1.5, 0.1)
     with pytest.raises(InputError, match="out_of_fold_scores"):
-        pile_precision_recall(y, np.full(len(y), np.nan), 1.5, 0.1)
-    with pytest.raises(InputError, match="share of anomalies in the pile"):
-        pile_precision_recall(y, scores, 1.5, 1.2)
+        unlabelled_precision_recall(y, np.full(len(y), np.nan), 1.5, 0.1)
+    with pytest.raises(InputError, match="share of anomalies among the unlabelled rows"):
+        unlabelled_precision_recall(y, scores, 1.5, 1.2)
 
 
 # --- out of fold ------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_labels_matter(name, a):
 def test_a_guard_that_holds_adds_no_gradient(name, a, loss):
     y = draw(7)[1]
     side = -1 if name == "nnpu" else 1
-    # Labelled rows of the bracket on its wrong side, the pile on its right one.
+    # Labelled rows of the bracket on its wrong side, the unlabelled rows on its right one.
     f = np.where(y == 0, 3.0, -3.0) * side
     risk, objective = make(name, loss, a, y, prior=0.5)
     plain = {term.name for term in risk.terms() if not term.guarded}

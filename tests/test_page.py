@@ -126,15 +126,15 @@ def test_every_score_is_in_the_distribution(fit, findings):
 def test_extreme_scores_do_not_squeeze_all_others(fit):
     detector = fit.model[-1]
     before = detector.calibration_
-    pile = before.pile.copy()
-    pile[-1] = 1e9
+    unlabelled = before.unlabelled.copy()
+    unlabelled[-1] = 1e9
     try:
-        detector.calibration_ = replace(before, pile=pile)
+        detector.calibration_ = replace(before, unlabelled=unlabelled)
         distribution = describe_fit(fit).distribution
     finally:
         detector.calibration_ = before
     assert distribution.edges[-1] < 100
-    assert sum(distribution.kinds[-1].counts) == len(pile)
+    assert sum(distribution.kinds[-1].counts) == len(unlabelled)
 
 
 def test_labels_that_cannot_tell_are_said_not_drawn(few):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy import sparse
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -26,12 +26,12 @@ def auc(model, X, truth):
 
 @pytest.fixture(scope="module")
 def rows():
-    return make_pile(400, shift=2.0)
+    return make_contaminated_rows(400, shift=2.0)
 
 
 @pytest.fixture(scope="module")
 def fitted(rows):
-    return PretrainedRAD(pile=100).fit(*rows[:2])
+    return PretrainedRAD(unlabelled=100).fit(*rows[:2])
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +49,27 @@ def pretrain():
 
 
 def test_it_tells_anomalies_and_decides_at_the_given_rate(fitted, rows):
-    X, _, truth = make_pile(400, shift=2.0, seed=1)
+    X, _, truth = make_contaminated_rows(400, shift=2.0, seed=1)
     X = X * rows[0].std(axis=0) / X.std(axis=0)
     X = X - X.mean(axis=0) + rows[0].mean(axis=0)
     assert auc(fitted, X, truth) > 0.97
     assert (fitted.predict(X) == truth).mean() > 0.9
     assert fitted.offset_ == pytest.approx(np.log(0.2 / 0.8))
-    fewer = PretrainedRAD(pile=100, prior=0.99).fit(*rows[:2])
+    fewer = PretrainedRAD(unlabelled=100, prior=0.99).fit(*rows[:2])
     np.testing.assert_array_equal(fewer.score_samples(X), fitted.score_samples(X))
     assert (fewer.predict(X) == -1).sum() < (fitted.predict(X) == -1).sum()
 
 
 def test_labels_decide_what_is_an_anomaly(rows):
     X, y, truth = rows
-    turned = PretrainedRAD(pile=100).fit(X, -y)
+    turned = PretrainedRAD(unlabelled=100).fit(X, -y)
     assert auc(turned, X, truth) < 0.1
 
 
 @pytest.mark.parametrize("kept", [1, -1])
 def test_one_kind_of_label_is_enough(rows, kept):
     X, y, truth = rows
-    model = PretrainedRAD(pile=100).fit(X, read_codes(np.where(y == kept, y, 0)))
+    model = PretrainedRAD(unlabelled=100).fit(X, read_codes(np.where(y == kept, y, 0)))
     assert auc(model, X, truth) > 0.8
 
 
@@ -89,15 +89,15 @@ def test_order_and_company_do_not_matter(fitted, rows):
     X, y, _ = rows
     scores = fitted.score_samples(X)
     assert_rows_score_alike(fitted, X)
-    turned = PretrainedRAD(pile=100).fit(X[:, ::-1], y)
+    turned = PretrainedRAD(unlabelled=100).fit(X[:, ::-1], y)
     np.testing.assert_allclose(turned.score_samples(X[:, ::-1]), scores, atol=1e-3)
-    moved = PretrainedRAD(pile=100).fit(1000 * X - 5, y)
+    moved = PretrainedRAD(unlabelled=100).fit(1000 * X - 5, y)
     np.testing.assert_allclose(moved.score_samples(1000 * X - 5), scores, atol=1e-3)
 
 
 def test_many_columns_are_read_by_their_components():
-    X, y, truth = make_pile(300, MOST_COLUMNS + 10, shift=1.0)
-    model = PretrainedRAD(pile=100).fit(X, y)
+    X, y, truth = make_contaminated_rows(300, MOST_COLUMNS + 10, shift=1.0)
+    model = PretrainedRAD(unlabelled=100).fit(X, y)
     assert model.context_.shape[1] < MOST_COLUMNS
     assert auc(model, X, truth) > 0.95
     dense = model.score_samples(X[:20])
@@ -105,8 +105,8 @@ def test_many_columns_are_read_by_their_components():
 
 
 def test_the_context_has_its_limits():
-    X, y, _ = make_pile(3000, labelled=0.6)
-    model = PretrainedRAD(pile=30).fit(X, y)
+    X, y, _ = make_contaminated_rows(3000, labelled=0.6)
+    model = PretrainedRAD(unlabelled=30).fit(X, y)
     assert np.bincount(model.states_).tolist() == [30, 400, 200]
 
 
@@ -204,8 +204,8 @@ def test_weights_of_another_version(fitted, rows):
     ("settings", "codes", "message"),
     [
         ({"prior": 1.0}, None, "prior"),
-        ({"pile": -1}, None, "pile must be a whole number >= 0, got -1"),
-        ({"pile": 2.5}, None, "pile must be a whole number"),
+        ({"unlabelled": -1}, None, "unlabelled must be a whole number >= 0, got -1"),
+        ({"unlabelled": 2.5}, None, "unlabelled must be a whole number"),
         ({}, 0, "needs labels"),
         ({}, 1, "needs labels"),
     ],
@@ -231,6 +231,6 @@ class Translated(PretrainedRAD):
         return super().fit(X, as_codes(X, y))
 
 
-@parametrize_with_checks([Translated(pile=20)])
+@parametrize_with_checks([Translated(unlabelled=20)])
 def test_common_checks_with_translated_labels(estimator, check):
     run_in_single_precision(check, estimator)

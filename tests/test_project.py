@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose
 from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
@@ -184,7 +184,7 @@ def test_the_detector_of_the_contributing_guide_works():
     names = {}
     for block in code_blocks("python", "CONTRIBUTING.md"):
         exec(block, names)
-    X, y, truth = make_pile(shift=3.0)
+    X, y, truth = make_contaminated_rows(shift=3.0)
     model = names["NearestMean"]().fit(X, y)
     assert (model.predict(X) == truth).mean() > 0.9
 

@@ -14,7 +14,7 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from sklearn.feature_selection import SelectFromModel
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
@@ -61,7 +61,7 @@ def forge(path, change=None, **header):
 
 @pytest.fixture(scope="module")
 def rows():
-    X, y, _ = make_pile(n_rows=120)
+    X, y, _ = make_contaminated_rows(n_rows=120)
     return X, y
 
 
@@ -146,7 +146,7 @@ CRAFTED = {
     "an array of objects": (SHALLOW, put("coef_", {"$objects": [1.0, 2.0, 3.0, 4.0]})),
     "another type in its place": (
         SHALLOW,
-        put("pile_", {"$type": ["RiskZero", {}]}),
+        put("unlabelled_", {"$type": ["RiskZero", {}]}),
     ),
     "a seed for billions of trees": (riskad.ForestRAD(n_estimators=3), put("n_estimators", 10**12)),
 }

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
@@ -33,8 +33,8 @@ def codes(n_normal, n_anomaly, n_unlabelled, seed=0):
 
 
 def with_labels(n_normal, n_anomaly, seed=0, **settings):
-    """A pile with exactly so many labels."""
-    X, _, truth = make_pile(seed=seed, **settings)
+    """Unlabelled rows with exactly so many labels."""
+    X, _, truth = make_contaminated_rows(seed=seed, **settings)
     y = np.zeros(len(truth), dtype=int)
     y[np.flatnonzero(truth == 1)[:n_normal]] = 1
     y[np.flatnonzero(truth == -1)[:n_anomaly]] = -1
@@ -123,7 +123,7 @@ def test_folds_need_labels():
 
 
 def test_the_scorers_are_the_auc_of_labelled_rows_and_minus_the_risk():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = ShallowRAD().fit(X, y)
     labelled = y != 0
     expected = roc_auc_score(y[labelled] == -1, -model.score_samples(X)[labelled])
@@ -134,7 +134,7 @@ def test_the_scorers_are_the_auc_of_labelled_rows_and_minus_the_risk():
 
 
 def test_a_better_model_has_the_greater_score():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     good, bad = ShallowRAD(lam="tight").fit(X, y), ShallowRAD(lam="tight").fit(X, -y)
     for scorer in (labelled_auc, RiskScorer()):
         assert scorer(good, X, y) > scorer(bad, X, y)
@@ -142,7 +142,7 @@ def test_a_better_model_has_the_greater_score():
 
 @pytest.mark.parametrize("scoring", [labelled_auc, RiskScorer(prior=0.8)])
 def test_grid_search_takes_folds_and_scorers(scoring):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = make_pipeline(StandardScaler(), ShallowRAD())
     grid = {"shallowrad__lam": ["theorem", "tight"], "shallowrad__a": [0.05, 0.2]}
     search = GridSearchCV(model, grid, scoring=scoring, cv=PNUStratifiedKFold(3, 2)).fit(X, y)
@@ -188,7 +188,7 @@ def test_a_second_round_is_no_more_evidence():
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
 def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
     monkeypatch.setattr(room, "_STEPS", 400)
-    X, y, _ = make_pile(n_rows=200)
+    X, y, _ = make_contaminated_rows(n_rows=200)
     X = StandardScaler().fit_transform(X)
     folds = np.array(list(PNUStratifiedKFold(3).folds(y)))
     candidates = [room.Candidate(0.1, 0.8, 0.3), room.Candidate(0.4, 0.5, 0.05)]
@@ -203,7 +203,7 @@ def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
 
 
 def test_a_few_steps_rank_held_out_rows_as_the_solution_does():
-    X, y, _ = make_pile(n_rows=800)
+    X, y, _ = make_contaminated_rows(n_rows=800)
     chosen = ShallowRAD(select="cv").fit(X, y).selection_
     folds = PNUStratifiedKFold(5, 2, random_state=0)
     for place in (0, 7, 20):
@@ -302,7 +302,7 @@ def test_the_criterion_is_what_the_labels_allow(n_normal, n_anomaly, criterion, 
 
 
 def test_one_seed_one_choice():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     first, again, other = (
         ShallowRAD(select="cv", random_state=seed).fit(X, y).selection_ for seed in (1, 1, 2)
     )
@@ -313,14 +313,14 @@ def test_one_seed_one_choice():
 
 
 def test_labels_matter_to_the_choice():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     there, back = (ShallowRAD(select="cv").fit(X, codes).selection_ for codes in (y, -y))
     assert (there.scores != back.scores).any()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_can_choose(loss):
-    X, y, truth = make_pile(n_rows=400)
+    X, y, truth = make_contaminated_rows(n_rows=400)
     model = ShallowRAD(loss, select="cv").fit(X, y)
     assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.9
     assert model.selection_.auc.value > 0.8
@@ -332,27 +332,27 @@ def test_every_loss_can_choose(loss):
     ids=["map", "unscaled", "no intercept"],
 )
 def test_every_model_can_choose(settings):
-    X, y, truth = make_pile(n_rows=400)
+    X, y, truth = make_contaminated_rows(n_rows=400)
     model = ShallowRAD(select="cv", **settings).fit(X, y)
     assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.75
 
 
 def test_sparse_rows_choose_as_dense_ones():
-    X, y, _ = make_pile(n_rows=400)
+    X, y, _ = make_contaminated_rows(n_rows=400)
     dense, thin = (ShallowRAD(select="cv").fit(Z, y) for Z in (X, sparse.csr_array(X)))
     assert_allclose(dense.selection_.scores, thin.selection_.scores, atol=1e-3)
 
 
 def test_more_columns_than_rows():
     rng = np.random.default_rng(0)
-    X, y, truth = make_pile(n_rows=120)
+    X, y, truth = make_contaminated_rows(n_rows=120)
     X = np.hstack([X, 0.1 * rng.standard_normal((120, 500))])
     model = ShallowRAD(select="cv").fit(X, y)
     assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.6
 
 
 def test_weights_of_zero_leave_rows_out_of_the_choice():
-    X, y, _ = make_pile(n_rows=400)
+    X, y, _ = make_contaminated_rows(n_rows=400)
     weight = np.ones(400)
     weight[300:] = 0
     part = ShallowRAD(select="cv", scale=False).fit(X[:300], y[:300]).selection_
@@ -368,7 +368,7 @@ def test_select_is_a_parameter_like_any_other():
 
 
 def test_a_chosen_model_can_be_stored(tmp_path):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = ShallowRAD(select="cv").fit(X, y)
     riskad.save(model, tmp_path / "model.riskad")
     again = riskad.load(tmp_path / "model.riskad")
@@ -386,7 +386,7 @@ def test_a_chosen_model_can_be_stored(tmp_path):
     ],
 )
 def test_settings_that_leave_nothing_to_choose_are_refused(settings, message):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     with pytest.raises(InputError, match=message):
         ShallowRAD(**settings).fit(X, y)
 
@@ -423,7 +423,7 @@ def test_the_criterion_of_a_search_is_what_the_labels_allow(n_anomaly, criterion
 
 
 def test_a_search_can_be_cloned_and_seeded():
-    X, y, _ = make_pile(n_rows=300)
+    X, y, _ = make_contaminated_rows(n_rows=300)
     search = RADSearchCV(ShallowRAD(), {"a": [0.05, 0.3]}, n_repeats=1, random_state=3)
     assert clone(search).get_params().keys() == search.get_params().keys()
     first, again = (clone(search).fit(X, y).cv_results_["mean_test_score"] for _ in range(2))
@@ -433,14 +433,14 @@ def test_a_search_can_be_cloned_and_seeded():
 def test_a_search_needs_something_to_search():
     from riskad.detectors.one_class_svm import OneClassSVM
 
-    X, y, _ = make_pile(n_rows=100)
+    X, y, _ = make_contaminated_rows(n_rows=100)
     with pytest.raises(InputError, match=r"OneClassSVM has no a and no prior.*param_grid"):
         RADSearchCV(OneClassSVM()).fit(X, y)
 
 
 def test_a_search_over_networks():
     pytest.importorskip("torch")
-    X, y, _ = make_pile(n_rows=200)
+    X, y, _ = make_contaminated_rows(n_rows=200)
     search = RADSearchCV(riskad.DeepRAD(n_steps=5), {"prior": [0.7]}, n_splits=2, n_repeats=1)
     assert np.isfinite(search.fit(X, y).score_samples(X)).all()
 
@@ -470,7 +470,7 @@ def test_no_outer_fold_is_seen_inside():
             assert not np.isin(X[:, 0], seen[-1]).any()
             return super().score_samples(X)
 
-    X, y, _ = make_pile(n_rows=300)
+    X, y, _ = make_contaminated_rows(n_rows=300)
     evaluate_nested(Spy(select="cv"), X, y, n_splits=3, n_repeats=2)
     assert len(seen) == 6
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
@@ -40,29 +40,29 @@ def settings_for(risk):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("risk", RISKS)
 def test_every_loss_and_risk_ranks_anomalies_first(risk, loss):
-    X, y, truth = make_pile(300, shift=2.0)
+    X, y, truth = make_contaminated_rows(300, shift=2.0)
     model = ShallowRAD(loss, **settings_for(risk)).fit(X, y)
     assert roc_auc_score(truth == -1, model.anomaly_score(X)) > 0.9
 
 
-def test_the_pile_stands_in_for_normals_that_nobody_labelled():
+def test_the_unlabelled_rows_stands_in_for_normals_that_nobody_labelled():
     gains = []
     for seed in range(20):
-        X, _, truth = make_pile(2000, 10, shift=0.8, seed=seed)
+        X, _, truth = make_contaminated_rows(2000, 10, shift=0.8, seed=seed)
         y = np.zeros(2000, dtype=int)
         y[np.flatnonzero(truth == 1)[:4]] = 1
         y[np.flatnonzero(truth == -1)[:30]] = -1
-        with_pile, without = (
+        with_unlabelled, without = (
             roc_auc_score(truth, ShallowRAD(risk=risk, a=0.9, lam=1.0).fit(X, y).score_samples(X))
             for risk in ("rad", "pn")
         )
-        gains.append(with_pile - without)
+        gains.append(with_unlabelled - without)
     assert np.mean(gains) > 3 * np.std(gains) / len(gains) ** 0.5
 
 
 @pytest.mark.parametrize("risk", sorted(RISKS))
 def test_labels_matter(risk):
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     shuffled = np.random.default_rng(0).permutation(y)
     model = ShallowRAD(**settings_for(risk))
     original = clone(model).fit(X, y).score_samples(X)
@@ -71,8 +71,8 @@ def test_labels_matter(risk):
 
 @pytest.mark.parametrize("lam", ["theorem", "tight", "cv", 0.3])
 @pytest.mark.parametrize("loss", ["modified_huber", "logistic", "squared"])
-def test_the_objective_is_risk_plus_penalty_in_the_units_of_the_theorem(pile, lam, loss):
-    X, y, _ = pile
+def test_the_objective_is_risk_plus_penalty_in_the_units_of_the_theorem(unlabelled, lam, loss):
+    X, y, _ = unlabelled
     model = ShallowRAD(loss, lam=lam).fit(X, y)
     theta = np.append(model.coef_ * X.std(axis=0), model.coef_ @ X.mean(axis=0) + model.intercept_)
     risk = get_risk("rad", loss).value(model.score_samples(X), y)
@@ -82,8 +82,8 @@ def test_the_objective_is_risk_plus_penalty_in_the_units_of_the_theorem(pile, la
     assert parts.pop("total") == pytest.approx(sum(parts.values()), abs=1e-12)
 
 
-def test_the_theorem_s_lambda_is_that_of_the_standardised_anomalies(pile):
-    X, y, _ = pile
+def test_the_theorem_s_lambda_is_that_of_the_standardised_anomalies(unlabelled):
+    X, y, _ = unlabelled
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     for tight in (False, True):
         model = ShallowRAD(lam="tight" if tight else "theorem").fit(X, y)
@@ -111,18 +111,18 @@ def assert_scaling_is_a_column(X, y, size, **settings):
 @pytest.mark.parametrize("size", [0.3, 7])
 @pytest.mark.parametrize("lam", ["theorem", "tight", 0.1])
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
-def test_intercept_scaling_is_the_size_of_a_constant_column(pile, loss, lam, size):
-    assert_scaling_is_a_column(*pile[:2], size, loss=loss, lam=lam)
+def test_intercept_scaling_is_the_size_of_a_constant_column(unlabelled, loss, lam, size):
+    assert_scaling_is_a_column(*unlabelled[:2], size, loss=loss, lam=lam)
 
 
 @pytest.mark.parametrize("size", [0.3, 7])
-def test_intercept_scaling_is_the_size_of_a_constant_column_under_l1(pile, size):
-    assert_scaling_is_a_column(*pile[:2], size, penalty="l1", lam=0.02)
+def test_intercept_scaling_is_the_size_of_a_constant_column_under_l1(unlabelled, size):
+    assert_scaling_is_a_column(*unlabelled[:2], size, penalty="l1", lam=0.02)
 
 
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
-def test_intercept_scaling_of_one_is_the_default(pile, loss):
-    X, y, _ = pile
+def test_intercept_scaling_of_one_is_the_default(unlabelled, loss):
+    X, y, _ = unlabelled
     default, one = ShallowRAD(loss).fit(X, y), ShallowRAD(loss, intercept_scaling=1).fit(X, y)
     np.testing.assert_array_equal(one.coef_, default.coef_)
     assert (one.intercept_, one.lambda_) == (default.intercept_, default.lambda_)
@@ -141,8 +141,8 @@ def ridge_with_a_free_intercept(Z, y, lam, a=0.1, prior=0.8):
 
 
 @pytest.mark.parametrize("lam", [0.1, 100.0])
-def test_a_large_intercept_scaling_leaves_the_intercept_free(pile, lam):
-    X, y, _ = pile
+def test_a_large_intercept_scaling_leaves_the_intercept_free(unlabelled, lam):
+    X, y, _ = unlabelled
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     expected = ridge_with_a_free_intercept(Z, y, lam)
     gaps = []
@@ -158,8 +158,8 @@ def test_a_large_intercept_scaling_leaves_the_intercept_free(pile, lam):
 
 @pytest.mark.parametrize("size", [0.1, 3.0, 50.0])
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic", "hinge"])
-def test_theorem_1_holds_for_every_intercept_scaling(pile, loss, size):
-    X, y, _ = pile
+def test_theorem_1_holds_for_every_intercept_scaling(unlabelled, loss, size):
+    X, y, _ = unlabelled
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     for tight in (False, True):
         lam = "tight" if tight else "theorem"
@@ -169,8 +169,8 @@ def test_theorem_1_holds_for_every_intercept_scaling(pile, loss, size):
         assert model.objective_ >= 0
 
 
-def test_condition_ii_can_be_checked_on_a_fitted_model(pile):
-    X, y, _ = pile
+def test_condition_ii_can_be_checked_on_a_fitted_model(unlabelled):
+    X, y, _ = unlabelled
     model = ShallowRAD().fit(X, y)
     theta = np.append(model.coef_ * X.std(axis=0), model.coef_ @ X.mean(axis=0) + model.intercept_)
     margin = theorem_margin(model.score_samples(X[y == -1]), theta @ theta, model.lambda_)
@@ -178,7 +178,7 @@ def test_condition_ii_can_be_checked_on_a_fitted_model(pile):
 
 
 def test_cross_validation_takes_a_lambda_from_the_labelled_rows_and_only_them():
-    X, y, _ = make_pile(400, 10, shift=0.8, seed=3)
+    X, y, _ = make_contaminated_rows(400, 10, shift=0.8, seed=3)
     chosen = ShallowRAD(lam="cv").fit(X, y).lambda_
     top = ShallowRAD().fit(X, y).lambda_
     assert top * 1e-5 <= chosen <= top
@@ -190,14 +190,14 @@ def test_cross_validation_takes_a_lambda_from_the_labelled_rows_and_only_them():
 
 @pytest.mark.parametrize("risk", ["pu", "nu"])
 def test_cross_validation_works_with_one_kind_of_label(risk):
-    X, y, truth = make_pile()
+    X, y, truth = make_contaminated_rows()
     y = read_codes(np.where(y == (-1 if risk == "pu" else 1), 0, y))
     model = ShallowRAD("logistic", risk=risk, lam="cv").fit(X, y)
     assert roc_auc_score(truth, model.score_samples(X)) > 0.9
 
 
 def test_l1_gives_exact_zeros_for_columns_of_noise():
-    X, y, _ = make_pile(600, 3, shift=2.0)
+    X, y, _ = make_contaminated_rows(600, 3, shift=2.0)
     X = np.column_stack([X, np.random.default_rng(0).standard_normal((600, 10))])
     model = ShallowRAD(penalty="l1", lam=0.1).fit(X, y)
     assert model.coef_[:3].all()
@@ -205,7 +205,7 @@ def test_l1_gives_exact_zeros_for_columns_of_noise():
 
 
 def test_integer_weights_are_repeated_rows():
-    X, y, _ = make_pile(150)
+    X, y, _ = make_contaminated_rows(150)
     weight = np.random.default_rng(0).integers(0, 4, 150)
     for loss in ("squared", "modified_huber", "logistic", "ramp"):
         weighted = ShallowRAD(loss, tol=1e-9).fit(X, y, sample_weight=weight)
@@ -217,8 +217,8 @@ def test_integer_weights_are_repeated_rows():
         np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
 
 
-def test_scaling_a_column_does_not_change_the_scores(pile):
-    X, y, _ = pile
+def test_scaling_a_column_does_not_change_the_scores(unlabelled):
+    X, y, _ = unlabelled
     factors = np.array([1e-6, 1.0, 1e3, 1e6])
     original = ShallowRAD().fit(X, y)
     scaled = ShallowRAD().fit(X * factors + 1e3, y)
@@ -232,7 +232,7 @@ def test_scaling_a_column_does_not_change_the_scores(pile):
 
 
 def test_a_time_stamp_column_loses_no_digits():
-    X, y, _ = make_pile(500, 2)
+    X, y, _ = make_contaminated_rows(500, 2)
     stamped = X.copy()
     stamped[:, 0] = 1.7e9 + X[:, 0]
     plain = ShallowRAD().fit(X, y)
@@ -241,7 +241,7 @@ def test_a_time_stamp_column_loses_no_digits():
 
 
 def test_the_threshold_separates_what_the_labels_separate():
-    X, y, truth = make_pile(2000, 3, shift=5.0, labelled=0.05)
+    X, y, truth = make_contaminated_rows(2000, 3, shift=5.0, labelled=0.05)
     for settings in ({}, {"feature_map": "nystroem"}, {"loss": "squared"}):
         assert (ShallowRAD(**settings).fit(X, y).predict(X) == truth).mean() > 0.97
 
@@ -251,7 +251,7 @@ def test_the_threshold_separates_what_the_labels_separate():
 
 @pytest.mark.parametrize("loss", ["modified_huber", "squared", "hinge"])
 def test_sparse_and_dense_rows_give_the_same_model(loss):
-    X, y, _ = make_pile(300, 5)
+    X, y, _ = make_contaminated_rows(300, 5)
     X[np.abs(X) < 2] = 0
     dense = ShallowRAD(loss, tol=1e-8).fit(X, y)
     for container in (sparse.csr_matrix, sparse.csr_array, sparse.csc_matrix):
@@ -275,7 +275,7 @@ def test_products_of_sparse_columns_are_those_of_dense_ones():
 
 @pytest.mark.parametrize("settings", [{"loss": "squared"}, {}, {"penalty": "l1", "lam": 0.02}])
 def test_intercept_scaling_works_on_sparse_rows(settings):
-    X, y, _ = make_pile(300, 5)
+    X, y, _ = make_contaminated_rows(300, 5)
     X[np.abs(X) < 2] = 0
     model = ShallowRAD(tol=1e-8, intercept_scaling=20.0, **settings)
     dense, found = clone(model).fit(X, y), clone(model).fit(sparse.csr_array(X), y)
@@ -298,12 +298,12 @@ def test_sparse_rows_are_never_made_dense(monkeypatch):
     monkeypatch.setattr(sparse.csr_array, "toarray", spy)
     monkeypatch.setattr(lambda_search, "sparse_to_dense", lambda X: to_dense(X))
     ShallowRAD().fit(X, y)
-    # d x d products, and the sample of the pile that is summed up for later comparison
+    # d x d products, and the sample of the unlabelled rows that is summed up for later comparison
     assert max(largest) <= max(400, rows_to_sum_up(400)) < 3000
 
 
-def test_float32_rows_give_the_model_of_float64(pile):
-    X, y, _ = pile
+def test_float32_rows_give_the_model_of_float64(unlabelled):
+    X, y, _ = unlabelled
     narrow = ShallowRAD().fit(X.astype(np.float32), y)
     wide = ShallowRAD().fit(X.astype(np.float32).astype(np.float64), y)
     np.testing.assert_allclose(narrow.coef_, wide.coef_, rtol=1e-7)
@@ -313,7 +313,7 @@ def test_float32_rows_give_the_model_of_float64(pile):
 def test_no_scaled_copy_of_x_is_made():
     import tracemalloc
 
-    X, y, _ = make_pile(200_000, 20)
+    X, y, _ = make_contaminated_rows(200_000, 20)
     tracemalloc.start()
     ShallowRAD().fit(X, y)
     peak = tracemalloc.get_traced_memory()[1]
@@ -322,8 +322,8 @@ def test_no_scaled_copy_of_x_is_made():
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
-def test_frames_keep_their_column_names(pile, frame):
-    X, y, _ = pile
+def test_frames_keep_their_column_names(unlabelled, frame):
+    X, y, _ = unlabelled
     names = ["age", "income", "visits", "balance"]
     table = frame(dict(zip(names, X.T, strict=True)))
     model = ShallowRAD().fit(table, y)
@@ -335,8 +335,8 @@ def test_frames_keep_their_column_names(pile, frame):
 @pytest.mark.parametrize(
     "feature_map", ["rbf", "nystroem", "poly", PCA(2), FunctionTransformer(np.tanh)]
 )
-def test_feature_maps_are_fitted_on_training_rows_once(pile, feature_map):
-    X, y, truth = pile
+def test_feature_maps_are_fitted_on_training_rows_once(unlabelled, feature_map):
+    X, y, truth = unlabelled
     model = ShallowRAD(feature_map=feature_map, random_state=0).fit(X, y)
     assert roc_auc_score(truth, model.score_samples(X)) > 0.85
     np.testing.assert_allclose(model.score_samples(X[:7]), model.score_samples(X)[:7], atol=1e-10)
@@ -354,15 +354,15 @@ def test_a_map_finds_what_a_line_cannot():
     assert curve > 0.93 > line + 0.2
 
 
-def test_the_user_s_transformer_is_cloned_not_fitted(pile):
-    X, y, _ = pile
+def test_the_user_s_transformer_is_cloned_not_fitted(unlabelled):
+    X, y, _ = unlabelled
     mine = PCA(2)
     ShallowRAD(feature_map=mine).fit(X, y)
     assert not hasattr(mine, "components_")
 
 
-def test_pipelines_and_grid_search_work(pile):
-    X, y, _ = pile
+def test_pipelines_and_grid_search_work(unlabelled):
+    X, y, _ = unlabelled
 
     def auc(truth, scores):
         return roc_auc_score(truth[truth != 0], scores[truth != 0])
@@ -378,15 +378,15 @@ def test_pipelines_and_grid_search_work(pile):
     assert search.predict(X).shape == (len(X),)
 
 
-def test_same_data_same_model_without_a_seed(pile):
-    X, y, _ = pile
+def test_same_data_same_model_without_a_seed(unlabelled):
+    X, y, _ = unlabelled
     for settings in ({"loss": "ramp"}, {"feature_map": "nystroem"}, {"lam": "cv"}):
         first, second = (ShallowRAD(**settings).fit(X, y).score_samples(X) for _ in range(2))
         np.testing.assert_array_equal(first, second)
 
 
-def test_the_direction_of_each_score(pile):
-    X, y, _ = pile
+def test_the_direction_of_each_score(unlabelled):
+    X, y, _ = unlabelled
     model = ShallowRAD().fit(X, y)
     scores = model.score_samples(X)
     np.testing.assert_array_equal(model.anomaly_score(X), -scores)
@@ -404,8 +404,8 @@ def fails(message, X, y, **settings):
         ShallowRAD(**settings).fit(X, y)
 
 
-def test_no_labelled_anomaly_names_the_pu_risk(pile):
-    X, y, _ = pile
+def test_no_labelled_anomaly_names_the_pu_risk(unlabelled):
+    X, y, _ = unlabelled
     only = parse_labels(np.where(y == -1, 0, y), normal=1, unlabelled=0)
     fails("needs a labelled anomaly.*risk='pu'", X, only)
     pu = ShallowRAD(risk="pu", lam="cv").fit(X, only)
@@ -414,26 +414,26 @@ def test_no_labelled_anomaly_names_the_pu_risk(pile):
     )
 
 
-def test_no_labelled_normal_names_the_nu_risk(pile):
-    X, y, _ = pile
+def test_no_labelled_normal_names_the_nu_risk(unlabelled):
+    X, y, _ = unlabelled
     only = np.where(y == 1, 0, y)
     fails("needs a labelled normal row.*risk='nu' with lam='cv'", X, only)
     ShallowRAD("logistic", risk="nu", lam="cv").fit(X, only)
 
 
-def test_nothing_unlabelled_names_the_pn_risk(pile):
-    X, _, truth = pile
+def test_nothing_unlabelled_names_the_pn_risk(unlabelled):
+    X, _, truth = unlabelled
     fails("needs an unlabelled row.*risk='pn'", X, truth)
     ShallowRAD(risk="pn").fit(X, truth)
 
 
-def test_nothing_labelled_at_all(pile):
-    X, y, _ = pile
+def test_nothing_labelled_at_all(unlabelled):
+    X, y, _ = unlabelled
     fails("needs a labelled anomaly.*Label at least one anomaly", X, np.zeros_like(y))
 
 
-def test_an_ambiguous_y_is_refused_with_its_three_readings(pile):
-    X, y, _ = pile
+def test_an_ambiguous_y_is_refused_with_its_three_readings(unlabelled):
+    X, y, _ = unlabelled
     with pytest.raises(InputError) as caught:
         ShallowRAD().fit(X, (y == -1).astype(int))
     for reading in ("from_deepod", "from_pyod", "parse_labels(y, normal=1, unlabelled=0)"):
@@ -450,12 +450,12 @@ def test_an_ambiguous_y_is_refused_with_its_three_readings(pile):
         ([1, 0, np.nan] * 200, "parse_labels"),
     ],
 )
-def test_labels_in_other_spellings_are_refused_with_the_translation(pile, y, message):
-    fails(message, pile[0], y)
+def test_labels_in_other_spellings_are_refused_with_the_translation(unlabelled, y, message):
+    fails(message, unlabelled[0], y)
 
 
 def test_gaps_and_infinities_are_located():
-    X, y, _ = make_pile(50, labelled=0.6)
+    X, y, _ = make_contaminated_rows(50, labelled=0.6)
     table = pd.DataFrame(X, columns=["age", "income", "visits", "balance"])
     for value, word in ((np.nan, "missing value"), (np.inf, "infinity")):
         broken = table.copy()
@@ -470,13 +470,13 @@ def test_gaps_and_infinities_are_located():
 
 
 def test_a_gap_among_many_rows_is_found_without_a_stray_warning():
-    X, y, _ = make_pile(100_000, 40)
+    X, y, _ = make_contaminated_rows(100_000, 40)
     X[77_777, 7], X[88_888, 1] = np.inf, np.nan
     fails("infinity.*first of 2 is in row 77777, column 7", X, y)
 
 
 def test_a_gap_under_a_zero_weight_is_found_too():
-    X, y, _ = make_pile(100, 3)
+    X, y, _ = make_contaminated_rows(100, 3)
     with pytest.warns(DataWarning, match="all weights are zero under lam=1e[+]03.*'tight'"):
         model = ShallowRAD(penalty="l1", lam=1e3).fit(X, y)
     assert not model.coef_.any()
@@ -485,8 +485,8 @@ def test_a_gap_under_a_zero_weight_is_found_too():
         model.score_samples(X)
 
 
-def test_other_columns_at_scoring_time_show_the_difference(pile):
-    X, y, _ = pile
+def test_other_columns_at_scoring_time_show_the_difference(unlabelled):
+    X, y, _ = unlabelled
     model = ShallowRAD().fit(pd.DataFrame(X, columns=list("abcd")), y)
     with pytest.raises(ValueError, match=r"(?s)unseen at fit time.*- e.*missing.*- d"):
         model.predict(pd.DataFrame(X, columns=list("abce")))
@@ -494,8 +494,8 @@ def test_other_columns_at_scoring_time_show_the_difference(pile):
         ShallowRAD().fit(X, y).predict(X[:, :3])
 
 
-def test_a_constant_column_is_named_and_gets_no_weight(pile):
-    X, y, _ = pile
+def test_a_constant_column_is_named_and_gets_no_weight(unlabelled):
+    X, y, _ = unlabelled
     table = pd.DataFrame(X, columns=list("abcd")).assign(plant="7").astype({"plant": float})
     with pytest.warns(DataWarning, match="single value.*'plant'.*Drop"):
         model = ShallowRAD().fit(table, y)
@@ -531,26 +531,26 @@ def test_a_constant_column_is_named_and_gets_no_weight(pile):
         ({"risk": "pu"}, "Theorem 1 has no value for the pu risk.*lam='cv'"),
     ],
 )
-def test_a_wrong_setting_is_explained(pile, settings, message):
-    X, y, _ = pile
+def test_a_wrong_setting_is_explained(unlabelled, settings, message):
+    X, y, _ = unlabelled
     fails(message, X, y, **settings)
 
 
-def test_too_few_labels_for_cross_validation_name_the_alternative(pile):
-    X, y, _ = pile
+def test_too_few_labels_for_cross_validation_name_the_alternative(unlabelled):
+    X, y, _ = unlabelled
     y = np.where(y == 1, 0, y)
     y[0] = 1
     fails("lam='cv' needs at least 2 labelled rows.*give a number", X, y, lam="cv", risk="pu")
 
 
-def test_stopping_early_is_a_convergence_warning(pile):
-    X, y, _ = pile
+def test_stopping_early_is_a_convergence_warning(unlabelled):
+    X, y, _ = unlabelled
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         ShallowRAD("logistic", lam=1e-4, max_iter=1, tol=1e-9).fit(X, y)
 
 
-def test_messages_hold_no_python_leftovers(pile):
-    X, y, _ = pile
+def test_messages_hold_no_python_leftovers(unlabelled):
+    X, y, _ = unlabelled
     with pytest.raises(InputError) as caught:
         ShallowRAD().fit(X, np.where(y == -1, 0, y))
     assert not re.search(r"np\.int|dtype|<class", str(caught.value))
@@ -618,7 +618,7 @@ def test_l1_on_a_wide_table_still_sets_weights_to_zero():
 
 @pytest.mark.parametrize("n_anomalies", [1, 2, 3])
 def test_cross_validation_keeps_the_tight_lambda_where_labels_say_little(n_anomalies):
-    X, _, truth = make_pile(400, 3)
+    X, _, truth = make_contaminated_rows(400, 3)
     y = np.zeros(400, dtype=int)
     y[np.flatnonzero(truth == 1)[:20]] = 1
     y[np.flatnonzero(truth == -1)[:n_anomalies]] = -1
@@ -631,7 +631,7 @@ def test_cross_validation_leaves_the_tight_lambda_for_a_gain_of_two_standard_err
     gain, leaves, monkeypatch
 ):
     """Two rounds of five folds, whose differences have the standard deviation 0.1."""
-    X, y, _ = make_pile(400, 3)
+    X, y, _ = make_contaminated_rows(400, 3)
     noise = 0.1 * stats.zscore(np.arange(10.0), ddof=1)
 
     def held_out_aucs(problem, lambdas, folds, settings):
@@ -661,7 +661,7 @@ def test_cross_validation_leaves_the_tight_lambda_where_another_is_clearly_bette
 @pytest.mark.parametrize("loss", ["hinge", "double_hinge", "ramp"])
 def test_rounded_kinks_choose_a_lambda_that_ranks_nearly_as_well(loss):
     """The choice on rounded kinks against the best of the same grid, by the truth."""
-    X, y, truth = make_pile(500, 6, shift=0.8, seed=3)
+    X, y, truth = make_contaminated_rows(500, 6, shift=0.8, seed=3)
     chosen = ShallowRAD(loss, lam="cv").fit(X, y)
     top = ShallowRAD(loss).fit(X, y).lambda_
     aucs = [
@@ -674,7 +674,7 @@ def test_rounded_kinks_choose_a_lambda_that_ranks_nearly_as_well(loss):
 @pytest.mark.parametrize("feature_map", ["poly", "rbf", "nystroem"])
 def test_feature_maps_of_rows_that_are_far_out(feature_map):
     """Squares of 1e200 are infinite; rows that far out are scored, and infinities refused."""
-    X, y, _ = make_pile(60)
+    X, y, _ = make_contaminated_rows(60)
     model = ShallowRAD(feature_map=feature_map, lam=0.1, random_state=0).fit(X, y)
     far = X[:2].copy()
     far[0, 0], far[1, 0] = 1e200, -1e200
@@ -685,7 +685,7 @@ def test_feature_maps_of_rows_that_are_far_out(feature_map):
 
 
 def test_scores_that_are_not_finite_are_refused():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     model = ShallowRAD("squared").fit(X, y)
     model.coef_ = np.full(4, 1e308)
     with pytest.raises(InputError, match=r"scores of \d+ rows are not finite, the first in row"):

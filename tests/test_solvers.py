@@ -5,7 +5,7 @@ import warnings
 import clarabel
 import numpy as np
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
@@ -29,7 +29,7 @@ def make_problem(
     risk="rad", loss="modified_huber", *, lam=0.05, penalty="l2", a=0.3, prior=0.7, n=400, d=4,
     seed=0, as_sparse=False, constant=1.0, moments=True,
 ):  # fmt: skip
-    X, y, _ = make_pile(n, d, seed=seed)
+    X, y, _ = make_contaminated_rows(n, d, seed=seed)
     rows = RowBlocks(sparse.csr_array(X) if as_sparse else X, y)
     totals = rows.totals()
     dense_quadratic = get_loss(loss).quadratic and not as_sparse
@@ -448,7 +448,7 @@ def test_a_risk_without_a_minimum_asks_for_more_regularisation():
         solve(problem, max_iter=5)
 
 
-def test_many_rows_without_a_pile_are_fitted_without_a_warning():
+def test_many_rows_without_unlabelled_rows_are_fitted_without_a_warning():
     """The start on a part of the rows corrects means; a kind without rows has none."""
     rng = np.random.default_rng(0)
     X = 5.3 + 3 * rng.standard_normal((40_000, 3))
@@ -457,7 +457,7 @@ def test_many_rows_without_a_pile_are_fitted_without_a_warning():
 
 
 def test_settings_that_overflow_are_a_sentence():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     with pytest.raises(InputError, match=r"intercept_scaling must be .* 1e\+100"):
         ShallowRAD("logistic", intercept_scaling=1e200).fit(X, y)
 

@@ -349,7 +349,7 @@ def test_bad_rows_leave_the_stream_as_it_was():
     bad[3, 2] = np.nan
     with pytest.raises(InputError, match="row 3, column 2"):
         model.partial_fit(bad, y[:5])
-    assert model.pile_ is not None
+    assert model.unlabelled_ is not None
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(X[:, :2], y)
     np.testing.assert_array_equal(model.coef_, before)

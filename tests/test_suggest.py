@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import pdist
@@ -27,7 +27,7 @@ KINDS = {LIKELY, BORDERLINE, UNLIKE}
 
 @pytest.fixture(scope="module")
 def fitted():
-    X, y, truth = make_pile(labelled=0.05)
+    X, y, truth = make_contaminated_rows(labelled=0.05)
     return ShallowRAD().fit(X, y), X, y, truth
 
 
@@ -113,7 +113,7 @@ def test_copies_of_a_row_are_not_all_chosen(fitted):
 
 
 def test_likely_anomalies_come_however_rare_and_known_they_are():
-    X, y, truth = make_pile(20_000, anomaly_rate=0.002, shift=6, labelled=0.3)
+    X, y, truth = make_contaminated_rows(20_000, anomaly_rate=0.002, shift=6, labelled=0.3)
     model = ShallowRAD().fit(X, y)
     rare = np.flatnonzero((truth == -1) & (y == 0))
     chosen = suggest_rows(model, X, 20, y=y)
@@ -122,7 +122,7 @@ def test_likely_anomalies_come_however_rare_and_known_they_are():
 
 
 def test_chosen_rows_keep_apart_where_many_are_labelled():
-    X, y, _ = make_pile(4000, 2, labelled=0.5)
+    X, y, _ = make_contaminated_rows(4000, 2, labelled=0.5)
     model = ShallowRAD().fit(X, y)
     Z = X / X.std(axis=0)
 
@@ -153,7 +153,7 @@ def test_rows_near_labelled_ones_are_left_for_others():
 
 def test_the_same_seed_gives_the_same_rows_in_any_units(monkeypatch):
     monkeypatch.setattr(room, "_CANDIDATES", 150)
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     first, again, other = (
         suggest_rows(ShallowRAD().fit(X, y), X, 20, y=y, random_state=seed) for seed in (1, 1, 2)
     )
@@ -165,7 +165,7 @@ def test_the_same_seed_gives_the_same_rows_in_any_units(monkeypatch):
 
 
 def test_labels_matter():
-    X, y, _ = make_pile()
+    X, y, _ = make_contaminated_rows()
     chosen = suggest_rows(ShallowRAD().fit(X, y), X, 20).rows
     swapped = suggest_rows(ShallowRAD().fit(X, -y), X, 20).rows
     assert len(set(chosen) & set(swapped)) < 20
@@ -190,7 +190,7 @@ def test_kinds_of_rows(fitted):
 
 
 def test_other_detectors():
-    X, y, _ = make_pile(300)
+    X, y, _ = make_contaminated_rows(300)
     assert len(suggest_rows(IsolationForest(n_estimators=20).fit(X), X, 5)) == 5
     lightgbm = pytest.importorskip("lightgbm")
     assert lightgbm
@@ -226,7 +226,7 @@ def test_the_work_does_not_grow_with_the_number_of_rows(monkeypatch):
     for name in ("euclidean_distances", "pairwise_distances_chunked"):
         monkeypatch.setattr(room, name, counted(getattr(room, name)))
     for n in (5_000, 20_000):
-        X, y, _ = make_pile(n, labelled=0.0)
+        X, y, _ = make_contaminated_rows(n, labelled=0.0)
         y[:20], y[20:30] = 1, -1
         pairs.clear()
         chosen = suggest_rows(ShallowRAD().fit(X, y), X, 50, y=y)

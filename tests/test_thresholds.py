@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +49,7 @@ def test_no_other_threshold_has_a_lower_zero_one_risk(seed, name):
 
 
 def test_integer_weights_are_repeated_rows():
-    X, y, _ = make_pile(80)
+    X, y, _ = make_contaminated_rows(80)
     weight = np.random.default_rng(0).integers(1, 4, 80)
     risk = get_risk("rad")
     repeated = zero_one_threshold(risk, np.repeat(X[:, 0], weight), np.repeat(y, weight))
@@ -76,14 +76,16 @@ RULES = [
 
 
 def make_calibration(n_p=200, n_n=40, n_u=1000, pi_n=0.1, seed=0):
-    """Scores of labelled rows and of a pile with a known truth, which is returned as well."""
+    """Scores of labelled rows and of unlabelled rows with a known truth, which is
+    returned as well.
+    """
     rng = np.random.default_rng(seed)
     anomalous = rng.random(n_u) < pi_n
-    pile = rng.normal(0, 1, n_u) + 2.5 * anomalous
+    unlabelled = rng.normal(0, 1, n_u) + 2.5 * anomalous
     scores = np.concatenate([rng.normal(0, 1, n_p), rng.normal(2.5, 1, n_n)])
     codes = np.repeat([1, -1], [n_p, n_n]).astype(np.int8)
-    calibration = Calibration(scores, codes, np.sort(pile), n_u, 1.1, (pi_n, pi_n, pi_n))
-    return calibration, pile, anomalous
+    calibration = Calibration(scores, codes, np.sort(unlabelled), n_u, 1.1, (pi_n, pi_n, pi_n))
+    return calibration, unlabelled, anomalous
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -115,16 +117,16 @@ def test_other_spellings_are_refused_with_the_right_one(text, message):
         parse_threshold(text)
 
 
-def test_the_rate_and_the_top_are_counted_in_the_pile():
-    c, pile, _ = make_calibration()
-    assert (pile > AnomalyRate().of(c)).sum() == 100
-    assert (pile > AnomalyRate(0.25).of(c)).sum() == 250
+def test_the_rate_and_the_top_are_counted_in_the_unlabelled_rows():
+    c, unlabelled, _ = make_calibration()
+    assert (unlabelled > AnomalyRate().of(c)).sum() == 100
+    assert (unlabelled > AnomalyRate(0.25).of(c)).sum() == 250
     for k in (1, 17, 999, 1000, 5000):
-        assert (pile > TopK(k).of(c)).sum() == min(k, 1000)
+        assert (unlabelled > TopK(k).of(c)).sum() == min(k, 1000)
     other = np.arange(30.0)
     assert (other > TopK(7).of(c.over(other))).sum() == 7
     tied = c.over(np.repeat([0.0, 1.0], [5, 5]))
-    assert (tied.pile > TopK(3).of(tied)).sum() == 0
+    assert (tied.unlabelled > TopK(3).of(tied)).sum() == 0
 
 
 @pytest.mark.parametrize("rule", [BestF(1), BestF(2), Cost(1, 1), Cost(1, 10)], ids=str)
@@ -139,10 +141,14 @@ def test_best_f_and_cost_are_nearly_those_of_the_hidden_truth(rule):
 
     found, best, nothing = [], [], []
     for seed in range(20):
-        c, pile, truth = make_calibration(seed=seed)
-        found.append(merit(pile > rule.of(c), truth))
-        best.append(max(merit(pile > t, truth) for t in np.quantile(pile, np.linspace(0, 1, 99))))
-        nothing.append(merit(pile > 99, truth))
+        c, unlabelled, truth = make_calibration(seed=seed)
+        found.append(merit(unlabelled > rule.of(c), truth))
+        best.append(
+            max(
+                merit(unlabelled > t, truth) for t in np.quantile(unlabelled, np.linspace(0, 1, 99))
+            )
+        )
+        nothing.append(merit(unlabelled > 99, truth))
     assert np.mean(nothing) + 0.85 * (np.mean(best) - np.mean(nothing)) < np.mean(found)
 
 
@@ -155,13 +161,13 @@ def test_dear_misses_lower_the_threshold_and_recall_too():
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(2, 60), rate=st.floats(0.01, 0.99), seed=st.integers(0, 99))
 def test_false_alarms_are_the_rows_with_small_p_values(n, rate, seed):
-    c, pile, _ = make_calibration(n_p=n, seed=seed)
+    c, unlabelled, _ = make_calibration(n_p=n, seed=seed)
     if rate * (n + 1) < 1:
         with pytest.raises(InputError, match=rf"the smallest is 1/{n + 1}"):
             FalseAlarms(rate).of(c)
     else:
         t = FalseAlarms(rate).of(c)
-        np.testing.assert_array_equal(pile > t, c.p_values(pile) <= rate + 1e-9)
+        np.testing.assert_array_equal(unlabelled > t, c.p_values(unlabelled) <= rate + 1e-9)
 
 
 def test_false_alarms_say_how_many_labels_are_missing():
@@ -180,7 +186,7 @@ def test_two_anomalies_are_too_few(rule):
 
 
 @pytest.mark.parametrize("rule", [BestF(), Cost(), AnomalyRate(), TopK()], ids=str)
-def test_without_a_pile_rules_that_need_it_say_so(rule):
+def test_without_unlabelled_rows_rules_that_need_it_say_so(rule):
     c, _, _ = make_calibration()
     with pytest.raises(InputError, match="unlabelled rows, and there are none"):
         rule.of(c.over(np.array([])))

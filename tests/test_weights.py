@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import make_pile
+from conftest import make_contaminated_rows
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.utils.validation import has_fit_parameter
@@ -31,7 +31,7 @@ LEARNED_FROM_ROWS = ["nystroem", PCA(2)]
 
 
 def make_weighted(n=400):
-    X, y, _ = make_pile(n, 4)
+    X, y, _ = make_contaminated_rows(n, 4)
     return X, y, np.random.default_rng(1).integers(0, 4, n).astype(float)
 
 
@@ -122,7 +122,7 @@ def test_folds_hold_out_rows_whatever_their_weight():
 
 
 def test_beyond_20_000_rows_the_threshold_is_that_of_a_sample():
-    X, y, _ = make_pile(12_000, 2)
+    X, y, _ = make_contaminated_rows(12_000, 2)
     weight = np.random.default_rng(1).integers(1, 4, 12_000).astype(float)
     settings = {"loss": "squared", "a": 0.9, "prior": 0.6}
     weighted = ShallowRAD(**settings).fit(X, y, sample_weight=weight)

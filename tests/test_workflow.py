@@ -128,7 +128,7 @@ def test_the_report_warns_of_what_speaks_against_it(cards):
     assert "may be off" not in warned
 
 
-def test_labelled_rows_that_are_unlike_the_pile_are_noticed():
+def test_labelled_rows_that_are_unlike_the_unlabelled_rows_are_noticed():
     table, fraud = make_cards(1500, labelled=0)
     amount = table["amount"].cast(pl.Float64).to_numpy()
     known = np.where(fraud, np.arange(1500) % 3 == 0, amount < 20)  # only small payments are normal
@@ -401,7 +401,7 @@ def test_auto_decides_by_what_it_held_out_itself(cards, auto_fit, monkeypatch):
     assert "Fitting kernel" in said
     assert detector.callback is None
     assert report.settings["callback"] is None
-    assert detector.calibration_.n_pile == report.labels.unlabelled
+    assert detector.calibration_.n_unlabelled == report.labels.unlabelled
     assert [effect.column for effect in report.effects] == ["amount", "country"]
     assert [effect.suspicious for effect in report.effects] == ["high", "XX"]
     assert report.effects_of == "the 20 most suspicious rows"

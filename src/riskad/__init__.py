@@ -1,4 +1,4 @@
-"""Anomaly detection from a few labelled rows and a contaminated unlabelled pile.
+"""Anomaly detection from a few labelled rows and contaminated unlabelled rows.
 
 Names are loaded when they are first used: `import riskad` costs next to nothing and never loads
 torch or LightGBM.

@@ -102,7 +102,7 @@ def _fit_matrix(name):
     model = {
         "mapped": lambda: riskad.ShallowRAD(lam=0.1, feature_map="rbf", random_state=0),
         "pipeline": lambda: make_pipeline(SimpleImputer(), riskad.ShallowRAD(lam=0.1)),
-        "pretrained": lambda: riskad.PretrainedRAD(pile=20, random_state=0),
+        "pretrained": lambda: riskad.PretrainedRAD(unlabelled=20, random_state=0),
         "rad": lambda: riskad.DeepRAD(**network),
         "nnpu": lambda: riskad.NNPU(**network),
         "sad": lambda: riskad.DeepSAD(pretrain_steps=5, **network),

@@ -20,7 +20,7 @@ def estimate_prior(
     confidence: float = 0.95,
     random_state: int | None = None,
 ) -> PriorEstimate:
-    """Estimate the share of anomalies in the unlabelled pile, with an interval.
+    """Estimate the share of anomalies among the unlabelled rows, with an interval.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ def estimate_prior(
         +1 normal, -1 anomaly, 0 unlabelled.
     method : {"auto", "em", "divergence", "shift", "pu", "nu"}, default="auto"
         "em" finds the likeliest rate given calibrated scores (Saerens, Latinne and Decaestecker,
-        2002); "divergence" the mixture of labelled rows closest to the pile in Pearson divergence
-        (du Plessis and Sugiyama, 2014); "shift" compares how often a row is flagged (Lipton, Wang
-        and Smola, 2018). "pu" and "nu" do without labelled anomalies or normals: they find the
-        largest share that the known kind can have in the pile (Blanchard, Lee and Scott, 2010),
-        which is right only if the other kind leaves some region to it. "auto" is "em" if there are
-        two labelled rows of each kind, otherwise "pu" or "nu".
+        2002); "divergence" the mixture of labelled rows closest to the unlabelled rows in Pearson
+        divergence (du Plessis and Sugiyama, 2014); "shift" compares how often a row is flagged
+        (Lipton, Wang and Smola, 2018). "pu" and "nu" do without labelled anomalies or normals: they
+        find the largest share that the known kind can have among the unlabelled rows (Blanchard,
+        Lee and Scott, 2010), which is right only if the other kind leaves some region to it. "auto"
+        is "em" if there are two labelled rows of each kind, otherwise "pu" or "nu".
     estimator : detector, optional
         What gives the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
-        cloned for each fold. By default a `ShallowRAD`. For "pu" and "nu" the pile stands in for
-        the missing kind, labelled as such.
+        cloned for each fold. By default a `ShallowRAD`. For "pu" and "nu" the unlabelled rows stand
+        in for the missing kind, labelled as such.
     confidence : float in (0, 1), default=0.95
         Of the interval.
     random_state : int, optional
@@ -91,13 +91,14 @@ def check_labels(
     significance: float = 0.05,
     random_state: int | None = None,
 ) -> LabelCheck:
-    """Test whether labelled rows resemble those of their kind in the pile.
+    """Test whether labelled rows resemble those of their kind among the unlabelled rows.
 
-    Anomalies of a type that the pile lacks have each other for neighbours, and hardly any rows of
-    the pile. Normals that were not picked at random have other column means than the normal rows of
-    the pile. Both tests keep their level whatever the anomalies that nobody labelled look like, as
-    long as the labelled ones are like them; either verdict is at half the significance. Fewer than
-    20 labelled normals are not compared: their spread is then too uncertain to keep a level.
+    Anomalies of a type that the unlabelled rows lack have each other for neighbours, and hardly any
+    unlabelled rows. Normals that were not picked at random have other column means than the normal
+    rows among the unlabelled rows. Both tests keep their level whatever the anomalies that nobody
+    labelled look like, as long as the labelled ones are like them; either verdict is at half the
+    significance. Fewer than 20 labelled normals are not compared: their spread is then too
+    uncertain to keep a level.
 
     Parameters
     ----------

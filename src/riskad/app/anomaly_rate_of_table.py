@@ -59,7 +59,7 @@ def estimate_table_prior(
         matrix = preparer.matrix(preparer.fit_parse(frame.select(features)))
         progress("Estimating the anomaly rate")
         estimate = estimate_prior(matrix, table.codes, method=method, random_state=seed)
-        progress("Comparing labelled rows with the pile")
+        progress("Comparing labelled rows with the unlabelled rows")
         names = preparer.get_feature_names_out()
         check = check_labels(matrix, table.codes, estimate=estimate, names=names, random_state=seed)
     return PriorReport(

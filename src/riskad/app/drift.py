@@ -32,7 +32,7 @@ def drift_table(
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> TableDrift:
-    """Compare the rows of a table with the pile that the model was fitted to."""
+    """Compare the rows of a table with the unlabelled rows that the model was fitted to."""
     if not frame.height:
         raise InputError("The table has a header but no rows.")
     steps_of(model)

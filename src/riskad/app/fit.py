@@ -36,7 +36,7 @@ from riskad.app.results import (
 )
 from riskad.core.checks import InputError
 from riskad.core.labels import UNLABELLED, Codes, LabelCounts
-from riskad.decisions.drift import remember_pile
+from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import make_detector
@@ -251,11 +251,11 @@ class _Work:
         self.progress("Checking it on held-out labelled rows")
         self.evidence = find_evidence(self.preparer, detector, self.kept, self.scores)
         detector.calibration_ = replace(
-            self.evidence.calibration, n_pile=self.table.counts.unlabelled
+            self.evidence.calibration, n_unlabelled=self.table.counts.unlabelled
         )
         detector.set_threshold(rule)
-        if not hasattr(detector, "pile_"):
-            remember_pile(detector, self.matrix, self.kept.codes)
+        if not hasattr(detector, "unlabelled_"):
+            remember_unlabelled(detector, self.matrix, self.kept.codes)
         self.facts = self._facts_of_rows()
         self.flagged, self.ranked = self._rank(rule)
 

@@ -51,7 +51,7 @@ def change_threshold(
     before = str(detector.threshold_)
     detector.set_threshold(read_rule(threshold))
     rule, t = str(detector.threshold_), detector.anomaly_threshold
-    flagged = round(float((calibration.pile > t).mean()) * calibration.n_pile)
+    flagged = round(float((calibration.unlabelled > t).mean()) * calibration.n_unlabelled)
     notes = dict(header.notes)
     if "fit" in notes:
         notes["fit"] = notes["fit"] | {
@@ -59,4 +59,4 @@ def change_threshold(
             "fitted": notes["fit"]["fitted"] | {"threshold": t},
             "unlabelled_flagged": flagged,
         }
-    return notes, ThresholdReport(rule, t, before, calibration.n_pile, flagged)
+    return notes, ThresholdReport(rule, t, before, calibration.n_unlabelled, flagged)

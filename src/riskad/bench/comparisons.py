@@ -206,7 +206,7 @@ def set_gaps(summary: Summary, loss: str, rule: Any, other: str) -> list[SetGap]
     """AUC of rAD less that of `other` on each of the paper's sets on which both were run.
 
     PU is taken with the same loss. The one-class SVM has none, and its semi-supervised sibling is
-    the variant that most resembles the published: an SVM that takes the pile as normal.
+    the variant that most resembles the published: an SVM that takes the unlabelled rows as normal.
     """
     wanted = {"pu": {"loss": loss}, "semi_ocsvm": LIKE_PUBLISHED}.get(other, {})
     found = []

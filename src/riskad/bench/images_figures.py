@@ -103,7 +103,7 @@ def _over_gamma_l(summary: Summary) -> Any | None:
 
 
 def _over_a(rate: float, summary: Summary) -> Any | None:
-    """AUC of rAD against the weight of the pile, at one share of anomalies."""
+    """AUC of rAD against the weight of the unlabelled rows, at one share of anomalies."""
     study = Study(summary, "images-a")
     places = {a: (study.at(a=a), rate, _SHARE) for a in AS}
     return _curve_figure(places, rf"$a$, at $\pi_n$ = {rate:g}")

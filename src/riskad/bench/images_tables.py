@@ -369,7 +369,7 @@ def _paper_prior_table(study: Study, dataset: str) -> Table:
     )
 
 
-# --- the weight of the pile: "images-a" --------------------------------------------------
+# --- the weight of the unlabelled rows: "images-a" ---------
 
 
 def _a_tables(summary: Summary) -> list[Table]:

@@ -173,7 +173,7 @@ class Classifier(Peer):
 class Scorer(Peer):
     """A detector that is told 1 for known anomalies and 0 for all other rows.
 
-    It cannot be told of rows known to be normal: they count as the pile does.
+    It cannot be told of rows known to be normal: they count as the unlabelled rows do.
 
     Parameters
     ----------

@@ -31,11 +31,11 @@ __all__ = ["csv_text", "latex_text", "markdown_text", "write_report"]
 _TITLES = {
     "main": "Tables 1 and 3 of the paper: rAD beside PU and one-class SVMs",
     "prior": "Table 4 of the paper: rAD with other assumed shares of normal rows",
-    "a": "Table 5 of the paper: rAD with other weights of the pile",
+    "a": "Table 5 of the paper: rAD with other weights of the unlabelled rows",
     "published": "What the published runs amounted to: lambda growing with n, a free intercept",
     "images": "Deep rAD beside Deep SAD and nnPU on images",
     "images-prior": "The paper's table of deep rAD: other assumed shares of normal rows",
-    "images-a": "Deep rAD with other weights of the pile",
+    "images-a": "Deep rAD with other weights of the unlabelled rows",
     FIELD: "riskad beside the field: classifiers, self-training, XGBOD and deep detectors",
 }
 _Maker: TypeAlias = Callable[[Summary, str], list[Table]]

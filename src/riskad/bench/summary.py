@@ -85,14 +85,14 @@ TARGET_SHARE = 0.9  # of rAD's cells are to reach what was published
 
 SMALL_PI_N = 0.2  # up to here, the paper says, rAD is far better than PU
 
-# The semi-supervised SVM that most resembles the published: it takes the pile as normal.
-LIKE_PUBLISHED = {"kernel": "biased", "pile": "normal"}
+# The semi-supervised SVM that most resembles the published: it takes the unlabelled rows as normal.
+LIKE_PUBLISHED = {"kernel": "biased", "unlabelled": "normal"}
 # The paper's values of what it varies in "prior" and "a"; where none is recorded, these were used.
 DEFAULTS = {"a": DEFAULT_A, "prior": DEFAULT_PRIOR}
 
 # What tells the columns of the paper's tables apart; other settings are the same throughout.
 TABLE_KEYS = {
-    "main": ("loss", "lam", "kernel", "pile"),
+    "main": ("loss", "lam", "kernel", "unlabelled"),
     "published": ("loss", "lam"),
     "prior": ("loss", "lam", "prior"),
     "a": ("loss", "lam", "a"),

@@ -55,7 +55,7 @@ __all__ = ["remark_table", "svm_table", "tables_of"]
 
 _MOST_REMARKS = 6
 _SEMI_VARIANTS: dict[str, dict[str, str]] = {
-    "biased, pile outside": {"kernel": "biased", "pile": "outside"},
+    "biased, unlabelled outside": {"kernel": "biased", "unlabelled": "outside"},
     "laplacian": {"kernel": "laplacian"},
 }
 
@@ -127,13 +127,14 @@ def svm_table(summary: Summary) -> Table:
         both_column("OC-SVM", plain, trials),
         difference_column(plain),
         published_column("semi: published", semi, *others.values()),
-        own_column("biased, pile normal", semi, trials),
+        own_column("biased, unlabelled normal", semi, trials),
         difference_column(semi),
         *(own_column(name, find, trials) for name, find in others.items()),
     ]
     note = (
         f"OC-SVM: {STROKE.lower()} Of the three semi-supervised variants, the published column "
-        'most resembles "biased, pile normal", an SVM that takes the pile as normal: that one is '
+        'most resembles "biased, unlabelled normal", an SVM that takes the unlabelled rows as '
+        "normal: that one is "
         "the comparison of like with like."
     )
     return dataset_table(summary, "main", "OC-SVM and semi-OC-SVM", columns, note)

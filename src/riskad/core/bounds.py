@@ -2,8 +2,8 @@ r"""Proposition 1, Theorems 2 and 3 and their corollary, as numbers.
 
 How far may an estimated risk be from the true one, and a fitted model from the best of its class?
 The theorems assume that the rows of each kind are drawn independently, labelled rows as those of
-their kind in the pile; that `prior` is the true share of normal rows; and that scores are bounded,
-|g(x)| <= C_g, for every g of the class G. On such scores
+their kind among the unlabelled rows; that `prior` is the true share of normal rows; and that scores
+are bounded, |g(x)| <= C_g, for every g of the class G. On such scores
 
     C_l = max_{|t| <= C_g} l(t)    bounds the loss,
     L_l                            is its Lipschitz constant (`Loss.lipschitz`).

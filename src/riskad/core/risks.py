@@ -68,7 +68,7 @@ class Risk(ABC):
     a : float, default=0.1
         Mixing weight of the unlabelled rows, for the risks that have one.
     prior : float, default=0.8
-        pi_p, the probability that a row of the pile is normal.
+        pi_p, the probability that an unlabelled row is normal.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class PN(Risk):
 
 
 class PU(Risk):
-    """Labelled normals and the pile."""
+    """Labelled normals and unlabelled rows."""
 
     name = "pu"
 
@@ -195,7 +195,7 @@ class PU(Risk):
 
 
 class NU(Risk):
-    """Labelled anomalies and the pile."""
+    """Labelled anomalies and unlabelled rows."""
 
     name = "nu"
 

@@ -203,9 +203,9 @@ class OneClassSplit:
     truth : int8 array
         For each of them +1 normal or -1 anomaly.
     y_rad : int8 array
-        What rAD and Deep SAD are told: +1 and -1 for labelled rows, 0 for the pile.
+        What rAD and Deep SAD are told: +1 and -1 for labelled rows, 0 for the unlabelled rows.
     y_pu : int8 array
-        What nnPU is told: +1 for labelled normals, 0 for the pile.
+        What nnPU is told: +1 for labelled normals, 0 for the unlabelled rows.
     """
 
     rows: NDArray[np.int64]
@@ -232,7 +232,7 @@ def one_class_split(
         rAD, Deep SAD    round(gamma_l n (1 - pi_n)) of these normals, and
                          round(gamma_l n pi_n) anomalies, at least one
 
-    and all other rows are the pile. All draws are uniform, without replacement.
+    and all other rows are the unlabelled rows. All draws are uniform, without replacement.
 
     Parameters
     ----------

@@ -1,6 +1,8 @@
-r"""The anomaly rate of the pile, with an interval, from labelled normals, anomalies and the pile.
+r"""The anomaly rate of the unlabelled rows, with an interval, from labelled normals, anomalies and
+unlabelled rows.
 
-If labelled rows are like those of their kind in the pile, the pile is a mixture,
+If labelled rows are like those of their kind among the unlabelled rows, the unlabelled rows are a
+mixture,
 
     p_u = pi_p p_p + pi_n p_n,    pi_p = 1 - pi_n,
 
@@ -55,7 +57,7 @@ _CUTS = np.arange(3, 11) / 10
 
 @dataclass(frozen=True)
 class PriorEstimate:
-    """Shares of normal rows and of anomalies in the pile; `interval` is for pi_n.
+    """Shares of normal rows and of anomalies among the unlabelled rows; `interval` is for pi_n.
 
     `pi_p` is what detectors call `prior`; `diagnostics` holds what the method saw on its way.
     """
@@ -178,8 +180,8 @@ def _warn_if_vague(labels: LabelCounts, width: float) -> None:
 def cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
     """Anomaly scores of all rows, each by a fit that has not seen it, of labelled spread 1.
 
-    Every kind of row is dealt evenly to the folds: the pile is then the same mixture of the two
-    kinds in each fold, whose scores have their own scale, and in all of them together.
+    Every kind of row is dealt evenly to the folds: the unlabelled rows are then the same mixture of
+    the two kinds in each fold, whose scores have their own scale, and in all of them together.
     """
     if not (hasattr(estimator, "fit") and hasattr(estimator, "score_samples")):
         raise InputError(
@@ -217,7 +219,9 @@ def _folds(codes: Codes, seed: int) -> Iterator[NDArray[Any]]:
 def _from_one_kind(
     X: Any, codes: Codes, method: str, scorer: Any, confidence: float, seed: int
 ) -> Found:
-    """The rate from normals and the pile ("pu"), or from anomalies and the pile ("nu")."""
+    """The rate from normals and unlabelled rows ("pu"), or from anomalies and unlabelled rows
+    ("nu").
+    """
     kind = NORMAL if method == "pu" else ANOMALY
     rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
     stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
@@ -230,19 +234,20 @@ def _from_one_kind(
     return pi_n, (low, high), {"region": region}
 
 
-def _largest_share(known: Floats, pile: Floats, confidence: float) -> tuple[Floats, float]:
-    """The largest share pi_k that the known kind can have in the pile: low, estimate, high.
+def _largest_share(known: Floats, unlabelled: Floats, confidence: float) -> tuple[Floats, float]:
+    """The largest share pi_k that the known kind can have among the unlabelled rows: low, estimate,
+    high.
 
-    In any region C the pile has at least the rows of the known kind, U(C) >= pi_k K(C), so that
-    pi_k <= U(C) / K(C), with equality where the other kind has no rows. C is where rows look most
-    like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of the other
-    kind, pi_k is the least ratio, and lies between the least lower and the least upper limit of
-    all; the limits hold together (Bonferroni). The estimate is the ratio with the least upper
-    limit; its K(C) is returned as well.
+    In any region C the unlabelled rows have at least the rows of the known kind, U(C) >= pi_k K(C),
+    so that pi_k <= U(C) / K(C), with equality where the other kind has no rows. C is where rows
+    look most like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of
+    the other kind, pi_k is the least ratio, and lies between the least lower and the least upper
+    limit of all; the limits hold together (Bonferroni). The estimate is the ratio with the least
+    upper limit; its K(C) is returned as well.
     """
-    n_k, n_u = len(known), len(pile)
+    n_k, n_u = len(known), len(unlabelled)
     cuts = np.quantile(known, 1 - _CUTS, method="lower")
-    K, U = ((rows[:, None] >= cuts).mean(axis=0) for rows in (known, pile))
+    K, U = ((rows[:, None] >= cuts).mean(axis=0) for rows in (known, unlabelled))
     U = np.maximum(U, 1 / n_u)
     error = np.sqrt((1 - K) / (K * n_k) + (1 - U) / (U * n_u))  # of log U / K
     margin = np.exp(t.ppf(1 - (1 - confidence) / (2 * len(_CUTS)), n_k - 1) * error)

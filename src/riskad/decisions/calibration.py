@@ -1,4 +1,5 @@
-r"""What decisions rest on: scores of labelled rows by fits that have not seen them, and the pile's.
+r"""What decisions rest on: scores of labelled rows by fits that have not seen them, and the
+unlabelled rows'.
 
 (`riskad.AutoRAD` makes its own in fit; weights and settings of its members have seen the labels.)
 
@@ -52,8 +53,8 @@ from riskad.storage.fields import (
 __all__ = ["Calibration", "calibrate", "cross_calibrate"]
 
 _SPLITS = 5
-_MOST = 20_000  # rows of the pile that folds score; scores that are kept, as quantiles of more
-_FEWEST_IN_PILE = 5
+_MOST = 20_000  # unlabelled rows that folds score; scores that are kept, as quantiles of more
+_FEWEST_UNLABELLED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +68,16 @@ class Calibration:
     """Of labelled rows, each by a fit that has not seen it."""
     codes: np.ndarray
     """+1 normal, -1 anomaly, for each of them."""
-    pile: np.ndarray
+    unlabelled: np.ndarray
     """Of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
-    n_pile: int
+    n_unlabelled: int
     """How many unlabelled rows there were."""
     zero: float
     """The threshold that the fit itself found, where its risk is lowest."""
     rate: tuple[float, float, float] | None = None
-    """The anomaly rate of the pile and its interval; None where the labels cannot tell it."""
+    """The anomaly rate of the unlabelled rows and its interval; None where the labels cannot tell
+    it.
+    """
     weights: np.ndarray | None = None
     """With `weighted`: w of each labelled normal, by a regression that has not seen it."""
     ratio: DensityRatio | None = None
@@ -83,8 +86,8 @@ class Calibration:
     _state_fields: ClassVar[Fields] = {
         "scores": Array("f", ("labelled",)),
         "codes": Array("i", ("labelled",), -1, 1),
-        "pile": Array("f", ("kept",), rising=True),
-        "n_pile": COUNT,
+        "unlabelled": Array("f", ("kept",), rising=True),
+        "n_unlabelled": COUNT,
         "zero": NUMBER,
         "rate": Maybe(Tuple(SHARE, SHARE, SHARE)),
         "weights": Maybe(Array("f", ("normals",), low=0)),
@@ -94,9 +97,14 @@ class Calibration:
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts do not fit each other."""
-        codes, pile, n_pile, rate = (state[name] for name in ("codes", "pile", "n_pile", "rate"))
+        codes, unlabelled, n_unlabelled, rate = (
+            state[name] for name in ("codes", "unlabelled", "n_unlabelled", "rate")
+        )
         require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
-        require(len(pile) == min(n_pile, _MOST) or len(pile) == n_pile, "n_pile: another number")
+        require(
+            len(unlabelled) == min(n_unlabelled, _MOST) or len(unlabelled) == n_unlabelled,
+            "n_unlabelled: another number",
+        )
         require(rate is None or rate[1] <= rate[2], "rate: its interval ends before it begins")
         weights, ratio = state["weights"], state["ratio"]
         require((weights is None) == (ratio is None), "weights: without their ratio")
@@ -127,17 +135,17 @@ class Calibration:
         zero : float
             The threshold of that fit, on anomaly scores.
         pi_n : float or estimate with `.pi_n` and `.interval`, optional
-            The anomaly rate of the pile; by default estimated from the held-out scores.
+            The anomaly rate of the unlabelled rows; by default estimated from the held-out scores.
         random_state : int, optional
             Seed of that estimate.
         """
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
         labelled = (codes != UNLABELLED) & ~np.isnan(held_out)
-        pile = np.sort(fitted[codes == UNLABELLED])
+        unlabelled = np.sort(fitted[codes == UNLABELLED])
         rate = _estimated_rate(held_out, codes, random_state) if pi_n is None else _given_rate(pi_n)
-        kept = _thinned(pile)
-        return cls(held_out[labelled], codes[labelled], kept, len(pile), float(zero), rate)
+        kept = _thinned(unlabelled)
+        return cls(held_out[labelled], codes[labelled], kept, len(unlabelled), float(zero), rate)
 
     @property
     def normals(self) -> np.ndarray:
@@ -154,17 +162,18 @@ class Calibration:
         """The anomaly rate; neither 0 nor 1, which no number of rows can tell."""
         if self.rate is None:
             raise InputError(
-                "this takes the anomaly rate of the pile, which is estimated from at least 2 "
-                f"labelled rows of each kind and {_FEWEST_IN_PILE} unlabelled ones; there are "
-                f"{len(self.normals)} normal, {len(self.anomalies)} anomalies, {self.n_pile} "
+                "this takes the anomaly rate of the unlabelled rows, which is estimated from at "
+                "least 2 "
+                f"labelled rows of each kind and {_FEWEST_UNLABELLED} unlabelled ones; there are "
+                f"{len(self.normals)} normal, {len(self.anomalies)} anomalies, {self.n_unlabelled} "
                 "unlabelled. Label more rows, or give the rate: calibrate(..., pi_n=0.05)."
             )
-        least = 1 / (self.n_pile + 2)
+        least = 1 / (self.n_unlabelled + 2)
         return min(max(self.rate[0], least), 1 - least)
 
     def over(self, anomaly_scores: np.ndarray) -> Self:
-        """The same with other rows for the pile."""
-        return replace(self, pile=np.sort(anomaly_scores), n_pile=len(anomaly_scores))
+        """The same with other unlabelled rows."""
+        return replace(self, unlabelled=np.sort(anomaly_scores), n_unlabelled=len(anomaly_scores))
 
     def p_values(
         self, anomaly_scores: np.ndarray, row_weights: np.ndarray | None = None
@@ -175,7 +184,7 @@ class Calibration:
         return conformal_p_values(self.normals, anomaly_scores, weights, row_weights)
 
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
-        r"""Probability of being an anomaly, at the anomaly rate of the pile.
+        r"""Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
 
         With log r(s) = alpha + beta s the line that a logistic regression finds between labelled
         anomalies and normals (`riskad.decisions.mixture`), the same that the estimate of the rate
@@ -192,8 +201,8 @@ class Calibration:
                 f"seen; there are {len(kinds[0])} normal and {len(kinds[1])} anomalies. Label more."
             )
         middle, spread = self.scores.mean(), self.scores.std() or 1.0
-        z = np.concatenate([self.scores, self.pile])
-        codes = np.concatenate([self.codes, np.zeros(len(self.pile), dtype=self.codes.dtype)])
+        z = np.concatenate([self.scores, self.unlabelled])
+        codes = np.concatenate([self.codes, np.zeros(len(self.unlabelled), dtype=self.codes.dtype)])
         alpha, beta = calibration_line(Histograms.of((z - middle) / spread, codes))
         log_r = alpha + beta * (anomaly_scores - middle) / spread if beta > 0 else 0.0
         return expit(logit(self.pi_n) + log_r + np.zeros(len(anomaly_scores)))
@@ -218,7 +227,7 @@ def _estimated_rate(
     seen = ~np.isnan(held_out)
     s, y = held_out[seen], codes[seen]
     counts = {kind: int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)}
-    if min(counts[NORMAL], counts[ANOMALY]) < 2 or counts[UNLABELLED] < _FEWEST_IN_PILE:
+    if min(counts[NORMAL], counts[ANOMALY]) < 2 or counts[UNLABELLED] < _FEWEST_UNLABELLED:
         return None
     known = s[y != UNLABELLED]
     z = (s - known.mean()) / (known.std() or 1.0)
@@ -251,9 +260,10 @@ def calibrate(
     X, y
         The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
     pi_n : float or estimate with `.pi_n`, optional
-        Anomaly rate of the pile; by default estimated from the same folds.
+        Anomaly rate of the unlabelled rows; by default estimated from the same folds.
     weighted : bool, default=False
-        Whether to learn how labelled normals differ from those of the pile, for weighted p-values.
+        Whether to learn how labelled normals differ from those among the unlabelled rows, for
+        weighted p-values.
     n_splits : int, default=5
         Folds; with few rows of a kind some hold none of it out. A row that is the only one of its
         kind is in every fit.
@@ -329,11 +339,13 @@ def cross_calibrate(
 
 
 def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
-    """The labelled rows, and as many of the pile as tell its distribution well enough."""
-    pile = np.flatnonzero(codes == UNLABELLED)
-    if len(pile) > _MOST:
-        pile = np.random.default_rng(seed or 0).choice(pile, _MOST, replace=False)
-    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), pile]))
+    """The labelled rows, and as many of the unlabelled rows as tell their distribution
+    well enough.
+    """
+    unlabelled = np.flatnonzero(codes == UNLABELLED)
+    if len(unlabelled) > _MOST:
+        unlabelled = np.random.default_rng(seed or 0).choice(unlabelled, _MOST, replace=False)
+    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
 
 
 def _folds(codes: np.ndarray, n_splits: int, seed: int | None) -> Iterator[np.ndarray]:
@@ -359,28 +371,34 @@ def _on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.nda
 def with_weights(
     calibration: Calibration, X: Any, codes: np.ndarray, fitted: np.ndarray, seed: int | None = None
 ) -> Calibration:
-    """The calibration with weights for labelled normals that differ from the pile's.
+    """The calibration with weights for labelled normals that differ from the unlabelled rows'.
 
-    The pile's rows count by their probability of being normal, so that it is its normal rows that
-    labelled ones are compared with. Weights of labelled normals are cross-fitted.
+    The unlabelled rows count by their probability of being normal, so that it is the normal ones
+    among them that labelled ones are compared with. Weights of labelled normals are cross-fitted.
     """
     from sklearn.model_selection import KFold
 
     check_normals(len(calibration.normals), "weights")
     if getattr(X, "ndim", 2) != 2:
         raise InputError("weighted=True compares columns; rows must be those of a table.")
-    if not calibration.n_pile:
-        raise InputError("weighted=True compares labelled normals with the pile, which is empty.")
+    if not calibration.n_unlabelled:
+        raise InputError(
+            "weighted=True compares labelled normals with unlabelled rows, and there are none."
+        )
     X = X if hasattr(X, "tocsr") else np.asarray(X, dtype=float)
-    normals, pile = (_safe_indexing(X, np.flatnonzero(codes == k)) for k in (NORMAL, UNLABELLED))
-    pile_scores = fitted[codes == UNLABELLED]
+    normals, unlabelled = (
+        _safe_indexing(X, np.flatnonzero(codes == k)) for k in (NORMAL, UNLABELLED)
+    )
+    unlabelled_scores = fitted[codes == UNLABELLED]
     likely = (
-        np.ones(len(pile_scores))
+        np.ones(len(unlabelled_scores))
         if calibration.rate is None
-        else 1 - calibration.anomaly_probability(pile_scores)
+        else 1 - calibration.anomaly_probability(unlabelled_scores)
     )
     n = normals.shape[0]
     weights = np.empty(n)
     for train, held in KFold(min(_SPLITS, n), shuffle=True, random_state=seed or 0).split(weights):
-        weights[held] = DensityRatio.between(normals[train], pile, likely)(normals[held])
-    return replace(calibration, weights=weights, ratio=DensityRatio.between(normals, pile, likely))
+        weights[held] = DensityRatio.between(normals[train], unlabelled, likely)(normals[held])
+    return replace(
+        calibration, weights=weights, ratio=DensityRatio.between(normals, unlabelled, likely)
+    )

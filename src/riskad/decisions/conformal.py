@@ -153,15 +153,17 @@ nearly all of them
     return FdrSelection(selected, fdr, int(n_normal))
 
 
-# --- labelled normals that differ from the pile ------------------------------------------------
+# --- labelled normals that differ from the unlabelled rows ---------
 
 
 @dataclass(frozen=True)
 class DensityRatio:
-    r"""w(x): how much more often a normal row like x is met in the pile than among the labelled.
+    r"""w(x): how much more often a normal row like x is met among the unlabelled rows than among
+    the labelled.
 
-    A logistic regression tells the normal rows of the pile from labelled normals; at its log odds
-    b + c'z(x), z being the standardised columns, w(x) = exp(b + c'z), within 1/20 and 20.
+    A logistic regression tells the normal rows among the unlabelled rows from labelled normals; at
+    its log odds b + c'z(x), z being the standardised columns, w(x) = exp(b + c'z), within 1/20 and
+    20.
     """
 
     mean: np.ndarray
@@ -177,12 +179,16 @@ class DensityRatio:
     }
 
     @classmethod
-    def between(cls, normals: Any, pile: Any, weights: np.ndarray) -> DensityRatio:
-        """Learn w from labelled normals and rows of the pile with their probability of normal."""
+    def between(cls, normals: Any, unlabelled: Any, weights: np.ndarray) -> DensityRatio:
+        """Learn w from labelled normals and unlabelled rows with their probability of normal."""
         from sklearn.linear_model import LogisticRegression
 
-        X = sparse.vstack([normals, pile]) if sparse.issparse(pile) else np.vstack([normals, pile])
-        kind = np.repeat([0, 1], [normals.shape[0], pile.shape[0]])
+        X = (
+            sparse.vstack([normals, unlabelled])
+            if sparse.issparse(unlabelled)
+            else np.vstack([normals, unlabelled])
+        )
+        kind = np.repeat([0, 1], [normals.shape[0], unlabelled.shape[0]])
         # Both kinds weigh as much as there are labelled normals, so that the penalty, which pulls
         # w to 1, yields to them alone.
         own = np.concatenate([np.ones(normals.shape[0]), weights * len(kind[kind == 0])])

@@ -1,16 +1,17 @@
-r"""Have new rows moved away from the pile that a model was fitted to?
+r"""Have new rows moved away from the unlabelled rows that a model was fitted to?
 
-Of the pile a model keeps a summary: for each column, and for its scores, 64 quantiles e_j and the
-shares F(e_j) of its rows at or below and F(e_j-) below them, beside mean, spread and gaps. No row
-is kept. With G the shares of new rows, a column has moved by
+A model keeps a summary of the unlabelled rows: for each column, and for its scores, 64 quantiles
+e_j and the shares F(e_j) of these rows at or below and F(e_j-) below them, beside mean, spread and
+gaps. No row is kept. With G the shares of new rows, a column has moved by
 
     D = max_j max(|F(e_j) - G(e_j)|, |F(e_j-) - G(e_j-)|),
 
 which is at most Kolmogorov and Smirnov's distance of the two samples, so that its p-value holds,
 on the safe side. Columns of two values are compared by Fisher's exact test, and so are shares of
 gaps. Benjamini and Hochberg's procedure over all columns and the scores says which have moved: in
-new rows like those of the pile any has with probability `level` at most. The procedure allows for
-columns that move together; what only the joint distribution shows is left to the scores.
+new rows like those among the unlabelled rows any has with probability `level` at most. The
+procedure allows for columns that move together; what only the joint distribution shows is left to
+the scores.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.decisions.mixture import Histograms, find_rate
 from riskad.storage.fields import COUNT, Array, Fields, State, require
 
-__all__ = ["ColumnDrift", "DriftReport", "PileSummary", "drift_report", "remember_pile"]
+__all__ = ["ColumnDrift", "DriftReport", "UnlabelledSummary", "drift_report", "remember_unlabelled"]
 
 _QUANTILES = 64
-_CELLS = 50_000  # of the pile that are summed up; a sample of its rows, where it has more
+_CELLS = 50_000  # of the unlabelled rows that are summed up; a sample of them where there are more
 _FEWEST_ROWS, _MOST_ROWS = 500, 20_000
 _MOST_COLUMNS = 1_000
 _FEWEST_FOR_RATE = 5
 _NAMED = 8
 
 
-# --- the pile ------------------------------------------------------------------------------
+# --- the unlabelled rows ---------
 
 
 @dataclass(frozen=True, eq=False)
-class PileSummary:
+class UnlabelledSummary:
     """What a model keeps of the unlabelled rows it was fitted to: a line for each column.
 
     If there is a line more than `n_columns`, it is that of the anomaly scores.
@@ -106,12 +107,14 @@ class PileSummary:
 
 
 def rows_to_sum_up(n_columns: int) -> int:
-    """How many rows of a pile tell its columns well enough, in a time that a fit does not feel."""
+    """How many unlabelled rows tell their columns well enough, in a time that a fit does
+    not feel.
+    """
     return int(np.clip(_CELLS // max(n_columns, 1), _FEWEST_ROWS, _MOST_ROWS))
 
 
-def remember_pile(model: Any, X: Any, y: Any) -> Any:
-    """Give a fitted detector, or a pipeline that ends in one, the summary of its pile.
+def remember_unlabelled(model: Any, X: Any, y: Any) -> Any:
+    """Give a fitted detector, or a pipeline that ends in one, the summary of its unlabelled rows.
 
     `ShallowRAD` keeps one whenever it is fitted, and so does whatever `riskad fit` fits; this is
     for the other detectors. Their scores are not summed up: a flexible model scores the rows it
@@ -119,11 +122,11 @@ def remember_pile(model: Any, X: Any, y: Any) -> Any:
     """
     before, detector = _steps(model)
     rows = _rows(detector, X if before is None else before.transform(X))
-    pile = np.flatnonzero(check_codes(y) == UNLABELLED)
+    unlabelled = np.flatnonzero(check_codes(y) == UNLABELLED)
     most = rows_to_sum_up(rows.shape[1])
-    if len(pile) > most:
-        pile = np.sort(np.random.default_rng(0).choice(pile, most, replace=False))
-    detector.pile_ = PileSummary.of(rows[pile])
+    if len(unlabelled) > most:
+        unlabelled = np.sort(np.random.default_rng(0).choice(unlabelled, most, replace=False))
+    detector.unlabelled_ = UnlabelledSummary.of(rows[unlabelled])
     return model
 
 
@@ -167,15 +170,15 @@ def _lines(X: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ColumnDrift:
-    """How one column of new rows, or their scores, differ from the pile's."""
+    """How one column of new rows, or their scores, differ from the unlabelled rows'."""
 
     name: str
     distance: float
     """D, between 0 and 1."""
     shift: float
-    """Difference of the means, in standard deviations of the pile."""
+    """Difference of the means, in standard deviations of the unlabelled rows."""
     missing: float
-    """Share of gaps among new rows, and in the pile."""
+    """Share of gaps among new rows, and among the unlabelled rows."""
     missing_before: float
     p_value: float
     q_value: float
@@ -193,13 +196,13 @@ class ColumnDrift:
 class DriftReport:
     """What `drift_report` found; `str` of it is the verdict.
 
-    `scores` is None where the model keeps no scores of its pile, `columns` is empty where it keeps
-    no columns. Rates are (estimate, low, high) of the share of anomalies, where the model is
-    calibrated: among the new rows, and in the pile.
+    `scores` is None where the model keeps no scores of its unlabelled rows, `columns` is empty
+    where it keeps no columns. Rates are (estimate, low, high) of the share of anomalies, where the
+    model is calibrated: among the new rows, and among the unlabelled rows.
     """
 
     rows: int
-    pile: int
+    unlabelled: int
     level: float
     columns: tuple[ColumnDrift, ...]
     scores: ColumnDrift | None
@@ -220,15 +223,15 @@ class DriftReport:
 def drift_report(
     model: Any, X: Any, *, level: float = 0.05, names: Sequence[str] | None = None
 ) -> DriftReport:
-    """Compare new unlabelled rows with the pile that a model was fitted to.
+    """Compare new unlabelled rows with the unlabelled rows that a model was fitted to.
 
     Parameters
     ----------
     model : detector, or Pipeline that ends in one
         Fitted; columns are those that the detector sees.
     X : array, sparse matrix or frame
-        New rows, as the model scores them; they should be many, and picked as those of the pile
-        were.
+        New rows, as the model scores them; they should be many, and picked as those among the
+        unlabelled rows were.
     level : float in (0, 1), default=0.05
         Chance that anything is said to have moved if nothing has.
     names : sequence of str, optional
@@ -274,7 +277,7 @@ anomalous (+0.32 SD).
     rate_before = None if calibration is None else calibration.rate
     return DriftReport(
         rows=rows.shape[0],
-        pile=summary.n_rows,
+        unlabelled=summary.n_rows,
         level=level,
         columns=tuple(ours),
         scores=own,
@@ -305,13 +308,13 @@ def _rows(detector: Any, X: Any) -> Any:
     return rows
 
 
-def _summary_of(detector: Any) -> PileSummary:
-    summary = getattr(detector, "pile_", None)
+def _summary_of(detector: Any) -> UnlabelledSummary:
+    summary = getattr(detector, "unlabelled_", None)
     if summary is None:
         raise InputError(
             f"this {type(detector).__name__} keeps no summary of rows to compare with: it had no "
             "unlabelled rows, or comes from another version. Fit it again with unlabelled rows, or "
-            "call riskad.decisions.drift.remember_pile(model, X, y) with the rows of the fit."
+            "call riskad.decisions.drift.remember_unlabelled(model, X, y) with the rows of the fit."
         )
     return summary
 
@@ -329,7 +332,7 @@ def _names(before: Any, detector: Any, n_columns: int) -> list[str]:
 
 
 def _compare(
-    summary: PileSummary, values: Sequence[np.ndarray], names: Sequence[str], level: float
+    summary: UnlabelledSummary, values: Sequence[np.ndarray], names: Sequence[str], level: float
 ) -> list[ColumnDrift]:
     lines = [_difference(summary, i, new) for i, new in enumerate(values)]
     q_values = false_discovery_control([p for *_, p in lines])
@@ -351,7 +354,7 @@ def _compare(
     ]
 
 
-def _difference(summary: PileSummary, i: int, new: np.ndarray) -> tuple[float, float, float]:
+def _difference(summary: UnlabelledSummary, i: int, new: np.ndarray) -> tuple[float, float, float]:
     """D, the shift, and the p-value of one line."""
     held = new[~np.isnan(new)]
     n, m = int(summary.present[i]), len(held)
@@ -391,7 +394,7 @@ def _kolmogorov(distance: float, n: int, m: int) -> float:
 
 
 def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | None:
-    """The anomaly rate of the new rows, as `Calibration` estimates that of the pile."""
+    """The anomaly rate of the new rows, as `Calibration` estimates that of the unlabelled rows."""
     known, codes = calibration.scores, calibration.codes
     few = min((codes == kind).sum() for kind in (NORMAL, ANOMALY)) < 2
     if few or len(scores) < _FEWEST_FOR_RATE:
@@ -403,7 +406,8 @@ def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | 
 
 
 def say_shift(shift: float) -> str:
-    """The shift in words; a pile that holds one value has no standard deviation to measure by.
+    """The shift in words; unlabelled rows that hold one value have no standard deviation to measure
+    by.
 
     >>> say_shift(0.5), say_shift(-np.inf)
     ('+0.50 SD', 'lower, where it was constant')

@@ -96,7 +96,9 @@ def normal_quantile(confidence: float) -> float:
 def rate_of(pi_n: Any) -> float:
     """The anomaly rate, of a number or of an estimate."""
     value = getattr(pi_n, "pi_n", pi_n)
-    return check_in_interval("pi_n", value, 0, 1, "It is the share of anomalies in the pile.")
+    return check_in_interval(
+        "pi_n", value, 0, 1, "It is the share of anomalies among the unlabelled rows."
+    )
 
 
 def rate_interval_of(pi_n: Any) -> tuple[float, float]:

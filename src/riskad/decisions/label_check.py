@@ -37,14 +37,15 @@ __all__ = ["LabelCheck", "compare_labels"]
 
 
 FEWEST_COMPARED = 20  # labelled normals
-_CHECK_ROWS = 5_000  # of the pile; so many show a difference that matters
+_CHECK_ROWS = 5_000  # of the unlabelled rows; so many show a difference that matters
 
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """Whether labelled rows look like their kind in the pile; a p-value of None was not computed.
+    """Whether labelled rows look like their kind among the unlabelled rows; a p-value of None was
+    not computed.
 
-    `column` is where labelled normals differ most from those of the pile.
+    `column` is where labelled normals differ most from those among the unlabelled rows.
     """
 
     normal_p_value: float | None
@@ -86,7 +87,7 @@ def compare_labels(
     X, codes = check_table(X, y)
     labels = count_labels(codes)
     if min(labels.normal, labels.anomaly) < 2 or labels.unlabelled < N_SPLITS:
-        reason = f"this takes 2 labelled rows of each kind and a pile; there are {labels}"
+        reason = f"this takes 2 labelled rows of each kind and unlabelled rows; there are {labels}"
         return LabelCheck(None, None, None, f"not checked: {reason}.")
     if estimate is None:
         estimate = find_anomaly_rate(X, codes, scorer, seed=seed)
@@ -106,7 +107,9 @@ def compare_labels(
 
 @dataclass(frozen=True)
 class _Sample:
-    """Labelled rows and some of the pile, with standardised features and held-out scores."""
+    """Labelled rows and some of the unlabelled rows, with standardised features and held-out
+    scores.
+    """
 
     features: Any
     codes: Codes
@@ -145,7 +148,8 @@ def _with_squares(features: Any) -> Any:
 
 
 def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, int]:
-    """p-value of the labelled normals being like those of the pile, and the column that least is.
+    """p-value of the labelled normals being like those among the unlabelled rows, and the column
+    that least is.
 
     With any weight w(s), here proportional to the posterior of being normal, and phi a column or
     its square,
@@ -198,7 +202,7 @@ def _draws(
 ) -> tuple[Floats, Floats]:
     """Variance of sum_k side_k mean_k phi for each column, and draws of its error.
 
-    Each kind is drawn anew from its pool, which has the rows of the pile with the probability that
+    Each kind is drawn anew from its pool, which has the unlabelled rows with the probability that
     they are of this kind beside the labelled ones. Drawn from labelled rows alone, what none of
     them has would never come.
     """
@@ -215,12 +219,12 @@ def _draws(
 def _anomalies_apart(sample: _Sample, rng: np.random.Generator) -> float | None:
     """p-value of the labelled anomalies having each other for neighbours too often.
 
-    The pile holds m = pi_n n_u anomalies, by "shift", which rows of an absent type mislead least:
-    they are flagged as well. If labelled anomalies are like these, the nearest
-    of all n_n - 1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and
-    normal rows that come between make this rarer still. How the count of labelled neighbours
-    spreads is seen by permuting labels over the anomalies and the m most anomalous rows of the
-    pile. None if the pile may hold no anomalies.
+    The unlabelled rows hold m = pi_n n_u anomalies, by "shift", which rows of an absent type
+    mislead least: they are flagged as well. If labelled anomalies are like these, the nearest of
+    all n_n - 1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal
+    rows that come between make this rarer still. How the count of labelled neighbours spreads is
+    seen by permuting labels over the anomalies and the m most anomalous unlabelled rows. None if
+    the unlabelled rows may hold no anomalies.
     """
     n, u = (np.flatnonzero(sample.codes == kind) for kind in (ANOMALY, UNLABELLED))
     m = round(shift(sample.h, 0.5)[0] * len(u))
@@ -256,12 +260,14 @@ def _verdict(
     parts = []
     if normal is not None and normal <= significance:
         parts.append(
-            f"labelled normal rows differ from those of the pile (p = {normal:.2g}), most in "
+            f"labelled normal rows differ from those among the unlabelled rows (p = {normal:.2g}), "
+            "most in "
             f"column {column!r}: were they picked at random?"
         )
     if anomaly is not None and anomaly <= significance:
         parts.append(
-            f"labelled anomalies have too few neighbours in the pile (p = {anomaly:.2g}): some "
+            "labelled anomalies have too few neighbours among the unlabelled rows (p = "
+            f"{anomaly:.2g}): some "
             "type of them seems to be absent from it."
         )
     if parts:
@@ -269,8 +275,12 @@ def _verdict(
     normals = f"fewer than {FEWEST_COMPARED} labelled, not compared"
     if normal is not None:
         normals = f"p = {normal:.2g}"
-    seen = "too few of them in the pile to tell" if anomaly is None else f"p = {anomaly:.2g}"
+    seen = (
+        "too few of them among the unlabelled rows to tell"
+        if anomaly is None
+        else f"p = {anomaly:.2g}"
+    )
     return (
-        "nothing speaks against labelled rows being like their kind in the pile "
+        "nothing speaks against labelled rows being like their kind among the unlabelled rows "
         f"(normal rows: {normals}; anomalies: {seen})."
     )

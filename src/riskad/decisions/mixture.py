@@ -1,11 +1,12 @@
-r"""The anomaly rate of the pile from scores alone: a mixture of two known distributions.
+r"""The anomaly rate of the unlabelled rows from scores alone: a mixture of two known distributions.
 
 Scores of rows that the fit has not seen are a mixture,
 
     p_u(s) = (1 - pi_n) p_p(s) + pi_n p_n(s),
 
-if labelled rows are like those of their kind in the pile. The methods find pi_n in histograms of
-these scores; the calibration log r(s) = log p_n(s) / p_p(s) serves probabilities as well.
+if labelled rows are like those of their kind among the unlabelled rows. The methods find pi_n in
+histograms of these scores; the calibration log r(s) = log p_n(s) / p_p(s) serves probabilities as
+well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _BINS = 50  # for each kind of row
 
 @dataclass(frozen=True)
 class Histograms:
-    """How many normals (p), anomalies (n) and rows of the pile (u) have their score in each bin.
+    """How many normals (p), anomalies (n) and unlabelled rows (u) have their score in each bin.
 
     s is the mean score of a bin. p, n and u may have a leading axis, over resamples; what is
     computed from them then has it too.
@@ -146,12 +147,13 @@ def calibration_line(h: Histograms) -> tuple[Floats, Floats]:
 
 
 def em(h: Histograms) -> Floats:
-    """The rate at which the pile is likeliest, corrected for what the calibration gets wrong.
+    """The rate at which the unlabelled rows are likeliest, corrected for what the calibration gets
+    wrong.
 
     The steps pi <- mean_u pi r / (1 - pi + pi r) climb the concave likelihood mean_u log(1 - pi +
-    pi r) to where the mean of g(s) = (r - 1) / (1 - pi + pi r) over the pile is 0. There we go
-    straight, by bisection. If r is p_n / p_p, then pi mean_n g + (1 - pi) mean_p g is 0 as well;
-    for any other r the mixture still has
+    pi r) to where the mean of g(s) = (r - 1) / (1 - pi + pi r) over the unlabelled rows is 0. There
+    we go straight, by bisection. If r is p_n / p_p, then pi mean_n g + (1 - pi) mean_p g is 0 as
+    well; for any other r the mixture still has
 
         mean_u g = pi mean_n g + (1 - pi) mean_p g,
 
@@ -199,12 +201,12 @@ def divergence(h: Histograms) -> Floats:
 
 
 def shift(h: Histograms, confidence: float) -> Found:
-    """The rate that explains how often rows of the pile are flagged.
+    """The rate that explains how often unlabelled rows are flagged.
 
     A row is flagged where r(s) > 1. With FPR, TPR and q the shares of flagged rows among normals,
-    anomalies and the pile, q = (1 - pi) FPR + pi TPR. The interval holds all pi for which the two
-    sides differ by no more than t standard errors (Fieller): everything, where TPR = FPR. For it
-    shares are (k + 1) / (n + 2), so that none is taken for certain.
+    anomalies and unlabelled rows, q = (1 - pi) FPR + pi TPR. The interval holds all pi for which
+    the two sides differ by no more than t standard errors (Fieller): everything, where TPR = FPR.
+    For it shares are (k + 1) / (n + 2), so that none is taken for certain.
     """
     flagged = log_ratio(h) > 0
     k = np.array([c[flagged].sum() for c in (h.p, h.n, h.u)])

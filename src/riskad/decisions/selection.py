@@ -1,4 +1,4 @@
-r"""Choosing a, the prior and lambda from labelled rows and the pile, for linear scores.
+r"""Choosing a, the prior and lambda from labelled and unlabelled rows, for linear scores.
 
 Candidates c = (a, prior, lambda) differ only in the coefficients of one table
 (`riskad.core.objective`), so all of them and all folds are solved together. With kappa the largest

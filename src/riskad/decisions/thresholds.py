@@ -65,7 +65,7 @@ class Threshold(ABC):
 
     @abstractmethod
     def of(self, calibration: Calibration) -> float:
-        """The threshold t, given what is known of labelled rows and the pile."""
+        """The threshold t, given what is known of labelled and unlabelled rows."""
 
     @classmethod
     def parse(cls, *numbers: float) -> Self:
@@ -94,7 +94,7 @@ class RiskZero(Threshold):
 class AnomalyRate(Threshold):
     """Flag as many unlabelled rows as there are anomalies among them.
 
-    Needs the pile, and both kinds of label for the rate unless `pi_n` is given.
+    Needs the unlabelled rows, and both kinds of label for the rate unless `pi_n` is given.
     """
 
     pi_n: float | None = None
@@ -108,23 +108,23 @@ class AnomalyRate(Threshold):
             check_in_interval("pi_n", self.pi_n, 0, 1, "It is the share of rows to be flagged.")
 
     def of(self, calibration: Calibration) -> float:
-        """The threshold that the share pi_n of the pile exceeds."""
-        _check_pile(calibration, self)
+        """The threshold that the share pi_n of the unlabelled rows exceeds."""
+        _check_unlabelled(calibration, self)
         pi_n = calibration.pi_n if self.pi_n is None else self.pi_n
-        return _cut(calibration, round(pi_n * calibration.n_pile))
+        return _cut(calibration, round(pi_n * calibration.n_unlabelled))
 
 
 @dataclass(frozen=True)
 class BestF(Threshold):
     r"""The highest F_beta, the mean of precision and recall in which recall weighs beta times.
 
-    With TPR(t) the share of labelled anomalies above t and q(t) that of the pile, recall is TPR,
-    precision pi_n TPR / q, and
+    With TPR(t) the share of labelled anomalies above t and q(t) that of the unlabelled rows, recall
+    is TPR, precision pi_n TPR / q, and
 
         F_beta = (1 + beta^2) pi_n TPR(t) / (beta^2 pi_n + q(t)).
 
     q takes the place of a false alarm rate of labelled normals, of which there are too few to see
-    small ones. Needs the pile and both kinds of label, with at least 3 anomalies.
+    small ones. Needs the unlabelled rows and both kinds of label, with at least 3 anomalies.
     """
 
     beta: float = 1.0
@@ -154,7 +154,7 @@ class Cost(Threshold):
 
         false_alarm max(0, q(t) - pi_n TPR(t)) + miss pi_n (1 - TPR(t)).
 
-    Needs the pile and both kinds of label, with at least 3 anomalies.
+    Needs the unlabelled rows and both kinds of label, with at least 3 anomalies.
     """
 
     false_alarm: float = 1.0
@@ -212,8 +212,8 @@ class FalseAlarms(Threshold):
 class TopK(Threshold):
     """Flag the k most anomalous rows, for those who can look at k; of ties at the end none.
 
-    They are counted in the pile of the fit: for more rows than these, more will be flagged. Needs
-    the pile and no labels.
+    They are counted among the unlabelled rows of the fit: for more rows than these, more will be
+    flagged. Needs the unlabelled rows and no labels.
     """
 
     k: int = 10
@@ -242,7 +242,7 @@ class TopK(Threshold):
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that k rows exceed."""
-        _check_pile(calibration, self)
+        _check_unlabelled(calibration, self)
         return _cut(calibration, self.k)
 
 
@@ -293,8 +293,8 @@ def _unknown_rule(text: str) -> InputError:
     )
 
 
-def _check_pile(calibration: Calibration, rule: Threshold) -> None:
-    if not calibration.n_pile:
+def _check_unlabelled(calibration: Calibration, rule: Threshold) -> None:
+    if not calibration.n_unlabelled:
         raise InputError(
             f"the threshold {str(rule)!r} is found on unlabelled rows, and there are none. Mark "
             "rows that nobody checked with 0, or choose 'false-alarms' or 'risk'."
@@ -302,17 +302,19 @@ def _check_pile(calibration: Calibration, rule: Threshold) -> None:
 
 
 def _cut(calibration: Calibration, k: int) -> float:
-    """A threshold that k rows of the pile exceed, in the middle between two of them."""
-    n, pile = calibration.n_pile, calibration.pile
+    """A threshold that k unlabelled rows exceed, in the middle between two of them."""
+    n, unlabelled = calibration.n_unlabelled, calibration.unlabelled
     if k >= n:
-        return float(np.nextafter(pile[0], -np.inf))
+        return float(np.nextafter(unlabelled[0], -np.inf))
     place = (n - k - 0.5) / (n - 1) if n > 1 else 1.0
-    return float(np.quantile(pile, min(place, 1.0))) if k > 0 else float(pile[-1])
+    return float(np.quantile(unlabelled, min(place, 1.0))) if k > 0 else float(unlabelled[-1])
 
 
 def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds between all scores, and the shares of anomalies and of the pile above them."""
-    _check_pile(calibration, rule)
+    """Thresholds between all scores, and the shares of anomalies and of the unlabelled rows above
+    them.
+    """
+    _check_unlabelled(calibration, rule)
     m = len(calibration.anomalies)
     if m < _FEWEST:
         raise InputError(
@@ -320,11 +322,11 @@ def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.nd
             f"labelled ones that fits have not seen; it takes {_FEWEST}. Label more, or "
             "choose 'rate:SHARE', 'false-alarms:RATE' or 'top:K'."
         )
-    anomalies, pile = np.sort(calibration.anomalies), calibration.pile
-    levels = np.unique(np.concatenate([anomalies, pile]))
+    anomalies, unlabelled = np.sort(calibration.anomalies), calibration.unlabelled
+    levels = np.unique(np.concatenate([anomalies, unlabelled]))
     edges = np.concatenate([levels[:1] - 1, levels])
     t = np.append((edges[:-1] + edges[1:]) / 2, edges[-1])
-    TPR, q = (1 - np.searchsorted(s, t, side="right") / len(s) for s in (anomalies, pile))
+    TPR, q = (1 - np.searchsorted(s, t, side="right") / len(s) for s in (anomalies, unlabelled))
     return t, TPR, q
 
 

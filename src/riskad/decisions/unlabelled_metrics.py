@@ -18,39 +18,41 @@ from riskad.decisions.estimates import (
     share_interval,
 )
 
-__all__ = ["PilePrecisionRecall", "pile_precision_recall"]
+__all__ = ["UnlabelledPrecisionRecall", "unlabelled_precision_recall"]
 
 
 @dataclass(frozen=True)
-class PilePrecisionRecall:
-    """Precision and recall of "anomalous if the score is above a threshold" on the pile."""
+class UnlabelledPrecisionRecall:
+    """Precision and recall of "anomalous if the score is above a threshold" on the
+    unlabelled rows.
+    """
 
     precision: Estimate
     recall: Estimate
     flagged: float
-    """Share of the pile that scores above the threshold."""
+    """Share of the unlabelled rows that score above the threshold."""
     pi_n: float
-    """The anomaly rate of the pile on which the precision rests."""
+    """The anomaly rate of the unlabelled rows on which the precision rests."""
 
     def __str__(self) -> str:
         return (
-            f"flagged {self.flagged:.1%} of the pile; precision {self.precision}; "
+            f"flagged {self.flagged:.1%} of the unlabelled rows; precision {self.precision}; "
             f"recall {self.recall}"
         )
 
 
-def pile_precision_recall(
+def unlabelled_precision_recall(
     y: Any, anomaly_scores: Any, threshold: float, pi_n: Any, confidence: float = 0.95
-) -> PilePrecisionRecall:
+) -> UnlabelledPrecisionRecall:
     r"""Precision and recall among unlabelled rows, from an anomaly rate and labelled anomalies.
 
     With q the share of unlabelled rows that score above the threshold,
 
         recall = share of labelled anomalies above it,    precision = pi_n recall / q,
 
-    if labelled anomalies resemble those in the pile. Nobody needs to look at the pile, but scores
-    of labelled rows must come from fits that never saw them (`out_of_fold_scores`), or both
-    numbers flatter.
+    if labelled anomalies resemble those among the unlabelled rows. Nobody needs to look at the
+    unlabelled rows, but scores of labelled rows must come from fits that never saw them
+    (`out_of_fold_scores`), or both numbers flatter.
 
     Parameters
     ----------
@@ -61,21 +63,22 @@ def pile_precision_recall(
     threshold : float
         Rows above it are flagged; for a detector this is `-offset_`.
     pi_n : float or estimate with `.pi_n`
-        Anomaly rate of the pile. The `interval` of an estimate widens that of the precision.
+        Anomaly rate of the unlabelled rows. The `interval` of an estimate widens that of the
+        precision.
     confidence : float, default=0.95
         Of each interval: exact (Clopper-Pearson) for the recall; the precision takes the ends of
         those of recall and rate together, which is cautious.
 
     Returns
     -------
-    PilePrecisionRecall
+    UnlabelledPrecisionRecall
         Both, each an `Estimate`; `flagged` is q.
 
     Examples
     --------
     >>> y = np.repeat([-1, 0], [4, 10])
     >>> scores = np.array([3, 3, 3, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0])
-    >>> found = pile_precision_recall(y, scores, threshold=1, pi_n=0.2)
+    >>> found = unlabelled_precision_recall(y, scores, threshold=1, pi_n=0.2)
     >>> f"{found.precision.value:.2f} {found.recall.value:.2f}"
     '0.75 0.75'
     """
@@ -93,7 +96,7 @@ def pile_precision_recall(
         _precision(rate_high, high, q),
         *counts,
     )
-    return PilePrecisionRecall(precision, Estimate(recall, low, high, *counts), q, rate)
+    return UnlabelledPrecisionRecall(precision, Estimate(recall, low, high, *counts), q, rate)
 
 
 def _checked_scores(y: Any, anomaly_scores: Any) -> tuple[int, np.ndarray, np.ndarray]:

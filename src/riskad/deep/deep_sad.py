@@ -46,9 +46,9 @@ class DeepSAD(DeepDetector):
 
         1/n [ sum_U d(x)  +  eta sum_P d(x)  +  eta sum_N 1 / (d(x) + eps) ]
 
-    The pile and the normals are pulled to the centre, anomalies are pushed away. Scores are -d(x).
-    With eta = 1 a labelled row counts as one row, so that a few of them say little beside a large
-    pile; raise eta then.
+    The unlabelled rows and the normals are pulled to the centre, anomalies are pushed away. Scores
+    are -d(x). With eta = 1 a labelled row counts as one row, so that a few of them say little
+    beside many unlabelled rows; raise eta then.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class DeepSAD(DeepDetector):
     eps : float > 0, default=1e-6
         Keeps the push finite at the centre.
     prior : float in (0, 1), default=0.8
-        Assumed share of normal rows in the pile. Only the threshold depends on it.
+        Assumed share of normal rows among the unlabelled rows. Only the threshold depends on it.
     pretrain_steps : int >= 0, default=500
         Steps of the autoencoder; 0 leaves the encoder as it was drawn.
     batch : tuple of three int, default=(32, 32, 128)

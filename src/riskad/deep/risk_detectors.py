@@ -127,7 +127,7 @@ class DeepRAD(_RiskDetector):
     r"""Semi-supervised anomaly detection by risk minimisation, with a neural network.
 
     Trains g to minimise an estimate of the classification risk from labelled normals (P), labelled
-    anomalies (N) and a contaminated unlabelled pile (U). The default is the paper's non-negative
+    anomalies (N) and contaminated unlabelled rows (U). The default is the paper's non-negative
     estimator R1_s,
 
         (1 - a) pi_p R_p^+ + pi_n R_n^- + max(0, a [R_u^+ - pi_n R_n^+])
@@ -149,9 +149,10 @@ class DeepRAD(_RiskDetector):
     risk : str, default="nnrad"
         Risk estimator: a name of `riskad.core.risks.RISKS`.
     a : float in (0, 1), default=0.1
-        Weight of the pile; in (-1, 1) for risk="pnu".
+        Weight of the unlabelled rows; in (-1, 1) for risk="pnu".
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
+        pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
+        rate.
     guard : {"clip", "kiryo"}, default="clip"
         How a guarded risk is descended where the bracket is negative. "clip" leaves the bracket
         out, as max(0, .) does; "kiryo" (Kiryo et al. 2017) leaves everything else out and descends
@@ -291,12 +292,12 @@ class DeepRAD(_RiskDetector):
 
 
 class NNPU(_RiskDetector):
-    r"""Non-negative PU learning (Kiryo et al. 2017): labelled normals and the pile.
+    r"""Non-negative PU learning (Kiryo et al. 2017): labelled normals and unlabelled rows.
 
         pi_p R_p^+ + max(0, R_u^- - pi_p R_p^-)
 
     with the sigmoid loss and, where the bracket is below -beta, a step along minus gamma times its
-    gradient alone. It has no place for labelled anomalies: they go into the pile, as unlabelled
+    gradient alone. It has no place for labelled anomalies: they count as unlabelled
     rows.
 
     Parameters
@@ -307,7 +308,7 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
     loss : str or Loss, default="sigmoid"
         Margin loss l: a name of `riskad.core.losses.LOSSES`.
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows in the pile.
+        pi_p^e, the assumed share of normal rows among the unlabelled rows.
     guard : {"kiryo", "clip"}, default="kiryo"
         How the risk is descended where the bracket is negative.
     beta, gamma : float, default=0.0 and 1.0
@@ -383,7 +384,8 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         for kind, code in ((NORMAL, "+1"), (UNLABELLED, "0")):
             if not (codes == kind).any():
                 raise InputError(
-                    f"NNPU learns from normals and a pile, and y has no {KIND_NAMES[kind]} rows "
+                    "NNPU learns from normals and unlabelled rows, and y has no "
+                    f"{KIND_NAMES[kind]} rows "
                     f"({count_labels(codes)}). Label some with {code}."
                 )
         super()._check_member(codes)

@@ -27,7 +27,7 @@ from riskad.core.labels import (
 from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import FdrSelection, select_at_fdr
-from riskad.decisions.drift import PileSummary
+from riskad.decisions.drift import UnlabelledSummary
 from riskad.decisions.thresholds import THRESHOLDS, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
 from riskad.rows.arrays import on_host_array, to_numpy
@@ -58,12 +58,12 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     A subclass implements `fit`, which sets `offset_`, and `_scores`, and says of itself what
     `SelfDescribing` cannot guess. `riskad.calibrate` sets
     `calibration_`, on which thresholds, p-values and probabilities rest; `riskad.decisions.drift`
-    compares new rows with `pile_`. A new fit forgets both.
+    compares new rows with `unlabelled_`. A new fit forgets both.
     """
 
     offset_: float
     calibration_: Calibration
-    pile_: PileSummary | None
+    unlabelled_: UnlabelledSummary | None
     threshold_: Threshold = RiskZero()
 
     _state_fields: ClassVar[Fields] = {
@@ -71,15 +71,17 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         "feature_names_in_": Optional(NAMES),
         "offset_": NUMBER,
         "calibration_": Optional(Record(("Calibration",))),
-        "pile_": Optional(Maybe(Record(("PileSummary",)))),
+        "unlabelled_": Optional(Maybe(Record(("UnlabelledSummary",)))),
         "threshold_": Optional(Record(tuple(rule.__name__ for rule in THRESHOLDS.values()))),
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts do not fit each other."""
-        d, pile = state["n_features_in_"], state.get("pile_")
-        require(pile is None or pile.n_columns in (0, d), "pile_: of other columns")
+        d, unlabelled = state["n_features_in_"], state.get("unlabelled_")
+        require(
+            unlabelled is None or unlabelled.n_columns in (0, d), "unlabelled_: of other columns"
+        )
         ratio = getattr(state.get("calibration_"), "ratio", None)
         require(ratio is None or len(ratio.coef) == d, "calibration_: of other columns")
 
@@ -127,7 +129,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
         They rest on labelled normals and hold for new rows that are like these if they are normal
         (`riskad.decisions.conformal`). `weighted` allows for labelled normals that differ from
-        those of the pile, if `calibrate(..., weighted=True)` has learned how.
+        those among the unlabelled rows, if `calibrate(..., weighted=True)` has learned how.
         """
         calibration = self._calibrated("p-values")
         if not weighted:
@@ -149,7 +151,9 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return select_at_fdr(p_values, fdr, len(self.calibration_.normals))
 
     def anomaly_probability(self, X: Any) -> np.ndarray:
-        """Probability of being an anomaly, at the anomaly rate of the pile (`Calibration`)."""
+        """Probability of being an anomaly, at the anomaly rate of the unlabelled rows
+        (`Calibration`).
+        """
         return self._calibrated("probabilities").anomaly_probability(self.anomaly_score(X))
 
     def _calibrated(self, what: str) -> Calibration:
@@ -230,7 +234,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     def _forget_decisions(self) -> None:
         """What an earlier fit has led to."""
-        for name in ("calibration_", "threshold_", "pile_"):
+        for name in ("calibration_", "threshold_", "unlabelled_"):
             self.__dict__.pop(name, None)
 
     def __sklearn_tags__(self) -> Any:

@@ -74,9 +74,11 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     loss : str or Loss, default="logistic"
         Margin loss l: a name of `riskad.core.losses.LOSSES`. Kinks are rounded over a width of 0.5.
     a : float in [0, 1], default=0.1
-        Weight of the pile; in [-1, 1] for risk="pnu". Risks without a mixing weight ignore it.
+        Weight of the unlabelled rows; in [-1, 1] for risk="pnu". Risks without a mixing weight
+        ignore it.
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
+        pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
+        rate.
     risk : str, default="rad"
         Risk estimator: a name of `riskad.core.risks.RISKS`.
     n_rounds : int, default=300

@@ -65,9 +65,10 @@ class ForestRAD(MinimisesRisk, TreeDetector):
     Parameters
     ----------
     a : float in [0, 1], default=0.1
-        Weight of the pile. Risks without a mixing weight ignore it.
+        Weight of the unlabelled rows. Risks without a mixing weight ignore it.
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows in the pile. 1 - prior is the anomaly rate.
+        pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
+        rate.
     risk : {"rad", "pn", "pu", "nu", "pnu"}, default="rad"
         Risk estimator. A guarded one is not a sum over rows, and is refused.
     n_estimators : int, default=300

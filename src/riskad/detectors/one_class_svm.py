@@ -40,9 +40,9 @@ from riskad.storage.fields import (
 __all__ = ["OneClassSVM", "SemiSupervisedOneClassSVM"]
 
 
-# Most rows of the pile by default: the graph's m x m system costs m^3, the biased SVM about m^2.
-_PILE_ROWS = {"laplacian": 2_000, "biased": 10_000}
-_PILE_SIDES = {"outside": ANOMALY, "normal": NORMAL}
+# Most unlabelled rows by default: the graph's m x m system costs m^3, the biased SVM about m^2.
+_UNLABELLED_ROWS = {"laplacian": 2_000, "biased": 10_000}
+_UNLABELLED_SIDES = {"outside": ANOMALY, "normal": NORMAL}
 
 _CACHE_MB = 500  # libsvm's default of 200 holds too few kernel rows of tens of thousands
 _DUAL_TOL = 1e-7  # of the mean k(z, z): the gap in the optimality conditions that is let pass
@@ -212,32 +212,34 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         s.t. <w, phi(x_i)> >= rho - xi_i on P,   <w, phi(x_j)> <= rho + xi_j on N
         C_p = 1 / (nu n_p),   C_n = anomaly_cost C_p,
 
-    in which the pile bends the kernel (Sindhwani, Niyogi and Belkin 2005). With K the Gaussian Gram
-    matrix of the graph's rows, L the normalised Laplacian of their symmetric nearest-neighbour
-    graph (an edge weighs 1 where either row is among the nearest of the other) and
-    M = `manifold` L,
+    in which the unlabelled rows bend the kernel (Sindhwani, Niyogi and Belkin 2005). With K the
+    Gaussian Gram matrix of the graph's rows, L the normalised Laplacian of their symmetric
+    nearest-neighbour graph (an edge weighs 1 where either row is among the nearest of the other)
+    and M = `manifold` L,
 
         K~(x, z) = K(x, z) - k_x' (I + M K)^{-1} M k_z.
 
     Since (I + M K)^{-1} M K = I - (I + M K)^{-1}, it is K~ = K (I + M K)^{-1} on the graph's rows,
-    and dual coefficients s, zero on the pile, give the score g(x) = k_x' (I + M K)^{-1} s.
+    and dual coefficients s, zero on the unlabelled rows, give the score g(x) = k_x' (I + M K)^{-1}
+    s.
 
     kernel="biased" is a two-class SVM over all rows,
 
         min  1/2 ||w||^2 + C_u sum_U xi_i + C_p sum_P xi_i + C_n sum_N xi_i,  xi >= 0
         s.t. t_i (<w, phi(x_i)> + b) >= 1 - xi_i,   t = +1 on P, -1 on N.
 
-    pile="outside" puts t = -1 on U (the citation's, after Liu et al. 2003). As the pile is mostly
-    normal, errors on labelled normals cost more: C_u = C, C_p = bias C n_u / n_p, so that they cost
-    `bias` times as much in all. With many rows it is inside where bias p(x | normal) > p(x), and
-    a row is more likely normal than not where 2 pi_p p(x | normal) > p(x): hence bias=2, for pi_p
-    near 1. pile="normal" puts t = +1 on U, with C_u = C_p = C; so is C_p = C without a pile.
+    unlabelled="outside" puts t = -1 on U (the citation's, after Liu et al. 2003). As the unlabelled
+    rows are mostly normal, errors on labelled normals cost more: C_u = C, C_p = bias C n_u / n_p,
+    so that they cost `bias` times as much in all. With many rows it is inside where bias p(x |
+    normal) > p(x), and a row is more likely normal than not where 2 pi_p p(x | normal) > p(x):
+    hence bias=2, for pi_p near 1. unlabelled="normal" puts t = +1 on U, with C_u = C_p = C; so is
+    C_p = C without unlabelled rows.
 
     Labelled anomalies are outside in all of them, with C_n = anomaly_cost C_p. In "laplacian" they
     change nothing where normals alone already leave them outside. The published column
-    "semi-OC-SVM" most resembles kernel="biased" with pile="normal": a plain SVC that takes
-    unlabelled rows for normal. Rank by its scores: where the pile holds more anomalies than are
-    labelled, its `predict` hardly finds any.
+    "semi-OC-SVM" most resembles kernel="biased" with unlabelled="normal": a plain SVC that takes
+    unlabelled rows for normal. Rank by its scores: where the unlabelled rows hold more anomalies
+    than are labelled, its `predict` hardly finds any.
 
     Parameters
     ----------
@@ -247,24 +249,25 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         Laplacian only. Without labelled anomalies it bounds the share of labelled normals that are
         judged anomalous.
     manifold : float >= 0, default=1.0
-        Laplacian only. How much scores are to vary little along the graph; 0 ignores the pile.
+        Laplacian only. How much scores are to vary little along the graph; 0 ignores the unlabelled
+        rows.
     n_neighbors : int, default=10
         Laplacian only. Nearest neighbours that a row of the graph is joined to.
-    pile : {"outside", "normal"}, default="outside"
-        Biased only. The side that the pile is put on.
+    unlabelled : {"outside", "normal"}, default="outside"
+        Biased only. The side that the unlabelled rows are put on.
     C : float, default=1.0
-        Biased only. Cost of an error on a row of the pile.
+        Biased only. Cost of an error on an unlabelled row.
     bias : float, default=2.0
-        Biased only, for pile="outside". Cost of errors on all labelled normals in units of that on
-        the whole pile.
+        Biased only, for unlabelled="outside". Cost of errors on all labelled normals in units of
+        that on all unlabelled rows.
     anomaly_cost : float, default=1.0
         C_n / C_p: what an error on a labelled anomaly costs, in errors on a labelled normal.
     gamma : float, default=None
         Width of the kernel exp(-gamma ||x - z||^2). None is 1 / n_features.
     scale : bool, default=True
         Whether columns are standardised, by all training rows.
-    pile_rows : int, default=None
-        Most rows of the pile that are used, drawn at random; labelled rows are always used. It
+    unlabelled_rows : int, default=None
+        Most unlabelled rows that are used, drawn at random; labelled rows are always used. It
         bounds the cost: one m x m system for the m rows of the graph, and about m^2 for "biased".
         None is 2,000 for "laplacian" and 10,000 for "biased".
     random_state : int, default=None
@@ -298,15 +301,15 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
     """
 
     _state_fields: ClassVar[Fields] = {
-        "kernel": Text(choices=_PILE_ROWS),
+        "kernel": Text(choices=_UNLABELLED_ROWS),
         "nu": SHARE,
         "manifold": Number(0),
         "n_neighbors": SIZE,
-        "pile": Text(choices=_PILE_SIDES),
+        "unlabelled": Text(choices=_UNLABELLED_SIDES),
         "C": Number(0),
         "bias": Number(0),
         "anomaly_cost": Number(0),
-        "pile_rows": Maybe(SIZE),
+        "unlabelled_rows": Maybe(SIZE),
         "random_state": SEED,
     }
 
@@ -317,26 +320,26 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         nu: float = 0.1,
         manifold: float = 1.0,
         n_neighbors: int = 10,
-        pile: str = "outside",
+        unlabelled: str = "outside",
         C: float = 1.0,
         bias: float = 2.0,
         anomaly_cost: float = 1.0,
         gamma: float | None = None,
         scale: bool = True,
-        pile_rows: int | None = None,
+        unlabelled_rows: int | None = None,
         random_state: int | None = None,
     ):
         self.kernel = kernel
         self.nu = nu
         self.manifold = manifold
         self.n_neighbors = n_neighbors
-        self.pile = pile
+        self.unlabelled = unlabelled
         self.C = C
         self.bias = bias
         self.anomaly_cost = anomaly_cost
         self.gamma = gamma
         self.scale = scale
-        self.pile_rows = pile_rows
+        self.unlabelled_rows = unlabelled_rows
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> SemiSupervisedOneClassSVM:
@@ -351,34 +354,42 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         return self
 
     def _check_settings(self) -> None:
-        check_choice("kernel", self.kernel, _PILE_ROWS)
-        check_choice("pile", self.pile, _PILE_SIDES)
+        check_choice("kernel", self.kernel, _UNLABELLED_ROWS)
+        check_choice("unlabelled", self.unlabelled, _UNLABELLED_SIDES)
         _check_nu(self.nu)
         check_in_interval("manifold", self.manifold, 0, 1e12, closed=True)
         for name in ("C", "bias", "anomaly_cost"):
             check_in_interval(name, getattr(self, name), 0, np.inf)
         self._check_width()
         _check_whole("n_neighbors", self.n_neighbors)
-        if self.pile_rows is not None:
-            _check_whole("pile_rows", self.pile_rows)
+        if self.unlabelled_rows is not None:
+            _check_whole("unlabelled_rows", self.unlabelled_rows)
 
     def _check_kinds(self, counts: LabelCounts) -> None:
         who = f"kernel={self.kernel!r}"
         if self.kernel == "laplacian":
             require_labels(who, counts, (NORMAL,))
-        elif self.pile == "outside":
-            require_labels(f"{who} with pile='outside'", counts, (NORMAL,), (UNLABELLED, ANOMALY))
+        elif self.unlabelled == "outside":
+            require_labels(
+                f"{who} with unlabelled='outside'", counts, (NORMAL,), (UNLABELLED, ANOMALY)
+            )
         else:
-            require_labels(f"{who} with pile='normal'", counts, (ANOMALY,), (NORMAL, UNLABELLED))
+            require_labels(
+                f"{who} with unlabelled='normal'", counts, (ANOMALY,), (NORMAL, UNLABELLED)
+            )
 
     def _rows_used(self, codes: np.ndarray) -> np.ndarray:
-        """All labelled rows, then as many of the pile as are wanted."""
-        labelled, pile = np.flatnonzero(codes), np.flatnonzero(codes == UNLABELLED)
-        most = _PILE_ROWS[self.kernel] if self.pile_rows is None else int(self.pile_rows)
-        if len(pile) > most:
+        """All labelled rows, then as many of the unlabelled rows as are wanted."""
+        labelled, unlabelled = np.flatnonzero(codes), np.flatnonzero(codes == UNLABELLED)
+        most = (
+            _UNLABELLED_ROWS[self.kernel]
+            if self.unlabelled_rows is None
+            else int(self.unlabelled_rows)
+        )
+        if len(unlabelled) > most:
             rng = np.random.default_rng(0 if self.random_state is None else self.random_state)
-            pile = np.sort(rng.choice(pile, most, replace=False))
-        return np.concatenate([labelled, pile])
+            unlabelled = np.sort(rng.choice(unlabelled, most, replace=False))
+        return np.concatenate([labelled, unlabelled])
 
     def _fit_laplacian(self, Z: np.ndarray, codes: np.ndarray) -> None:
         n_l = np.count_nonzero(codes)
@@ -396,7 +407,7 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         return np.where(codes == NORMAL, C_p, -self.anomaly_cost * C_p)
 
     def _fit_biased(self, Z: np.ndarray, codes: np.ndarray) -> None:
-        side = np.where(codes == UNLABELLED, _PILE_SIDES[self.pile], codes)
+        side = np.where(codes == UNLABELLED, _UNLABELLED_SIDES[self.unlabelled], codes)
         C_p = self._normal_cost(codes)
         cost = np.array([1.0, C_p, self.anomaly_cost * C_p])[codes]  # by code: 0, +1, -1
         model = svm.SVC(C=self.C, gamma=self.gamma_, cache_size=_CACHE_MB)
@@ -404,9 +415,9 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         self._keep(model.support_vectors_, model.dual_coef_[0], -model.intercept_[0])
 
     def _normal_cost(self, codes: np.ndarray) -> float:
-        """C_p / C; without a pile there is nothing to outweigh."""
+        """C_p / C; without unlabelled rows there is nothing to outweigh."""
         seen = count_labels(codes)
-        if self.pile == "normal" or not seen.unlabelled:
+        if self.unlabelled == "normal" or not seen.unlabelled:
             return 1.0
         return self.bias * seen.unlabelled / seen.normal
 

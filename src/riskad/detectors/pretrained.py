@@ -1,9 +1,9 @@
 r"""PretrainedRAD: a network that learned on synthetic tables what a few labels tell of other rows.
 
 Nothing is trained in `fit`. The network was trained once, on two million tables made at random
-(`benchmarks/pretrain.py`), to tell anomalies from labelled rows and a contaminated pile that it
-gets to read: the *context*. Its loss was the logistic risk of unlabelled rows with both classes
-weighted alike, so that its output for a row x is near the best there is under such tables,
+(`benchmarks/pretrain.py`), to tell anomalies from labelled rows and contaminated unlabelled rows
+that it gets to read: the *context*. Its loss was the logistic risk of unlabelled rows with both
+classes weighted alike, so that its output for a row x is near the best there is under such tables,
 
     s(x) = log p(x | anomaly, context) - log p(x | normal, context).
 
@@ -58,9 +58,9 @@ _EPSILON = 1e-5
 class PretrainedRAD(Detector):
     r"""Semi-supervised anomaly detection by a network that was trained on synthetic tables.
 
-    `fit` keeps labelled rows and a sample of the pile; to score a row the network reads them
-    (`riskad.detectors.pretrained` says how). Columns are standardised and large values drawn in,
-    sign(z) log(1 + |z|); of more than 40 the 24 leading principal components are taken.
+    `fit` keeps labelled rows and a sample of the unlabelled rows; to score a row the network reads
+    them (`riskad.detectors.pretrained` says how). Columns are standardised and large values drawn
+    in, sign(z) log(1 + |z|); of more than 40 the 24 leading principal components are taken.
 
     The network has seen tables of up to 42 columns with a column of outlier scores among them, and
     does best with the like: `make_pipeline(LearnedFeatures(("columns", "outliers"), smooth=True),
@@ -69,17 +69,18 @@ class PretrainedRAD(Detector):
     Parameters
     ----------
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows in the pile; it sets the threshold alone.
-    pile : int, default=300
-        Rows of the pile that the network reads. Time grows with it.
+        pi_p^e, the assumed share of normal rows among the unlabelled rows; it sets the threshold
+        alone.
+    unlabelled : int, default=300
+        Unlabelled rows that the network reads. Time grows with it.
     random_state : int, optional
         Seed of the sample of rows to read. None is 0.
 
     Attributes
     ----------
     context_ : ndarray of float32
-        The rows that the network reads: at most 400 normals, 200 anomalies, and `pile`
-        of the pile.
+        The rows that the network reads: at most 400 normals, 200 anomalies, and `unlabelled`
+        of the unlabelled rows.
     states_ : ndarray
         Their labels: 0 none, 1 normal, 2 anomaly.
     offset_ : float
@@ -103,7 +104,7 @@ class PretrainedRAD(Detector):
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
-        "pile": COUNT,
+        "unlabelled": COUNT,
         "random_state": SEED,
         "kept_": Array("i", ("kept",), low=0),
         "scaler_": Record(("StandardScaler",)),
@@ -126,9 +127,11 @@ class PretrainedRAD(Detector):
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
 
-    def __init__(self, *, prior: float = 0.8, pile: int = 300, random_state: int | None = None):
+    def __init__(
+        self, *, prior: float = 0.8, unlabelled: int = 300, random_state: int | None = None
+    ):
         self.prior = prior
-        self.pile = pile
+        self.unlabelled = unlabelled
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> PretrainedRAD:
@@ -148,8 +151,8 @@ class PretrainedRAD(Detector):
         """
         X, codes, _ = self._check_training(X, y)
         pi_p = check_in_interval("prior", self.prior, 0, 1)
-        if not isinstance(self.pile, (int, np.integer)) or self.pile < 0:
-            raise InputError(f"pile must be a whole number >= 0, got {self.pile!r}.")
+        if not isinstance(self.unlabelled, (int, np.integer)) or self.unlabelled < 0:
+            raise InputError(f"unlabelled must be a whole number >= 0, got {self.unlabelled!r}.")
         if not (codes != UNLABELLED).any() or len(np.unique(codes)) < 2:
             raise InputError(
                 "PretrainedRAD tells kinds of row apart, and needs labels and rows that differ in "
@@ -172,7 +175,7 @@ class PretrainedRAD(Detector):
     def _places(self, codes: np.ndarray) -> np.ndarray:
         """Places of the rows of the context."""
         rng = np.random.default_rng(self.random_state or 0)
-        sizes = {NORMAL: _MOST_NORMAL, ANOMALY: _MOST_ANOMALY, UNLABELLED: self.pile}
+        sizes = {NORMAL: _MOST_NORMAL, ANOMALY: _MOST_ANOMALY, UNLABELLED: self.unlabelled}
         kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
         return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
 

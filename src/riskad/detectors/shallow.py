@@ -148,7 +148,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
         that was small enough.
     feature_map_ : transformer or None
         The fitted feature map.
-    pile_ : PileSummary or None
+    unlabelled_ : UnlabelledSummary or None
         Quantiles of the columns and scores of unlabelled rows, for `riskad.drift_report`.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
@@ -237,7 +237,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
             1 and in the threshold (which is found from a sample beyond 20,000 rows). One of weight
             0 is as good as absent. What looks at single rows does not see the weights: the folds
             of lam="cv" and select, feature maps that learn from rows ("nystroem", transformers),
-            and `pile_`.
+            and `unlabelled_`.
 
         Returns
         -------
@@ -262,7 +262,7 @@ class ShallowRAD(DescribesLinearScores, Detector):
             solution = self._solver_settings.solve(problem)
             report_fit(problem, solution, self._seed).store(self)
             features.store(self)
-            self.pile_ = summarise_unlabelled(rows, self._scores, self._seed)
+            self.unlabelled_ = summarise_unlabelled(rows, self._scores, self._seed)
         return self
 
     def _choose(self, model: LinearModel, risk: Risk) -> Risk:

@@ -16,15 +16,16 @@ __all__ = ["ShallowPU"]
 
 
 class ShallowPU(ShallowRAD):
-    r"""Learning from labelled normals and the pile: the paper's PU methods, with linear scores.
+    r"""Learning from labelled normals and unlabelled rows: the paper's PU methods, with linear
+    scores.
 
     Finds g(x) = <w, phi(x)> + b that minimises the unbiased pu risk
 
         pi_p R_p^+ + R_u^- - pi_p R_p^-  +  lambda (||w||^2 + b^2)
 
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k. PU learning has no place for
-    labelled anomalies: they are moved into the pile, as in the published runs. It is `ShallowRAD`
-    with risk="pu" otherwise, and has its attributes.
+    labelled anomalies: they are turned into unlabelled rows, as in the published runs. It is
+    `ShallowRAD` with risk="pu" otherwise, and has its attributes.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class ShallowPU(ShallowRAD):
         Margin loss l: a name of `riskad.core.losses.LOSSES`; the paper runs "squared", "hinge" and
         "modified_huber".
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows in the pile.
+        pi_p^e, the assumed share of normal rows among the unlabelled rows.
     lam : "cv" or float, default="cv"
         Regularisation: the value under which held-out rows have the lowest risk, or a number.
         Theorem 1 has none for this risk.
@@ -81,7 +82,7 @@ class ShallowPU(ShallowRAD):
         )
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
-        """The rows of a fit, the anomalies moved into the pile."""
+        """The rows of a fit, the anomalies turned into unlabelled rows."""
         rows = super()._training_rows(X, y, sample_weight)
         check_said(rows)
         if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass

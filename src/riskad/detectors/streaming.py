@@ -105,7 +105,7 @@ class StreamingRAD(DescribesLinearScores, Detector):
     coef_, intercept_, a_, prior_, lambda_, objective_, weight_norm_, risk_parts_, offset_, solver_,
     n_iter_, criterion_, optimality_, converged_, feature_map_, n_features_in_, feature_names_in_ :
         As in `ShallowRAD`, for all rows so far.
-    pile_ : PileSummary or None
+    unlabelled_ : UnlabelledSummary or None
         Quantiles of the columns and scores of the unlabelled rows in the sample, for
         `riskad.drift_report`. Not with a feature map, of which the sample keeps phi(x) alone.
 
@@ -372,7 +372,7 @@ class StreamingRAD(DescribesLinearScores, Detector):
         problem.report(solution, self._summary).store(self)
         if features.feature_map is None:
             kept = RowBlocks(self._summary.X, self._summary.y)
-            self.pile_ = summarise_unlabelled(kept, self._scores, self._seed)
+            self.unlabelled_ = summarise_unlabelled(kept, self._scores, self._seed)
 
     def _find_lambda(self, problem: StreamProblem) -> float:
         if not isinstance(self.lam, str):

@@ -359,7 +359,9 @@ class LinearModel:
         return product
 
     def _needed_rows(self, sums: Sequence[RowSum]) -> RowSource:
-        """The rows, without the pile where none of the sums counts it and that spares a pass."""
+        """The rows, without the unlabelled ones where none of the sums counts them and that spares
+        a pass.
+        """
         return self.rows if any(s.uses_unlabelled for s in sums) else self.rows.only_labelled()
 
     def _pull_back(self, raw: np.ndarray, total: float) -> np.ndarray:

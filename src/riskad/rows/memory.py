@@ -162,7 +162,7 @@ class RowBlocks(RowSource):
         return RowBlocks(self.X[rows], self.y[rows], weight)
 
     def only_labelled(self) -> RowBlocks:
-        """The same rows: to leave the pile out in each block costs next to nothing."""
+        """The same rows: to leave the unlabelled rows out in each block costs next to nothing."""
         return self
 
     def blocks_of(self, kind: int) -> Iterator[Block]:

@@ -43,8 +43,8 @@ class Part(Protocol):
 class PartedRows(RowSource):
     """Rows in parts that need not fit in memory together; each pass reads all of them.
 
-    The first pass keeps the labelled rows and a random sample of the pile, at most 32 MiB of each
-    kind. `passes` counts how often the rows were read.
+    The first pass keeps the labelled rows and a random sample of the unlabelled rows, at most 32
+    MiB of each kind. `passes` counts how often the rows were read.
 
     Parameters
     ----------

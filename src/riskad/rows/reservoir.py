@@ -17,8 +17,8 @@ class Reservoir:
     """A random sample of the rows of each kind, `most` of them, and the totals of all rows.
 
     Each row draws a key between 0 and 1, and the rows with the smallest keys of their kind stay:
-    so samples of parts make a sample of the whole. Of the pile, whose size is known, keys above
-    `share` need not even be looked at.
+    so samples of parts make a sample of the whole. Of the unlabelled rows, whose number is known,
+    keys above `share` need not even be looked at.
     """
 
     def __init__(self, most: int, share: float = 1.0, seed: int = 0):

@@ -123,7 +123,9 @@ class RowSource(ABC):
 
     @abstractmethod
     def only_labelled(self) -> RowSource:
-        """The same rows for sums in which the pile does not count: without it, if that is cheap."""
+        """The same rows for sums in which the unlabelled rows do not count: without it, if that is
+        cheap.
+        """
 
     @abstractmethod
     def blocks_of(self, kind: int) -> Iterator[Block]:

@@ -79,7 +79,7 @@ def on_host(rows: RowBlocks) -> RowBlocks:
 
 
 def sampled(rows: RowSource, most: int, seed: int) -> RowBlocks:
-    """At most about `most` rows on the host: labelled ones up to a half, the others the pile's."""
+    """At most about `most` rows on the host: labelled ones up to a half, the others unlabelled."""
     counts = rows.counts()
     wanted = np.zeros(3)
     for kind, count in ((NORMAL, counts.normal), (ANOMALY, counts.anomaly)):

@@ -78,7 +78,7 @@ OURS = {
     "NeighbourDistances": "riskad.detectors.features",
     "OneClassSVM": "riskad.detectors.one_class_svm",
     "OutlierScores": "riskad.detectors.features",
-    "PileSummary": "riskad.decisions.drift",
+    "UnlabelledSummary": "riskad.decisions.drift",
     "PretrainedRAD": "riskad.detectors.pretrained",
     "RiskZero": "riskad.decisions.thresholds",
     "Selection": "riskad.decisions.selection",

@@ -48,7 +48,7 @@ def count_scores(
     if calibration is not None:
         labelled = {"normal": calibration.normals, "anomaly": calibration.anomalies}
         kinds = {kind: (each, len(each)) for kind, each in labelled.items()}
-        kinds["unlabelled"] = (calibration.pile, calibration.n_pile)
+        kinds["unlabelled"] = (calibration.unlabelled, calibration.n_unlabelled)
     if scores is not None:
         kinds["table"] = (scores, len(scores))
     kinds = {kind: each for kind, each in kinds.items() if each[1]}

@@ -216,7 +216,8 @@ def print_drift(console: Console, report: TableDrift) -> None:
     """Print whether rows have moved, and the columns that have moved most."""
     found = report.drift
     print_title(
-        console, f"{report.source}: {found.rows:,} rows, compared with {found.pile:,} of the fit"
+        console,
+        f"{report.source}: {found.rows:,} rows, compared with {found.unlabelled:,} of the fit",
     )
     rates = {}
     if found.rate is not None and found.rate_before is not None:

@@ -47,12 +47,12 @@ def measure(cell: Cell) -> dict[str, Any]:
     if n_anomaly < 2:
         raise NotApplicable("probabilities need two labelled anomalies.")
     model, known = _fitted(split), _fitted(split, split.anomaly_rate)
-    s, pile = model.anomaly_score(split.X_test), model.calibration_.pile
+    s, unlabelled = model.anomaly_score(split.X_test), model.calibration_.unlabelled
     said = {
         "calibrated": model.anomaly_probability(split.X_test),
         "known rate": known.anomaly_probability(split.X_test),
         "sigmoid": expit(s),
-        "min-max": np.clip((s - pile[0]) / (pile[-1] - pile[0]), 0, 1),
+        "min-max": np.clip((s - unlabelled[0]) / (unlabelled[-1] - unlabelled[0]), 0, 1),
     }
     truth = split.truth_test
     small = model.p_values(split.X_test)[truth != ANOMALY] <= _LEVEL

@@ -1,6 +1,6 @@
 r"""AutoRAD: several kinds of detector over learned features, combined by held-out labels.
 
-Labels are few and the pile is large. So the pile teaches the representation
+Labels are few and the unlabelled rows are large. So the unlabelled rows teaches the representation
 (`riskad.detectors.features.LearnedFeatures`), in two views of the columns, and labelled rows decide
 on it:
 
@@ -16,9 +16,9 @@ on it:
 
 The distilled one learns the scores that `PretrainedRAD` gives to a thousand unlabelled rows.
 
-Each member's scores are brought to mean 0 and standard deviation 1 on the pile and averaged with
-weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of them and SE the
-standard error of A,
+Each member's scores are brought to mean 0 and standard deviation 1 on the unlabelled rows and
+averaged with weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of
+them and SE the standard error of A,
 
     w_k  ~  b_k exp(-(A - A_k) / SE):
 

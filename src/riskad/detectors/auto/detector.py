@@ -67,13 +67,13 @@ _SPLITS = 5
 
 
 class AutoRAD(FrameDetector):
-    r"""Anomaly detection from few labels and a contaminated pile, without settings.
+    r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
     weights from held-out labelled rows (`riskad.detectors.auto` says how). Columns may have gaps
     (NaN), and those of a pandas or polars frame may hold text or categories. With labels of one
-    kind alone members take a risk that needs no others. Of more than 20,000 rows the pile is
-    sampled.
+    kind alone members take a risk that needs no others. Of more than 20,000 rows the unlabelled
+    rows are sampled.
 
     Parameters
     ----------
@@ -110,13 +110,14 @@ class AutoRAD(FrameDetector):
     n_distilled_ : int
         Unlabelled rows that the pretrained network scored for the distilled forest.
     prior_ : float
-        Share of normal rows in the pile, estimated from held-out scores. Where labels are too few
-        for that, their share among labelled rows, to which five are added of which four are normal;
-        with labels of one kind alone 0.8.
+        Share of normal rows among the unlabelled rows, estimated from held-out scores. Where labels
+        are too few for that, their share among labelled rows, to which five are added of which four
+        are normal; with labels of one kind alone 0.8.
     offset_ : float
-        Threshold on `score_samples`: where the zero-one risk of held-out labelled rows and the pile
-        is lowest (`riskad.decisions.thresholds`); where none could be held out, so that the share 1
-        - prior_ of the pile is below it.
+        Threshold on `score_samples`: where the zero-one risk of held-out labelled and unlabelled
+        rows is lowest (`riskad.decisions.thresholds`); where none could be held out, so that the
+        share 1
+        - prior_ of the unlabelled rows are below it.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` rest on.
     n_features_in_, feature_names_in_ :
@@ -308,7 +309,7 @@ class AutoRAD(FrameDetector):
             return np.array([], int), np.array([])
         rows = some_unlabelled(codes, min(_DISTILLED, most))
         self.n_distilled_ = len(rows)
-        teacher = PretrainedRAD(pile=min(_READ, most), random_state=self._seed).fit(F, codes)
+        teacher = PretrainedRAD(unlabelled=min(_READ, most), random_state=self._seed).fit(F, codes)
         return rows, teacher.score_samples(F[rows])
 
     def _standardise(self, views: Views, codes: np.ndarray) -> None:
@@ -358,7 +359,7 @@ class AutoRAD(FrameDetector):
         }
         if distilled:  # the teacher itself: it need not score many rows here
             read, most = (min(self.n_distilled_, size) for size in (_FOLD_READ, _FOLD_SCORED))
-            teacher = PretrainedRAD(pile=read, random_state=self._seed)
+            teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
             F = views.seen_by_teacher()
             scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
         return scores

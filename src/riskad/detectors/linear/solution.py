@@ -14,7 +14,7 @@ from riskad.core.labels import UNLABELLED
 from riskad.core.losses import Loss
 from riskad.core.objective import RowSum
 from riskad.core.risks import Term
-from riskad.decisions.drift import PileSummary, rows_to_sum_up
+from riskad.decisions.drift import UnlabelledSummary, rows_to_sum_up
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.rows.arrays import on_host_array
 from riskad.rows.source import RowSource
@@ -185,16 +185,16 @@ def _term_sum(loss: Loss, term: Term, totals: np.ndarray) -> RowSum:
 
 def summarise_unlabelled(
     rows: RowSource, score: Callable[[Any], np.ndarray], seed: int
-) -> PileSummary | None:
+) -> UnlabelledSummary | None:
     """What is kept of the unlabelled rows, to compare later rows with.
 
     Returns
     -------
-    PileSummary or None
+    UnlabelledSummary or None
         None where there is no unlabelled row.
     """
     shares, rng = np.array([1.0, 0.0, 0.0]), np.random.default_rng(seed)
     some = on_host(rows.sample(rows_to_sum_up(rows.n_features), shares, rng))
     if some.sample_weight is not None:
         some = some.take(np.flatnonzero(some.sample_weight > 0))
-    return PileSummary.of(some.X, -score(some.X))
+    return UnlabelledSummary.of(some.X, -score(some.X))

@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py --output results/scale/kernels.json     # on an NVIDIA GPU
 
-Shallow: value and gradient, curvature and column sums of a risk over float32 rows on the device,
+Shallow: value and gradient and column sums of a risk over float32 rows on the device,
 then a whole fit, each through `LinearModel` as `ShallowRAD` uses it. Deep: one training step of a
 stack of networks by `riskad.deep.trainer.train`, draws and optimiser included. Three ways:
 
@@ -10,7 +10,7 @@ stack of networks by `riskad.deep.trainer.train`, draws and optimiser included. 
 - compiled: the same formulas in plain torch behind torch.compile. Of two spellings, matrix products
   and element-wise sums (shallow), or what follows a convolution and the whole stack (deep), the
   faster counts;
-- kernels: `riskad.rows.fused` and `riskad.deep.kernels`.
+- kernels: `riskad.rows.gpu_sums` and `riskad.deep.kernels`.
 
 A time is the median over repetitions after a warm-up in which everything is compiled. The seconds
 of the first call, compilation included, stand beside it: a user pays them once a process.
@@ -80,21 +80,18 @@ def timed(work: Callable[[], object], repeats: int) -> Times:
 
 
 class Compiled:
-    """The sums of `riskad.rows.fused` in plain torch, compiled; it has the face of that module."""
+    """The sums of `riskad.rows.gpu_sums` in plain torch, compiled, under the same names."""
 
     def __init__(self, products: bool) -> None:
         self._dot, self._back = _by_products() if products else _by_sums()
         self._value_and_gradient = torch.compile(self._plain_value_and_gradient)
-        self._curvature = torch.compile(self._plain_curvature)
         self._column_sums = torch.compile(self._plain_column_sums)
 
     def takes(self, X: Tensor) -> bool:
         return True
 
-    def can_fuse(self, X: Tensor, s: RowSum) -> bool:
+    def knows_loss(self, X: Tensor, s: RowSum) -> bool:
         return not s.B.any()
-
-    can_bend = can_fuse
 
     def value_and_gradient(
         self, X: Tensor, y: Tensor, weight: Tensor | None, w: np.ndarray, b: float, s: RowSum
@@ -111,29 +108,6 @@ class Compiled:
         r = a * loss.derivative(f) + slope
         value = (a * loss.value(f) + slope * f).sum(dtype=torch.float64)
         return torch.cat([self._back(r, X).double(), value[None], r.sum(dtype=torch.float64)[None]])
-
-    def curvature(
-        self,
-        X: Tensor,
-        y: Tensor,
-        weight: Tensor | None,
-        w: np.ndarray,
-        b: float,
-        mean: np.ndarray,
-        s: RowSum,
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        moved = _to(X, w), _to(X, np.array(b)), _to(X, mean), _to(X, s.A)
-        total = self._curvature(X, y, *moved, s.loss).double().cpu().numpy()
-        d = X.shape[1]
-        return total[: d * d].reshape(d, d), total[d * d : -1], float(total[-1])
-
-    def _plain_curvature(
-        self, X: Tensor, y: Tensor, w: Tensor, b: Tensor, mean: Tensor, A: Tensor, loss: Any
-    ) -> Tensor:
-        D = A[y.int()] * loss.curvature(self._dot(X, w) + b)
-        z = X - mean
-        bent = z * D[:, None]
-        return torch.cat([(bent.T @ z).flatten(), bent.sum(0), D.sum()[None]])
 
     def column_sums(self, X: Tensor, weight: Tensor | None, shift: np.ndarray) -> Tensor:
         return self._column_sums(X, _to(X, shift))
@@ -179,7 +153,7 @@ def make_rows(n: int, d: int, device: str) -> tuple[Tensor, Tensor]:
 
 def shallow(n: int, d: int, loss: str, device: str, repeats: int) -> dict[str, dict[str, Times]]:
     """Times of each sum, and of a fit, by each way; all ways must agree."""
-    from riskad.rows import fused
+    from riskad.rows import gpu_sums
 
     X, y = make_rows(n, d, device)
     rows = RowBlocks(X, y)
@@ -188,7 +162,6 @@ def shallow(n: int, d: int, loss: str, device: str, repeats: int) -> dict[str, d
     theta = np.random.default_rng(0).normal(size=d + 1) / d**0.5
     works: dict[str, Callable[[], Any]] = {
         "value and gradient": lambda: model.values_and_gradients(theta, [s])[0][1],
-        "curvature": lambda: model.hessian(theta, [s]),
         "column sums": lambda: linear.column_statistics(rows).mean,
         "fit": lambda: ShallowRAD(loss, tol=1e-5).fit(X, y).coef_,
     }
@@ -196,7 +169,7 @@ def shallow(n: int, d: int, loss: str, device: str, repeats: int) -> dict[str, d
         "eager": None,
         "compiled, products": Compiled(products=True),
         "compiled, sums": Compiled(products=False),
-        "kernels": fused,
+        "kernels": gpu_sums,
     }
     found: dict[str, dict[str, Times]] = {}
     for name, work in works.items():

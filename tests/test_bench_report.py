@@ -64,8 +64,7 @@ def small_run(sets=("pendigits", "Stamps", "CIFAR10_1", "magic.gamma"), trials=3
     columns += [("main", "ocsvm", {"nu": 0.1}), ("main", "semi_ocsvm", {"kernel": "laplacian"})]
     unlabelled = ("normal", "outside")
     columns += [
-        ("main", "semi_ocsvm", {"kernel": "biased", "unlabelled": kind})
-        for kind in unlabelled
+        ("main", "semi_ocsvm", {"kernel": "biased", "unlabelled": kind}) for kind in unlabelled
     ]
     for loss in LOSSES:
         for lam in ("theorem", "cv"):

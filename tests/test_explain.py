@@ -189,7 +189,7 @@ def test_samples_agree_with_enumeration_within_their_error(kind, monkeypatch):
     X, y, _ = make_contaminated_rows(n_features=9)
     model = MODELS[kind]().fit(X, y)
     exact = explain_rows(model, X[:20], background=X)
-    monkeypatch.setattr("riskad.app.reasons._MOST_ENUMERATED", 0)
+    monkeypatch.setattr("riskad.decisions.shapley._MOST_ENUMERATED", 0)
     sampled = explain_rows(model, X[:20], background=X)
     assert not exact.errors.any()
     assert sampled.errors.any()
@@ -205,7 +205,7 @@ def test_an_order_and_its_reverse_are_exact_for_pairs_of_columns(kind, monkeypat
     X, y, _ = make_contaminated_rows(n_features=8)
     model = make_pipeline(StandardScaler(), MODELS[kind]()).fit(X, y)
     exact = explain_rows(model, X[:5], background=X)
-    monkeypatch.setattr("riskad.app.reasons._MOST_ENUMERATED", 0)
+    monkeypatch.setattr("riskad.decisions.shapley._MOST_ENUMERATED", 0)
     sampled = explain_rows(model, X[:5], background=X)
     assert_allclose(sampled.contributions, exact.contributions, atol=1e-9)
     assert sampled.errors.max() < 1e-9

@@ -9,10 +9,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import riskad
-from riskad.app.onnx import TOLERANCE, _Graph, export, feeds, to_onnx
-from riskad.app.onnx_trees import sum_of_trees
+from riskad.app.onnx import TOLERANCE, export, feeds, to_onnx
+from riskad.app.onnx_graph import Graph
 from riskad.core.checks import InputError
 from riskad.detectors.tree_arrays import from_lightgbm
+from riskad.detectors.tree_graph import sum_of_trees
 from riskad.tables.preparation import TablePreparer
 
 onnx = pytest.importorskip("onnx")
@@ -202,7 +203,7 @@ def tree_rows(n=1500, seed=0):
 
 
 def tree_graph(dump, n_features):
-    graph = _Graph(onnx)
+    graph = Graph(onnx)
     X = graph.input("X", onnx.TensorProto.DOUBLE, (n_features,), "")
     scores = sum_of_trees(graph, X, from_lightgbm(dump, n_features))
     graph.output("anomaly_score", scores, onnx.TensorProto.DOUBLE)

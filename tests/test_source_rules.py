@@ -70,9 +70,9 @@ DISTRIBUTION_OF = {"sklearn": "scikit-learn", "array_api_compat": "array-api-com
 # Modules that only some users need: the extra that installs each, and the files that import it.
 # Triton comes with the torch that has GPU support.
 CONFINED = {
-    "torch": ("deep", ["deep/*.py", "rows/fused.py"]),
-    "triton": (None, ["deep/kernels.py", "rows/fused.py"]),
-    "lightgbm": ("boost", ["detectors/boosted.py"]),
+    "torch": ("deep", ["deep/*.py", "rows/gpu_sums.py"]),
+    "triton": (None, ["deep/kernels.py", "rows/gpu_sums.py"]),
+    "lightgbm": ("boost", ["detectors/boosting.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py"]),
     "dask": ("scale", ["rows/cluster.py"]),
     "distributed": ("scale", ["rows/cluster.py"]),

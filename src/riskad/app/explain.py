@@ -99,18 +99,15 @@ def explain_table(
         progress("Scoring")
         parsed = preparer.parse(frame)
         scores = detector.anomaly_score(preparer.matrix(parsed))
-        decision = own_decision(detector)
-        results = score_frame(detector, scores, decision).select(SCORE_COLUMNS)
+    decision = own_decision(detector)
+    results = score_frame(detector, scores, decision)
     id = id if id in frame.columns else None
-    scored = results if id is None else frame.select(id).hstack(results)
-    ranked = rank(scored.with_row_index(free_name(scored.columns), 1))
-    suspects = suspects_of(ranked.head(rows), id)
+    suspects = _worst_rows(frame, results.select(SCORE_COLUMNS), id, rows)
     progress("Finding reasons")
     with no_warnings():
         found = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
-        most = _ROWS_IF_SLOW if detector.slow_to_score else _ROWS
-        sampled = parsed.sample(min(parsed.height, most), seed=0)
-        usual = explain_rows(model, sampled, seconds=_SECONDS)
+        most = min(parsed.height, _ROWS_IF_SLOW if detector.slow_to_score else _ROWS)
+        usual = explain_rows(model, parsed.sample(most, seed=0), seconds=_SECONDS)
     report = ExplainReport(
         source=source,
         rows=frame.height,
@@ -124,6 +121,14 @@ def explain_table(
         warnings=[str(note) for note in notes],
     )
     return _reason_table(suspects, found, id), report
+
+
+def _worst_rows(
+    frame: pl.DataFrame, results: pl.DataFrame, id: str | None, n: int
+) -> list[Suspect]:
+    scored = results if id is None else frame.select(id).hstack(results)
+    ranked = rank(scored.with_row_index(free_name(scored.columns), 1))
+    return suspects_of(ranked.head(n), id)
 
 
 def explained_rows(

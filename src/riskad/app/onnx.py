@@ -11,10 +11,8 @@ in Python is so in the graph; networks are computed in single precision in both.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -25,13 +23,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-import riskad
-from riskad.app.onnx_trees import sum_of_trees
+from riskad.app.onnx_columns import prepared_columns, rows_of
+from riskad.app.onnx_graph import Graph
 from riskad.core.checks import DataWarning, InputError
-from riskad.rows.linear import sparse_to_dense
+from riskad.detectors.description import SelfDescribing
 from riskad.storage.files import atomic_path, check_output_file
-from riskad.tables.cells import BLANK
-from riskad.tables.preparation import OTHER, TablePreparer
+from riskad.tables.preparation import TablePreparer
 
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 
@@ -44,9 +41,6 @@ EXPORTABLE = (
 TOLERANCE = 1e-5
 """Largest difference of scores, relative where they are larger than 1, that is let pass."""
 
-# Versions of the operators: the first with trees in doubles (onnxruntime 1.20 and later).
-_OPSETS = {"": 21, "ai.onnx.ml": 5}
-_IR_VERSION = 10
 _TRIAL_ROWS = 1000
 _TRIAL_BLANKS = 0.1
 
@@ -100,13 +94,15 @@ def to_onnx(model: Any) -> Any:
     """Return the `onnx.ModelProto` of a fitted detector, or of one behind a `TablePreparer`."""
     onnx = _onnx()
     preparer, detector = _steps(model)
-    convert = _converter(detector)
+    if not isinstance(detector, SelfDescribing):
+        raise InputError(f"A {type(detector).__name__} is no detector that could be exported.")
     _check_fitted(detector)
-    graph = _Graph(onnx)
+    graph = Graph(onnx)
     if preparer is not None:
-        scores = convert(graph, _prepare(graph, preparer), detector, preparer.sparse_)
+        rows, sparse = prepared_columns(graph, preparer), preparer.sparse_
     else:
-        scores = convert(graph, _rows_of(graph, detector), detector, False)
+        rows, sparse = rows_of(graph, detector), False
+    scores = detector.onnx_scores(graph, rows, sparse)
     graph.output("anomaly_score", graph.node("Neg", scores), onnx.TensorProto.DOUBLE)
     above = graph.node("Greater", "anomaly_score", np.array(-float(detector.offset_) + 0.0))
     graph.output("is_anomaly", above, onnx.TensorProto.BOOL)
@@ -139,318 +135,6 @@ def _check_fitted(detector: Any) -> None:
         raise InputError(
             f"This {type(detector).__name__} is not fitted; call fit first."
         ) from error
-
-
-# --- writing graphs ----------------------------------------------------------------------
-
-
-class _Graph:
-    """Nodes, one after the other; a value is the name of what a node gives."""
-
-    def __init__(self, onnx: ModuleType):
-        self.onnx = onnx
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-        self._inputs: list[Any] = []
-        self._outputs: list[Any] = []
-
-    def input(self, name: str, kind: int, shape: tuple[int, ...], words: str) -> str:
-        info = self.onnx.helper.make_tensor_value_info(name, kind, ["rows", *shape], words)
-        self._inputs.append(info)
-        return name
-
-    def number(self, name: str) -> str:
-        return self.input(name, self.onnx.TensorProto.DOUBLE, (1,), "number, NaN if blank")
-
-    def text(self, name: str) -> str:
-        return self.input(name, self.onnx.TensorProto.STRING, (1,), 'text, "" if blank')
-
-    def output(self, name: str, value: str, kind: int) -> None:
-        self._nodes.append(self.onnx.helper.make_node("Identity", [value], [name]))
-        self._outputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["rows"]))
-
-    def node(self, kind: str, *inputs: str | np.ndarray, domain: str = "", **settings: Any) -> str:
-        """Add a node; arrays among its inputs become constants."""
-        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
-        name = f"riskad:{len(self._nodes)}"
-        made = self.onnx.helper.make_node(kind, names, [name], domain=domain, **settings)
-        self._nodes.append(made)
-        return name
-
-    def ml(self, kind: str, *inputs: str | np.ndarray, **settings: Any) -> str:
-        """Add a node of the operators for machine learning."""
-        return self.node(kind, *inputs, domain="ai.onnx.ml", **settings)
-
-    def cast(self, value: str, kind: type[np.generic]) -> str:
-        to = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-        return self.node("Cast", value, to=to)
-
-    def tensor(self, value: np.ndarray, name: str = "") -> Any:
-        return self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
-
-    def _constant(self, value: np.ndarray) -> str:
-        name = f"riskad:constant:{len(self._constants)}"
-        self._constants.append(self.tensor(value, name))
-        return name
-
-    def model(self, detector: str) -> Any:
-        helper = self.onnx.helper
-        graph = helper.make_graph(
-            self._nodes, "riskad", self._inputs, self._outputs, self._constants
-        )
-        opsets = [helper.make_opsetid(*versions) for versions in _OPSETS.items()]
-        made = helper.make_model(
-            graph,
-            opset_imports=opsets,
-            ir_version=_IR_VERSION,
-            producer_name="riskad",
-            producer_version=riskad.__version__,
-        )
-        columns = {entry.name: entry.doc_string for entry in self._inputs}
-        helper.set_model_props(made, {"detector": detector, "inputs": json.dumps(columns)})
-        self.onnx.checker.check_model(made)
-        return made
-
-
-# --- columns -----------------------------------------------------------------------------
-
-
-def _prepare(g: _Graph, preparer: TablePreparer) -> str:
-    """The matrix that `TablePreparer.transform` gives."""
-    blocks: list[str] = []
-    for name, kind in preparer.kinds_.items():
-        if kind == "number":
-            blocks += _number_blocks(g, preparer, name)
-        elif kind == "text":
-            blocks.append(_text_block(g, g.text(name), preparer.levels_[name]))
-    return g.node("Concat", *blocks, axis=1)
-
-
-def _number_blocks(g: _Graph, preparer: TablePreparer, name: str) -> list[str]:
-    value = g.number(name)
-    blank = g.node("IsNaN", value)
-    blocks = []
-    if name in preparer.medians_:
-        blocks.append(g.node("Where", blank, np.array(preparer.medians_[name], dtype=float), value))
-    if preparer.blanks_[name]:
-        blocks.append(g.cast(blank, np.float64))
-    return blocks
-
-
-def _text_block(g: _Graph, value: str, levels: list[str]) -> str:
-    """Yes/no columns: rows of the unit matrix, and of zeros for a value that was never seen."""
-    n = len(levels)
-    codes = {level: i for i, level in enumerate(levels)}
-    rest = codes.get(OTHER, n)
-    codes[""] = codes.get(BLANK, rest)
-    code = g.ml(
-        "LabelEncoder",
-        value,
-        keys_strings=list(codes),
-        values_int64s=list(codes.values()),
-        default_int64=rest,
-    )
-    units = g.node("Gather", np.eye(n + 1, n), code)
-    return g.node("Reshape", units, np.array([-1, n]))
-
-
-def _rows_of(g: _Graph, detector: Any) -> str:
-    """X for a detector without a preparer; a column each where it reads texts by itself."""
-    double, single = g.onnx.TensorProto.DOUBLE, g.onnx.TensorProto.FLOAT
-    shape = getattr(detector, "shape_", (detector.n_features_in_,))
-    if len(shape) > 1:
-        sides = " x ".join(map(str, shape))
-        return g.input("X", single, shape, f"images of {sides}, bytes divided by 255 if unscaled")
-    levels = getattr(detector, "categories_", {})
-    if not levels:
-        return g.input("X", double, shape, f"rows of {shape[0]} numbers")
-    names = detector.feature_names_in_
-    columns = [
-        _codes(g, g.text(name), levels[i]) if i in levels else g.number(name)
-        for i, name in enumerate(names)
-    ]
-    return g.node("Concat", *columns, axis=1)
-
-
-def _codes(g: _Graph, value: str, levels: Any) -> str:
-    """Places of texts in a list, NaN for those not in it."""
-    code = g.ml(
-        "LabelEncoder",
-        value,
-        keys_strings=[str(level) for level in levels],
-        values_floats=[float(i) for i in range(len(levels))],
-        default_float=float("nan"),
-    )
-    return g.cast(code, np.float64)
-
-
-# --- linear scores and feature maps ------------------------------------------------------
-
-
-def _shallow(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
-    """<w, phi(x)> + b."""
-    if detector.feature_map_ is not None:
-        X = _mapped(g, _standardised(g, X, detector, centred=not sparse), detector.feature_map_)
-    return g.node("Add", g.node("MatMul", X, detector.coef_), np.array(detector.intercept_))
-
-
-def _standardised(g: _Graph, X: str, detector: Any, centred: bool = True) -> str:
-    """(x - mean) / scale; sparse rows are not centred before a feature map."""
-    if centred:
-        X = g.node("Sub", X, detector._mean)
-    return g.node("Div", X, detector._scale)
-
-
-def _mapped(g: _Graph, Z: str, feature_map: Any) -> str:
-    kind = type(feature_map).__name__
-    gaussian = getattr(feature_map, "kernel", "rbf") == "rbf"
-    if kind not in _MAPS or not gaussian:
-        raise InputError(f"A feature map {feature_map!r} cannot be exported: {EXPORTABLE}.")
-    return _MAPS[kind](g, Z, feature_map)
-
-
-def _nystroem(g: _Graph, Z: str, feature_map: Any) -> str:
-    """exp(-gamma ||z - c||^2) N' for the landmarks c."""
-    C = sparse_to_dense(feature_map.components_)
-    gamma = feature_map.gamma if feature_map.gamma is not None else 1 / C.shape[1]
-    own = g.node("ReduceSumSquare", Z, np.array([1]), keepdims=1)
-    squares = g.node("Add", own, (C**2).sum(axis=1))
-    distances = g.node("Relu", g.node("Sub", squares, g.node("MatMul", Z, 2 * C.T)))
-    kernel = g.node("Exp", g.node("Mul", distances, np.array(-float(gamma))))
-    return g.node("MatMul", kernel, feature_map.normalization_.T)
-
-
-def _random_features(g: _Graph, Z: str, feature_map: Any) -> str:
-    """sqrt(2 / q) cos(z W + t)."""
-    W, t = feature_map.random_weights_, feature_map.random_offset_
-    waves = g.node("Cos", g.node("Add", g.node("MatMul", Z, W), t))
-    # A vector, since onnxruntime would fuse a scalar into the next product in single precision.
-    return g.node("Mul", waves, np.full(len(t), (2 / len(t)) ** 0.5))
-
-
-def _polynomial(g: _Graph, Z: str, feature_map: Any) -> str:
-    """Products of columns: factor k of each feature, for k = 1 .. degree; 1 where it has fewer."""
-    powers = feature_map.powers_
-    d, degree = powers.shape[1], max(int(powers.sum(axis=1).max()), 1)
-    factors = np.full((len(powers), degree), d)
-    for i, power in enumerate(powers):
-        columns = np.repeat(np.arange(d), power)
-        factors[i, : len(columns)] = columns
-    columns_and_one = g.node("Pad", Z, np.array([0, 0, 0, 1]), np.array(1.0))
-    product, *others = (g.node("Gather", columns_and_one, index, axis=1) for index in factors.T)
-    for other in others:
-        product = g.node("Mul", product, other)
-    return product
-
-
-_MAPS = {
-    "Nystroem": _nystroem,
-    "RBFSampler": _random_features,
-    "PolynomialFeatures": _polynomial,
-}
-
-
-# --- networks ----------------------------------------------------------------------------
-
-
-def _network(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
-    """Scores of the one unit of a named architecture, or minus the distance from a centre."""
-    from riskad.deep.layers import LEAKY_SLOPE, NORM_EPS
-
-    if not isinstance(detector.module, str):
-        raise InputError(
-            f"This {type(detector).__name__} has a module of your own, of which only you know the "
-            f"layers; export it with torch.onnx. What can be exported here: {EXPORTABLE}."
-        )
-    weights = {name: value[0] for name, value in detector.weights_.items()}
-    x = _layers(g, _seen(g, X, detector), weights, NORM_EPS, LEAKY_SLOPE)
-    if hasattr(detector, "centre_"):
-        away = g.node("Sub", x, detector.centre_)
-        scores = g.node("Neg", g.node("ReduceSumSquare", away, np.array([1]), keepdims=0))
-    else:
-        shift = weights["output.bias"]
-        if detector._check_risk().loss.bounded:  # such networks centre their scores
-            shift = shift - weights["output.mean"]
-        x = g.node("LeakyRelu", x, alpha=LEAKY_SLOPE)
-        scores = g.node("Add", g.node("MatMul", x, weights["output.weight"][0]), shift)
-    return g.cast(scores, np.float64)
-
-
-def _seen(g: _Graph, X: str, detector: Any) -> str:
-    """Rows as the network sees them: standardised by column or channel, in single precision."""
-    images = len(detector.shape_) > 1
-    kind = np.float32 if images else np.float64
-    across = (-1, *[1] * (len(detector.shape_) - 1))
-    if detector.scale:
-        X = g.node("Sub", X, detector._mean.reshape(across).astype(kind))
-        X = g.node("Div", X, detector._scale.reshape(across).astype(kind))
-    return X if images else g.cast(X, np.float32)
-
-
-def _layers(g: _Graph, x: str, weights: dict[str, np.ndarray], eps: float, slope: float) -> str:
-    """Layers up to the representation (`riskad.deep.nets.StackedNet`)."""
-
-    def normalised(x: str, layer: str) -> str:
-        mean, variance = weights[f"{layer}.norm.mean"], weights[f"{layer}.norm.variance"]
-        unit, zero = np.ones_like(mean), np.zeros_like(mean)
-        return g.node("BatchNormalization", x, unit, zero, mean, variance, epsilon=eps)
-
-    for layer in _numbered(weights, "convs"):
-        kernel = weights[f"{layer}.conv.weight"]
-        x = normalised(g.node("Conv", x, kernel, pads=[kernel.shape[-1] // 2] * 4), layer)
-        x = g.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-        x = g.node("LeakyRelu", x, alpha=slope)
-    x = g.node("Flatten", x, axis=1)
-    for layer in _numbered(weights, "hidden"):
-        x = normalised(g.node("MatMul", x, weights[f"{layer}.linear.weight"].T), layer)
-        x = g.node("LeakyRelu", x, alpha=slope)
-    return g.node("MatMul", x, weights["representation.weight"].T)
-
-
-def _numbered(weights: dict[str, np.ndarray], group: str) -> list[str]:
-    numbers = {int(name.split(".")[1]) for name in weights if name.startswith(f"{group}.")}
-    return [f"{group}.{i}" for i in sorted(numbers)]
-
-
-# --- trees -------------------------------------------------------------------------------
-
-
-def _boosted(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
-    """The sum of the trees."""
-    return sum_of_trees(g, X, detector.trees_)
-
-
-def _random_forest(g: _Graph, X: str, detector: Any, sparse: bool) -> str:
-    """The mean of P(normal) - P(anomaly) over the trees."""
-    return sum_of_trees(g, X, detector.trees_, weight=1 / detector.trees_.n_trees)
-
-
-# --- which is which ----------------------------------------------------------------------
-
-Converter = Callable[[_Graph, str, Any, bool], str]
-
-# By name, so that neither torch nor LightGBM is needed for what does without them.
-_CONVERTERS: dict[str, Converter] = {
-    "ShallowRAD": _shallow,
-    "StreamingRAD": _shallow,
-    "BoostedRAD": _boosted,
-    "ForestRAD": _random_forest,
-    "DeepRAD": _network,
-    "NNPU": _network,
-    "DeepSAD": _network,
-}
-
-
-def _converter(detector: Any) -> Converter:
-    for kind in type(detector).__mro__:
-        if kind.__module__.startswith("riskad.") and kind.__name__ in _CONVERTERS:
-            return _CONVERTERS[kind.__name__]
-    name = type(detector).__name__
-    averaged = name == "AutoRAD"
-    other = " Fit another with `riskad fit --model shallow` or `--model boosted`." * averaged
-    raise InputError(
-        f"A model of class {name} cannot be exported.{other} What can be: {EXPORTABLE}."
-    )
 
 
 # --- parity ------------------------------------------------------------------------------

@@ -107,30 +107,45 @@ def score_table(
     job = _Scoring(model, [table] if whole else table, fdr, reasons, progress)
     decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
     kept: list[pl.DataFrame] = []
-    n_rows = flagged = 0
-    suspects: list[pl.DataFrame] = []
+    totals = _Totals(id, top)
     for batch, results in job.results(decision, reasons):
-        id = id if id in batch.columns else None
         scored = batch.hstack(results)
         write(scored)
         kept += [scored] if whole else []
-        seen = _suspicion(batch, results, id, n_rows)
-        suspects = [rank(pl.concat([*suspects, seen])).head(top)]
-        n_rows += batch.height
-        flagged += int(results["is_anomaly"].sum())
+        totals.add(batch, results)
     report = ScoreReport(
         source=source,
-        rows=n_rows,
-        id=id,
+        rows=totals.rows,
+        id=totals.id,
         threshold=decision.threshold,
-        flagged=flagged,
-        top=suspects_of(suspects[0], id),
+        flagged=totals.flagged,
+        top=suspects_of(totals.worst, totals.id),
         warnings=[str(note) for note in job.news],
         rule=decision.rule,
         selection=decision.selection,
         added=job.added,
     )
     return (kept[0] if whole else None), report
+
+
+class _Totals:
+    """How many rows there were, how many were flagged, and the most suspicious of them."""
+
+    worst: pl.DataFrame
+
+    def __init__(self, id: str | None, top: int):
+        self.id, self._top = id, top
+        self.rows = self.flagged = 0
+        self._seen: list[pl.DataFrame] = []
+
+    def add(self, batch: pl.DataFrame, results: pl.DataFrame) -> None:
+        """Count the rows of a batch."""
+        self.id = self.id if self.id in batch.columns else None
+        seen = _suspicion(batch, results, self.id, self.rows)
+        self.worst = rank(pl.concat([*self._seen, seen])).head(self._top)
+        self._seen = [self.worst]
+        self.rows += batch.height
+        self.flagged += int(results["is_anomaly"].sum())
 
 
 class _Scoring:

@@ -74,11 +74,7 @@ def suggest_table(
     if len(found) < n:
         said.append(f"{n:,} rows were asked for, and only {len(found):,} have no label: all came.")
     id = id if id in frame.columns else None
-    chosen = frame[found.rows]
-    if id is None:  # else rows are known by their names
-        chosen.insert_column(0, pl.Series(free_name(frame.columns), found.rows + 1))
-    if label is not None and label not in frame.columns:
-        chosen = chosen.with_columns(pl.lit(None, dtype=pl.String).alias(label))
+    chosen = _chosen_rows(frame, found, id, label)
     reasons = pl.Series(found.reasons, dtype=pl.String)
     table = chosen.with_columns(anomaly_score=found.anomaly_score, reason=reasons)
     report = SuggestReport(
@@ -91,6 +87,18 @@ def suggest_table(
         warnings=said + [str(note) for note in notes],
     )
     return table, report
+
+
+def _chosen_rows(
+    frame: pl.DataFrame, found: Suggestion, id: str | None, label: str | None
+) -> pl.DataFrame:
+    """The rows, with their number unless they have names, and a place for the label."""
+    chosen = frame[found.rows]
+    if id is None:
+        chosen.insert_column(0, pl.Series(free_name(frame.columns), found.rows + 1))
+    if label is not None and label not in frame.columns:
+        chosen = chosen.with_columns(pl.lit(None, dtype=pl.String).alias(label))
+    return chosen
 
 
 def _labelled_rows(frame: pl.DataFrame, label: str | None) -> tuple[NDArray[np.bool_], list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from riskad.cli.options import as_json, seed
-from riskad.cli.shell import console, show_progress
+from riskad.cli.shell import say, show_progress
 
 __all__ = ["demo"]
 
@@ -20,12 +20,8 @@ def demo(seed: int, as_json: bool) -> None:
     from tempfile import TemporaryDirectory
 
     from riskad.app.demo import run_demo
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_demo
 
     with TemporaryDirectory() as folder, show_progress() as progress:
         report = run_demo(Path(folder), seed=seed, progress=progress)
-    if as_json:
-        click.echo(to_json(report, command="demo"))
-    else:
-        print_demo(console(), report)
+    click.echo(say("demo", as_json, report, print_demo))

@@ -21,7 +21,7 @@ from riskad.cli.options import (
     table_options,
     top,
 )
-from riskad.cli.shell import console, printed, show_progress
+from riskad.cli.shell import say, show_progress
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
@@ -152,7 +152,6 @@ def fit(
         -o cards.riskad --model shallow
     """  # noqa: D301
     from riskad.app.model_files import save
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_fit
     from riskad.storage.files import together, write_again
     from riskad.tables.writing import write_table
@@ -177,10 +176,7 @@ def fit(
 
             progress(f"Writing {page.name}")
             write_report(describe_fit(found, command=command), page, force)
-        if as_json:
-            said = to_json(found.report, command="fit", written=written)
-        else:
-            said = printed(print_fit, found.report, written)
+        said = say("fit", as_json, found.report, print_fit, written, **written)
     click.echo(said)
 
 
@@ -282,7 +278,6 @@ def prior(data: Path, as_json: bool, **options: Any) -> None:
       riskad prior cards.csv --label status --normal ok --anomaly fraud
     """  # noqa: D301
     from riskad.app.anomaly_rate_of_table import estimate_table_prior
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_prior
     from riskad.tables.reading import read_table
 
@@ -292,7 +287,4 @@ def prior(data: Path, as_json: bool, **options: Any) -> None:
         report = estimate_table_prior(
             read_table(data), labels, source=data.name, progress=progress, **options
         )
-    if as_json:
-        click.echo(to_json(report, command="prior"))
-    else:
-        print_prior(console(), report)
+    click.echo(say("prior", as_json, report, print_prior))

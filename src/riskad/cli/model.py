@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from riskad.cli.options import PATH, as_json, force
-from riskad.cli.shell import console, printed, show_progress
+from riskad.cli.shell import say, show_progress
 
 __all__ = ["bounds", "export_", "inspect", "threshold"]
 
@@ -38,7 +38,6 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
       riskad threshold cards.riskad false-alarms:0.01 -o strict.riskad
     """  # noqa: D301
     from riskad.app.model_files import load, read_header, save
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_threshold
     from riskad.app.threshold import change_threshold
     from riskad.storage.files import check_output_file, together
@@ -49,11 +48,7 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
         loaded = load(model)
         notes, report = change_threshold(loaded, read_header(model), rule)
         save(loaded, output, notes=notes, force=force)
-        said = (
-            to_json(report, command="threshold", written={"model": str(output)})
-            if as_json
-            else printed(print_threshold, report, str(output))
-        )
+        said = say("threshold", as_json, report, print_threshold, str(output), model=str(output))
     click.echo(said)
 
 
@@ -74,7 +69,6 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
     """  # noqa: D301
     from riskad.app.model_files import load
     from riskad.app.onnx import export
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_export
     from riskad.storage.files import check_output_file, together
 
@@ -84,11 +78,7 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
         fitted = load(model)
         progress(f"Writing {output.name} and comparing it with the model")
         report = export(fitted, output, force=force)
-        said = (
-            to_json(report, command="export", written={"graph": str(output)})
-            if as_json
-            else printed(print_export, report, str(output))
-        )
+        said = say("export", as_json, report, print_export, str(output), graph=str(output))
     click.echo(said)
 
 
@@ -99,16 +89,12 @@ def inspect(model: Path, as_json: bool) -> None:
     """Say what MODEL is, when and on what it was trained, and what it weighs."""
     from riskad.app.inspect import describe_model
     from riskad.app.model_files import load, read_header
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_model
 
     with show_progress() as progress:
         progress(f"Reading {model.name}")
         report = describe_model(load(model), read_header(model))
-    if as_json:
-        click.echo(to_json(report, command="inspect"))
-    else:
-        print_model(console(), report, model.name)
+    click.echo(say("inspect", as_json, report, print_model, model.name))
 
 
 @click.command(short_help="Say how far a model may be from the best of its kind.")
@@ -134,13 +120,9 @@ def bounds(model: Path, delta: float, as_json: bool) -> None:
     """  # noqa: D301
     from riskad.app.bounds import bound_model
     from riskad.app.model_files import read_header
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal_bounds import print_bounds
 
     with show_progress() as progress:
         progress(f"Reading {model.name}")
         found = bound_model(read_header(model), delta)
-    if as_json:
-        click.echo(to_json(found, command="bounds"))
-    else:
-        print_bounds(console(), found, model.name)
+    click.echo(say("bounds", as_json, found, print_bounds, model.name))

@@ -23,6 +23,7 @@ __all__ = [
     "RegisteredChoice",
     "SettingType",
     "as_json",
+    "check_table_output",
     "force",
     "label_column",
     "name_of",
@@ -109,6 +110,16 @@ def name_of(data: tuple[str, ...]) -> str:
     """Return what reports call the tables that were given."""
     first = Path(data[0]).name or data[0]
     return first if len(data) == 1 else f"{first} and {len(data) - 1} more"
+
+
+def check_table_output(path: Path | None, force: bool) -> None:
+    """Refuse, before any work, a name under which no table can be written."""
+    from riskad.storage.files import check_output_file
+    from riskad.tables.paths import check_table_name
+
+    if path is not None:
+        check_output_file(path, force)
+        check_table_name(path)
 
 
 class RegisteredChoice(click.ParamType[str]):

@@ -6,8 +6,17 @@ from pathlib import Path
 
 import click
 
-from riskad.cli.options import MOST_REASONS, MOST_ROWS, PATH, as_json, force, name_of, top
-from riskad.cli.shell import console, printed, show_progress
+from riskad.cli.options import (
+    MOST_REASONS,
+    MOST_ROWS,
+    PATH,
+    as_json,
+    check_table_output,
+    force,
+    name_of,
+    top,
+)
+from riskad.cli.shell import say, show_progress
 
 __all__ = ["drift", "explain", "report_table", "score", "suggest"]
 
@@ -62,16 +71,14 @@ def score(
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_score
     from riskad.app.score import score_table
-    from riskad.storage.files import check_output_file, together
-    from riskad.tables.paths import check_table_name, find_tables
+    from riskad.storage.files import together
+    from riskad.tables.paths import find_tables
     from riskad.tables.reading import read_batches
     from riskad.tables.writing import open_writer
 
-    check_output_file(output, force)
-    check_table_name(output)
+    check_table_output(output, force)
     with together(), show_progress() as progress:
         progress(f"Reading {model.name} and {name_of(data)}")
         id_ = read_header(model).notes.get("fit", {}).get("id")
@@ -89,11 +96,7 @@ def score(
                 source=name_of(data),
                 progress=progress,
             )
-        said = (
-            to_json(report, command="score", written={"scored": str(output)})
-            if as_json
-            else printed(print_score, report, str(output))
-        )
+        said = say("score", as_json, report, print_score, str(output), scored=str(output))
     click.echo(said)
 
 
@@ -137,17 +140,13 @@ def explain(
     """  # noqa: D301
     from riskad.app.explain import explain_table
     from riskad.app.model_files import load, read_header
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_explain
-    from riskad.storage.files import check_output_file, together
+    from riskad.storage.files import together
     from riskad.tables.columns import check_columns
-    from riskad.tables.paths import check_table_name
     from riskad.tables.reading import read_table
     from riskad.tables.writing import write_table
 
-    if output is not None:
-        check_output_file(output, force)
-        check_table_name(output)
+    check_table_output(output, force)
     with together(), show_progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         table = read_table(data)
@@ -164,11 +163,7 @@ def explain(
         if output is not None:
             write_table(found, output, force)
         written = {} if output is None else {"reasons": str(output)}
-        said = (
-            to_json(report, command="explain", written=written)
-            if as_json
-            else printed(print_explain, report, None if output is None else str(output))
-        )
+        said = say("explain", as_json, report, print_explain, written.get("reasons"), **written)
     click.echo(said)
 
 
@@ -260,18 +255,14 @@ def suggest(
       riskad suggest cards.riskad cards.csv -n 20 --label status -o to_label.csv
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_suggest
     from riskad.app.suggest import suggest_table
-    from riskad.storage.files import check_output_file, together
+    from riskad.storage.files import together
     from riskad.tables.columns import check_columns
-    from riskad.tables.paths import check_table_name
     from riskad.tables.reading import read_table
     from riskad.tables.writing import write_table
 
-    if output is not None:
-        check_output_file(output, force)
-        check_table_name(output)
+    check_table_output(output, force)
     with together(), show_progress() as progress:
         progress(f"Reading {model.name} and {data.name}")
         table, fitted = read_table(data), read_header(model).notes.get("fit", {})
@@ -290,11 +281,7 @@ def suggest(
         if output is not None:
             write_table(found, output, force)
         written = {} if output is None else {"suggested": str(output)}
-        said = (
-            to_json(report, command="suggest", written=written)
-            if as_json
-            else printed(print_suggest, report, None if output is None else str(output))
-        )
+        said = say("suggest", as_json, report, print_suggest, written.get("suggested"), **written)
     click.echo(said)
 
 
@@ -322,7 +309,6 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
     """  # noqa: D301
     from riskad.app.drift import drift_table
     from riskad.app.model_files import load
-    from riskad.app.report.json import to_json
     from riskad.app.report.terminal import print_drift
     from riskad.tables.reading import read_table
 
@@ -330,7 +316,4 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
         progress(f"Reading {model.name} and {data.name}")
         table = read_table(data)
         report = drift_table(load(model), table, level=level, source=data.name, progress=progress)
-    if as_json:
-        click.echo(to_json(report, command="drift"))
-    else:
-        print_drift(console(), report)
+    click.echo(say("drift", as_json, report, print_drift))

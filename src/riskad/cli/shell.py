@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ from riskad.core.checks import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Group", "console", "printed", "show_cells", "show_progress"]
+__all__ = ["Group", "console", "printed", "say", "show_cells", "show_progress"]
 
 
 class Group(click.Group):
@@ -76,6 +77,39 @@ def printed(show: Callable[..., None], *arguments: Any) -> str:
     with here.capture() as capture:
         show(here, *arguments)
     return capture.get().removesuffix("\n")
+
+
+def say(
+    command: str, as_json: bool, report: Any, show: Callable[..., None], *more: Any, **written: Any
+) -> str:
+    """Return what a command says: one JSON object, or what `show` prints of the report.
+
+    Parameters
+    ----------
+    command, as_json
+        Its name, and whether machines are to read it.
+    report
+        What was found; settings in its sentences are spelled as options.
+    show, more
+        A function of the console, the report and more.
+    written
+        Files that were written, by what they are.
+
+    Returns
+    -------
+    str
+        To be echoed when all files have their names.
+    """
+    from riskad.app.report.json import to_json
+
+    ctx = click.get_current_context()
+    for name in ("warnings", "said"):
+        if isinstance(lines := getattr(report, name, None), list):
+            spelled = [in_words_of(ctx.command, ctx, line) for line in lines]
+            report = replace(report, **{name: spelled})
+    if as_json:
+        return to_json(report, command=command, **({"written": written} if written else {}))
+    return printed(show, report, *more)
 
 
 @contextmanager

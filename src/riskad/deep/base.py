@@ -19,6 +19,7 @@ from riskad.core.checks import InputError
 from riskad.core.risks import KIND_NAMES
 from riskad.deep.batches import NetworkRows, Pools, pools_of
 from riskad.deep.disk import Stored, blocks, on_disk
+from riskad.deep.graph import network_scores
 from riskad.deep.nets import ARCHITECTURES, Stack, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import History, Progress, Settings, choose_device, evaluate
@@ -112,6 +113,10 @@ class DeepDetector(Detector):
     def describe(self) -> dict[str, Any]:
         """Return the threshold and the steps after which training was best."""
         return super().describe() | {"steps": int(self.best_step_)}
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the scores of a named architecture."""
+        return network_scores(graph, rows, self)
 
     def describe_in_words(self) -> list[str]:
         """Return what was trained, and for how long."""

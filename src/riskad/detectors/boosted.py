@@ -18,6 +18,7 @@ from riskad.decisions.selection import PNUStratifiedKFold
 from riskad.detectors.boosting import Boosting, rows_that_count
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.tree_arrays import Trees, from_lightgbm
+from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.tree_shapley import shapley_values
 from riskad.detectors.trees import TREES, FrameDetector
 from riskad.rows.memory import RowBlocks
@@ -330,6 +331,10 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     def describe_in_words(self) -> list[str]:
         """Return what was minimised, and in how many rounds."""
         return [*super().describe_in_words(), f"{self.n_rounds_:,} rounds"]
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the sum of the trees."""
+        return sum_of_trees(graph, rows, self.trees_)
 
     def lighter(self) -> Self:
         """Return an unfitted copy that grows for fewer rounds."""

@@ -9,6 +9,8 @@
 | `note_of_rows`: what else is to be noted of the training rows | model files, bounds |
 | `lighter`: a quicker copy of itself for a fold | `AutoRAD` |
 | `contributions`: what each column adds to a score, where it knows | reasons |
+| `onnx_scores`: its scoring as nodes of a graph | export |
+| `kept_rows`, `forget_rows`: training rows that it holds | `inspect`, `fit --forget-rows` |
 | `slow_to_score`: whether reasons have to do with fewer scores | reasons |
 | `_state_fields`: what a model file may hold of it | model files |
 """
@@ -95,6 +97,28 @@ class SelfDescribing:
             which finds them for any score.
         """
         return None
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Add the scoring of rows to an ONNX graph.
+
+        Parameters
+        ----------
+        graph
+            A `riskad.app.onnx_graph.Graph`.
+        rows
+            The name of the rows in it, in doubles.
+        sparse
+            Whether they stand for a sparse matrix.
+
+        Returns
+        -------
+        str
+            The name of the scores, high for normal rows.
+        """
+        raise InputError(
+            f"A model of class {type(self).__name__} cannot be exported. Fit another: "
+            "model='shallow', model='boosted' or model='forest'."
+        )
 
     @property
     def anomaly_threshold(self) -> float:

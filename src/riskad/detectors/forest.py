@@ -28,6 +28,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.tree_arrays import Trees, from_sklearn
+from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, TreeDetector, check_trees
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
@@ -226,6 +227,10 @@ class ForestRAD(MinimisesRisk, TreeDetector):
     def describe_in_words(self) -> list[str]:
         """Return what was grown."""
         return [*super().describe_in_words(), f"{self.trees_.n_trees:,} trees"]
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the mean of P(normal) - P(anomaly) over the trees."""
+        return sum_of_trees(graph, rows, self.trees_, weight=1 / self.trees_.n_trees)
 
     def lighter(self) -> Self:
         """Return an unfitted copy with fewer trees."""

@@ -8,6 +8,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from riskad.detectors.description import MinimisesRisk, say_settings
+from riskad.detectors.linear.graph import linear_scores
 
 __all__ = ["DescribesLinearScores"]
 
@@ -78,6 +79,10 @@ class DescribesLinearScores(MinimisesRisk):
         copy = clone(self)
         known = copy.get_params(deep=False)
         return copy.set_params(**{k: v for k, v in chosen.items() if k in known})
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return <w, phi(x)> + b."""
+        return linear_scores(graph, rows, self, sparse)
 
     def contributions(self, X: Any) -> tuple[Any, float] | None:
         """Return w_j x_j and b; with a feature map the columns act together."""

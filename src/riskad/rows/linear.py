@@ -115,8 +115,8 @@ def _shifted(block: Block, shift: np.ndarray) -> Any:
 
 
 def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
-    if (fused := _kernels(block.X)) is not None and fused.takes(block.X):
-        sums = fused.column_sums(block.X, block.weight, shift)  # asked for, not waited for
+    if (gpu_sums := _kernels(block.X)) is not None and gpu_sums.takes(block.X):
+        sums = gpu_sums.column_sums(block.X, block.weight, shift)  # asked for, not waited for
         few = block.only_labelled()
         labelled = _label_sums(_shifted(few, shift), few.y, _weights(few))
         total, squares = to_numpy(sums)
@@ -277,8 +277,8 @@ class LinearModel:
 
         def block_sums(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
-            if (fused := _fused(block, w, b, sums)) is not None:
-                return fused
+            if (found := _sums_on_gpu(block, w, b, sums)) is not None:
+                return found
             f = _scores(block.X, w, b)
             out: list[Any] = []
             for s in sums:
@@ -315,8 +315,6 @@ class LinearModel:
 
         def block_hessian(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
-            if (fused := _fused_products(block, w, b, mean, sums)) is not None:
-                return fused
             D = _curvature(sums, _scores(block.X, w, b), block)
             if sparse.issparse(block.X):
                 return _sparse_products(block.X, D)
@@ -415,24 +413,13 @@ def _at_hand(f: Any, marks: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     return to_numpy(f), tuple(None if mark is None else mark.cpu().numpy() for mark in marks)
 
 
-def _fused(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) -> Any:
+def _sums_on_gpu(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) -> Any:
     """Values, X^T r and sum(r) in one read of rows on a GPU; None where that is not to be had."""
-    fused = _kernels(block.X)
-    if fused is None or not all(fused.can_fuse(block.X, s) for s in sums):
+    gpu_sums = _kernels(block.X)
+    if gpu_sums is None or not all(gpu_sums.knows_loss(block.X, s) for s in sums):
         return None
-    parts = [fused.value_and_gradient(block.X, block.y, block.weight, w, b, s) for s in sums]
+    parts = [gpu_sums.value_and_gradient(block.X, block.y, block.weight, w, b, s) for s in sums]
     return tuple(entry for part in parts for entry in part)
-
-
-def _fused_products(
-    block: Block, w: np.ndarray, b: float, mean: np.ndarray, sums: Sequence[RowSum]
-) -> Any:
-    """As `_dense_products`, in one read of rows on a GPU; None where that is not to be had."""
-    fused = _kernels(block.X)
-    if fused is None or not all(fused.can_bend(block.X, s) for s in sums):
-        return None
-    parts = [fused.curvature(block.X, block.y, block.weight, w, b, mean, s) for s in sums]
-    return tuple(map(sum, zip(*parts, strict=True)))
 
 
 def _kernels(X: Any) -> Any:
@@ -441,9 +428,9 @@ def _kernels(X: Any) -> Any:
         return None
     if find_spec("triton") is None:
         return None
-    from riskad.rows import fused
+    from riskad.rows import gpu_sums
 
-    return fused
+    return gpu_sums
 
 
 def _curvature(sums: Sequence[RowSum], f: Any, block: Block) -> Any:

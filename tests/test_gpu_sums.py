@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 from riskad.core.losses import LOSSES
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
-from riskad.rows.fused import can_bend, can_fuse, column_sums, curvature, value_and_gradient
+from riskad.rows.gpu_sums import column_sums, knows_loss, value_and_gradient
 
 
 def problem(n, d, weighted, risk="rad", loss="modified_huber"):
@@ -55,10 +55,10 @@ def test_what_is_left_to_products():
     X = torch.zeros(4, 2)
     for name in LOSSES:
         s = problem(30, 2, False, loss=name)[3]
-        assert can_fuse(X, s) == (name in ("squared", "modified_huber", "logistic"))
+        assert knows_loss(X, s) == (name in ("squared", "modified_huber", "logistic"))
     s = problem(30, 2, False)[3]
-    assert not can_fuse(X.double(), s)
-    assert not can_fuse(X.T, s)
+    assert not knows_loss(X.double(), s)
+    assert not knows_loss(X.T, s)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -71,26 +71,3 @@ def test_column_sums_in_one_read(shape, weighted):
     C, s = X - shift, np.ones(len(X)) if weight is None else weight
     assert_allclose(first, s @ C, rtol=1e-4, atol=1e-3)
     assert_allclose(second, s @ C**2, rtol=1e-4)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("shape", [(12, 1), (1500, 7), (300, 64), (200, 100)])
-@pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
-def test_curvature_in_one_read(loss, shape, weighted):
-    X, y, weight, s = problem(*shape, weighted, loss=loss)
-    w, b = np.random.default_rng(0).normal(size=shape[1]) / shape[1] ** 0.5, 0.3
-    mean = np.linspace(-1, 1, shape[1])
-    D = s.curvature(X.astype(float) @ w.astype(np.float32) + b, y, weight)
-    tensors = (None if part is None else torch.from_numpy(part) for part in (X, y, weight))
-    products, column, corner = curvature(*tensors, w, b, mean, s)
-    C = X - mean
-    assert_allclose(products, (C.T * D) @ C, rtol=1e-4, atol=1e-5)
-    assert_allclose(column, D @ C, rtol=1e-4, atol=1e-5)
-    assert corner == pytest.approx(D.sum(), rel=1e-5)
-
-
-def test_what_is_left_to_products_of_the_curvature():
-    s = problem(30, 2, False)[3]
-    assert can_bend(torch.zeros(4, 128), s)
-    assert can_fuse(torch.zeros(4, 129), s)
-    assert not can_bend(torch.zeros(4, 129), s)

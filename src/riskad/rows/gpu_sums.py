@@ -1,4 +1,4 @@
-r"""Value and gradient, or Hessian, of a risk in one read of the rows: kernels for NVIDIA GPUs.
+r"""Value and gradient of a risk in one read of the rows, and sums of columns: for NVIDIA GPUs.
 
 A pass over rows on a GPU costs what it costs to read them. By products, one for the scores
 f = X w + b and one for the gradient X^T r, they are read twice, and the scores are written and read
@@ -7,10 +7,9 @@ derivatives r, and adds r^T X to its sums while the tile is still in registers:
 
     value = sum_i s_i (A[y_i] l(f_i) + L[y_i] f_i),    r_i = s_i (A[y_i] l'(f_i) + L[y_i])
 
-with weights s_i. The Hessian needs sum_i D_i z_i z_i^T with D_i = s_i A[y_i] l''(f_i) and centred
-rows z_i = x_i - mean. It is asked for on samples, where to launch a dozen products takes longer
-than to read the rows; here it is one launch. Sums of a program are in single precision, those over
-programs in double, in a fixed order: every run gives the same numbers.
+with weights s_i. Sums of a program are in single precision, those over programs in double, in a
+fixed order: every run gives the same numbers. Beside torch.compile value and gradient take 0.60 and
+0.76 of the time (`benchmarks/kernels.py`, results/scale/kernels.json).
 """
 
 from __future__ import annotations
@@ -25,28 +24,17 @@ from torch import Tensor
 
 from riskad.core.objective import RowSum
 
-__all__ = ["can_bend", "can_fuse", "column_sums", "curvature", "takes", "value_and_gradient"]
+__all__ = ["column_sums", "knows_loss", "takes", "value_and_gradient"]
 
 _LOSSES = {"squared": 0, "modified_huber": 1, "logistic": 2}
 _TILE = 8192  # values of a tile: rows times columns
 _TILES = 8  # that a program goes through, one after another
 _MOST_COLUMNS = 1024
-# For products of columns: rows of a tile, how many columns there may be for their sums to stay in
-# registers, what Triton multiplies at least, and so many programs that a total is soon made.
-_BENT_ROWS = 32
-_MOST_BENT = 128
-_FEWEST_BENT = 16
-_MOST_PROGRAMS = 512
 
 
-def can_fuse(X: Any, s: RowSum) -> bool:
+def knows_loss(X: Any, s: RowSum) -> bool:
     """Whether the kernel knows the loss, and takes such rows."""
     return getattr(s.loss, "name", None) in _LOSSES and not s.B.any() and takes(X)
-
-
-def can_bend(X: Any, s: RowSum) -> bool:
-    """Whether there is a kernel for the Hessian as well."""
-    return can_fuse(X, s) and X.shape[1] <= _MOST_BENT
 
 
 def takes(X: Any) -> bool:
@@ -74,7 +62,7 @@ def value_and_gradient(
     n, d = X.shape
     D, R, programs = _division(n, d)
     sums = X.new_empty(programs, D + 2)
-    _fused_pass[(programs,)](
+    _value_and_gradient_pass[(programs,)](
         X, y, y if weight is None else weight, _beside(X, w, s.A, s.L), sums,
         n, d, X.stride(0), float(b),
         LOSS=_LOSSES[getattr(s.loss, "name", "")],
@@ -82,31 +70,6 @@ def value_and_gradient(
     )  # fmt: skip
     total = sums.sum(0, dtype=torch.float64).cpu().numpy()
     return float(total[D]), total[:d], float(total[D + 1])
-
-
-def curvature(
-    X: Tensor,
-    y: Tensor,
-    weight: Tensor | None,
-    w: np.ndarray,
-    b: float,
-    mean: np.ndarray,
-    s: RowSum,
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Sums of D z z^T, D z and D for scores X w + b, with z = x - mean; on the host."""
-    n, d = X.shape
-    D, R = triton.next_power_of_2(max(d, _FEWEST_BENT)), _BENT_ROWS
-    programs = min(triton.cdiv(n, R * _TILES), _MOST_PROGRAMS)
-    sums = X.new_empty(programs, D * D + D + 1)
-    _curvature_pass[(programs,)](
-        X, y, y if weight is None else weight, _beside(X, w, mean, s.A), sums,
-        n, d, X.stride(0), float(b), triton.cdiv(n, R * programs),
-        LOSS=_LOSSES[getattr(s.loss, "name", "")],
-        WEIGHTED=weight is not None, R=R, D=D, num_warps=8,
-    )  # fmt: skip
-    total = sums.sum(0, dtype=torch.float64).cpu().numpy()
-    products, column = total[: D * D].reshape(D, D), total[D * D : -1]
-    return products[:d, :d], column[:d], float(total[-1])
 
 
 def _beside(X: Tensor, *vectors: np.ndarray) -> Tensor:
@@ -122,7 +85,27 @@ def _division(n: int, d: int) -> tuple[int, int, int]:
 
 
 @triton.jit
-def _fused_pass(
+def _loss_and_derivative(f, LOSS: tl.constexpr):
+    """l(f) and l'(f) of the loss with this number."""
+    if LOSS == 0:
+        z = f - 1.0
+        loss = 0.5 * z * z
+        derivative = z
+    elif LOSS == 1:
+        z = 1.0 - f
+        u = tl.minimum(tl.maximum(z, 0.0), 2.0)
+        loss = u * (2.0 * z - u)
+        derivative = -2.0 * u
+    else:
+        size = tl.abs(f)
+        e = tl.exp(-size)
+        loss = 0.5 * (size - f) + tl.log(1.0 + e)
+        derivative = tl.where(f > 0, -e / (1.0 + e), -1.0 / (1.0 + e))
+    return loss, derivative
+
+
+@triton.jit
+def _value_and_gradient_pass(
     X, y, weight, w, sums, n, d, stride, b,
     LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
     R: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr,
@@ -150,20 +133,7 @@ def _fused_pass(
             s = tl.load(weight + i, mask=there, other=0.0)
             A = A * s
             L = L * s
-        if LOSS == 0:
-            z = f - 1.0
-            loss = 0.5 * z * z
-            derivative = z
-        elif LOSS == 1:
-            z = 1.0 - f
-            u = tl.minimum(tl.maximum(z, 0.0), 2.0)
-            loss = u * (2.0 * z - u)
-            derivative = -2.0 * u
-        else:
-            size = tl.abs(f)
-            e = tl.exp(-size)
-            loss = 0.5 * (size - f) + tl.log(1.0 + e)
-            derivative = tl.where(f > 0, -e / (1.0 + e), -1.0 / (1.0 + e))
+        loss, derivative = _loss_and_derivative(f, LOSS)
         r = A * derivative + L
         value += A * loss + L * f
         slope += r
@@ -172,47 +142,6 @@ def _fused_pass(
     tl.store(out + c, gradient)
     tl.store(out + D, tl.sum(value, axis=0))
     tl.store(out + D + 1, tl.sum(slope, axis=0))
-
-
-@triton.jit
-def _curvature_pass(
-    X, y, weight, w, sums, n, d, stride, b, tiles,
-    LOSS: tl.constexpr, WEIGHTED: tl.constexpr, R: tl.constexpr, D: tl.constexpr,
-):  # fmt: skip
-    """Sums of D z z^T, D z and D over the tiles of a program; mean and A come after w."""
-    program = tl.program_id(0).to(tl.int64)
-    c = tl.arange(0, D)
-    known = c < d
-    w_c = tl.load(w + c, mask=known, other=0.0)
-    mean_c = tl.load(w + d + c, mask=known, other=0.0)
-    products = tl.zeros([D, D], tl.float32)
-    column = tl.zeros([D], tl.float32)
-    corner = tl.zeros([R], tl.float32)
-    for t in range(tiles):
-        i = (program * tiles + t) * R + tl.arange(0, R)
-        there = i < n
-        x = tl.load(
-            X + i[:, None] * stride + c[None, :], mask=there[:, None] & known[None, :], other=0.0
-        )
-        f = tl.sum(x * w_c[None, :], axis=1) + b
-        kind = tl.load(y + i, mask=there, other=0).to(tl.int32)
-        bend = tl.load(w + 2 * d + tl.where(kind < 0, 2, kind), mask=there, other=0.0)
-        if WEIGHTED:
-            bend = bend * tl.load(weight + i, mask=there, other=0.0)
-        if LOSS == 1:
-            bend = tl.where(tl.abs(f) <= 1.0, 2.0 * bend, 0.0)
-        elif LOSS == 2:
-            e = tl.exp(-tl.abs(f))
-            bend = bend * e / ((1.0 + e) * (1.0 + e))
-        z = x - mean_c[None, :]
-        bent = z * bend[:, None]
-        products = tl.dot(tl.trans(bent), z, products, input_precision="ieee")
-        column += tl.sum(bent, axis=0)
-        corner += bend
-    out = sums + program * (D * D + D + 1)
-    tl.store(out + c[:, None] * D + c[None, :], products)
-    tl.store(out + D * D + c, column)
-    tl.store(out + D * D + D, tl.sum(corner, axis=0))
 
 
 @triton.jit

@@ -204,7 +204,7 @@ def test_without_validation_all_steps_are_taken():
 def test_the_threshold_is_that_of_the_core():
     X, y, _ = make_contaminated_rows()
     model = quick(DeepRAD).fit(X, y)
-    risk = riskad.get_risk("nnrad", "logistic", a=0.1, prior=0.8)
+    risk = riskad.core.risks.get_risk("nnrad", "logistic", a=0.1, prior=0.8)
     assert model.offset_ == zero_one_threshold(risk, model.score_samples(X), y)
     np.testing.assert_array_equal(
         model.decision_function(X), model.score_samples(X) - model.offset_

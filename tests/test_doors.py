@@ -24,6 +24,7 @@ from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.held_out import out_of_fold_scores
 from riskad.decisions.ranking_metrics import auc_with_interval
+from riskad.decisions.search import evaluate_nested
 from riskad.deep import Together
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
 from riskad.detectors.one_class_svm import OneClassSVM, SemiSupervisedOneClassSVM
@@ -152,10 +153,10 @@ DOORS = {
     "estimate_prior": lambda model, X, y: riskad.estimate_prior(X, y),
     "check_labels": lambda model, X, y: check_labels(X, y),
     "suggest_rows": lambda model, X, y: riskad.suggest_rows(model, X, 5, y=y),
-    "labelled_auc": lambda model, X, y: riskad.labelled_auc(model, X, y),
-    "RiskScorer": lambda model, X, y: riskad.RiskScorer(risk="pu")(model, X, y),
+    "labelled_auc": lambda model, X, y: riskad.decisions.search.labelled_auc(model, X, y),
+    "RiskScorer": lambda model, X, y: riskad.decisions.search.RiskScorer(risk="pu")(model, X, y),
     "RADSearchCV": lambda model, X, y: riskad.RADSearchCV(model, {"lam": [0.1]}).fit(X, y),
-    "evaluate_nested": lambda model, X, y: riskad.evaluate_nested(model, X, y),
+    "evaluate_nested": lambda model, X, y: riskad.decisions.search.evaluate_nested(model, X, y),
     "out_of_fold_scores": lambda model, X, y: out_of_fold_scores(model, X, y),
     "auc_with_interval": lambda model, X, y: auc_with_interval(y, X[:, 0]),
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
@@ -497,7 +498,7 @@ OTHER_DOORS = {
     "suggest_rows": lambda model, X, y: riskad.suggest_rows(model, X, 5, y=y).rows,
     "explain_rows": lambda model, X, y: riskad.explain_rows(model, X, background=X).contributions,
     "drift_report": lambda model, X, y: riskad.drift_report(model, X).scores.p_value,
-    "evaluate_nested": lambda model, X, y: riskad.evaluate_nested(model, X, y).value,
+    "evaluate_nested": lambda model, X, y: evaluate_nested(model, X, y).value,
     "out_of_fold_scores": lambda model, X, y: out_of_fold_scores(model, X, y, random_state=0),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit_transform(X, y),
 }

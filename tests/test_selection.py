@@ -12,19 +12,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import riskad
-from riskad import (
-    InputError,
-    PNUStratifiedKFold,
-    RADSearchCV,
-    RiskScorer,
-    ShallowRAD,
-    evaluate_nested,
-    labelled_auc,
-)
+from riskad import InputError, PNUStratifiedKFold, RADSearchCV, ShallowRAD
 from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
 from riskad.decisions import selection as room
 from riskad.decisions.ranking_metrics import auc_of_folds, auc_with_interval
+from riskad.decisions.search import RiskScorer, evaluate_nested, labelled_auc
 
 
 def codes(n_normal, n_anomaly, n_unlabelled, seed=0):
@@ -128,7 +121,7 @@ def test_the_scorers_are_the_auc_of_labelled_rows_and_minus_the_risk():
     labelled = y != 0
     expected = roc_auc_score(y[labelled] == -1, -model.score_samples(X)[labelled])
     assert_allclose(labelled_auc(model, X, y), expected)
-    risk = riskad.get_risk("rad", "logistic", a=0.3, prior=0.7)
+    risk = riskad.core.risks.get_risk("rad", "logistic", a=0.3, prior=0.7)
     scorer = RiskScorer("logistic", a=0.3, prior=0.7)
     assert_allclose(scorer(model, X, y), -risk.value(model.decision_function(X), y))
 

@@ -475,3 +475,16 @@ def test_real_rows_in_batches(monkeypatch):
     fitted = ShallowRAD(lam="tight").fit(X, y)
     aucs = [roc_auc_score(truth, model.score_samples(X)) for model in (streamed, fitted)]
     assert aucs[0] == pytest.approx(aucs[1], abs=0.001)
+
+
+def test_a_stream_that_forgot_its_rows_scores_as_before(tmp_path):
+    X, y, _ = make_contaminated_rows(200)
+    stream = StreamingRAD("squared").fit(X, y)
+    scores = stream.score_samples(X)
+    assert stream.kept_rows() == len(X)
+    assert stream.forget_rows().kept_rows() == 0
+    np.testing.assert_array_equal(stream.score_samples(X), scores)
+    with pytest.raises(InputError, match="rows of this stream were forgotten"):
+        stream.partial_fit(X, y)
+    riskad.save(stream, tmp_path / "ended.riskad")
+    np.testing.assert_array_equal(riskad.load(tmp_path / "ended.riskad").score_samples(X), scores)

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import riskad
 from riskad import AutoRAD
 from riskad.app import column_effects
 from riskad.app import fit as fitting
@@ -799,3 +800,29 @@ def test_a_column_of_the_tables_own_that_scoring_would_add(cards):
     model = fit_table(cards[0], LABELS, model="shallow").model
     _, report = explain_table(model, table, rows=2)
     assert len(report.explained) == 2
+
+
+# --- training rows in models ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["auto", "pretrained"])
+def test_models_that_need_training_rows_do_not_promise_to_forget_them(cards, model):
+    with pytest.raises(InputError, match="cannot do without these.*model='boosted'"):
+        fitting.fit_table(cards[0], LABELS, model=model, forget_rows=True)
+
+
+@pytest.mark.parametrize("model", ["shallow", "forest"])
+def test_models_that_forget_hold_no_row(cards, model, tmp_path):
+    fit = fitting.fit_table(cards[0], LABELS, id="card", model=model, forget_rows=True)
+    save(fit.model, tmp_path / "m.riskad", notes=fit.report.notes())
+    header = read_header(tmp_path / "m.riskad")
+    assert describe_model(load(tmp_path / "m.riskad"), header).kept_rows == 0
+
+
+def test_a_default_model_says_how_many_rows_it_holds(cards):
+    fit = fitting.fit_table(cards[0], LABELS, id="card", settings={"budget": 600.0})
+    detector = fit.model[1]
+    assert detector.kept_rows() >= cards[0].height
+    centres = riskad.ShallowRAD(feature_map="nystroem")
+    assert centres.needs_rows()
+    assert not riskad.ShallowRAD().needs_rows()

@@ -1,4 +1,4 @@
-"""Anomaly detection from a few labelled rows and contaminated unlabelled rows.
+"""Anomaly detection from a few labelled rows and many unlabelled ones, some of them anomalies.
 
 Names are loaded when they are first used: `import riskad` costs next to nothing and never loads
 torch or LightGBM.
@@ -12,18 +12,17 @@ from riskad._lazy import import_named, lazy_modules
 
 if TYPE_CHECKING:
     from riskad.app.anomaly_rate import estimate_prior
+    from riskad.app.fit import fit_table
     from riskad.app.model_files import load, save
+    from riskad.app.onnx import export
     from riskad.app.reasons import explain_rows
+    from riskad.app.score import score_table
     from riskad.core.checks import DataWarning, InputError
     from riskad.core.label_parsing import parse_labels
-    from riskad.core.losses import LOSSES
-    from riskad.core.regularization import theorem_lambda
-    from riskad.core.risks import RISKS, get_risk
     from riskad.datasets import load_adbench, mask_labels
-    from riskad.decisions.anomaly_rate import PriorEstimate
     from riskad.decisions.calibration import calibrate
     from riskad.decisions.drift import drift_report
-    from riskad.decisions.search import RADSearchCV, RiskScorer, evaluate_nested, labelled_auc
+    from riskad.decisions.search import RADSearchCV
     from riskad.decisions.selection import PNUStratifiedKFold
     from riskad.decisions.suggest import suggest_rows
     from riskad.deep.deep_sad import DeepSAD
@@ -34,13 +33,15 @@ if TYPE_CHECKING:
     from riskad.detectors.pretrained import PretrainedRAD
     from riskad.detectors.shallow import ShallowRAD
     from riskad.detectors.streaming import StreamingRAD
+    from riskad.rows.parquet import ParquetRows
+    from riskad.tables.labelled import LabelColumn
+    from riskad.tables.preparation import TablePreparer
+    from riskad.tables.reading import read_table
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
-    "LOSSES",
     "NNPU",
-    "RISKS",
     "AutoRAD",
     "BoostedRAD",
     "DataWarning",
@@ -48,27 +49,28 @@ __all__ = [
     "DeepSAD",
     "ForestRAD",
     "InputError",
+    "LabelColumn",
     "PNUStratifiedKFold",
+    "ParquetRows",
     "PretrainedRAD",
-    "PriorEstimate",
     "RADSearchCV",
-    "RiskScorer",
     "ShallowRAD",
     "StreamingRAD",
+    "TablePreparer",
     "calibrate",
     "drift_report",
     "estimate_prior",
-    "evaluate_nested",
     "explain_rows",
-    "get_risk",
-    "labelled_auc",
+    "export",
+    "fit_table",
     "load",
     "load_adbench",
     "mask_labels",
     "parse_labels",
+    "read_table",
     "save",
+    "score_table",
     "suggest_rows",
-    "theorem_lambda",
 ]
 
 _MODULE_OF = {
@@ -79,33 +81,30 @@ _MODULE_OF = {
     "DeepSAD": "deep.deep_sad",
     "ForestRAD": "detectors.forest",
     "InputError": "core.checks",
-    "LOSSES": "core.losses",
+    "LabelColumn": "tables.labelled",
     "NNPU": "deep.risk_detectors",
     "PNUStratifiedKFold": "decisions.selection",
+    "ParquetRows": "rows.parquet",
     "PretrainedRAD": "detectors.pretrained",
-    "PriorEstimate": "decisions.anomaly_rate",
     "RADSearchCV": "decisions.search",
-    "RISKS": "core.risks",
-    "RiskScorer": "decisions.search",
     "ShallowRAD": "detectors.shallow",
     "StreamingRAD": "detectors.streaming",
+    "TablePreparer": "tables.preparation",
     "calibrate": "decisions.calibration",
     "drift_report": "decisions.drift",
     "estimate_prior": "app.anomaly_rate",
-    "evaluate_nested": "decisions.search",
     "explain_rows": "app.reasons",
-    "get_risk": "core.risks",
-    "labelled_auc": "decisions.search",
+    "export": "app.onnx",
+    "fit_table": "app.fit",
     "load": "app.model_files",
     "load_adbench": "datasets",
     "mask_labels": "datasets",
     "parse_labels": "core.label_parsing",
+    "read_table": "tables.reading",
     "save": "app.model_files",
+    "score_table": "app.score",
     "suggest_rows": "decisions.suggest",
-    "theorem_lambda": "core.regularization",
 }
-
-
 _get_package, _packages = lazy_modules(__name__, __path__)
 
 

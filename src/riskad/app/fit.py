@@ -109,6 +109,7 @@ def fit_table(
     model: str = "auto",
     settings: Mapping[str, Any] | None = None,
     threshold: Threshold | str = "risk",
+    forget_rows: bool = False,
     top: int = 10,
     source: str = "table",
     engine: Engine | None = None,
@@ -141,6 +142,9 @@ def fit_table(
         Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
     threshold
         Rule of `riskad.decisions.thresholds`, or its spelling.
+    forget_rows
+        Whether the model must hold no training row. Those that need some, as "auto" does, are
+        refused before any work.
     top
         How many of the most suspicious unlabelled rows to report.
     source, progress
@@ -176,12 +180,16 @@ def fit_table(
     start = time.perf_counter()
     rule = read_rule(threshold)
     detector = make_detector(model, settings or {})
+    if forget_rows:
+        detector.forget_rows()
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
     work = _Work(opened, TablePreparer(text=text, number=number), detector, progress)
     work.prepare(id, drop)
     work.fit(rule)
+    if forget_rows:
+        detector.forget_rows()
     report = work.report(id, top, source)
     fitted(work.model, report)
     progress("Finding out which columns matter")

@@ -105,6 +105,11 @@ def _setting_options() -> list[click.Parameter]:
     help="What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
 )
 @click.option(
+    "--forget-rows",
+    is_flag=True,
+    help="Write a model that holds no row of DATA; auto and pretrained cannot do without.",
+)
+@click.option(
     "--engine",
     type=click.Choice(ENGINES),
     default="threads",

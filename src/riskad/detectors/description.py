@@ -78,9 +78,29 @@ class SelfDescribing:
         """Return what is to be noted of training rows; the largest over all of them counts."""
         return {}
 
+    def needs_rows(self) -> bool:
+        """Return whether scoring needs training rows, which a model file then holds."""
+        return False
+
     def kept_rows(self) -> int:
         """Return how many training rows the fitted detector holds, and a model file with it."""
         return 0
+
+    def forget_rows(self) -> Self:
+        """Let go of training rows, where scoring does without them.
+
+        Returns
+        -------
+        Self
+            Itself, with the same scores.
+        """
+        if self.needs_rows():
+            raise InputError(
+                f"{type(self).__name__} scores rows by comparing them with training rows, and "
+                "cannot do without these. model='boosted', model='forest' and model='shallow' "
+                "hold none."
+            )
+        return self
 
     def lighter(self) -> Self:
         """Return an unfitted copy, quicker to fit, for folds of labelled rows."""

@@ -102,6 +102,10 @@ class DistilledForest(BaseEstimator):
         self.trees_ = from_sklearn(grown, values, self.n_features_in_)
         return self
 
+    def kept_rows(self) -> int:
+        """Return 0: trees hold no rows."""
+        return 0
+
     def score_samples(self, X: Any) -> np.ndarray:
         """Return what the teacher would say, on average over the trees."""
         return self.trees_.mean(np.asarray(X))

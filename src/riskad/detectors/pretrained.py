@@ -27,6 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
+from riskad.detectors.description import say_settings
 from riskad.rows.linear import sparse_to_dense
 from riskad.storage.fields import (
     COUNT,
@@ -100,7 +101,7 @@ class PretrainedRAD(Detector):
     array([ 1, -1, -1])
     """
 
-    slow_to_score = True
+    slow_to_score: ClassVar[bool] = True
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
@@ -126,6 +127,25 @@ class PretrainedRAD(Detector):
             seen = components.n_components_
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
+
+    def needs_rows(self) -> bool:
+        """Return True: the network reads training rows whenever it scores others."""
+        return True
+
+    def kept_rows(self) -> int:
+        """Return the number of rows that the network reads."""
+        return len(self.context_)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the threshold and the number of rows that the network reads."""
+        return super().describe() | {"rows_read": len(self.context_)}
+
+    def describe_in_words(self) -> list[str]:
+        """Return what scores rows, and what it reads."""
+        return [
+            say_settings("network trained on synthetic tables", self),
+            f"reads {len(self.context_):,} of the training rows",
+        ]
 
     def __init__(
         self, *, prior: float = 0.8, unlabelled: int = 300, random_state: int | None = None

@@ -80,6 +80,15 @@ class DescribesLinearScores(MinimisesRisk):
         known = copy.get_params(deep=False)
         return copy.set_params(**{k: v for k, v in chosen.items() if k in known})
 
+    def needs_rows(self) -> bool:
+        """Return whether the feature map has training rows for its centres, or may have."""
+        return self.feature_map == "nystroem" or not isinstance(self.feature_map, str | None)
+
+    def kept_rows(self) -> int:
+        """Return the number of training rows that are centres of a Gaussian kernel."""
+        centres = getattr(self.feature_map_, "component_indices_", None)
+        return 0 if centres is None else len(centres)
+
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return <w, phi(x)> + b."""
         return linear_scores(graph, rows, self, sparse)

@@ -143,14 +143,15 @@ class StreamingRAD(DescribesLinearScores, Detector):
         **SETTING_FIELDS,
         **FITTED_FIELDS,
         "lam": Either(Text(choices=SAFE_RULES), Number(0)),
-        "_summary": Record(("StreamSummary",)),
+        "_summary": Optional(Record(("StreamSummary",))),
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
         n_weights = check_fitted_state(state)
-        require(len(state["_summary"].shift) == n_weights, "_summary: of other columns")
+        summary = state.get("_summary")
+        require(summary is None or len(summary.shift) == n_weights, "_summary: of other columns")
 
     def __init__(
         self,
@@ -232,6 +233,11 @@ class StreamingRAD(DescribesLinearScores, Detector):
         with one_blas_thread():
             risk = self._check_settings()
             first = not hasattr(self, "_summary")
+            if first and hasattr(self, "coef_"):
+                raise InputError(
+                    "the rows of this stream were forgotten, and nothing can be added to it. "
+                    "fit starts another."
+                )
             # A batch may lack anomalies by chance: its 0 and 1 are ambiguous only where no batch
             # had any either, and for a risk that does not wait for them.
             known = not first and self._summary.totals[ANOMALY] > 0
@@ -245,6 +251,16 @@ class StreamingRAD(DescribesLinearScores, Detector):
             Z = _as_features(self._features, X)
             earlier = self._summary.forgotten(forget)
             self._refit(earlier.added(Z, codes, weight, self._seed), risk, self._features)
+        return self
+
+    def kept_rows(self) -> int:
+        """Return the number of rows in the samples that later batches are added to."""
+        return super().kept_rows() + (len(self._summary.y) if hasattr(self, "_summary") else 0)
+
+    def forget_rows(self) -> StreamingRAD:
+        """Let go of the sums and samples: the model scores as before, and the stream has ended."""
+        super().forget_rows()
+        self.__dict__.pop("_summary", None)
         return self
 
     def remove(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingRAD:

@@ -275,6 +275,8 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
     else:
         facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
     facts["Decision"] = _decision_lines(report.decision)
+    if report.kept_rows:
+        facts["Holds"] = [f"{report.kept_rows:,} training rows, standardised; scoring needs them"]
     effects = [ColumnEffect(**effect) for effect in training.get("effects", [])]
     facts["Effects"] = _effect_lines(effects[:10], training.get("effects_of", ""))
     facts["Versions"] = [", ".join(f"{key} {value}" for key, value in header.versions.items())]

@@ -424,6 +424,15 @@ class AutoRAD(FrameDetector):
 
     # --- what it says of itself -----------------------------------------------------------
 
+    def needs_rows(self) -> bool:
+        """Return True: outlier scores, kernels and distances compare rows with training rows."""
+        return True
+
+    def kept_rows(self) -> int:
+        """Return the number of training rows, standardised, in the views and members."""
+        views = sum(view.kept_rows() for view in self.views_.values())
+        return views + sum(member.kept_rows() for member in self.members_.values())
+
     def describe(self) -> dict[str, Any]:
         """Return the members with their weights, the rate and how many rows took part."""
         return super().describe() | {

@@ -104,6 +104,10 @@ class GaussianKernels(FeatureMap):
         self.n_features_out_ = size * len(self.maps_)
         return self
 
+    def kept_rows(self) -> int:
+        """Return the number of training rows that are centres of kernels."""
+        return sum(len(each.components_) for each in self.maps_)
+
     def transform(self, X: Any) -> np.ndarray:
         """The features of all widths, side by side."""
         check_is_fitted(self)

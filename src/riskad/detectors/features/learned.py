@@ -149,6 +149,10 @@ class LearnedFeatures(FeatureMap):
         self.n_features_out_ = int(widths[-1])
         return np.hstack(blocks)
 
+    def kept_rows(self) -> int:
+        """Return the number of training rows, standardised, that the parts hold."""
+        return sum(part.kept_rows() for part in self.maps_.values() if hasattr(part, "kept_rows"))
+
     def transform(self, X: Any) -> np.ndarray:
         """The parts of each row, side by side."""
         check_is_fitted(self)

@@ -107,6 +107,10 @@ class NeighbourDistances(FeatureMap):
             X, {kind: np.isin(everyone, places) for kind, places in self.places_.items()}
         )
 
+    def kept_rows(self) -> int:
+        """Return the number of training rows to which distances are measured."""
+        return sum(len(rows) for rows in self.rows_.values())
+
     def transform(self, X: Any) -> np.ndarray:
         """The distances of each row."""
         check_is_fitted(self)

@@ -88,6 +88,10 @@ class OutlierScores(FeatureMap):
         self.n_features_out_ = raw.shape[1]
         return self._standardised(raw)
 
+    def kept_rows(self) -> int:
+        """Return the number of training rows to which distances are measured."""
+        return len(self.rows_)
+
     def transform(self, X: Any) -> np.ndarray:
         """The two scores of each row."""
         check_is_fitted(self)

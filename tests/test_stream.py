@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import make_contaminated_rows
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -486,5 +487,5 @@ def test_a_stream_that_forgot_its_rows_scores_as_before(tmp_path):
     np.testing.assert_array_equal(stream.score_samples(X), scores)
     with pytest.raises(InputError, match="rows of this stream were forgotten"):
         stream.partial_fit(X, y)
-    riskad.save(stream, tmp_path / "ended.riskad")
-    np.testing.assert_array_equal(riskad.load(tmp_path / "ended.riskad").score_samples(X), scores)
+    save(stream, tmp_path / "ended.riskad")
+    np.testing.assert_array_equal(load(tmp_path / "ended.riskad").score_samples(X), scores)

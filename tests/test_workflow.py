@@ -807,7 +807,7 @@ def test_a_column_of_the_tables_own_that_scoring_would_add(cards):
 
 @pytest.mark.parametrize("model", ["auto", "pretrained"])
 def test_models_that_need_training_rows_do_not_promise_to_forget_them(cards, model):
-    with pytest.raises(InputError, match="cannot do without these.*model='boosted'"):
+    with pytest.raises(InputError, match=r"cannot do without these.*model='boosted'"):
         fitting.fit_table(cards[0], LABELS, model=model, forget_rows=True)
 
 

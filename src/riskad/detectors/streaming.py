@@ -38,7 +38,7 @@ from riskad.rows.linear import column_statistics, sparse_to_dense
 from riskad.rows.memory import RowBlocks
 from riskad.rows.sources import as_rows, unpacked
 from riskad.solvers import warn_not_converged
-from riskad.storage.fields import Either, Fields, Number, Record, State, Text, require
+from riskad.storage.fields import Either, Fields, Number, Optional, Record, State, Text, require
 
 __all__ = ["StreamingRAD"]
 

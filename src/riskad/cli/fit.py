@@ -181,7 +181,7 @@ def fit(
 
             progress(f"Writing {page.name}")
             write_report(describe_fit(found, command=command), page, force)
-        said = say("fit", as_json, found.report, print_fit, written, **written)
+        said = say("fit", as_json, found.report, print_fit, written, written=written)
     click.echo(said)
 
 

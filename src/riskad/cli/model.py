@@ -48,7 +48,14 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
         loaded = load(model)
         notes, report = change_threshold(loaded, read_header(model), rule)
         save(loaded, output, notes=notes, force=force)
-        said = say("threshold", as_json, report, print_threshold, str(output), model=str(output))
+        said = say(
+            "threshold",
+            as_json,
+            report,
+            print_threshold,
+            str(output),
+            written={"model": str(output)},
+        )
     click.echo(said)
 
 
@@ -78,7 +85,9 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
         fitted = load(model)
         progress(f"Writing {output.name} and comparing it with the model")
         report = export(fitted, output, force=force)
-        said = say("export", as_json, report, print_export, str(output), graph=str(output))
+        said = say(
+            "export", as_json, report, print_export, str(output), written={"graph": str(output)}
+        )
     click.echo(said)
 
 

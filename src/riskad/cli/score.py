@@ -96,7 +96,9 @@ def score(
                 source=name_of(data),
                 progress=progress,
             )
-        said = say("score", as_json, report, print_score, str(output), scored=str(output))
+        said = say(
+            "score", as_json, report, print_score, str(output), written={"scored": str(output)}
+        )
     click.echo(said)
 
 
@@ -163,7 +165,9 @@ def explain(
         if output is not None:
             write_table(found, output, force)
         written = {} if output is None else {"reasons": str(output)}
-        said = say("explain", as_json, report, print_explain, written.get("reasons"), **written)
+        said = say(
+            "explain", as_json, report, print_explain, written.get("reasons"), written=written
+        )
     click.echo(said)
 
 
@@ -281,7 +285,9 @@ def suggest(
         if output is not None:
             write_table(found, output, force)
         written = {} if output is None else {"suggested": str(output)}
-        said = say("suggest", as_json, report, print_suggest, written.get("suggested"), **written)
+        said = say(
+            "suggest", as_json, report, print_suggest, written.get("suggested"), written=written
+        )
     click.echo(said)
 
 

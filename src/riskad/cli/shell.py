@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -80,7 +80,12 @@ def printed(show: Callable[..., None], *arguments: Any) -> str:
 
 
 def say(
-    command: str, as_json: bool, report: Any, show: Callable[..., None], *more: Any, **written: Any
+    command: str,
+    as_json: bool,
+    report: Any,
+    show: Callable[..., None],
+    *more: Any,
+    written: Mapping[str, str] | None = None,
 ) -> str:
     """Return what a command says: one JSON object, or what `show` prints of the report.
 
@@ -108,7 +113,7 @@ def say(
             spelled = [in_words_of(ctx.command, ctx, line) for line in lines]
             report = replace(report, **{name: spelled})
     if as_json:
-        return to_json(report, command=command, **({"written": written} if written else {}))
+        return to_json(report, command=command, **({} if written is None else {"written": written}))
     return printed(show, report, *more)
 
 

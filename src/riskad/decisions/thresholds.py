@@ -20,10 +20,12 @@ from riskad.core.checks import InputError, check_in_interval, quoted
 from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import check_normals
+from riskad.storage.codec import register
 from riskad.storage.fields import POSITIVE, SHARE, Fields, Maybe, Number
 
 __all__ = [
     "THRESHOLDS",
+    "THRESHOLD_TYPES",
     "AnomalyRate",
     "BestF",
     "Cost",
@@ -32,6 +34,7 @@ __all__ = [
     "Threshold",
     "TopK",
     "parse_threshold",
+    "register_threshold",
     "zero_one_threshold",
 ]
 
@@ -249,6 +252,31 @@ class TopK(Threshold):
 THRESHOLDS: dict[str, type[Threshold]] = {
     rule.name: rule for rule in (RiskZero, AnomalyRate, BestF, Cost, FalseAlarms, TopK)
 }
+"""Rules by the names with which they are spelled."""
+THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]
+"""Names of their classes, as model files have them."""
+
+
+def register_threshold(rule: type[Threshold]) -> type[Threshold]:
+    """Let a rule of one's own be spelled, and models that decide by it be saved.
+
+    Parameters
+    ----------
+    rule
+        A frozen dataclass with `name`, `example` and `meaning`, and a field of
+        `riskad.storage.fields` for each of its numbers in `_state_fields`.
+
+    Returns
+    -------
+    type
+        The rule; usable as a decorator.
+    """
+    if rule.name in THRESHOLDS:
+        raise InputError(f"There is a threshold {rule.name!r} already; choose another name.")
+    register(rule)
+    THRESHOLDS[rule.name] = rule
+    THRESHOLD_TYPES.append(rule.__name__)
+    return rule
 
 
 def parse_threshold(text: str) -> Threshold:

@@ -28,7 +28,7 @@ from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import UnlabelledSummary
-from riskad.decisions.thresholds import THRESHOLDS, RiskZero, Threshold, parse_threshold
+from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
 from riskad.rows.arrays import on_host_array, to_numpy
 from riskad.rows.columns import check_numbers
@@ -72,7 +72,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         "offset_": NUMBER,
         "calibration_": Optional(Record(("Calibration",))),
         "unlabelled_": Optional(Maybe(Record(("UnlabelledSummary",)))),
-        "threshold_": Optional(Record(tuple(rule.__name__ for rule in THRESHOLDS.values()))),
+        "threshold_": Optional(Record(THRESHOLD_TYPES)),
     }
 
     @classmethod

@@ -1,0 +1,295 @@
+"""What CONTRIBUTING promises of each kind of extension, kept from outside the package.
+
+Every toy here is written as a user would write it: nothing in `src` knows of it.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+import pytest
+from array_api_compat import array_namespace
+from click.testing import CliRunner
+from conftest import make_contaminated_rows
+
+import riskad
+from riskad.app.report.sections import SECTIONS, Section, add_section
+from riskad.cli.main import cli
+from riskad.core.labels import ANOMALY, UNLABELLED
+from riskad.core.losses import LOSSES, Loss
+from riskad.core.risks import RISKS, Risk, Term
+from riskad.decisions.thresholds import (
+    THRESHOLD_TYPES,
+    THRESHOLDS,
+    Threshold,
+    register_threshold,
+)
+from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, Recipe
+from riskad.detectors.base import Detector
+from riskad.detectors.registry import DETECTORS, Entry, register_detector
+from riskad.detectors.settings import Setting
+from riskad.rows.arrays import places_of
+from riskad.rows.parted import PartedRows
+from riskad.rows.source import Block
+from riskad.storage import codec
+from riskad.storage.fields import SEED, Array, Number
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Leave the registries as they were."""
+    dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, SECTIONS, codec._REGISTERED)
+    lists = (MEMBER_TYPES, THRESHOLD_TYPES)
+    before = [dict(each) for each in dicts], [list(each) for each in lists]
+    yield
+    for each, old in zip(dicts, before[0], strict=True):
+        each.clear()
+        each.update(old)
+    for each, old in zip(lists, before[1], strict=True):
+        each[:] = old
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y, _ = make_contaminated_rows(300, 3, shift=3.0)
+    words = {1: "ok", -1: "fraud", 0: ""}
+    columns = {f"c{j}": X[:, j] for j in range(X.shape[1])}
+    return pl.DataFrame(columns | {"label": [words[int(code)] for code in y]})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, table):
+    monkeypatch.chdir(tmp_path)
+    table.write_csv("table.csv")
+    return tmp_path
+
+
+FIT = ("fit", "table.csv", "--label", "label", "--normal", "ok", "--anomaly", "fraud")
+
+
+def run(*arguments):
+    result = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+# --- a loss, a risk -----------------------------------------------------------------------------
+
+
+class Exponential(Loss):
+    """l(z) = exp(-z)."""
+
+    name = "exponential"
+    convex = True
+    smooth = True
+
+    def value(self, z):
+        return array_namespace(z).exp(-z)
+
+    def derivative(self, z):
+        return -array_namespace(z).exp(-z)
+
+    def curvature(self, z):
+        return array_namespace(z).exp(-z)
+
+    def lipschitz(self, bound):
+        return float(np.exp(bound))
+
+
+class Trusting(Risk):
+    """pi_n R_n^- + pi_p R_u^+: unlabelled rows taken as normal."""
+
+    name = "trusting"
+
+    def terms(self):
+        return Term(ANOMALY, -1, self.pi_n), Term(UNLABELLED, +1, self.pi_p)
+
+
+def test_a_loss(folder):
+    LOSSES["exponential"] = Exponential()
+    said = run(*FIT, "-o", "m.riskad", "--model", "shallow", "--loss", "exponential", "--lam", 1)
+    assert "exponential loss" in said
+    assert "exponential" in run("fit", "--help")
+    assert "anomaly_score" in run("score", "m.riskad", "table.csv", "-o", "scored.csv")
+
+
+def test_a_risk(folder):
+    RISKS["trusting"] = Trusting
+    said = run(*FIT, "-o", "m.riskad", "--model", "shallow", "--risk", "trusting", "--lam", 0.1)
+    assert "trusting risk" in said
+    assert "does not use the" in said  # labelled normal rows
+    assert "trusting" in run("inspect", "m.riskad")
+
+
+# --- a detector ---------------------------------------------------------------------------------
+
+MEAN = Array("f", ("n_features_in_",))
+
+
+class NearestMean(Detector):
+    """g(x) = s (|x - mean of N| - |x - mean of P|)."""
+
+    _state_fields: ClassVar = {
+        "sharpness": Number(0),
+        "random_state": SEED,
+        "normal_": MEAN,
+        "anomaly_": MEAN,
+    }
+
+    def __init__(self, sharpness=1.0, random_state=None):
+        self.sharpness = sharpness
+        self.random_state = random_state
+
+    def fit(self, X, y=None):
+        X, codes, _ = self._check_training(X, y)
+        self.normal_, self.anomaly_ = X[codes == 1].mean(axis=0), X[codes == -1].mean(axis=0)
+        self.offset_ = 0.0
+        return self
+
+    def _scores(self, X):
+        to_anomaly = np.linalg.norm(X - self.anomaly_, axis=1)
+        return self.sharpness * (to_anomaly - np.linalg.norm(X - self.normal_, axis=1))
+
+    def describe(self):
+        return super().describe() | {"between_means": float(np.ptp(self.normal_ - self.anomaly_))}
+
+    def describe_in_words(self):
+        return ["nearest of two means"]
+
+
+@pytest.fixture
+def nearest_mean():
+    register_detector(
+        Entry(
+            "means",
+            NearestMean,
+            "the nearer of two means",
+            (Setting("sharpness", "How far scores reach.", number=float),),
+            member=Recipe(
+                "plain", ("columns",), lambda labels, seed: NearestMean(random_state=seed)
+            ),
+        )
+    )
+
+
+@pytest.mark.usefixtures("nearest_mean")
+def test_a_detector_on_the_command_line(folder):
+    assert "the nearer of two means" in run("fit", "--help")
+    said = run(*FIT, "-o", "m.riskad", "--model", "means", "--sharpness", 2, "--report", "r.json")
+    assert "nearest of two means" in said  # the summary
+    assert "labelled rows, each scored by a model fitted without its label" in " ".join(
+        said.split()
+    )
+    assert json.loads((folder / "r.json").read_text())["fitted"]["between_means"] > 0
+    assert "nearest of two means" in run("inspect", "m.riskad")
+    reasons = run("explain", "m.riskad", "table.csv", "--rows", 2)
+    assert "adds" in reasons
+    scored = run("score", "m.riskad", "table.csv", "-o", "scored.csv", "--reasons", 1, "--json")
+    assert json.loads(scored)["flagged"] > 0
+    refused = CliRunner().invoke(cli, ["export", "m.riskad", "m.onnx"])
+    assert refused.exit_code == 1
+    assert "class NearestMean cannot be exported" in refused.output
+
+
+@pytest.mark.usefixtures("nearest_mean", "no_hurry")
+def test_a_detector_as_a_member_of_the_average(tmp_path):
+    X, y, _ = make_contaminated_rows(300, 3, shift=3.0)
+    model = riskad.AutoRAD(random_state=0).fit(X, y)
+    assert "means" in model.members_
+    assert 0 < model.weights_["means"] < 1
+    riskad.save(model, tmp_path / "auto.riskad")
+    loaded = riskad.load(tmp_path / "auto.riskad")
+    np.testing.assert_array_equal(loaded.score_samples(X), model.score_samples(X))
+
+
+# --- a threshold --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BeyondNormals(Threshold):
+    """Flag what scores above all labelled normals by more than `margin`."""
+
+    margin: float = 0.0
+    name = "beyond-normals"
+    example = "beyond-normals:0.5"
+    meaning = "what scores above all labelled normals by more than this"
+    _state_fields: ClassVar = {"margin": Number()}
+
+    def of(self, calibration):
+        return float(np.max(calibration.normals)) + self.margin
+
+
+def test_a_threshold(folder):
+    register_threshold(BeyondNormals)
+    options = ("--model", "shallow", "--threshold", "beyond-normals:0.25")
+    assert "beyond-normals:0.25)" in run(*FIT, "-o", "m.riskad", *options)
+    assert "what scores above all labelled normals" in run("threshold", "--help")
+    assert "beyond-normals:0.25" in run("inspect", "m.riskad")
+    run("threshold", "m.riskad", "beyond-normals:1", "-o", "n.riskad")
+
+
+# --- a source of rows ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Rows that are made when they are read."""
+
+    seed: int
+    n_rows: int = 200
+
+    def blocks(self):
+        X, y, _ = make_contaminated_rows(self.n_rows, 3, seed=self.seed)
+        codes = np.asarray(y, dtype=np.int8)
+        yield Block(X, codes, None, places_of(codes))
+
+
+def test_a_source_of_rows():
+    rows = PartedRows([Generated(seed) for seed in range(3)], 3, False)
+    parts = [make_contaminated_rows(200, 3, seed=seed)[:2] for seed in range(3)]
+    X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
+    there = riskad.ShallowRAD("squared", lam=0.1).fit(rows)
+    here = riskad.ShallowRAD("squared", lam=0.1).fit(X, y)
+    np.testing.assert_allclose(there.coef_, here.coef_, rtol=1e-8)
+
+
+# --- a section of the report --------------------------------------------------------------------
+
+
+def test_a_section_of_the_report(folder):
+    add_section(
+        Section(
+            "Steps",
+            lambda data: f"made of {data.sections['steps']}",
+            lambda data: "steps" in data.sections,
+            lambda model, header: [name for name, _ in model.steps],
+        )
+    )
+    run(*FIT, "-o", "m.riskad", "--model", "shallow", "--report", "r.html")
+    assert "made of [" in (folder / "r.html").read_text()
+    run("report", "m.riskad", "table.csv", "-o", "r.json")
+    assert json.loads((folder / "r.json").read_text())["sections"]["steps"] == ["prepare", "detect"]
+
+
+# --- a dataset ----------------------------------------------------------------------------------
+
+
+def test_a_dataset(folder, table):
+    """A table of one's own needs no code: its path and its words. Every row has a label here."""
+    truth = pl.Series("truth", ["bad" if i % 10 == 0 else "good" for i in range(table.height)])
+    shifted = table.drop("label").with_columns(truth)
+    shifted = shifted.with_columns(
+        pl.when(pl.col("truth") == "bad").then(pl.col("c0") + 4).otherwise(pl.col("c0")).alias("c0")
+    )
+    shifted.write_csv("truth.csv")
+    (folder / "mine.toml").write_text(
+        "title = 'Mine'\ntrials = 1\nlabelled = 0.2\n"
+        "datasets = [{ path = 'truth.csv', label = 'truth', normal = 'good', anomaly = 'bad' }]\n"
+        "[[methods]]\nname = 'rad'\nestimator = 'riskad.ShallowRAD'\n"
+    )
+    run("bench", "run", "mine.toml", "--out", "out", "--jobs", 1)
+    record = json.loads((folder / "out/records/mine.jsonl").read_text().splitlines()[-1])
+    assert record["status"] == "ok"
+    assert record["auc"] > 0.8

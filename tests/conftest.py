@@ -50,7 +50,7 @@ def make_contaminated_rows(
 
 
 @pytest.fixture
-def unlabelled():
+def contaminated_rows():
     return make_contaminated_rows()
 
 

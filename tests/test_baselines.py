@@ -65,16 +65,16 @@ def test_labels_matter(name):
     assert not np.allclose(original, shuffled, atol=0.05 * original.std())
 
 
-def test_as_published_the_one_class_svm_ignores_labels(unlabelled):
-    X, y, _ = unlabelled
+def test_as_published_the_one_class_svm_ignores_labels(contaminated_rows):
+    X, y, _ = contaminated_rows
     plain = OneClassSVM().fit(X).score_samples(X)
     np.testing.assert_array_equal(plain, OneClassSVM().fit(X, y).score_samples(X))
     np.testing.assert_array_equal(plain, OneClassSVM().fit(X, ["?"] * len(X)).score_samples(X))
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_direction_of_each_score(name, unlabelled):
-    X, y, _ = unlabelled
+def test_the_direction_of_each_score(name, contaminated_rows):
+    X, y, _ = contaminated_rows
     model = clone(METHODS[name]).fit(X, y)
     scores, decision = model.score_samples(X), model.decision_function(X)
     np.testing.assert_array_equal(decision, scores - model.offset_)
@@ -93,8 +93,8 @@ def test_parameters_survive_a_round_trip(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_order_of_rows_does_not_matter(name, unlabelled):
-    X, y, _ = unlabelled
+def test_the_order_of_rows_does_not_matter(name, contaminated_rows):
+    X, y, _ = contaminated_rows
     model = METHODS[name] if name != "pu" else ShallowPU(lam=0.1)  # folds go by order
     order = np.random.default_rng(0).permutation(len(X))
     scores = clone(model).fit(X, y).score_samples(X)
@@ -103,8 +103,8 @@ def test_the_order_of_rows_does_not_matter(name, unlabelled):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_scale_is_learned_from_training_rows_and_does_away_with_units(name, unlabelled):
-    X, y, _ = unlabelled
+def test_scale_is_learned_from_training_rows_and_does_away_with_units(name, contaminated_rows):
+    X, y, _ = contaminated_rows
     factors = np.array([1e-4, 1.0, 1e2, 1e4])
     model = clone(METHODS[name]).fit(X, y)
     scores = model.score_samples(X)
@@ -117,8 +117,8 @@ def test_scale_is_learned_from_training_rows_and_does_away_with_units(name, unla
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_frames_and_pipelines_work(name, unlabelled):
-    X, y, _ = unlabelled
+def test_frames_and_pipelines_work(name, contaminated_rows):
+    X, y, _ = contaminated_rows
     table = pd.DataFrame(X, columns=["age", "income", "visits", "balance"])
     model = clone(METHODS[name]).fit(table, y)
     assert list(model.feature_names_in_) == list(table)
@@ -130,8 +130,8 @@ def test_frames_and_pipelines_work(name, unlabelled):
 
 
 @pytest.mark.parametrize("name", ["laplacian", "biased", "biased_normal"])
-def test_the_seed_decides_which_rows_of_the_unlabelled_rows_are_used(name, unlabelled):
-    X, y, _ = unlabelled
+def test_the_seed_decides_which_rows_of_the_unlabelled_rows_are_used(name, contaminated_rows):
+    X, y, _ = contaminated_rows
     model = clone(METHODS[name]).set_params(unlabelled_rows=50)
     first, same, other = (
         clone(model).set_params(random_state=seed).fit(X, y).score_samples(X) for seed in (1, 1, 2)
@@ -146,8 +146,10 @@ def test_the_seed_decides_which_rows_of_the_unlabelled_rows_are_used(name, unlab
 
 
 @pytest.mark.parametrize("name", KERNEL_METHODS)
-def test_rows_far_away_are_anomalies_and_constant_columns_change_only_the_width(name, unlabelled):
-    X, y, _ = unlabelled
+def test_rows_far_away_are_anomalies_and_constant_columns_change_only_the_width(
+    name, contaminated_rows
+):
+    X, y, _ = contaminated_rows
     model = clone(METHODS[name]).fit(X, y)
     assert model.score_samples(np.full((1, 4), 1e300)) == 0.0
     wider = clone(model).fit(np.column_stack([X, np.full(len(X), 7.0)]), y)
@@ -161,8 +163,8 @@ def test_rows_far_away_are_anomalies_and_constant_columns_change_only_the_width(
 # --- one-class SVM ------------------------------------------------------------------------
 
 
-def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(unlabelled):
-    X, y, _ = unlabelled
+def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(contaminated_rows):
+    X, y, _ = contaminated_rows
     Z = standardised(X)
     for nu in (0.1, 0.5):
         expected = svm.OneClassSVM(nu=nu, gamma=1 / 4).fit(Z)
@@ -172,8 +174,8 @@ def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(unlabelled)
         np.testing.assert_array_equal(model.predict(X), expected.predict(Z))
 
 
-def test_leaving_anomalies_out_is_fitting_to_the_rest(unlabelled):
-    X, y, _ = unlabelled
+def test_leaving_anomalies_out_is_fitting_to_the_rest(contaminated_rows):
+    X, y, _ = contaminated_rows
     expected = OneClassSVM(gamma=0.3).fit(X[y != -1]).score_samples(X)
     found = OneClassSVM(gamma=0.3, use_labels=True).fit(X, y).score_samples(X)
     np.testing.assert_array_equal(found, expected)
@@ -318,8 +320,8 @@ def test_the_unlabelled_rows_carries_labels_along_a_ring():
 LIBSVM = 3e-3
 
 
-def test_the_biased_svm_is_an_svc_with_these_costs(unlabelled):
-    X, y, _ = unlabelled
+def test_the_biased_svm_is_an_svc_with_these_costs(contaminated_rows):
+    X, y, _ = contaminated_rows
     n_p, n_u = (y == 1).sum(), (y == 0).sum()
     C_p = 3 * n_u / n_p
     weight = np.select([y == 1, y == -1], [C_p, 0.5 * C_p], 1.0)
@@ -331,8 +333,8 @@ def test_the_biased_svm_is_an_svc_with_these_costs(unlabelled):
     )
 
 
-def test_with_the_unlabelled_rows_as_normal_it_is_a_plain_svc(unlabelled):
-    X, y, _ = unlabelled
+def test_with_the_unlabelled_rows_as_normal_it_is_a_plain_svc(contaminated_rows):
+    X, y, _ = contaminated_rows
     Z = standardised(X)
     expected = svm.SVC(gamma=1 / 4).fit(Z, np.where(y == -1, -1, 1))
     model = SemiSupervisedOneClassSVM("biased", unlabelled="normal").fit(X, y)
@@ -341,8 +343,8 @@ def test_with_the_unlabelled_rows_as_normal_it_is_a_plain_svc(unlabelled):
     )
 
 
-def test_without_unlabelled_rows_normals_and_anomalies_cost_the_same(unlabelled):
-    X, _, truth = unlabelled
+def test_without_unlabelled_rows_normals_and_anomalies_cost_the_same(contaminated_rows):
+    X, _, truth = contaminated_rows
     Z = standardised(X)
     expected = svm.SVC(gamma=1 / 4).fit(Z, truth)
     for side in ("outside", "normal"):
@@ -446,16 +448,16 @@ def test_a_missing_kind_of_row_is_named(unlabelled, name, kinds, message):
     ("name", "kinds"),
     [("laplacian", [1]), ("laplacian", [1, -1]), ("biased", [1, 0]), ("biased_normal", [-1, 0])],
 )
-def test_kinds_that_are_not_needed_may_be_absent(unlabelled, name, kinds):
-    X = unlabelled[0]
+def test_kinds_that_are_not_needed_may_be_absent(contaminated_rows, name, kinds):
+    X = contaminated_rows[0]
     model = clone(METHODS[name]).fit(X, read_codes(np.resize(kinds, len(X))))
     assert np.isfinite(model.score_samples(X)).all()
 
 
 @pytest.mark.parametrize("name", LABELLED)
-def test_labels_are_asked_for(unlabelled, name):
+def test_labels_are_asked_for(contaminated_rows, name):
     with pytest.raises(InputError, match="requires y to be passed"):
-        clone(METHODS[name]).fit(unlabelled[0])
+        clone(METHODS[name]).fit(contaminated_rows[0])
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -474,8 +476,8 @@ def test_gaps_and_infinities_are_located(name):
 
 
 @pytest.mark.parametrize("name", KERNEL_METHODS)
-def test_kernels_want_dense_rows(unlabelled, name):
-    X, y, _ = unlabelled
+def test_kernels_want_dense_rows(contaminated_rows, name):
+    X, y, _ = contaminated_rows
     with pytest.raises(InputError, match=r"takes dense tables.*X\.toarray\(\)"):
         clone(METHODS[name]).fit(sparse.csr_array(X), y)
     with pytest.raises(InputError, match="overflow"):

@@ -18,10 +18,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 pytest.importorskip("torch")
 
-import riskad.cli.main as cli_module
 from riskad.bench import image_trial
 from riskad.bench.curves import FALSE_POSITIVE_RATES, rank_metrics
 from riskad.bench.experiment import (
+    PARTS_OF,
     Experiment,
     Images,
     Method,
@@ -33,6 +33,7 @@ from riskad.bench.image_trial import Device, find_device, image_split, run_image
 from riskad.bench.records import FAILED, NOT_RUN, OK, read_records
 from riskad.bench.runner import run_experiment
 from riskad.bench.trial import find_object
+from riskad.cli import bench as cli_bench
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.datasets import images as image_files
@@ -132,7 +133,7 @@ def test_cells_of_tables_say_nothing_of_images():
 
 def test_the_built_in_descriptions_cover_the_papers_experiments():
     known = {name: load_experiment(path) for name, path in built_in("deep").items()}
-    assert sorted(known) == sorted(cli_module.DEEP_PARTS)
+    assert sorted(known) == sorted(PARTS_OF["deep"])
     sizes = {name: sum(1 for _ in described.cells()) for name, described in known.items()}
     # Datasets x trials x rates x (shares x methods and losses, or values x losses).
     assert sizes == {
@@ -482,7 +483,7 @@ def test_a_misspelt_set_is_an_error(tmp_path):
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr(cli_module, "_write_report", lambda folder: None)
+    monkeypatch.setattr(cli_bench, "_write_report", lambda folder: None)
 
 
 def test_the_command_line_runs_the_papers_experiments(tmp_path, no_report):

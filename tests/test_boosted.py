@@ -48,8 +48,8 @@ def table(n=400, seed=0):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("risk", RISKS)
-def test_no_round_raises_the_training_risk(risk, loss, unlabelled):
-    X, y, _ = unlabelled
+def test_no_round_raises_the_training_risk(risk, loss, contaminated_rows):
+    X, y, _ = contaminated_rows
     for rate in (0.1, 1.0):
         model = BoostedRAD(loss, risk=risk, a=0.4, learning_rate=rate, min_leaf=0.1, **QUICK)
         path = model.fit(X, y).train_risk_
@@ -59,8 +59,8 @@ def test_no_round_raises_the_training_risk(risk, loss, unlabelled):
 
 
 @pytest.mark.parametrize("risk", ["rad", "nnrad", "pu"])
-def test_nor_with_weights(risk, unlabelled):
-    X, y, _ = unlabelled
+def test_nor_with_weights(risk, contaminated_rows):
+    X, y, _ = contaminated_rows
     weight = np.random.default_rng(1).choice([0.0, 0.1, 1.0, 30.0], len(y))
     model = BoostedRAD(risk=risk, learning_rate=1.0, **QUICK).fit(X, y, weight)
     assert np.diff(model.train_risk_).max() <= 1e-12
@@ -68,8 +68,8 @@ def test_nor_with_weights(risk, unlabelled):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("risk", ["rad", "nnrad", "nnpu"])
-def test_the_parabola_is_above_the_risk(risk, loss, unlabelled):
-    X, y, _ = unlabelled
+def test_the_parabola_is_above_the_risk(risk, loss, contaminated_rows):
+    X, y, _ = contaminated_rows
     rng = np.random.default_rng(0)
     run = boosting.Boosting(
         RowBlocks(X, y), get_risk(risk, loss), BoostedRAD(**QUICK)._parameters(), []
@@ -98,8 +98,8 @@ def test_rounded_kinks_keep_what_the_loss_is(loss):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_leaf_values_of_a_guarded_risk_are_the_best_under_the_parabolas(seed, unlabelled):
-    X, y, _ = unlabelled
+def test_leaf_values_of_a_guarded_risk_are_the_best_under_the_parabolas(seed, contaminated_rows):
+    X, y, _ = contaminated_rows
     rng = np.random.default_rng(seed)
     parameters = BoostedRAD(max_leaves=4, learning_rate=1.0, random_state=seed)._parameters()
     run = boosting.Boosting(RowBlocks(X, y), get_risk("nnrad", a=0.9), parameters, [])
@@ -164,8 +164,8 @@ def test_nor_with_a_single_column(risk, early_stopping):
 
 
 @pytest.mark.parametrize("risk", ["rad", "nnrad"])
-def test_centred_leaf_values_are_the_best_near_the_common_step(risk, unlabelled):
-    X, y, _ = unlabelled
+def test_centred_leaf_values_are_the_best_near_the_common_step(risk, contaminated_rows):
+    X, y, _ = contaminated_rows
     parameters = BoostedRAD(max_leaves=4, learning_rate=1.0)._parameters()
     run = boosting.Boosting(RowBlocks(X, y), get_risk(risk, a=0.9, prior=0.99), parameters, [])
     run.in_vain = boosting._DRAWS
@@ -210,7 +210,7 @@ def test_at_the_usual_prior_leaf_values_stay_drawn_to_zero(monkeypatch):
     assert [run.centred for run in runs] == [False, True]
 
 
-def test_a_loss_that_cannot_be_rounded_is_refused(unlabelled):
+def test_a_loss_that_cannot_be_rounded_is_refused(contaminated_rows):
     class Kinked(Loss):
         name = "kinked"
         smooth = False
@@ -218,7 +218,7 @@ def test_a_loss_that_cannot_be_rounded_is_refused(unlabelled):
         lipschitz = lambda self, bound: 1.0  # noqa: E731
 
     with pytest.raises(InputError, match="does not say how they are rounded"):
-        BoostedRAD(Kinked(), **QUICK).fit(*unlabelled[:2])
+        BoostedRAD(Kinked(), **QUICK).fit(*contaminated_rows[:2])
 
 
 # --- the fit -------------------------------------------------------------------------------
@@ -242,8 +242,8 @@ def test_what_a_line_cannot_do():
     assert roc_auc_score(truth[y == 0], model.score_samples(X[y == 0])) > 0.95
 
 
-def test_with_a_at_zero_the_unlabelled_rows_does_not_count(unlabelled):
-    X, y, _ = unlabelled
+def test_with_a_at_zero_the_unlabelled_rows_does_not_count(contaminated_rows):
+    X, y, _ = contaminated_rows
     labelled = y != 0
     whole = BoostedRAD(a=0.0, **QUICK).fit(X, y).score_samples(X)
     alone = BoostedRAD(risk="pn", **QUICK).fit(X[labelled], y[labelled]).score_samples(X)
@@ -251,8 +251,8 @@ def test_with_a_at_zero_the_unlabelled_rows_does_not_count(unlabelled):
     assert not np.array_equal(whole, BoostedRAD(**QUICK).fit(X, y).score_samples(X))
 
 
-def test_the_risk_and_its_parts_are_those_of_the_scores(unlabelled):
-    X, y, _ = unlabelled
+def test_the_risk_and_its_parts_are_those_of_the_scores(contaminated_rows):
+    X, y, _ = contaminated_rows
     model = BoostedRAD(risk="nnrad", **QUICK).fit(X, y)
     risk = get_risk("nnrad", "logistic")
     scores = model.score_samples(X)
@@ -264,8 +264,8 @@ def test_the_risk_and_its_parts_are_those_of_the_scores(unlabelled):
     assert (model.feature_importances_ > 0).all()
 
 
-def test_rounds_are_those_with_the_lowest_held_out_risk(unlabelled):
-    X, y, _ = unlabelled
+def test_rounds_are_those_with_the_lowest_held_out_risk(contaminated_rows):
+    X, y, _ = contaminated_rows
     model = BoostedRAD(learning_rate=1.0, n_rounds=40, early_stopping=True).fit(X, y)
     assert len(model.cv_risk_) == 40
     assert model.n_rounds_ == np.argmin(model.cv_risk_) + 1 < 40
@@ -274,8 +274,8 @@ def test_rounds_are_those_with_the_lowest_held_out_risk(unlabelled):
     assert fixed.cv_risk_ is None
 
 
-def test_a_single_anomaly_is_not_held_out(unlabelled):
-    X, y, _ = unlabelled
+def test_a_single_anomaly_is_not_held_out(contaminated_rows):
+    X, y, _ = contaminated_rows
     y = np.where((y == -1) & (np.cumsum(y == -1) > 1), 0, y)
     model = BoostedRAD(min_leaf=0.1, early_stopping=True).fit(X, y)
     assert model.cv_risk_ is None
@@ -283,15 +283,15 @@ def test_a_single_anomaly_is_not_held_out(unlabelled):
     assert BoostedRAD(n_rounds=7, early_stopping=True).fit(X, y).n_rounds_ <= 7
 
 
-def test_many_rows_are_sampled_to_choose_rounds(monkeypatch, unlabelled):
-    X, y, _ = unlabelled
+def test_many_rows_are_sampled_to_choose_rounds(monkeypatch, contaminated_rows):
+    X, y, _ = contaminated_rows
     monkeypatch.setattr(boosted, "_CV_ROWS", 200)
     model = BoostedRAD(n_rounds=20, early_stopping=True).fit(X, y)
     assert len(model.cv_risk_) == 20
 
 
-def test_the_seed_decides(unlabelled):
-    X, y, _ = unlabelled
+def test_the_seed_decides(contaminated_rows):
+    X, y, _ = contaminated_rows
     first, same, other = (
         BoostedRAD(random_state=seed, n_rounds=20).fit(X, y).score_samples(X) for seed in (1, 1, 2)
     )
@@ -303,14 +303,14 @@ def test_the_seed_decides(unlabelled):
 
 
 @pytest.mark.parametrize("risk", ["rad", "nnrad"])
-def test_a_weight_is_a_repeated_row(risk, unlabelled):
+def test_a_weight_is_a_repeated_row(risk, contaminated_rows):
     """Where all splits are tried: random ones are drawn leaf by leaf, that of fewer rows first."""
 
     class Exhaustive(BoostedRAD):
         def _parameters(self):
             return super()._parameters() | {"extra_trees": False}
 
-    X, y, _ = unlabelled
+    X, y, _ = contaminated_rows
     X = X.round()  # so few values that each has its own bin
     weight = np.random.default_rng(0).integers(0, 4, len(y))
     weighted = Exhaustive(risk=risk, n_rounds=5).fit(X, y, weight)
@@ -319,8 +319,8 @@ def test_a_weight_is_a_repeated_row(risk, unlabelled):
     np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-6)
 
 
-def test_where_no_split_is_left_it_says_so(unlabelled):
-    X, y, _ = unlabelled
+def test_where_no_split_is_left_it_says_so(contaminated_rows):
+    X, y, _ = contaminated_rows
     with pytest.warns(DataWarning, match=r"every row has the same score. Lower min_leaf"):
         model = BoostedRAD(min_leaf=1e6, **QUICK).fit(X, y)
     assert model.n_rounds_ == 0
@@ -330,7 +330,7 @@ def test_where_no_split_is_left_it_says_so(unlabelled):
 # --- gaps, categories, kinds of table ------------------------------------------------------
 
 
-def test_gaps_carry_information(unlabelled):
+def test_gaps_carry_information(contaminated_rows):
     X, y, truth = make_contaminated_rows(shift=0.0)
     X[truth == -1, 1] = np.nan
     model = BoostedRAD(n_rounds=30).fit(X, y)
@@ -380,8 +380,8 @@ def test_frames_are_compared_with_that_of_the_fit():
         BoostedRAD().fit(frame.with_columns(when=pl.date(2020, 1, 1)), y)
 
 
-def test_sparse_rows_are_the_same_rows(unlabelled):
-    X, y, _ = unlabelled
+def test_sparse_rows_are_the_same_rows(contaminated_rows):
+    X, y, _ = contaminated_rows
     X = np.where(np.abs(X) < 2, 0, X)
     X[3, 1] = np.nan
     dense = BoostedRAD(**QUICK).fit(X, y).score_samples(X)
@@ -402,13 +402,13 @@ def test_sparse_rows_are_the_same_rows(unlabelled):
         ({"risk": "rda"}, "risk='rda' is not known"),
     ],
 )
-def test_bad_settings_are_refused(settings, message, unlabelled):
+def test_bad_settings_are_refused(settings, message, contaminated_rows):
     with pytest.raises(InputError, match=message):
-        BoostedRAD(**settings).fit(*unlabelled[:2])
+        BoostedRAD(**settings).fit(*contaminated_rows[:2])
 
 
-def test_bad_rows_and_labels_are_refused(unlabelled):
-    X, y, _ = unlabelled
+def test_bad_rows_and_labels_are_refused(contaminated_rows):
+    X, y, _ = contaminated_rows
     with pytest.raises(InputError, match=r"needs a labelled normal row.*risk='nu'\."):
         BoostedRAD().fit(X, np.minimum(y, 0))
     X[2, 0] = np.nan
@@ -439,8 +439,8 @@ def test_models_come_back_to_the_last_bit(risk, tmp_path):
     riskad.save(clone(model).fit(frame, y), tmp_path / "model.riskad", force=True)
 
 
-def test_trees_that_are_not_of_the_model_are_refused(unlabelled):
-    X, y, _ = unlabelled
+def test_trees_that_are_not_of_the_model_are_refused(contaminated_rows):
+    X, y, _ = contaminated_rows
     model, other = (BoostedRAD(**QUICK).fit(rows, y) for rows in (X, X[:, :3]))
     uncounted = dataclasses.replace(model.trees_, cover=None)
     for trees, message in ((other.trees_, "of other columns"), (uncounted, "training rows")):
@@ -448,8 +448,10 @@ def test_trees_that_are_not_of_the_model_are_refused(unlabelled):
             build(BoostedRAD, vars(model) | {"trees_": trees})
 
 
-def test_lightgbm_is_needed_to_fit_and_not_to_score_or_explain(monkeypatch, tmp_path, unlabelled):
-    X, y, _ = unlabelled
+def test_lightgbm_is_needed_to_fit_and_not_to_score_or_explain(
+    monkeypatch, tmp_path, contaminated_rows
+):
+    X, y, _ = contaminated_rows
     model = BoostedRAD(**QUICK).fit(X, y)
     riskad.save(model, tmp_path / "model.riskad")
     monkeypatch.setitem(sys.modules, "lightgbm", None)

@@ -582,7 +582,7 @@ def test_mistakes_on_the_command_line(cards):
     X, y, _ = make_contaminated_rows()
     riskad.save(ShallowRAD(lam=0.1).fit(X, y), "bare.riskad")
     for arguments, words in (
-        (["bounds", "bare.riskad"], "not made by `riskad fit`"),
+        (["bounds", "bare.riskad"], "not made by riskad.fit_table"),
         (["bounds", "none.riskad"], "none.riskad"),
         (["bounds", "cards.csv"], "is not a riskad model"),
     ):

@@ -15,7 +15,6 @@ from support.cards import FIT, LABELLED, make_cards
 
 import riskad
 from riskad.app import column_effects
-from riskad.cli import main as cli_module
 from riskad.cli.main import cli
 from riskad.core.losses import LOSSES
 from riskad.core.regularization import PENALTIES
@@ -24,6 +23,7 @@ from riskad.detectors import registry
 from riskad.detectors.linear.feature_maps import FEATURE_MAPS
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES
 from riskad.detectors.registry import DETECTORS
+from riskad.detectors.settings import FEATURE_MAP, LAMBDA
 from riskad.detectors.shallow import ShallowRAD
 
 QUICK = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "80"}
@@ -270,13 +270,15 @@ def test_inspect_of_a_model_from_python(folder):
     output = succeed("inspect", "bare.riskad")
     assert "bare.riskad: a ShallowRAD" in output
     assert "lambda = 0.5 (l2), as given" in output
-    assert "not made by `riskad fit`" in fail("score", "bare.riskad", "new.csv", "-o", "out.csv")
+    assert "not made by riskad.fit_table" in fail(
+        "score", "bare.riskad", "new.csv", "-o", "out.csv"
+    )
 
 
 @pytest.mark.usefixtures("no_hurry")
 @pytest.mark.parametrize("model", DETECTORS)
 def test_the_way_through_with_every_model(folder, model):
-    if DETECTORS[model].library is not None:
+    if DETECTORS[model].library:
         pytest.importorskip(DETECTORS[model].library)
     options = [] if model == "auto" else ["--model", model]
     output = succeed(
@@ -314,10 +316,10 @@ def test_the_way_through_with_every_model(folder, model):
     succeed("report", "m.riskad", "new.csv", "-o", "new.html")
     if model != "shallow":
         message = fail("bounds", "m.riskad")
-        assert "riskad fit --model shallow" in message
+        assert "model='shallow'" in message
     if model == "auto":
         pytest.importorskip("onnx")
-        assert "riskad fit --model shallow" in fail("export", "m.riskad", "m.onnx")
+        assert "model='shallow'" in fail("export", "m.riskad", "m.onnx")
 
 
 @pytest.mark.parametrize(("model", "library"), [("boosted", "lightgbm"), ("deep", "torch")])
@@ -462,12 +464,20 @@ def test_with_one_anomaly_lambda_is_the_tight_one(folder):
 
 
 def test_choices_are_those_of_the_library():
-    assert set(cli_module.DETECTORS) == set(DETECTORS)
-    assert set(cli_module.LOSSES) == set(LOSSES)
-    assert set(cli_module.RISKS) == set(RISKS)
-    assert set(cli_module.PENALTIES) == set(PENALTIES)
-    assert set(cli_module.FEATURE_MAPS) == {"none", *FEATURE_MAPS}
-    assert set(cli_module.LAMBDAS) == set(LAMBDA_RULES)
+    said = "".join(succeed("fit", "--help").split())
+    for choices in (DETECTORS, LOSSES, RISKS, PENALTIES, FEATURE_MAPS):
+        assert "|".join(choices) in said
+    assert set(LAMBDA.choices) == set(LAMBDA_RULES)
+    assert set(FEATURE_MAP.choices) == set(FEATURE_MAPS)
+
+
+def test_help_of_fit_loads_neither_torch_nor_lightgbm():
+    code = (
+        "import sys; from riskad.cli.main import cli\n"
+        "cli.main(['fit', '--help'], standalone_mode=False)\n"
+        "print(sorted({'torch', 'lightgbm', 'pyarrow'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    assert riskad_process(code=code).communicate(timeout=PATIENCE)[1] == "[]\n"
 
 
 def test_columns_can_be_told_what_they_are(folder):
@@ -495,16 +505,16 @@ def test_columns_can_be_told_what_they_are(folder):
         (["card.csv", *FIT], "no file 'card.csv'. Did you mean 'cards.csv'"),
         ([".", *FIT], "no Parquet file at"),
         (["cards.csv", "--label", "lable"], "no column 'lable'. Did you mean 'label'"),
-        (["cards.csv", "--label", "label"], "--normal 'ok' --anomaly 'fraud'"),
+        (["cards.csv", "--label", "label"], "--normal ok, --anomaly fraud"),
         (["cards.csv", "--label", "label", "--normal", "OK"], "Did you mean 'ok'"),
         (["cards.csv", "--label", "label", "--normal", "ok"], "'fraud' (9 rows)"),
         (["cards.csv", *FIT, "--id", "cart"], "Did you mean 'card'"),
         (["cards.csv", *FIT, "--prior", "2"], "prior must be a number strictly between 0 and 1"),
         (["cards.csv", *FIT, "--a", "0"], "a must be a number strictly between 0 and 1"),
         (["cards.csv", *FIT, "--lam", "-1"], "lam must be a number >= 0"),
-        (["cards.csv", *FIT, "--budget", "9"], "no setting 'budget'; auto has one: add --model"),
-        (["cards.csv", *LABELLED, "--loss", "hinge"], "have one: add --model shallow"),
-        (["cards.csv", *LABELLED, "--max-iter", "9"], "shallow has one: add --model shallow"),
+        (["cards.csv", *FIT, "--budget", "9"], "no setting 'budget'; auto has one: --model"),
+        (["cards.csv", *LABELLED, "--loss", "hinge"], "have one: --model shallow"),
+        (["cards.csv", *LABELLED, "--max-iter", "9"], "shallow has one: --model shallow"),
         (["cards.csv", *LABELLED, "--budget", "-1"], "budget must be a number strictly between 0"),
         (["cards.csv", *LABELLED, "--model", "boosted", "--lam", "1"], "has no setting 'lam'"),
         (["cards.csv", *FIT, "--ranked", "ranked.xlsx"], "must end in one of"),
@@ -541,8 +551,8 @@ def test_mistakes_in_usage(folder, arguments):
     [
         (b"", "is empty"),
         (b"amount,label\n", "no rows"),
-        (b"amount,label\n3,ok\n", "anomaly='fraud' never occurs"),
-        (b"amount,label\n3,ok\n4,fraud\n", "Every row is labelled"),
+        (b"amount,label\n3,ok\n", "--anomaly fraud never occurs"),
+        (b"amount,label\n3,ok\n4,fraud\n", "needs an unlabelled row, and there is none"),
         (b"amount,label\n3,\n4,\n", "never occurs"),
         (b"amount,label\n3,ok\n4\n", "line 3: 1 field"),
         (b"amount,label\n3,ok\n\xff,fraud\n", "line 3: byte 0xff is not UTF-8"),
@@ -755,14 +765,14 @@ def riskad_process(*arguments, code="from riskad.cli.main import main; main()", 
 def test_help_and_version_load_nothing_heavy():
     code = (
         "import sys; from riskad.cli.main import cli\n"
-        "for arguments in (['--help'], ['fit', '--help'], ['--version']):\n"
+        "for arguments in (['--help'], ['score', '--help'], ['--version']):\n"
         "    cli.main(arguments, standalone_mode=False)\n"
         "heavy = {'numpy', 'scipy', 'sklearn', 'polars', 'rich', 'torch', 'safetensors'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     stdout, stderr = riskad_process(code=code).communicate(timeout=PATIENCE)
     assert stderr == "[]\n"
-    assert "Usage: cli fit" in stdout or "fit [OPTIONS] DATA" in stdout
+    assert "score [OPTIONS] MODEL DATA" in stdout
     assert riskad.__version__ in stdout
 
 

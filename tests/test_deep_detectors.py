@@ -349,7 +349,7 @@ def test_bad_settings(method, settings, message):
 @pytest.mark.parametrize(
     ("method", "labels", "message"),
     [
-        (DeepRAD, {-1: 1}, "needs a labelled anomaly, and y has none"),
+        (DeepRAD, {-1: 1}, "needs a labelled anomaly, and there is none"),
         (DeepRAD, {1: 0}, r"needs a labelled normal row.*risk='nu'\."),
         (DeepRAD, {0: 1}, r"needs an unlabelled row.*risk='pn'\."),
         (NNPU, {1: 0}, r"y has no normal rows.*Label some with \+1"),

@@ -329,7 +329,7 @@ def test_command_line_errors_are_sentences(folder, tmp_path):
     save(ShallowRAD().fit(*small()), tmp_path / "other.riskad")
     result = run("drift", tmp_path / "other.riskad", folder / "same.csv")
     assert result.exit_code == 1
-    assert "not made by `riskad fit`" in result.output
+    assert "not made by riskad.fit_table" in result.output
     assert "Traceback" not in result.output
 
 

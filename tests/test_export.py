@@ -328,16 +328,16 @@ def test_export_checks_and_writes(tmp_path):
     assert_parity(model, onnx.load(tmp_path / "model.onnx"), as_inputs(table), tolerance=1e-9)
 
 
-def test_nothing_is_replaced_without_force(tmp_path, unlabelled):
-    X, y, _ = unlabelled
+def test_nothing_is_replaced_without_force(tmp_path, contaminated_rows):
+    X, y, _ = contaminated_rows
     (tmp_path / "model.onnx").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
         export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "precious"
 
 
-def test_a_graph_that_differs_is_not_written(tmp_path, unlabelled, monkeypatch):
-    X, y, _ = unlabelled
+def test_a_graph_that_differs_is_not_written(tmp_path, contaminated_rows, monkeypatch):
+    X, y, _ = contaminated_rows
     model = riskad.ShallowRAD().fit(X, y)
     proto = to_onnx(model)
     monkeypatch.setattr("riskad.app.onnx.to_onnx", lambda model: proto)
@@ -347,23 +347,23 @@ def test_a_graph_that_differs_is_not_written(tmp_path, unlabelled, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_onnxruntime_nothing_is_checked(tmp_path, unlabelled, monkeypatch):
-    X, y, _ = unlabelled
+def test_without_onnxruntime_nothing_is_checked(tmp_path, contaminated_rows, monkeypatch):
+    X, y, _ = contaminated_rows
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     report = export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
     assert report.checked_rows == 0
     assert report.largest_difference is None
 
 
-def test_without_onnx_the_remedy_is_said(tmp_path, unlabelled, monkeypatch):
-    X, y, _ = unlabelled
+def test_without_onnx_the_remedy_is_said(tmp_path, contaminated_rows, monkeypatch):
+    X, y, _ = contaminated_rows
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(InputError, match=r"pip install 'riskad\[onnx\]'"):
         export(riskad.ShallowRAD().fit(X, y), tmp_path / "model.onnx")
 
 
-def test_what_cannot_be_exported_says_what_can(unlabelled):
-    X, y, _ = unlabelled
+def test_what_cannot_be_exported_says_what_can(contaminated_rows):
+    X, y, _ = contaminated_rows
     own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
     cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
     for model in (

@@ -44,9 +44,9 @@ def test_weights_of_rad():
     assert {k: weights[k] for k in expected} == pytest.approx(expected)
 
 
-def test_a_guarded_risk_is_refused_with_the_way_out(unlabelled):
+def test_a_guarded_risk_is_refused_with_the_way_out(contaminated_rows):
     with pytest.raises(InputError, match=r"nnrad .* Choose risk='rad', or BoostedRAD"):
-        ForestRAD(risk="nnrad").fit(*unlabelled[:2])
+        ForestRAD(risk="nnrad").fit(*contaminated_rows[:2])
 
 
 def test_anomalies_rank_below_normals_and_labels_matter():
@@ -61,8 +61,8 @@ def test_anomalies_rank_below_normals_and_labels_matter():
     assert roc_auc_score(truth[y == 0], other.score_samples(X[y == 0])) < 0.8
 
 
-def test_it_is_scikit_learn_s_forest_on_these_weights(unlabelled):
-    X, y, _ = unlabelled
+def test_it_is_scikit_learn_s_forest_on_these_weights(contaminated_rows):
+    X, y, _ = contaminated_rows
     X[::7, 2] = np.nan
     model = ForestRAD(min_leaf=0, **QUICK).fit(X, y)
     signed = class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)]))[y]
@@ -72,8 +72,8 @@ def test_it_is_scikit_learn_s_forest_on_these_weights(unlabelled):
     np.testing.assert_allclose(model.feature_importances_, forest.feature_importances_)
 
 
-def test_the_risk_is_that_of_the_decisions(unlabelled):
-    X, y, _ = unlabelled
+def test_the_risk_is_that_of_the_decisions(contaminated_rows):
+    X, y, _ = contaminated_rows
     model = ForestRAD(**QUICK).fit(X, y)
     called = model.predict(X)
     wrong = {k: (called[y == k] == -1).mean() for k in (0, 1, -1)}
@@ -81,8 +81,8 @@ def test_the_risk_is_that_of_the_decisions(unlabelled):
     assert model.risk_parts_["total"] == pytest.approx(expected)
 
 
-def test_a_leaf_weighs_as_much_as_asked(unlabelled):
-    X, y, _ = unlabelled
+def test_a_leaf_weighs_as_much_as_asked(contaminated_rows):
+    X, y, _ = contaminated_rows
     model = ForestRAD(min_leaf=5, **QUICK).fit(X, y)
     weights = np.abs(class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)])))
     w = weights[y]
@@ -92,16 +92,16 @@ def test_a_leaf_weighs_as_much_as_asked(unlabelled):
         assert held[held > 0].min() >= least * (1 - 1e-9)
 
 
-def test_with_a_at_zero_the_unlabelled_rows_does_not_count(unlabelled):
-    X, y, _ = unlabelled
+def test_with_a_at_zero_the_unlabelled_rows_does_not_count(contaminated_rows):
+    X, y, _ = contaminated_rows
     k = y != 0
     whole = ForestRAD(a=0.0, **QUICK).fit(X, y).score_samples(X)
     alone = ForestRAD(risk="pn", **QUICK).fit(X[k], y[k]).score_samples(X)
     np.testing.assert_array_equal(whole, alone)
 
 
-def test_the_seed_decides(unlabelled):
-    X, y, _ = unlabelled
+def test_the_seed_decides(contaminated_rows):
+    X, y, _ = contaminated_rows
     none, zero, one = (
         ForestRAD(random_state=s, **QUICK).fit(X, y).score_samples(X) for s in (None, 0, 1)
     )
@@ -109,8 +109,8 @@ def test_the_seed_decides(unlabelled):
     assert not np.allclose(zero, one)
 
 
-def test_frames_and_sparse_rows(unlabelled):
-    X, y, _ = unlabelled
+def test_frames_and_sparse_rows(contaminated_rows):
+    X, y, _ = contaminated_rows
     X = np.where(np.abs(X) < 1, 0, X)
     dense = ForestRAD(**QUICK).fit(X, y)
     scores = dense.score_samples(X)
@@ -125,8 +125,8 @@ def test_frames_and_sparse_rows(unlabelled):
         model.predict(frame[["b", "a", "c", "d"]])
 
 
-def test_bad_input_is_refused(unlabelled):
-    X, y, _ = unlabelled
+def test_bad_input_is_refused(contaminated_rows):
+    X, y, _ = contaminated_rows
     for settings, message in (
         ({"n_estimators": 0}, "n_estimators must be a whole number"),
         ({"min_leaf": -1}, "min_leaf"),
@@ -146,8 +146,8 @@ def test_bad_input_is_refused(unlabelled):
 # --- on disk -------------------------------------------------------------------------------
 
 
-def test_models_come_back_to_the_last_bit(tmp_path, unlabelled):
-    X, y, _ = unlabelled
+def test_models_come_back_to_the_last_bit(tmp_path, contaminated_rows):
+    X, y, _ = contaminated_rows
     X[::5, 0] = np.nan
     model = ForestRAD(**QUICK).fit(X, y)
     riskad.save(model, tmp_path / "model.riskad")
@@ -156,8 +156,8 @@ def test_models_come_back_to_the_last_bit(tmp_path, unlabelled):
         assert again.offset_ == model.offset_
 
 
-def test_trees_of_other_columns_are_refused(unlabelled):
-    X, y, _ = unlabelled
+def test_trees_of_other_columns_are_refused(contaminated_rows):
+    X, y, _ = contaminated_rows
     model, other = (ForestRAD(n_estimators=2).fit(rows, y) for rows in (X, X[:, :3]))
     with pytest.raises(InputError, match="trees_: of other columns"):
         build(ForestRAD, vars(model) | {"trees_": other.trees_})

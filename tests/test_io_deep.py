@@ -260,7 +260,7 @@ def test_score_wants_to_know_how_to_read_a_table(model_file, tmp_path):
     arguments = ["score", model_file, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
     assert result.exit_code == 1
-    assert "a DeepRAD, was not made by `riskad fit`" in result.stderr
+    assert "a DeepRAD, was not made by riskad.fit_table" in result.stderr
 
 
 def test_score_with_a_network_behind_a_preparer(tmp_path):

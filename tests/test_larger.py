@@ -460,14 +460,13 @@ def test_without_pyarrow_the_remedy_is_named(folder, tmp_path, monkeypatch):
 
 _PEAK = """
 import resource, sys
-from riskad.rows import blocks
-from riskad.app import fit as fitting
-from riskad.tables import labelled, memory
+from riskad.rows import engine, parted
+from riskad.tables import labelled
 from riskad.tables.labelled import LabelColumn
 from riskad.app.fit import fit_table
 
 # What is kept does not grow with the table, but is much beside one that is small enough to test.
-blocks._KEPT_BYTES, labelled._KEPT_ROWS = 1 << 22, 10_000
+parted._KEPT_BYTES, labelled._KEPT_ROWS = 1 << 22, 10_000
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -475,7 +474,7 @@ def peak():
 def fit(pattern):
     labels = LabelColumn("label", ["ok"], ["fraud"])
     settings = {"lam": 0.1, "loss": "squared"}
-    fit_table(pattern, labels, model="shallow", settings=settings, engine=blocks.Threads(1))
+    fit_table(pattern, labels, model="shallow", settings=settings, engine=engine.Threads(1))
     return peak()
 
 print(fit(sys.argv[1]), fit(sys.argv[2]))

@@ -447,7 +447,7 @@ def test_reports_from_the_command_line(tmp_path, monkeypatch, schema):
     save(ShallowRAD().fit(np.eye(3), [1, -1, 0]), "bare.riskad")
     result = run("report", "bare.riskad", "cards.csv", "-o", "r.json")
     assert result.exit_code == 1
-    assert "was not made by `riskad fit`" in result.stderr
+    assert "was not made by riskad.fit_table" in result.stderr
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def dotted_names():
 def test_the_names_of_the_documentation_are_there_after_a_bare_import(missing):
     """Each in a process that has imported nothing else; or the advice which package to install."""
     names = dotted_names()
-    assert {"riskad.app.workflow.fit_files", "riskad.rows.parquet.ParquetRows"} <= set(names)
+    assert {"riskad.fit_table", "riskad.ParquetRows"} <= set(names)
     code = RESOLVE.format(missing=missing, names=names)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     unresolved = [line for line in run.stdout.splitlines() if "pip install 'riskad[" not in line]

@@ -247,7 +247,7 @@ QUOTES = [
     Quote("README.md", "{} to {} times faster than one after another", [ratios(min), ratios(max)]),
     Quote(
         "README.md",
-        "5 % of the rows labelled: {}, {} and {} (`benchmarks/lambda_rules.py`)",
+        "5 % of the rows labelled: {}, {} and {} (`riskad bench run lambda-rules`)",
         [at("lambda_rules.json", "auc", "5 %", rule) for rule in ("theorem", "tight", "cv")],
     ),
     Quote(

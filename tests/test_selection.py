@@ -186,7 +186,7 @@ def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
     folds = np.array(list(PNUStratifiedKFold(3).folds(y)))
     candidates = [room.Candidate(0.1, 0.8, 0.3), room.Candidate(0.4, 0.5, 0.05)]
     Z = np.column_stack([X, np.ones(len(X))])
-    rows = room._Rows(Z, y, np.ones(len(y)))
+    rows = room._WeightedRows(Z, y, np.ones(len(y)))
     found = room.solve_together(rows, LOSSES[loss], candidates, folds)
     for fold, thetas in zip(folds, found, strict=True):
         for (a, prior, lam), theta in zip(candidates, thetas, strict=True):

@@ -71,8 +71,10 @@ def test_labels_matter(risk):
 
 @pytest.mark.parametrize("lam", ["theorem", "tight", "cv", 0.3])
 @pytest.mark.parametrize("loss", ["modified_huber", "logistic", "squared"])
-def test_the_objective_is_risk_plus_penalty_in_the_units_of_the_theorem(unlabelled, lam, loss):
-    X, y, _ = unlabelled
+def test_the_objective_is_risk_plus_penalty_in_the_units_of_the_theorem(
+    contaminated_rows, lam, loss
+):
+    X, y, _ = contaminated_rows
     model = ShallowRAD(loss, lam=lam).fit(X, y)
     theta = np.append(model.coef_ * X.std(axis=0), model.coef_ @ X.mean(axis=0) + model.intercept_)
     risk = get_risk("rad", loss).value(model.score_samples(X), y)
@@ -82,8 +84,8 @@ def test_the_objective_is_risk_plus_penalty_in_the_units_of_the_theorem(unlabell
     assert parts.pop("total") == pytest.approx(sum(parts.values()), abs=1e-12)
 
 
-def test_the_theorem_s_lambda_is_that_of_the_standardised_anomalies(unlabelled):
-    X, y, _ = unlabelled
+def test_the_theorem_s_lambda_is_that_of_the_standardised_anomalies(contaminated_rows):
+    X, y, _ = contaminated_rows
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     for tight in (False, True):
         model = ShallowRAD(lam="tight" if tight else "theorem").fit(X, y)
@@ -111,18 +113,18 @@ def assert_scaling_is_a_column(X, y, size, **settings):
 @pytest.mark.parametrize("size", [0.3, 7])
 @pytest.mark.parametrize("lam", ["theorem", "tight", 0.1])
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
-def test_intercept_scaling_is_the_size_of_a_constant_column(unlabelled, loss, lam, size):
-    assert_scaling_is_a_column(*unlabelled[:2], size, loss=loss, lam=lam)
+def test_intercept_scaling_is_the_size_of_a_constant_column(contaminated_rows, loss, lam, size):
+    assert_scaling_is_a_column(*contaminated_rows[:2], size, loss=loss, lam=lam)
 
 
 @pytest.mark.parametrize("size", [0.3, 7])
-def test_intercept_scaling_is_the_size_of_a_constant_column_under_l1(unlabelled, size):
-    assert_scaling_is_a_column(*unlabelled[:2], size, penalty="l1", lam=0.02)
+def test_intercept_scaling_is_the_size_of_a_constant_column_under_l1(contaminated_rows, size):
+    assert_scaling_is_a_column(*contaminated_rows[:2], size, penalty="l1", lam=0.02)
 
 
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "hinge"])
-def test_intercept_scaling_of_one_is_the_default(unlabelled, loss):
-    X, y, _ = unlabelled
+def test_intercept_scaling_of_one_is_the_default(contaminated_rows, loss):
+    X, y, _ = contaminated_rows
     default, one = ShallowRAD(loss).fit(X, y), ShallowRAD(loss, intercept_scaling=1).fit(X, y)
     np.testing.assert_array_equal(one.coef_, default.coef_)
     assert (one.intercept_, one.lambda_) == (default.intercept_, default.lambda_)
@@ -141,8 +143,8 @@ def ridge_with_a_free_intercept(Z, y, lam, a=0.1, prior=0.8):
 
 
 @pytest.mark.parametrize("lam", [0.1, 100.0])
-def test_a_large_intercept_scaling_leaves_the_intercept_free(unlabelled, lam):
-    X, y, _ = unlabelled
+def test_a_large_intercept_scaling_leaves_the_intercept_free(contaminated_rows, lam):
+    X, y, _ = contaminated_rows
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     expected = ridge_with_a_free_intercept(Z, y, lam)
     gaps = []
@@ -158,8 +160,8 @@ def test_a_large_intercept_scaling_leaves_the_intercept_free(unlabelled, lam):
 
 @pytest.mark.parametrize("size", [0.1, 3.0, 50.0])
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic", "hinge"])
-def test_theorem_1_holds_for_every_intercept_scaling(unlabelled, loss, size):
-    X, y, _ = unlabelled
+def test_theorem_1_holds_for_every_intercept_scaling(contaminated_rows, loss, size):
+    X, y, _ = contaminated_rows
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     for tight in (False, True):
         lam = "tight" if tight else "theorem"
@@ -169,8 +171,8 @@ def test_theorem_1_holds_for_every_intercept_scaling(unlabelled, loss, size):
         assert model.objective_ >= 0
 
 
-def test_condition_ii_can_be_checked_on_a_fitted_model(unlabelled):
-    X, y, _ = unlabelled
+def test_condition_ii_can_be_checked_on_a_fitted_model(contaminated_rows):
+    X, y, _ = contaminated_rows
     model = ShallowRAD().fit(X, y)
     theta = np.append(model.coef_ * X.std(axis=0), model.coef_ @ X.mean(axis=0) + model.intercept_)
     margin = theorem_margin(model.score_samples(X[y == -1]), theta @ theta, model.lambda_)
@@ -217,8 +219,8 @@ def test_integer_weights_are_repeated_rows():
         np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
 
 
-def test_scaling_a_column_does_not_change_the_scores(unlabelled):
-    X, y, _ = unlabelled
+def test_scaling_a_column_does_not_change_the_scores(contaminated_rows):
+    X, y, _ = contaminated_rows
     factors = np.array([1e-6, 1.0, 1e3, 1e6])
     original = ShallowRAD().fit(X, y)
     scaled = ShallowRAD().fit(X * factors + 1e3, y)
@@ -302,8 +304,8 @@ def test_sparse_rows_are_never_made_dense(monkeypatch):
     assert max(largest) <= max(400, rows_to_sum_up(400)) < 3000
 
 
-def test_float32_rows_give_the_model_of_float64(unlabelled):
-    X, y, _ = unlabelled
+def test_float32_rows_give_the_model_of_float64(contaminated_rows):
+    X, y, _ = contaminated_rows
     narrow = ShallowRAD().fit(X.astype(np.float32), y)
     wide = ShallowRAD().fit(X.astype(np.float32).astype(np.float64), y)
     np.testing.assert_allclose(narrow.coef_, wide.coef_, rtol=1e-7)
@@ -322,8 +324,8 @@ def test_no_scaled_copy_of_x_is_made():
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
-def test_frames_keep_their_column_names(unlabelled, frame):
-    X, y, _ = unlabelled
+def test_frames_keep_their_column_names(contaminated_rows, frame):
+    X, y, _ = contaminated_rows
     names = ["age", "income", "visits", "balance"]
     table = frame(dict(zip(names, X.T, strict=True)))
     model = ShallowRAD().fit(table, y)
@@ -335,8 +337,8 @@ def test_frames_keep_their_column_names(unlabelled, frame):
 @pytest.mark.parametrize(
     "feature_map", ["rbf", "nystroem", "poly", PCA(2), FunctionTransformer(np.tanh)]
 )
-def test_feature_maps_are_fitted_on_training_rows_once(unlabelled, feature_map):
-    X, y, truth = unlabelled
+def test_feature_maps_are_fitted_on_training_rows_once(contaminated_rows, feature_map):
+    X, y, truth = contaminated_rows
     model = ShallowRAD(feature_map=feature_map, random_state=0).fit(X, y)
     assert roc_auc_score(truth, model.score_samples(X)) > 0.85
     np.testing.assert_allclose(model.score_samples(X[:7]), model.score_samples(X)[:7], atol=1e-10)
@@ -354,15 +356,15 @@ def test_a_map_finds_what_a_line_cannot():
     assert curve > 0.93 > line + 0.2
 
 
-def test_the_user_s_transformer_is_cloned_not_fitted(unlabelled):
-    X, y, _ = unlabelled
+def test_the_user_s_transformer_is_cloned_not_fitted(contaminated_rows):
+    X, y, _ = contaminated_rows
     mine = PCA(2)
     ShallowRAD(feature_map=mine).fit(X, y)
     assert not hasattr(mine, "components_")
 
 
-def test_pipelines_and_grid_search_work(unlabelled):
-    X, y, _ = unlabelled
+def test_pipelines_and_grid_search_work(contaminated_rows):
+    X, y, _ = contaminated_rows
 
     def auc(truth, scores):
         return roc_auc_score(truth[truth != 0], scores[truth != 0])
@@ -378,15 +380,15 @@ def test_pipelines_and_grid_search_work(unlabelled):
     assert search.predict(X).shape == (len(X),)
 
 
-def test_same_data_same_model_without_a_seed(unlabelled):
-    X, y, _ = unlabelled
+def test_same_data_same_model_without_a_seed(contaminated_rows):
+    X, y, _ = contaminated_rows
     for settings in ({"loss": "ramp"}, {"feature_map": "nystroem"}, {"lam": "cv"}):
         first, second = (ShallowRAD(**settings).fit(X, y).score_samples(X) for _ in range(2))
         np.testing.assert_array_equal(first, second)
 
 
-def test_the_direction_of_each_score(unlabelled):
-    X, y, _ = unlabelled
+def test_the_direction_of_each_score(contaminated_rows):
+    X, y, _ = contaminated_rows
     model = ShallowRAD().fit(X, y)
     scores = model.score_samples(X)
     np.testing.assert_array_equal(model.anomaly_score(X), -scores)
@@ -404,8 +406,8 @@ def fails(message, X, y, **settings):
         ShallowRAD(**settings).fit(X, y)
 
 
-def test_no_labelled_anomaly_names_the_pu_risk(unlabelled):
-    X, y, _ = unlabelled
+def test_no_labelled_anomaly_names_the_pu_risk(contaminated_rows):
+    X, y, _ = contaminated_rows
     only = parse_labels(np.where(y == -1, 0, y), normal=1, unlabelled=0)
     fails("needs a labelled anomaly.*risk='pu'", X, only)
     pu = ShallowRAD(risk="pu", lam="cv").fit(X, only)
@@ -414,26 +416,26 @@ def test_no_labelled_anomaly_names_the_pu_risk(unlabelled):
     )
 
 
-def test_no_labelled_normal_names_the_nu_risk(unlabelled):
-    X, y, _ = unlabelled
+def test_no_labelled_normal_names_the_nu_risk(contaminated_rows):
+    X, y, _ = contaminated_rows
     only = np.where(y == 1, 0, y)
     fails("needs a labelled normal row.*risk='nu' with lam='cv'", X, only)
     ShallowRAD("logistic", risk="nu", lam="cv").fit(X, only)
 
 
-def test_nothing_unlabelled_names_the_pn_risk(unlabelled):
-    X, _, truth = unlabelled
-    fails("needs an unlabelled row.*risk='pn'", X, truth)
+def test_nothing_unlabelled_names_the_pn_risk(contaminated_rows):
+    X, _, truth = contaminated_rows
+    fails("needs an contaminated_rows row.*risk='pn'", X, truth)
     ShallowRAD(risk="pn").fit(X, truth)
 
 
-def test_nothing_labelled_at_all(unlabelled):
-    X, y, _ = unlabelled
+def test_nothing_labelled_at_all(contaminated_rows):
+    X, y, _ = contaminated_rows
     fails("needs a labelled anomaly.*Label at least one anomaly", X, np.zeros_like(y))
 
 
-def test_an_ambiguous_y_is_refused_with_its_three_readings(unlabelled):
-    X, y, _ = unlabelled
+def test_an_ambiguous_y_is_refused_with_its_three_readings(contaminated_rows):
+    X, y, _ = contaminated_rows
     with pytest.raises(InputError) as caught:
         ShallowRAD().fit(X, (y == -1).astype(int))
     for reading in ("from_deepod", "from_pyod", "parse_labels(y, normal=1, unlabelled=0)"):
@@ -450,8 +452,8 @@ def test_an_ambiguous_y_is_refused_with_its_three_readings(unlabelled):
         ([1, 0, np.nan] * 200, "parse_labels"),
     ],
 )
-def test_labels_in_other_spellings_are_refused_with_the_translation(unlabelled, y, message):
-    fails(message, unlabelled[0], y)
+def test_labels_in_other_spellings_are_refused_with_the_translation(contaminated_rows, y, message):
+    fails(message, contaminated_rows[0], y)
 
 
 def test_gaps_and_infinities_are_located():
@@ -485,8 +487,8 @@ def test_a_gap_under_a_zero_weight_is_found_too():
         model.score_samples(X)
 
 
-def test_other_columns_at_scoring_time_show_the_difference(unlabelled):
-    X, y, _ = unlabelled
+def test_other_columns_at_scoring_time_show_the_difference(contaminated_rows):
+    X, y, _ = contaminated_rows
     model = ShallowRAD().fit(pd.DataFrame(X, columns=list("abcd")), y)
     with pytest.raises(ValueError, match=r"(?s)unseen at fit time.*- e.*missing.*- d"):
         model.predict(pd.DataFrame(X, columns=list("abce")))
@@ -494,8 +496,8 @@ def test_other_columns_at_scoring_time_show_the_difference(unlabelled):
         ShallowRAD().fit(X, y).predict(X[:, :3])
 
 
-def test_a_constant_column_is_named_and_gets_no_weight(unlabelled):
-    X, y, _ = unlabelled
+def test_a_constant_column_is_named_and_gets_no_weight(contaminated_rows):
+    X, y, _ = contaminated_rows
     table = pd.DataFrame(X, columns=list("abcd")).assign(plant="7").astype({"plant": float})
     with pytest.warns(DataWarning, match="single value.*'plant'.*Drop"):
         model = ShallowRAD().fit(table, y)
@@ -531,26 +533,26 @@ def test_a_constant_column_is_named_and_gets_no_weight(unlabelled):
         ({"risk": "pu"}, "Theorem 1 has no value for the pu risk.*lam='cv'"),
     ],
 )
-def test_a_wrong_setting_is_explained(unlabelled, settings, message):
-    X, y, _ = unlabelled
+def test_a_wrong_setting_is_explained(contaminated_rows, settings, message):
+    X, y, _ = contaminated_rows
     fails(message, X, y, **settings)
 
 
-def test_too_few_labels_for_cross_validation_name_the_alternative(unlabelled):
-    X, y, _ = unlabelled
+def test_too_few_labels_for_cross_validation_name_the_alternative(contaminated_rows):
+    X, y, _ = contaminated_rows
     y = np.where(y == 1, 0, y)
     y[0] = 1
     fails("lam='cv' needs at least 2 labelled rows.*give a number", X, y, lam="cv", risk="pu")
 
 
-def test_stopping_early_is_a_convergence_warning(unlabelled):
-    X, y, _ = unlabelled
+def test_stopping_early_is_a_convergence_warning(contaminated_rows):
+    X, y, _ = contaminated_rows
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         ShallowRAD("logistic", lam=1e-4, max_iter=1, tol=1e-9).fit(X, y)
 
 
-def test_messages_hold_no_python_leftovers(unlabelled):
-    X, y, _ = unlabelled
+def test_messages_hold_no_python_leftovers(contaminated_rows):
+    X, y, _ = contaminated_rows
     with pytest.raises(InputError) as caught:
         ShallowRAD().fit(X, np.where(y == -1, 0, y))
     assert not re.search(r"np\.int|dtype|<class", str(caught.value))

@@ -253,9 +253,11 @@ for name in sys.argv[2:]:
 """
 
 
-def test_what_was_loaded_scores_without_the_libraries_that_grew_the_trees(tmp_path, unlabelled):
+def test_what_was_loaded_scores_without_the_libraries_that_grew_the_trees(
+    tmp_path, contaminated_rows
+):
     pytest.importorskip("lightgbm")
-    X, y, _ = unlabelled
+    X, y, _ = contaminated_rows
     models = (riskad.BoostedRAD(n_rounds=9), riskad.ForestRAD(n_estimators=9))
     models = (*models, riskad.AutoRAD(budget=1))
     models = {type(model).__name__: model.fit(X, y) for model in models}

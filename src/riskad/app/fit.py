@@ -187,7 +187,7 @@ def fit_table(
     _check_counts(detector, opened.counts, model)
     work = _Work(opened, TablePreparer(text=text, number=number), detector, progress)
     work.prepare(id, drop)
-    work.fit(rule)
+    work.fit(rule, top)
     if forget_rows:
         detector.forget_rows()
     report = work.report(id, top, source)
@@ -247,7 +247,7 @@ class _Work:
         if self.table.in_memory:
             self.words = self.table.fold(_words, dict.__or__, features)
 
-    def fit(self, rule: Threshold) -> None:
+    def fit(self, rule: Threshold, top: int) -> None:
         """Fit, score, hold labelled rows out, set the threshold, and rank the unlabelled rows."""
         detector = self.detector
         self.progress("Fitting the model")
@@ -265,7 +265,7 @@ class _Work:
         if not hasattr(detector, "unlabelled_"):
             remember_unlabelled(detector, self.matrix, self.kept.codes)
         self.facts = self._facts_of_rows()
-        self.flagged, self.ranked = self._rank(rule)
+        self.flagged, self.ranked = self._rank(rule, top)
 
     def _fit_detector(self) -> None:
         detector, rows = self.detector, self.table.training_rows(self.preparer)
@@ -288,13 +288,14 @@ class _Work:
         noted = partial(_note_of_rows, preparer=self.preparer, detector=self.detector)
         return self.table.fold(noted, _largest, self.preparer.used_columns)
 
-    def _rank(self, rule: Threshold) -> tuple[int, pl.DataFrame]:
+    def _rank(self, rule: Threshold, top: int) -> tuple[int, pl.DataFrame]:
         """How many unlabelled rows are flagged, and the most suspicious of them.
 
         Which are the top k depends on all rows; the threshold is then set anew.
         """
         detector, table = self.detector, self.table
-        most = table.n_rows if table.in_memory else max(_RANKED_ROWS, rule.top_rows)
+        shown_rows = table.n_rows if table.in_memory else max(_RANKED_ROWS, top)
+        most = max(shown_rows, rule.top_rows)
         row = free_name([*self.columns, table.label])
         scores = self.scores if table.in_memory else None
         judge = partial(_judge, model=self.model, scores=scores, most=most, row=row)
@@ -313,7 +314,7 @@ class _Work:
             blank = pl.lit(None, dtype=pl.String).alias(table.label)
             ranked = ranked.with_columns(blank)
         others = [name for name in ranked.columns if name not in (row, *results.columns)]
-        return flagged, ranked.select(row, *results.columns, *others)
+        return flagged, ranked.select(row, *results.columns, *others).head(shown_rows)
 
     def report(self, id: str | None, top: int, source: str) -> FitReport:
         """Say what was done and found, but for the effects of columns."""

@@ -298,10 +298,19 @@ class Experiment:
         )
 
 
+PARTS_OF = {
+    "shallow": ("main", "prior", "a", "published"),
+    "deep": ("images", "images-prior", "images-a"),
+    "field": ("field", "field-slow", "field-budgets", "field-five", "field-budgets-slow"),
+}
+"""Experiments that come with the package and belong together; the main one is run first."""
+
+
 def built_in(suite: str) -> dict[str, Path]:
     """Descriptions that come with the package, by their short names: main, prior, ..."""
     folder = Path(str(files("riskad.bench") / "experiments" / suite))
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    found = {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    return {name: found[name] for name in PARTS_OF.get(suite, tuple(found))}
 
 
 def find_experiment(given: str | Path) -> Path:

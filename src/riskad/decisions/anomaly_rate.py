@@ -75,7 +75,7 @@ class PriorEstimate:
         normal = f"{self.labels.normal:,} normal" if self.method != "nu" else ""
         anomalous = f"{self.labels.anomaly:,} anomalous" if self.method != "pu" else ""
         return (
-            f"anomaly rate {_percent(self.pi_n)} ({100 * self.confidence:g} % interval "
+            f"anomaly rate {_percent(self.pi_n)} ({100 * self.confidence:g}% interval "
             f"{_percent(low)} to {_percent(high)}), by {self.method} from "
             f"{', '.join(filter(None, (normal, anomalous)))} and "
             f"{self.labels.unlabelled:,} unlabelled rows"
@@ -83,7 +83,7 @@ class PriorEstimate:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{share:.1%}"
 
 
 def find_anomaly_rate(

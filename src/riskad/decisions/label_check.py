@@ -260,27 +260,21 @@ def _verdict(
     parts = []
     if normal is not None and normal <= significance:
         parts.append(
-            f"labelled normal rows differ from those among the unlabelled rows (p = {normal:.2g}), "
-            "most in "
+            f"labelled normal rows differ from unlabelled normal rows (p = {normal:.2g}), most in "
             f"column {column!r}: were they picked at random?"
         )
     if anomaly is not None and anomaly <= significance:
         parts.append(
-            "labelled anomalies have too few neighbours among the unlabelled rows (p = "
-            f"{anomaly:.2g}): some "
-            "type of them seems to be absent from it."
+            f"labelled anomalies have too few unlabelled neighbours (p = {anomaly:.2g}): some "
+            "type of them seems to be absent from the unlabelled rows."
         )
     if parts:
         return " ".join(["The anomaly rate may be off:", *parts])
     normals = f"fewer than {FEWEST_COMPARED} labelled, not compared"
     if normal is not None:
         normals = f"p = {normal:.2g}"
-    seen = (
-        "too few of them among the unlabelled rows to tell"
-        if anomaly is None
-        else f"p = {anomaly:.2g}"
-    )
+    seen = "too few unlabelled ones to tell" if anomaly is None else f"p = {anomaly:.2g}"
     return (
-        "nothing speaks against labelled rows being like their kind among the unlabelled rows "
+        "no sign that labelled rows differ from unlabelled rows of their kind "
         f"(normal rows: {normals}; anomalies: {seen})."
     )

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesClassifier
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
@@ -190,6 +189,8 @@ class ForestRAD(MinimisesRisk, TreeDetector):
         labelled = rows.y != UNLABELLED
         counts = labelled if rows.sample_weight is None else labelled * rows.sample_weight
         share = weight[labelled].sum() / counts.sum() / weight.sum()
+        from sklearn.ensemble import ExtraTreesClassifier  # scoring does without
+
         return ExtraTreesClassifier(
             self.n_estimators,
             min_weight_fraction_leaf=min(float(self.min_leaf) * share, 0.5),

@@ -244,3 +244,37 @@ def test_errors_of_programming_are_caught_around_single_calls_of_other_libraries
                 continue
             assert len(node.body) == 1
             assert ast.unparse(node.body[0]) == CAUGHT[name_of(path)], name_of(path)
+
+
+# --- sizes --------------------------------------------------------------------------------------
+
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 500, 40
+
+
+def lines_of(function):
+    """Lines of a function without its docstring."""
+    first = function.body[0]
+    doc = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
+    docstring = first.end_lineno - first.lineno + 1 if doc else 0
+    return function.end_lineno - function.lineno + 1 - docstring
+
+
+def test_no_module_is_long():
+    long = {name_of(p): n for p in SOURCES if (n := len(p.read_text().splitlines())) > MOST_LINES}
+    assert long == {}
+
+
+def test_no_function_is_long():
+    long = [
+        (name_of(path), node.name)
+        for path in SOURCES
+        for node in nodes(path, ast.FunctionDef, ast.AsyncFunctionDef)
+        if lines_of(node) > MOST_LINES_OF_A_FUNCTION
+    ]
+    assert long == []
+
+
+def test_the_folders_are_those_of_the_contributing_guide():
+    packages = {path.parent.name for path in (ROOT / "src" / "riskad").glob("*/__init__.py")}
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert packages == set(re.findall(r"^\| `(\w+)/` \|", guide, flags=re.M))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -47,15 +48,7 @@ __all__ = ["drift", "explain", "report_table", "score", "suggest"]
 @as_json
 @force
 def score(
-    model: Path,
-    data: tuple[str, ...],
-    output: Path,
-    threshold: str | None,
-    fdr: float | None,
-    reasons: int,
-    top: int,
-    as_json: bool,
-    force: bool,
+    model: Path, data: tuple[str, ...], output: Path, as_json: bool, force: bool, **options: Any
 ) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
@@ -89,12 +82,9 @@ def score(
                 batches,
                 write,
                 id=id_,
-                threshold=threshold,
-                fdr=fdr,
-                reasons=reasons,
-                top=top,
                 source=name_of(data),
                 progress=progress,
+                **options,
             )
         said = say(
             "score", as_json, report, print_score, str(output), written={"scored": str(output)}
@@ -273,15 +263,8 @@ def suggest(
         check_columns([] if id is None else [id], table.columns)
         if label is None and fitted.get("label") in table.columns:
             label = fitted["label"]
-        found, report = suggest_table(
-            load(model),
-            table,
-            n,
-            label=label,
-            id=id or fitted.get("id"),
-            source=data.name,
-            progress=progress,
-        )
+        names: dict[str, Any] = {"label": label, "id": id or fitted.get("id"), "source": data.name}
+        found, report = suggest_table(load(model), table, n, progress=progress, **names)
         if output is not None:
             write_table(found, output, force)
         written = {} if output is None else {"suggested": str(output)}

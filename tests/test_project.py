@@ -203,3 +203,17 @@ def test_the_loss_and_the_risk_of_the_contributing_guide_work():
     risk = names["Trusting"](loss, prior=0.9)
     value = risk.value(np.array([1.0, -1.0]), np.array([0, -1]))
     assert_allclose(value, loss.value(np.array(1.0)))
+
+
+def test_the_readme_selects_rows_at_a_false_discovery_rate(capsys):
+    """An example that selects nothing teaches nothing."""
+    (block,) = [each for each in code_blocks("python") if "select_anomalies" in each]
+    exec(block, {})
+    selected = int(re.match(r"(\d+) of 1,000 rows selected", capsys.readouterr().out)[1])
+    assert 50 < selected < 150  # of which 100 are anomalies
+
+
+def test_the_demo_says_how_long_it_takes():
+    said = " ".join(CliRunner().invoke(cli, ["demo", "--help"]).output.split())
+    assert "takes about half a minute" in said
+    assert "in seconds" not in said + read("README.md")

@@ -40,9 +40,9 @@ def recorded_cells(suite, slowest):
                 yield cell, row
 
 
-def run_again(suite, cell):
+def run_again(suite, cell, device):
     if suite == "deep":
-        (again,) = run_together([cell], find_device("cpu"))
+        (again,) = run_together([cell], find_device(device))
         return again
     return run_cell(cell)
 
@@ -52,13 +52,14 @@ def main():
     parser.add_argument("suites", nargs="+", choices=list(ALLOWED))
     parser.add_argument("--cells", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto", help="where networks are trained")
     parser.add_argument("--slowest", type=float, default=60.0, help="seconds of a recorded fit")
     arguments = parser.parse_args()
     n_off = 0
     for suite in arguments.suites:
         pairs = list(recorded_cells(suite, arguments.slowest))
         for cell, row in random.Random(arguments.seed).sample(pairs, arguments.cells):
-            again = run_again(suite, cell)
+            again = run_again(suite, cell, arguments.device)
             what = (suite, cell.experiment, cell.dataset, cell.method, f"trial {cell.trial}")
             if again["status"] != OK:
                 n_off += 1

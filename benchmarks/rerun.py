@@ -52,12 +52,17 @@ def main():
     parser.add_argument("suites", nargs="+", choices=list(ALLOWED))
     parser.add_argument("--cells", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dataset", help="only cells of this one")
     parser.add_argument("--device", default="auto", help="where networks are trained")
     parser.add_argument("--slowest", type=float, default=60.0, help="seconds of a recorded fit")
     arguments = parser.parse_args()
     n_off = 0
     for suite in arguments.suites:
-        pairs = list(recorded_cells(suite, arguments.slowest))
+        pairs = [
+            (cell, row)
+            for cell, row in recorded_cells(suite, arguments.slowest)
+            if arguments.dataset in (None, cell.dataset, getattr(cell.dataset, "name", None))
+        ]
         for cell, row in random.Random(arguments.seed).sample(pairs, arguments.cells):
             again = run_again(suite, cell, arguments.device)
             what = (suite, cell.experiment, cell.dataset, cell.method, f"trial {cell.trial}")

@@ -76,3 +76,25 @@ def data_folder():
     if not os.environ.get("RISKAD_DATA") or not (folder / "adbench").is_dir():
         pytest.skip("RISKAD_DATA does not name a folder with the benchmark data")
     return folder
+
+
+@pytest.fixture
+def registries_as_before():
+    """Leave the registries as they were: what a test adds is gone after it."""
+    from riskad.app.report.sections import SECTIONS
+    from riskad.core.losses import LOSSES
+    from riskad.core.risks import RISKS
+    from riskad.decisions.thresholds import THRESHOLD_TYPES, THRESHOLDS
+    from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS
+    from riskad.detectors.registry import DETECTORS
+    from riskad.storage.codec import _REGISTERED
+
+    dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, SECTIONS, _REGISTERED)
+    lists = (MEMBER_TYPES, THRESHOLD_TYPES)
+    before = [dict(each) for each in dicts], [list(each) for each in lists]
+    yield
+    for each, old in zip(dicts, before[0], strict=True):
+        each.clear()
+        each.update(old)
+    for each, old in zip(lists, before[1], strict=True):
+        each[:] = old

@@ -415,8 +415,8 @@ def test_pu_has_no_parameters_that_mean_nothing_to_it():
         (ShallowPU(lam="theorem"), "Theorem 1 has no value for the pu risk.*lam='cv'"),
     ],
 )
-def test_a_wrong_setting_is_explained(unlabelled, model, message):
-    X, y, _ = unlabelled
+def test_a_wrong_setting_is_explained(contaminated_rows, model, message):
+    X, y, _ = contaminated_rows
     with pytest.raises(InputError, match=message):
         model.fit(X, y)
 
@@ -438,8 +438,8 @@ NO_ANOMALY = r"needs a labelled anomaly \(-1\), and y has none .* OneClassSVM\(\
         ("pu", [1], "needs an unlabelled row .* or a labelled anomaly"),
     ],
 )
-def test_a_missing_kind_of_row_is_named(unlabelled, name, kinds, message):
-    X = unlabelled[0]
+def test_a_missing_kind_of_row_is_named(contaminated_rows, name, kinds, message):
+    X = contaminated_rows[0]
     with pytest.raises(InputError, match=message):
         clone(METHODS[name]).fit(X, read_codes(np.resize(kinds, len(X))))
 

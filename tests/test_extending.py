@@ -15,40 +15,25 @@ from click.testing import CliRunner
 from conftest import make_contaminated_rows
 
 import riskad
-from riskad.app.report.sections import SECTIONS, Section, add_section
+from riskad.app.report.sections import Section, add_section
 from riskad.cli.main import cli
 from riskad.core.labels import ANOMALY, UNLABELLED
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import RISKS, Risk, Term
 from riskad.decisions.thresholds import (
-    THRESHOLD_TYPES,
-    THRESHOLDS,
     Threshold,
     register_threshold,
 )
-from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, Recipe
+from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
-from riskad.detectors.registry import DETECTORS, Entry, register_detector
+from riskad.detectors.registry import Entry, register_detector
 from riskad.detectors.settings import Setting
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block
-from riskad.storage import codec
 from riskad.storage.fields import SEED, Array, Number
 
-
-@pytest.fixture(autouse=True)
-def as_before():
-    """Leave the registries as they were."""
-    dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, SECTIONS, codec._REGISTERED)
-    lists = (MEMBER_TYPES, THRESHOLD_TYPES)
-    before = [dict(each) for each in dicts], [list(each) for each in lists]
-    yield
-    for each, old in zip(dicts, before[0], strict=True):
-        each.clear()
-        each.update(old)
-    for each, old in zip(lists, before[1], strict=True):
-        each[:] = old
+pytestmark = pytest.mark.usefixtures("registries_as_before")
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +145,7 @@ class NearestMean(Detector):
 
 
 @pytest.fixture
-def nearest_mean():
+def nearest_mean(registries_as_before):
     register_detector(
         Entry(
             "means",

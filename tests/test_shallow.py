@@ -425,7 +425,7 @@ def test_no_labelled_normal_names_the_nu_risk(contaminated_rows):
 
 def test_nothing_unlabelled_names_the_pn_risk(contaminated_rows):
     X, _, truth = contaminated_rows
-    fails("needs an contaminated_rows row.*risk='pn'", X, truth)
+    fails("needs an unlabelled row.*risk='pn'", X, truth)
     ShallowRAD(risk="pn").fit(X, truth)
 
 

@@ -326,7 +326,7 @@ def test_without_anomalies_or_without_normals(cards):
     with pytest.raises(InputError, match=r"needs a labelled normal row.*risk='nu'"):
         fit_table(table, labels, id="card")
     labels = LabelColumn("label", normal=["ok"], others="unlabelled")
-    with pytest.raises(InputError, match=r"labelled as an anomaly .*--risk pu"):
+    with pytest.raises(InputError, match=r"needs a labelled anomaly.*risk='pu'"):
         fit_table(table, labels, id="card")
 
 

@@ -65,6 +65,7 @@ def export(model: Any, path: str | os.PathLike[str], *, force: bool = False) -> 
 
     >>> import tempfile
     >>> from pathlib import Path
+    >>> import numpy as np, riskad
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
     >>> y = np.repeat([1, 0, -1], [40, 950, 10])

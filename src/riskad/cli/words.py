@@ -41,8 +41,8 @@ def in_words_of(command: click.Command | None, ctx: click.Context, message: str)
         name, value = found["name"], found["text"] or found["number"] or ""
         if (name, value) in _FLAGS:
             return _FLAGS[name, value]
-        if name not in options:
-            return found[0]
+        if name not in options:  # which model it is, is decided by another command
+            return f"`riskad fit --model {value}`" if name == "model" else found[0]
         if found["any"]:
             return f"{options[name]} VALUE"
         plain = re.fullmatch(r"[\w.:+-]+", value)

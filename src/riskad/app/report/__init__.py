@@ -5,3 +5,7 @@ lists its parts, `html` and `charts` draw them through the Jinja templates of `t
 writes the same for machines, and `files` puts either into a file. `terminal` prints what
 each command did. `facts` and `wording` hold the sentences that page and terminal share.
 """
+
+from riskad._lazy import lazy_modules
+
+__getattr__, __dir__ = lazy_modules(__name__, __path__)

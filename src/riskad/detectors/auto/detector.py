@@ -75,8 +75,8 @@ class AutoRAD(FrameDetector):
     kind alone members take a risk that needs no others. Of more than 20,000 rows the unlabelled
     rows are sampled.
 
-    The fitted model, and a file of it, hold training rows, standardised: up to 5,000 unlabelled ones
-    and the labelled ones, with which new rows are compared (`kept_rows`).
+    The fitted model, and a file of it, hold training rows, standardised: up to 5,000 unlabelled
+    ones and the labelled ones, with which new rows are compared (`kept_rows`).
 
     Parameters
     ----------

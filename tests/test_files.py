@@ -50,7 +50,7 @@ def test_a_failed_block_leaves_the_old_file(tmp_path):
 
 def test_an_existing_file_is_kept_without_force(tmp_path):
     (tmp_path / "out.txt").write_text("old")
-    with pytest.raises(InputError, match="--force"), atomic_path(tmp_path / "out.txt"):
+    with pytest.raises(InputError, match="force=True"), atomic_path(tmp_path / "out.txt"):
         pytest.fail("the block must not run")
     assert (tmp_path / "out.txt").read_text() == "old"
 

@@ -186,7 +186,7 @@ def test_numbers_survive_to_the_last_bit(tmp_path):
 def test_no_overwriting_without_force(tmp_path):
     frame = pl.DataFrame({"a": ["1"], "b": ["2"]})
     (tmp_path / "out.csv").write_text("precious")
-    with pytest.raises(InputError, match="--force"):
+    with pytest.raises(InputError, match="force=True"):
         write_table(frame, tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "precious"
     write_table(frame, tmp_path / "out.csv", force=True)

@@ -43,7 +43,7 @@ def bounds_of(
     >>> found.error.vacuous, found.error.by_kind.largest
     (False, 'normal')
     """
-    if not isinstance(model, (ShallowRAD, StreamingRAD)):
+    if not getattr(model, "has_bounds", False):
         raise InputError(
             f"bounds are known for a ShallowRAD or StreamingRAD, got a {type(model).__name__}. For "
             "other classes of scores use estimation_error with a MeasuredClass."

@@ -36,7 +36,7 @@ EXPORTABLE = (
     "StreamingRAD, ShallowRAD without a feature map or with 'rbf', 'nystroem' (Gaussian kernel) or "
     "'poly'; "
     "BoostedRAD; ForestRAD; DeepRAD, NNPU and DeepSAD with a named architecture; each of them "
-    "alone or behind a TablePreparer, as `riskad fit` makes it"
+    "alone or behind a TablePreparer, as riskad.fit_table makes it"
 )
 TOLERANCE = 1e-5
 """Largest difference of scores, relative where they are larger than 1, that is let pass."""
@@ -160,7 +160,7 @@ def _check_parity(model: Any, proto: Any) -> float | None:
     except (state.Fail, state.InvalidArgument, state.InvalidGraph) as error:
         raise InputError(
             f"onnxruntime does not run the graph of this model: {error}. Nothing was written; "
-            "if the model comes from `riskad fit`, please report it."
+            "if the model comes from riskad.fit_table, please report it."
         ) from None
     largest = float((np.abs(ours - theirs) / np.maximum(1, np.abs(ours))).max())
     if not largest <= TOLERANCE:

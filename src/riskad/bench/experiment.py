@@ -64,13 +64,19 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from riskad.core.checks import InputError, check_choice, check_in_interval, lookup
+from riskad.core.checks import (
+    InputError,
+    check_choice,
+    check_in_interval,
+    enumerate_names,
+    lookup,
+)
 from riskad.datasets import DatasetSource, read_source
 from riskad.storage.files import check_input_file
 
@@ -89,6 +95,7 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
 SUITES = ("shallow", "deep", "field", "studies")
 
 
@@ -326,28 +333,49 @@ def find_experiment(given: str | Path) -> Path:
     return lookup("experiment", str(given), known)
 
 
+def _made(path: Path, kind: type[T], entries: Any) -> T:
+    """An object of entries of a description, if they are those that it has."""
+    if not isinstance(entries, Mapping):
+        raise _not_a_description(path, f"{entries!r} is no table of entries")
+    known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
+    unknown = [name for name in entries if name not in known]
+    absent = [
+        each.name
+        for each in known.values()
+        if each.name not in entries and each.default is MISSING and each.default_factory is MISSING
+    ]
+    if unknown or absent:
+        said = f"unexpected {enumerate_names(unknown)}" if unknown else ""
+        said += " and " * bool(unknown and absent)
+        raise _not_a_description(path, said + (f"no {enumerate_names(absent)}" if absent else ""))
+    return kind(**entries)
+
+
+def _not_a_description(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path.name} is not a description of an experiment: {why}. It may hold title, "
+        "trials, seed, datasets, like, by_dataset, methods, and test_share and labelled for "
+        "tables or anomaly_rates and labelled for images; each of [[methods]] holds name, "
+        "estimator or measure, settings, grid, trials."
+    )
+
+
 def load_experiment(path: Path) -> Experiment:
     """Read and check a TOML description; the file's name is the experiment's."""
     path = check_input_file(path)
     try:
         description = _read(path)
-        methods = tuple(Method(**method) for method in description.pop("methods", []))
-        protocol = _protocol(description)
-        sources = _sources(description, path.parent, isinstance(protocol, Images))
-        experiment = Experiment(
-            path.stem,
-            methods=methods,
-            protocol=protocol,
-            sources=sources,
-            **_as_tuples(description),
-        )
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
-        raise InputError(
-            f"{path.name} is not a description of an experiment: {error}. It may hold title, "
-            "trials, seed, datasets, like, by_dataset, methods, and test_share and labelled for "
-            "tables or anomaly_rates and labelled for images; each of [[methods]] holds name, "
-            "estimator or measure, settings, grid, trials."
-        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _not_a_description(path, str(error)) from None
+    entries = description.pop("methods", [])
+    methods = tuple(_made(path, Method, method) for method in entries)
+    protocol = _protocol(description)
+    parts = {
+        "methods": methods,
+        "protocol": protocol,
+        "sources": _sources(description, path.parent, isinstance(protocol, Images)),
+    }
+    experiment = _made(path, Experiment, {"name": path.stem, **_as_tuples(description), **parts})
     _check(experiment)
     return experiment
 

@@ -185,10 +185,13 @@ def find_object(path: str) -> Any:
     """The class or function at a dotted path such as "riskad.ShallowRAD"."""
     module, _, name = path.rpartition(".")
     try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        found = import_module(module)
+    except (ImportError, ValueError) as error:
         why = str(error).removesuffix(".")
         raise InputError(f"{path!r} cannot be imported: {why}.") from None
+    if not hasattr(found, name):
+        raise InputError(f"{path!r} cannot be imported: {module!r} has no attribute {name!r}.")
+    return getattr(found, name)
 
 
 def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:

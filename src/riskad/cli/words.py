@@ -9,7 +9,7 @@ import click
 __all__ = ["in_words_of"]
 
 _SETTING = re.compile(
-    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d)|(?P<any>\.\.\.))"""
+    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d)|(?P<any>\.\.\.)|(?P<flag>True))"""
 )
 _FLAGS = {("others", "unlabelled"): "--others-unlabelled"}
 
@@ -43,6 +43,8 @@ def in_words_of(command: click.Command | None, ctx: click.Context, message: str)
             return _FLAGS[name, value]
         if name not in options:  # which model it is, is decided by another command
             return f"`riskad fit --model {value}`" if name == "model" else found[0]
+        if found["flag"]:
+            return options[name]
         if found["any"]:
             return f"{options[name]} VALUE"
         plain = re.fullmatch(r"[\w.:+-]+", value)

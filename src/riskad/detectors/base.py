@@ -289,8 +289,8 @@ def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -
     where = f"column {column}" if names is None else f"column {names[column]!r}"
     filled = "" if missing else " and fill these"
     remedy = (
-        "Fill gaps first, for example with make_pipeline(SimpleImputer(), ...); `riskad fit` on a "
-        "table does so by itself."
+        "Fill gaps first, for example with make_pipeline(SimpleImputer(), ...); riskad.fit_table "
+        "does so by itself."
         if np.isnan(value)
         else f"Replace infinities by NaN{filled}, or by a large number."
     )

@@ -37,6 +37,8 @@ class SelfDescribing:
     offset_: float
     takes_guarded_risks: ClassVar[bool] = True
     """Whether a risk with a guard, which cannot be negative, can be chosen."""
+    has_bounds: ClassVar[bool] = False
+    """Whether Theorems 2 and 3 hold for it: it has `weight_norm_` and `largest_norm`."""
     slow_to_score: ClassVar[bool] = False
     """Whether a score takes some 0.1 ms or more."""
     tells_progress: ClassVar[bool] = False

@@ -23,6 +23,7 @@ class DescribesLinearScores(MinimisesRisk):
     """Answers of a detector whose scores are linear in features phi(x)."""
 
     fits_any_source: ClassVar[bool] = True
+    has_bounds: ClassVar[bool] = True
     remedy_setting: ClassVar[str] = " with lam='cv'"
 
     feature_map: Any

@@ -345,7 +345,7 @@ def _check_numbers(schema: _Schema, columns: Sequence[str]) -> None:
         raise InputError(
             f"columns {enumerate_names(others)} of {schema.path} hold no numbers. Leave them out "
             "with columns=[...], or let a TablePreparer make numbers of them: prepare=...; "
-            "`riskad fit` does so by itself."
+            "riskad.fit_table does so by itself."
         )
 
 

@@ -100,7 +100,7 @@ def refuse_non_finite_rows(rows: RowSource, names: Any) -> None:
     others = f", and {n} other(s)" if (n := np.count_nonzero(bad) - 1) else ""
     raise InputError(
         f"the rows hold missing values (NaN) or infinities: {int(bad[column]):,} in {where}"
-        f"{others}. Fill gaps first; `riskad fit` on tables does so by itself."
+        f"{others}. Fill gaps first; riskad.fit_table does so by itself."
     )
 
 

@@ -59,7 +59,7 @@ def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path
     if target.exists() and not force:
         raise InputError(
             f"{str(path)!r} exists already and was left as it is; "
-            "give another name, or replace it with --force (in Python: force=True)."
+            "give another name, or replace it with force=True."
         )
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"Cannot write {str(path)!r}: its folder does not let you write in it.")

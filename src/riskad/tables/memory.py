@@ -52,7 +52,7 @@ def check_memory(path: str | os.PathLike[str], available: int | None = None) -> 
         needed, available = shortage
         rows = "Take a sample of the unlabelled rows, with all labelled ones"
         if ending not in _PARQUET:
-            rows += "; or save it as Parquet, which `riskad fit` reads some rows at a time"
+            rows += "; or save it as Parquet, which riskad.fit_table reads some rows at a time"
         raise InputError(
             f"{path.name!r} does not fit in memory: fitting on it takes about "
             f"{_show_bytes(needed)}, and {_show_bytes(available)} are free. {rows}. "

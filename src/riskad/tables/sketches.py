@@ -1,6 +1,6 @@
-"""What a pass over a table tells of its columns: tallies of parts that join, in bounded memory.
+"""What a pass over a table tells of its columns: sketches of parts that join, in bounded memory.
 
-Each tally is made `of` some rows and is `joined` with that of the rows that follow, so that parts
+Each sketch is made `of` some rows and is `joined` with that of the rows that follow, so that parts
 may be counted anywhere and in parallel. `most` bounds what it holds; None is for rows that are in
 memory anyway, and then everything is exact. Counts of rows and blanks, extremes, and up to `most`
 different values are always exact. Beyond that
@@ -40,11 +40,11 @@ class Distinct:
 
     @classmethod
     def of(cls, values: pl.Series, most: int | None) -> Self:
-        """Tally values, none of them null."""
+        """Sketch values, none of them null."""
         return cls(values.hash(0).unique(), most)._smallest()
 
     def joined(self, other: Self) -> Self:
-        """The tally of both."""
+        """The sketch of both."""
         return replace(self, hashes=pl.concat([self.hashes, other.hashes]).unique())._smallest()
 
     def _smallest(self) -> Self:
@@ -78,7 +78,7 @@ class Numbers:
 
     @classmethod
     def of(cls, values: pl.Series, most: int | None) -> Self:
-        """Tally numbers, null where there is none."""
+        """Sketch numbers, null where there is none."""
         filled = values.drop_nulls()
         low, high = (cast(float, end) for end in (filled.min(), filled.max()))
         if filled.is_empty():
@@ -89,7 +89,7 @@ class Numbers:
         return cls(len(values), values.null_count(), low, high, distinct)
 
     def joined(self, other: Self) -> Self:
-        """The tally of both."""
+        """The sketch of both."""
         distinct = None
         if self.distinct and other.distinct and not self.distinct.meets(other.distinct):
             distinct = self.distinct.joined(other.distinct)
@@ -115,13 +115,13 @@ class Texts:
 
     @classmethod
     def of(cls, texts: pl.Series, most: int | None) -> Self:
-        """Tally texts, null where there is none."""
+        """Sketch texts, null where there is none."""
         counts = texts.drop_nulls().alias("level").value_counts(name="rows")
         counts = counts.with_columns(pl.col("rows").cast(pl.Int64))
         return cls(len(texts), texts.null_count(), counts, most)._frequent()
 
     def joined(self, other: Self) -> Self:
-        """The tally of both."""
+        """The sketch of both."""
         distinct = None
         if self.distinct or other.distinct:
             distinct = self._hashed().joined(other._hashed())

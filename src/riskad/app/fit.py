@@ -220,12 +220,8 @@ class _Work:
     def __init__(
         self, table: LabelledTable, preparer: TablePreparer, detector: Any, progress: Progress
     ):
-        self.table, self.preparer, self.detector, self.progress = (
-            table,
-            preparer,
-            detector,
-            progress,
-        )
+        self.table, self.preparer = table, preparer
+        self.detector, self.progress = detector, progress
         self.model = Pipeline([("prepare", preparer), ("detect", detector)])
         self.earlier = earlier_results(table.columns)
         self.columns = [name for name in table.columns if name not in self.earlier]
@@ -283,6 +279,8 @@ class _Work:
 
     def _facts_of_rows(self) -> dict[str, float]:
         """The largest of what the detector notes of rows, over all of them."""
+        if not self.detector.has_bounds:
+            return {}  # and another pass over files is spared
         if self.table.in_memory:
             return dict(self.detector.note_of_rows(self.matrix))
         noted = partial(_note_of_rows, preparer=self.preparer, detector=self.detector)

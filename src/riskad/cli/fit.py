@@ -282,7 +282,7 @@ def prior(data: Path, as_json: bool, **options: Any) -> None:
     Example:
       riskad prior cards.csv --label status --normal ok --anomaly fraud
     """  # noqa: D301
-    from riskad.app.anomaly_rate_of_table import estimate_table_prior
+    from riskad.app.prior import estimate_table_prior
     from riskad.app.report.terminal import print_prior
     from riskad.tables.reading import read_table
 

@@ -6,7 +6,7 @@
 | `fits_any_source`: whether it learns from rows wherever they are | larger tables |
 | `describe`, `describe_in_words`: what it found, as numbers and as sentences | summary, report |
 | `evidence_in_words`: what held-out labelled rows were scored by | summary, report |
-| `note_of_rows`: what else is to be noted of the training rows | model files, bounds |
+| `has_bounds`, `note_of_rows`: what bounds need to know of the training rows | bounds |
 | `lighter`: a quicker copy of itself for a fold | `AutoRAD` |
 | `contributions`: what each column adds to a score, where it knows | reasons |
 | `onnx_scores`: its scoring as nodes of a graph | export |
@@ -77,7 +77,7 @@ class SelfDescribing:
         return "scored by a model fitted without its label"
 
     def note_of_rows(self, X: Any) -> dict[str, float]:
-        """Return what is to be noted of training rows; the largest over all of them counts."""
+        """Return what bounds need to know of training rows; the largest over all of them counts."""
         return {}
 
     def needs_rows(self) -> bool:

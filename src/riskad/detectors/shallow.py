@@ -16,6 +16,7 @@ from riskad.core.risks import Risk
 from riskad.decisions.selection import Selection
 from riskad.detectors.base import Detector, check_weight
 from riskad.detectors.linear.candidates import SELECT_RULES, check_select, select_candidate
+from riskad.detectors.linear.description import DescribesLinearScores
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES, find_lambda
 from riskad.detectors.linear.scoring import LinearScores
@@ -40,7 +41,6 @@ from riskad.detectors.linear.training_rows import (
     linear_model,
     tensor_rows,
 )
-from riskad.detectors.shallow_description import DescribesLinearScores
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.linear import LinearModel
 from riskad.rows.memory import RowBlocks

@@ -15,6 +15,7 @@ from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, Risk
 from riskad.detectors.base import Detector
 from riskad.detectors.description import check_kinds_present
+from riskad.detectors.linear.description import DescribesLinearScores
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
 from riskad.detectors.linear.scoring import LinearScores, check_finite
@@ -31,7 +32,6 @@ from riskad.detectors.linear.solution import (
 )
 from riskad.detectors.linear.stream_problem import StreamProblem
 from riskad.detectors.linear.stream_summary import StreamSummary
-from riskad.detectors.shallow_description import DescribesLinearScores
 from riskad.rows.arrays import on_host_array
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.linear import column_statistics, sparse_to_dense

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from riskad.app.anomaly_rate_of_table import PriorReport
 from riskad.app.column_effects import ColumnEffect
 from riskad.app.demo import DemoReport, Quality
 from riskad.app.drift import TableDrift
@@ -14,6 +13,7 @@ from riskad.app.explain import ExplainedRow, ExplainReport
 from riskad.app.fit import FitReport
 from riskad.app.inspect import ModelReport
 from riskad.app.onnx import ExportReport
+from riskad.app.prior import PriorReport
 from riskad.app.report.facts import list_members, list_risk_parts
 from riskad.app.report.layout import Command, print_facts, print_line, print_table, print_title
 from riskad.app.report.wording import quality_lines, say_prior

@@ -17,7 +17,7 @@ from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, read_codes
 from riskad.decisions.drift import _names
 from riskad.decisions.thresholds import parse_threshold
 
-ROOT = Path(riskad.__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

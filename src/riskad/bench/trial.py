@@ -185,13 +185,13 @@ def find_object(path: str) -> Any:
     """The class or function at a dotted path such as "riskad.ShallowRAD"."""
     module, _, name = path.rpartition(".")
     try:
-        found = import_module(module)
+        found = getattr(import_module(module), name, None)
     except (ImportError, ValueError) as error:
         why = str(error).removesuffix(".")
         raise InputError(f"{path!r} cannot be imported: {why}.") from None
-    if not hasattr(found, name):
+    if found is None:
         raise InputError(f"{path!r} cannot be imported: {module!r} has no attribute {name!r}.")
-    return getattr(found, name)
+    return found
 
 
 def _fit_and_score(estimator: Any, split: Split) -> dict[str, Any]:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
     from riskad.detectors.settings import Setting
     from riskad.tables.labelled import LabelColumn
+
+    _ParamType: TypeAlias = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # which older versions of click do not subscript
 
 __all__ = [
     "MOST_REASONS",
@@ -122,7 +126,7 @@ def check_table_output(path: Path | None, force: bool) -> None:
         check_table_name(path)
 
 
-class RegisteredChoice(click.ParamType[str]):
+class RegisteredChoice(_ParamType):
     """One of the names of a registry."""
 
     name = "choice"
@@ -146,7 +150,7 @@ class RegisteredChoice(click.ParamType[str]):
         return self._choice().convert(value, param, ctx)
 
 
-class SettingType(click.ParamType[Any]):
+class SettingType(_ParamType):
     """What a setting of a detector may be."""
 
     def __init__(self, setting: Setting):

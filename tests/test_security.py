@@ -420,3 +420,12 @@ def test_rows_that_are_astronomically_far_out_have_scores(saved, rows):
     model = load(path)
     model._scale[:] = 1e-300
     assert np.isfinite(model.score_samples(rows[0] * 1e10)).all()
+
+
+def test_a_scaler_without_its_scale_is_refused(saved):
+    def change(state):
+        del state["steps"][0]["$tuple"][1]["$type"][1]["scale_"]
+
+    path = forge(saved(PIPELINE), change)
+    with pytest.raises(InputError, match="scale_: expected one, since with_std"):
+        load(path)

@@ -205,6 +205,18 @@ def _parts_fit(state: Mapping[str, Any]) -> None:
         require(right, "_transformer_to_input_indices: no such column")
 
 
+def _has_what_it_uses(**needed: str) -> Callable[[Mapping[str, Any]], None]:
+    """A fitted step that does something has what it does it with: flags, and attributes."""
+
+    def check(state: Mapping[str, Any]) -> None:
+        if "n_features_in_" in state:  # else it is not fitted
+            for flag, name in needed.items():
+                there = not state.get(flag) or state.get(name) is not None
+                require(there, f"{name}: expected one, since {flag}")
+
+    return check
+
+
 _PART = Tuple(TEXT, Either(_PASS, _STEP), _SELECTED)
 
 SKLEARN: dict[str, SklearnType] = {
@@ -218,6 +230,7 @@ SKLEARN: dict[str, SklearnType] = {
             "scale_": Optional(Maybe(_POSITIVE)),
             "n_samples_seen_": Either(Number(0), Array("fiu", _COLUMN, low=0)),
         },
+        _has_what_it_uses(with_mean="mean_", with_std="scale_"),
     ),
     "MinMaxScaler": SklearnType(
         "sklearn.preprocessing",
@@ -236,6 +249,7 @@ SKLEARN: dict[str, SklearnType] = {
         | _flags("copy", "with_centering", "with_scaling", "unit_variance")
         | {"quantile_range": _PAIR}
         | {"center_": Optional(Maybe(_COLUMNS)), "scale_": Optional(Maybe(_POSITIVE))},
+        _has_what_it_uses(with_centering="center_", with_scaling="scale_"),
     ),
     "PowerTransformer": SklearnType(
         "sklearn.preprocessing",
@@ -243,6 +257,7 @@ SKLEARN: dict[str, SklearnType] = {
         | _flags("copy", "standardize")
         | {"method": Text(choices=("yeo-johnson", "box-cox"))}
         | {"lambdas_": _COLUMNS, "_scaler": Optional(Record(("StandardScaler",)))},
+        _has_what_it_uses(standardize="_scaler"),
     ),
     "QuantileTransformer": SklearnType(
         "sklearn.preprocessing",

@@ -1,8 +1,6 @@
 """The fuzzer of tests/fuzz finds nothing in 2,000 inputs, and would if there were something."""
 
 import json
-import shlex
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -33,19 +31,14 @@ def test_no_input_ends_in_a_traceback_a_hang_or_half_done_work():
     assert summary["peak_memory_mb"] < 2000
 
 
-def test_the_committed_run_of_100_000_inputs():
-    """In it nothing hung, crashed, was half written or took too much memory, and what it found
-    besides is mended: it is played again."""
+def test_the_committed_run_of_100_000_inputs_found_nothing():
     root = Path(__file__).parents[1]
     summary = json.loads((root / "results/fuzz/summary.json").read_text())
-    assert summary["inputs"] == sum(summary["outcomes"].values()) == 100_000
+    assert summary["inputs"] == 100_000
+    assert summary["failures"] == []
+    assert summary["outcomes"]["ok"] + summary["outcomes"]["sentence"] == 100_000
     assert set(summary["by_kind"]) == set(runner.KINDS)
     assert summary["peak_memory_mb"] < 2000
-    assert {failure["verdict"] for failure in summary["failures"]} <= {"traceback"}
-    for failure in summary["failures"]:
-        command = [sys.executable, *shlex.split(failure["replay"])[1:]]
-        played = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=600)
-        assert played.returncode == 0, played.stdout
 
 
 def leave(code, said="", name=None, text=""):

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import is_torch_array
-from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import check_choice
 from riskad.core.losses import Loss
@@ -16,10 +15,9 @@ from riskad.core.risks import Risk
 from riskad.decisions.selection import Selection
 from riskad.detectors.base import Detector, check_weight
 from riskad.detectors.linear.candidates import SELECT_RULES, check_select, select_candidate
-from riskad.detectors.linear.description import DescribesLinearScores
-from riskad.detectors.linear.feature_maps import Features, fit_features
+from riskad.detectors.linear.description import HasLinearScores
+from riskad.detectors.linear.feature_maps import fit_features
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES, find_lambda
-from riskad.detectors.linear.scoring import LinearScores
 from riskad.detectors.linear.settings import (
     SETTING_FIELDS,
     SolverSettings,
@@ -52,7 +50,7 @@ from riskad.storage.fields import Either, Fields, Maybe, Number, Record, State, 
 __all__ = ["ShallowRAD"]
 
 
-class ShallowRAD(DescribesLinearScores, Detector):
+class ShallowRAD(HasLinearScores, Detector):
     r"""Semi-supervised anomaly detection by risk minimisation, with linear scores.
 
     Finds g(x) = <w, phi(x)> + b that minimises an estimate of the classification risk from
@@ -276,15 +274,6 @@ class ShallowRAD(DescribesLinearScores, Detector):
         self.a_, self.prior_, self.lambda_ = self.selection_.candidates[self.selection_.chosen]
         return bound_risk(self.risk, self.loss, self.a_, self.prior_)
 
-    def largest_norm(self, X: Any) -> float:
-        """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
-
-        No score of theirs exceeds the product of the two: with the penalty "l2" by Cauchy and
-        Schwarz, with "l1" all the more.
-        """
-        check_is_fitted(self)
-        return self._linear_scores.largest_norm(self._check_rows(X, reset=False), self._constant)
-
     def _check_settings(self) -> Risk:
         """The bound risk; every parameter is checked before any work."""
         risk = bound_risk(self.risk, self.loss, self.a, self.prior)
@@ -322,29 +311,11 @@ class ShallowRAD(DescribesLinearScores, Detector):
         self._check_columns(RowBlocks(X, None), reset)
         return X
 
-    def _scores(self, X: Any) -> Any:
-        return self._linear_scores(X)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
     # --- collaborators --------------------------------------------------------------------
 
     @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
-
-    @property
-    def _constant(self) -> float:
-        """B, or 0 without an intercept."""
-        return float(self.intercept_scaling) if self.fit_intercept else 0.0
-
-    @property
     def _solver_settings(self) -> SolverSettings:
         return SolverSettings(self.solver, self.tol, self.max_iter, self._seed)
-
-    @property
-    def _linear_scores(self) -> LinearScores:
-        features = Features(self.feature_map_, self._mean, self._scale)
-        names = getattr(self, "feature_names_in_", None)
-        return LinearScores(self.coef_, self.intercept_, features, names)

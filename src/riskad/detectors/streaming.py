@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, read_codes
@@ -15,10 +14,10 @@ from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, Risk
 from riskad.detectors.base import Detector
 from riskad.detectors.description import check_kinds_present
-from riskad.detectors.linear.description import DescribesLinearScores
+from riskad.detectors.linear.description import HasLinearScores
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
-from riskad.detectors.linear.scoring import LinearScores, check_finite
+from riskad.detectors.linear.scoring import check_finite
 from riskad.detectors.linear.settings import (
     SETTING_FIELDS,
     bound_risk,
@@ -55,7 +54,7 @@ def _can_stream(loss: Loss) -> bool:
     return loss.smooth and loss.convex and loss.linear_odd is not None
 
 
-class StreamingRAD(DescribesLinearScores, Detector):
+class StreamingRAD(HasLinearScores, Detector):
     r"""`ShallowRAD` for rows that come batch by batch: no row is needed twice.
 
     After each batch the model is fitted to all rows so far. It minimises
@@ -300,14 +299,6 @@ class StreamingRAD(DescribesLinearScores, Detector):
             self._refit(self._summary.removed(Z, codes, weight, risk.loss), risk, self._features)
         return self
 
-    def largest_norm(self, X: Any) -> float:
-        """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
-
-        By Cauchy and Schwarz no score of theirs exceeds the product of the two.
-        """
-        check_is_fitted(self)
-        return self._linear_scores.largest_norm(self._check_rows(X, reset=False), self._constant)
-
     # --- checks ---------------------------------------------------------------------------
 
     def _check_settings(self) -> Risk:
@@ -396,29 +387,6 @@ class StreamingRAD(DescribesLinearScores, Detector):
         kind, a, prior = theorem_terms(self.lam, problem.risk, "Give lam as a number.")
         reach, tight = problem.measure_reach(kind), self.lam == "tight"
         return theorem_lambda(reach, problem.loss, a=a, prior=prior, tight=tight)
-
-    # --- collaborators --------------------------------------------------------------------
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
-
-    @property
-    def _constant(self) -> float:
-        """B, or 0 without an intercept."""
-        return float(self.intercept_scaling) if self.fit_intercept else 0.0
-
-    @property
-    def _features(self) -> Features:
-        return Features(self.feature_map_, self._mean, self._scale)
-
-    @property
-    def _linear_scores(self) -> LinearScores:
-        names = getattr(self, "feature_names_in_", None)
-        return LinearScores(self.coef_, self.intercept_, self._features, names)
-
-    def _scores(self, X: Any) -> Any:
-        return self._linear_scores(X)
 
     def __sklearn_is_fitted__(self) -> bool:
         if hasattr(self, "_summary") and not hasattr(self, "coef_"):

@@ -1,16 +1,19 @@
-"""What `ShallowRAD` and `StreamingRAD` say of themselves."""
+"""What `ShallowRAD` and `StreamingRAD` share: linear scores, and what they say of themselves."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from riskad.detectors.description import MinimisesRisk, say_settings
+from riskad.detectors.linear.feature_maps import Features
 from riskad.detectors.linear.graph import linear_scores
+from riskad.detectors.linear.scoring import LinearScores
 
-__all__ = ["DescribesLinearScores"]
+__all__ = ["HasLinearScores"]
 
 _LAMBDA_SOURCES = {
     "theorem": "from Theorem 1, so the objective cannot be negative",
@@ -19,7 +22,7 @@ _LAMBDA_SOURCES = {
 }
 
 
-class DescribesLinearScores(MinimisesRisk):
+class HasLinearScores(MinimisesRisk):
     """Answers of a detector whose scores are linear in features phi(x)."""
 
     fits_any_source: ClassVar[bool] = True
@@ -41,6 +44,36 @@ class DescribesLinearScores(MinimisesRisk):
     objective_: float
     weight_norm_: float
     converged_: bool
+    fit_intercept: bool
+    intercept_scaling: float
+    random_state: int | None
+    _mean: Any
+    _scale: Any
+
+    if TYPE_CHECKING:  # of the detector
+
+        def _check_rows(self, X: Any, reset: bool) -> Any: ...
+
+    @property
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
+
+    @property
+    def _constant(self) -> float:
+        """B, or 0 without an intercept."""
+        return float(self.intercept_scaling) if self.fit_intercept else 0.0
+
+    @property
+    def _features(self) -> Features:
+        return Features(self.feature_map_, self._mean, self._scale)
+
+    @property
+    def _linear_scores(self) -> LinearScores:
+        names = getattr(self, "feature_names_in_", None)
+        return LinearScores(self.coef_, self.intercept_, self._features, names)
+
+    def _scores(self, X: Any) -> Any:
+        return self._linear_scores(X)
 
     def describe(self) -> dict[str, Any]:
         """Return the regularisation, the way of the solver and the parts of the objective."""
@@ -71,8 +104,13 @@ class DescribesLinearScores(MinimisesRisk):
         return {"row_norm": self.largest_norm(X)}
 
     def largest_norm(self, X: Any) -> float:
-        """Return the largest ||(phi(x), B)||_2 of rows."""
-        raise NotImplementedError
+        """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
+
+        No score of theirs exceeds the product of the two: with the penalty "l2" by Cauchy and
+        Schwarz, with "l1" all the more.
+        """
+        check_is_fitted(self)
+        return self._linear_scores.largest_norm(self._check_rows(X, reset=False), self._constant)
 
     def lighter(self) -> Self:
         """Return an unfitted copy that has nothing left to choose."""

@@ -1,7 +1,9 @@
 """The fuzzer of tests/fuzz finds nothing in 2,000 inputs, and would if there were something."""
 
 import json
+import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -126,3 +128,25 @@ def test_a_worker_that_hangs_or_dies_is_reported_and_replaced(tmp_path, monkeypa
         assert worker.ask(("options", 0))[0] == "memory"
     finally:
         worker.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a process computed")
+def test_a_hang_is_judged_by_the_seconds_that_a_process_computed():
+    """On a busy machine a sound process may wait long for its turn."""
+    works, waits = (
+        subprocess.Popen(
+            [sys.executable, "-c", f"print(flush=True)\nwhile True: {what}"], stdout=-1
+        )
+        for what in ("pass", "__import__('time').sleep(60)")
+    )
+    try:
+        for process in (works, waits):
+            process.stdout.readline()
+        began = [runner._seconds(process.pid) for process in (works, waits)]
+        while runner._seconds(works.pid) - began[0] < 0.5:
+            time.sleep(0.05)
+        assert runner._seconds(waits.pid) - began[1] < 0.1
+    finally:
+        for process in (works, waits):
+            process.kill()
+            process.communicate()

@@ -1,20 +1,22 @@
 """Rows from Parquet files: what is read, what is refused, and what damage does."""
 
+from datetime import date, datetime, timedelta
+
 import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from polars.testing import assert_frame_equal
 from support.rows import make_table
 
 from riskad import InputError, ShallowRAD
-from riskad.rows import parquet_pages as _parquet_pages
-from riskad.rows.parquet_pages import check_pages
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from riskad.rows.parquet import ParquetRows, find_parquet
-from riskad.tables.reading import read_table
+from riskad.rows.parquet import ParquetRows
+from riskad.rows.parquet_files import find_parquet
+from riskad.tables.reading import read_batches, read_table
 
 NAMES = list("abcd")
 
@@ -230,7 +232,7 @@ def test_lists_cannot_be_labels(tmp_path):
 
 
 def test_a_page_that_declares_fewer_values_than_none(tmp_path):
-    """polars reserves memory for what a page declares, and a negative number ends the process."""
+    """A reader that believed it would reserve memory without end."""
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": [f"t{i}" for i in range(60)]}), path, use_dictionary=False)
     data = bytearray(path.read_bytes())
@@ -238,40 +240,47 @@ def test_a_page_that_declares_fewer_values_than_none(tmp_path):
     place = data.index(b"\x2c\x15" + bytes([120]))
     data[place + 2] = 119  # zigzag of -60
     path.write_bytes(data)
-    with pytest.raises(InputError, match=r"\(a page declares -60 values"):
+    with pytest.raises(InputError, match=r"cannot be read as Parquet: .*write it again"):
         read_table(path)
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_sound_pages_are_understood(tmp_path, version):
-    """Of nested, missing, repeated and many values, in one and in several pages."""
-    table = pa.table(
+def test_a_text_that_is_not_utf8_is_refused(tmp_path):
+    """Nothing else would notice: a text is taken as it stands in the file."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": ["gulls", "terns"] * 30}), path, use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(b"gulls", b"gu\xfflls"[:5]))
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_table(path)
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        list(read_batches(path))
+
+
+def test_types_that_a_file_names_are_kept(tmp_path):
+    frame = pl.DataFrame(
         {
-            "list": [[1, 2], [], None] * 2000,
-            "text": ["a", None, "b" * 50] * 2000,
-            "flag": [True, False, None] * 2000,
-            "number": pa.array(range(6000), pa.int64()),
+            "whole": pl.Series([1, None], dtype=pl.Int32),
+            "number": [0.5, float("nan")],
+            "flag": [True, None],
+            "text": ["a", None],
+            "kind": pl.Series(["x", "y"], dtype=pl.Categorical),
+            "day": [date(2025, 3, 27), None],
+            "moment": pl.Series([datetime(2025, 3, 27, 18, 14), None]).dt.replace_time_zone("UTC"),
+            "took": [timedelta(minutes=5), None],
+            "price": pl.Series(["12.50", "0.10"]).cast(pl.Decimal(10, 2)),
         }
     )
+    path = tmp_path / "types.parquet"
+    frame.write_parquet(path)
+    assert_frame_equal(read_table(path), frame)
+    assert_frame_equal(pl.concat(read_batches(path)), frame)
+    frame.clear().write_parquet(path)
+    assert read_table(path).schema == frame.schema
+
+
+def test_batches_do_not_follow_row_groups(tmp_path):
+    """Products of a matrix come out the same only if batches are multiples of what BLAS takes."""
     path = tmp_path / "rows.parquet"
-    options = {"data_page_version": version, "data_page_size": 1000, "row_group_size": 1500}
-    pq.write_table(table, path, **options)
-    with open(path, "rb") as file:
-        chunks = list(_parquet_pages._chunks(file))
-        assert len(chunks) == 16
-        for chunk in chunks:
-            _parquet_pages._check_chunk(file, chunk)
-    check_pages(path)
-
-
-def test_a_table_of_no_rows_has_no_pages(tmp_path):
-    pq.write_table(pa.table({"a": pa.array([], pa.string())}), tmp_path / "rows.parquet")
-    check_pages(tmp_path / "rows.parquet")
-
-
-def test_a_footer_that_declares_endless_lists(tmp_path):
-    """Field 4, a list of 2^60 doubles; then a struct in which nothing is understood."""
-    for footer in (b"\x49\xf7" + b"\xff" * 8 + b"\x0f" + b"\0" * 9, b"\x4b\x00\x00", b"\x4c" * 99):
-        path = tmp_path / "rows.parquet"
-        path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
-        check_pages(path)
+    pq.write_table(pa.table({"a": np.arange(1000.0)}), path, row_group_size=130)
+    batches = list(read_batches(path))
+    assert all(batch.height % 64 == 0 for batch in batches[:-1])
+    np.testing.assert_array_equal(pl.concat(batches)["a"], np.arange(1000.0))

@@ -73,7 +73,7 @@ CONFINED = {
     "torch": ("deep", ["deep/*.py", "rows/gpu_sums.py"]),
     "triton": (None, ["deep/kernels.py", "rows/gpu_sums.py"]),
     "lightgbm": ("boost", ["detectors/boosting.py"]),
-    "pyarrow": ("parquet", ["rows/parquet.py"]),
+    "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),
     "dask": ("scale", ["rows/cluster.py"]),
     "distributed": ("scale", ["rows/cluster.py"]),
     "onnx": ("onnx", ["app/onnx.py"]),

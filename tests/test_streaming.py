@@ -99,6 +99,7 @@ def test_batches_are_the_table(tmp_path, small_batches, name):
         "a,b\n" + '"two\nlines, ""quoted""",1\n' * 300,
         "\n\na;b\n" + "1,5;x\n\n;\n" * 300,  # blank lines and blank rows
         "\ufeffa;b\n" + "1,5;x\n" * 900,
+        "\ufeff\n\na;b\n" + "1,5;x\n" * 900,  # as some exports begin
         "a,b\r\n" + "1,\r\n" * 900,
         "a,b\r" + "1,2\r" * 900,  # line ends of the oldest spreadsheets
         "a\n" + "1\n\n" * 900,
@@ -405,11 +406,11 @@ def break_file(path, kind):
         ("a.parquet", "scored before", "already has a column 'is_anomaly'"),
         ("a.parquet", "empty", "'a.parquet' is empty"),
         ("a.csv", "empty", "'a.csv' is empty"),
-        ("a.parquet", "cut short", "could not be read as Parquet .* may be cut short"),
+        ("a.parquet", "cut short", "cannot be read as Parquet: .* may be cut short"),
         ("a.csv", "cut short", "line .* where the header has 5"),
-        ("a.parquet", "damaged in the middle", "could not be read as Parquet"),
+        ("a.parquet", "damaged in the middle", "cannot be read as Parquet"),
         ("a.csv", "damaged in the middle", "line .* where the header has 5|is not a number"),
-        ("a.parquet", "another kind of file", "could not be read as Parquet"),
+        ("a.parquet", "another kind of file", "cannot be read as Parquet"),
     ],
 )
 @pytest.mark.parametrize("target", ["out.csv", "out.parquet"])

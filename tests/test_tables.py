@@ -138,7 +138,7 @@ def test_bad_csv_says_what_and_where(read, data, message):
 
 
 def test_bad_parquet(read):
-    with pytest.raises(InputError, match="could not be read as Parquet"):
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
         read(b"a,b\n1,2\n", "cards.parquet")
 
 

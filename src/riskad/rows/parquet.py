@@ -16,14 +16,11 @@ array([ 1, -1])
 from __future__ import annotations
 
 import copy
-import glob
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -33,13 +30,17 @@ from riskad.core.label_parsing import parse_distinct
 from riskad.core.labels import UNLABELLED
 from riskad.rows.arrays import places_of
 from riskad.rows.engine import Engine
+from riskad.rows.parquet_files import (
+    ParquetSchema,
+    Paths,
+    find_parquet,
+    parquet_errors,
+    record_batches,
+)
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block
 
-__all__ = ["ENDINGS", "ParquetRows", "Paths", "count_values", "find_parquet", "parquet_columns"]
-
-ENDINGS = (".parquet", ".pq")
-Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+__all__ = ["ParquetRows", "count_values"]
 
 _BLOCK_BYTES = 1 << 23
 _MIN_BATCH = 4096
@@ -92,7 +93,7 @@ class ParquetRows(PartedRows):
         engine: Engine | None = None,
     ):
         self.paths = find_parquet(paths)
-        schemas = [_Schema.of(path) for path in self.paths]
+        schemas = [ParquetSchema.of(path) for path in self.paths]
         marks = [name for name in (label, weight) if name is not None]
         _check_known([*(columns or ()), *marks], schemas[0])
         self.columns = list(columns or (name for name in schemas[0].types if name not in marks))
@@ -128,58 +129,6 @@ class ParquetRows(PartedRows):
         other._hidden = self._hidden
         other.feature_names = None
         return other
-
-
-def find_parquet(paths: Paths) -> list[Path]:
-    """The files that are meant, in the order of their names; an error where there are none."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found: list[Path] = []
-    for item in given:
-        path = Path(item)
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS)
-        elif path.exists():
-            files = [path]
-        else:
-            files = sorted(Path(name) for name in glob.glob(str(item), recursive=True))
-        if not files:
-            raise InputError(
-                f"no Parquet file at {str(item)!r}. Give a file, a folder of .parquet files, or a "
-                "pattern such as 'data/*.parquet'."
-            )
-        found += files
-    if not found:
-        raise InputError("no Parquet file was named.")
-    return found
-
-
-def parquet_columns(path: Path) -> list[str]:
-    """The names of the columns of a file."""
-    return list(_Schema.of(path).types)
-
-
-@dataclass(frozen=True)
-class _Schema:
-    """What the end of a file says of it."""
-
-    path: Path
-    types: dict[str, Any]
-    group_rows: tuple[int, ...]
-
-    @classmethod
-    def of(cls, path: Path) -> _Schema:
-        with _reading(path):
-            metadata = _arrow_parquet().read_metadata(path)
-            fields = list(metadata.schema.to_arrow_schema())
-        types = {field.name: field.type for field in fields}
-        if len(types) < len(fields):
-            twice = [name for name, n in Counter(f.name for f in fields).items() if n > 1]
-            raise InputError(
-                f"{path} has more than one column named {enumerate_names(twice)}; rename them so "
-                "that each name occurs once."
-            )
-        groups = range(metadata.num_row_groups)
-        return cls(path, types, tuple(metadata.row_group(i).num_rows for i in groups))
 
 
 @dataclass(frozen=True)
@@ -247,9 +196,8 @@ class _RowGroup:
         size = max(_MIN_BATCH, _BLOCK_BYTES // (8 * len(wanted)))
         place = np.empty((min(size, self.n_rows), len(reader.columns)), order="F")
         seen = 0
-        with _reading(self.path, f", row group {self.group}"), _open(self.path) as file:
-            batches = file.iter_batches(size, [self.group], wanted, use_threads=False)
-            for batch in batches:
+        with parquet_errors(self.path, f", row group {self.group}"):
+            for batch in record_batches(self.path, size, wanted, [self.group]):
                 seen += batch.num_rows
                 yield reader.block(batch, self.path, place)
         if seen != self.n_rows:
@@ -263,13 +211,13 @@ def count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
     """How often each value of a column occurs: a pass over this column alone."""
     counts: Counter[Any] = Counter()
     for path in paths:
-        kind = _Schema.of(path).types[column]
+        kind = ParquetSchema.of(path).types[column]
         if kind.num_fields:
             raise InputError(
                 f"column {column!r} of {path} holds values of type {kind}, which cannot be labels."
             )
-        with _reading(path), _open(path) as file:
-            for batch in file.iter_batches(1 << 20, columns=[column], use_threads=False):
+        with parquet_errors(path):
+            for batch in record_batches(path, 1 << 20, [column]):
                 for found in batch.column(column).value_counts().to_pylist():
                     counts[found["values"]] += found["counts"]
                 if len(counts) > _MOST_LABELS:
@@ -285,38 +233,7 @@ def _numbers(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-@contextmanager
-def _reading(path: Path, where: str = "") -> Iterator[None]:
-    """Errors of the reader in one sentence that names the file."""
-    try:
-        yield
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{path} is no longer there.") from None
-    except (OSError, ValueError) as error:  # Arrow's own errors are of these kinds
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise InputError(
-            f"{path}{where} cannot be read as Parquet: {reason}. Write the file again, or leave it "
-            "out; nothing was fitted."
-        ) from error
-
-
-def _open(path: Path) -> Any:
-    return _arrow_parquet().ParquetFile(path, page_checksum_verification=True)
-
-
-def _arrow_parquet() -> Any:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise InputError(
-            "rows from Parquet files need pyarrow: pip install 'riskad[parquet]'."
-        ) from None
-    return parquet
-
-
-def _check_known(names: Sequence[str], schema: _Schema) -> None:
+def _check_known(names: Sequence[str], schema: ParquetSchema) -> None:
     unknown = [name for name in names if name not in schema.types]
     if unknown:
         raise InputError(
@@ -325,7 +242,7 @@ def _check_known(names: Sequence[str], schema: _Schema) -> None:
         )
 
 
-def _check_alike(schemas: Sequence[_Schema], names: Sequence[str]) -> None:
+def _check_alike(schemas: Sequence[ParquetSchema], names: Sequence[str]) -> None:
     """Each column is of one kind in all files: numbers of all types are one kind, so are texts."""
     first = schemas[0]
     for other in schemas[1:]:
@@ -339,7 +256,7 @@ def _check_alike(schemas: Sequence[_Schema], names: Sequence[str]) -> None:
                 )
 
 
-def _check_numbers(schema: _Schema, columns: Sequence[str]) -> None:
+def _check_numbers(schema: ParquetSchema, columns: Sequence[str]) -> None:
     others = [name for name in columns if not _is_number(schema.types[name])]
     if others:
         raise InputError(

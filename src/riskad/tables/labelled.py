@@ -25,7 +25,8 @@ from riskad.core.labels import (
     count_labels,
 )
 from riskad.rows.engine import Engine
-from riskad.rows.parquet import ParquetRows, Paths, count_values, find_parquet, parquet_columns
+from riskad.rows.parquet import ParquetRows, count_values
+from riskad.rows.parquet_files import Paths, find_parquet, parquet_columns
 from riskad.rows.parted import Part
 from riskad.rows.source import Block
 from riskad.tables.columns import check_columns, to_text

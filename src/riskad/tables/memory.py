@@ -7,13 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import polars as pl
-
 from riskad.core.checks import InputError
-from riskad.rows.parquet import ENDINGS as _PARQUET
-from riskad.rows.parquet_pages import check_pages
+from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.tables.csv_reading import gzip_errors
-from riskad.tables.parquet_reading import parquet_errors
+from riskad.tables.parquet_reading import parquet_size
 from riskad.tables.paths import check_readable
 
 __all__ = ["check_memory", "is_larger_than_memory"]
@@ -21,7 +18,6 @@ __all__ = ["check_memory", "is_larger_than_memory"]
 
 # Peak of `riskad fit` over the size of the table, as measured on tables of numbers and of texts.
 _MEMORY_OF_A_FIT = 8
-_SAMPLE_ROWS = 10_000
 _SAMPLE_BYTES = 1 << 22
 
 
@@ -103,12 +99,7 @@ def _free_in_container() -> int | None:
 def _estimate_size(path: Path, ending: str) -> float:
     """Bytes of the table in memory, by its first rows; text takes what it takes on disk."""
     if ending in _PARQUET:
-        with parquet_errors(path):
-            check_pages(path)
-            scan = pl.scan_parquet(path, glob=False)
-            first = scan.head(_SAMPLE_ROWS).collect()
-            n_rows = int(scan.select(pl.len()).collect().item())
-        return first.estimated_size() * n_rows / max(first.height, 1)
+        return parquet_size(path)
     size = path.stat().st_size
     if not ending.endswith(".gz"):
         return size

@@ -1,49 +1,63 @@
-"""Parquet files, read some rows at a time."""
+"""Tables out of Parquet files, read some rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 
 from riskad.core.checks import InputError
-from riskad.rows.parquet_pages import DamagedPage, check_pages
-from riskad.tables.csv_reading import first_line
+from riskad.rows.parquet_files import ParquetSchema, empty_batch, parquet_errors, record_batches
 
-__all__ = ["BATCH_MULTIPLE", "parquet_batches", "parquet_errors"]
+__all__ = ["parquet_batches", "parquet_size", "parquet_types"]
 
-
-# Batches: large enough that the cost of each does not show, small enough to forget.
+# Large enough that the cost of a batch does not show, small enough to forget.
 _BATCH_CELLS = 1 << 19
-# Products of a matrix come out to the last bit as over the whole table if batches are multiples
-# of what BLAS takes at once.
-BATCH_MULTIPLE = 64
-
-
-@contextmanager
-def parquet_errors(path: Path) -> Iterator[None]:
-    """Turn what reading a damaged file raises into an `InputError`."""
-    try:
-        yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, DamagedPage) as error:
-        raise InputError(
-            f"{path.name!r} could not be read as Parquet ({first_line(error)}). "
-            "It may be cut short, or another kind of file under this name."
-        ) from error
+_SAMPLE_ROWS = 10_000
 
 
 def parquet_batches(path: Path) -> Iterator[pl.DataFrame]:
-    """Slices of the file: each decodes the row groups it touches and no others."""
+    """Read the rows of a file in batches; at least one, without rows if the file has none."""
     with parquet_errors(path):
-        check_pages(path)
-        scan = pl.scan_parquet(path, glob=False)
-        n_rows = int(scan.select(pl.len()).collect().item())
-        n_columns = max(len(scan.collect_schema()), 1)
-    wanted = max(_BATCH_CELLS // n_columns, 1)
-    step = -(-wanted // BATCH_MULTIPLE) * BATCH_MULTIPLE
-    for start in range(0, max(n_rows, 1), step):
-        with parquet_errors(path):
-            batch = scan.slice(start, step).collect()
-        yield batch
+        schema = ParquetSchema.of(path)
+        size = max(_BATCH_CELLS // max(len(schema.types), 1), 1)
+        if not sum(schema.group_rows):
+            yield _frame(empty_batch(path))
+        for batch in record_batches(path, size, threads=True):
+            yield _frame(batch)
+
+
+def parquet_types(path: Path) -> pl.Schema:
+    """The columns of a file with their types."""
+    with parquet_errors(path):
+        ParquetSchema.of(path)
+        return _frame(empty_batch(path)).schema
+
+
+def parquet_size(path: Path) -> float:
+    """Bytes of the table in memory, by its first rows."""
+    with parquet_errors(path):
+        n_rows = sum(ParquetSchema.of(path).group_rows)
+        for batch in record_batches(path, _SAMPLE_ROWS):
+            return _frame(batch).estimated_size() * n_rows / max(batch.num_rows, 1)
+    return 0.0
+
+
+def _frame(batch: Any) -> pl.DataFrame:
+    with _conversion_errors():
+        return cast(pl.DataFrame, pl.from_arrow(batch))
+
+
+@contextmanager
+def _conversion_errors() -> Iterator[None]:
+    """Types of Arrow that polars lacks."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise InputError(
+            f"a column has a type that is not understood ({str(error).splitlines()[0]}). "
+            "Write it as numbers, text or dates."
+        ) from error

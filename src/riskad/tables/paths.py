@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from riskad.core.checks import InputError
-from riskad.rows.parquet import find_parquet
+from riskad.rows.parquet_files import find_parquet
 from riskad.storage.files import check_input_file
 
 __all__ = [

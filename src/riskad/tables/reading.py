@@ -14,15 +14,18 @@ from pathlib import Path
 import polars as pl
 
 from riskad.core.checks import InputError, describe_column_difference
-from riskad.rows.parquet import ENDINGS as _PARQUET
-from riskad.rows.parquet import Paths
-from riskad.rows.parquet_pages import check_pages
+from riskad.rows.parquet_files import ENDINGS as _PARQUET
+from riskad.rows.parquet_files import Paths
 from riskad.tables.csv_reading import csv_batches, open_bytes
 from riskad.tables.memory import check_memory
-from riskad.tables.parquet_reading import BATCH_MULTIPLE, parquet_batches, parquet_errors
+from riskad.tables.parquet_reading import parquet_batches, parquet_types
 from riskad.tables.paths import check_readable, known_separator
 
 __all__ = ["read_batches", "read_table"]
+
+# Products of a matrix come out to the last bit as over the whole table if batches are multiples
+# of what BLAS takes at once.
+_BATCH_MULTIPLE = 64
 
 
 def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
@@ -40,9 +43,7 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
     path, ending = check_readable(path)
     check_memory(path)
     if ending in _PARQUET:
-        with parquet_errors(path):
-            check_pages(path)
-            return pl.read_parquet(path, glob=False)
+        return pl.concat(parquet_batches(path))
     with open_bytes(path, ending) as file:
         return pl.concat(csv_batches(file, path.name, known_separator(ending)))
 
@@ -77,7 +78,7 @@ class _Batches:
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         if self.ending in _PARQUET:
-            yield from parquet_batches(self.path)
+            yield from _multiples(parquet_batches(self.path))
             return
         with open_bytes(self.path, self.ending) as file:
             batches = csv_batches(file, self.path.name, known_separator(self.ending))
@@ -86,8 +87,7 @@ class _Batches:
     def schema(self) -> pl.Schema:
         """The columns and their types."""
         if self.ending in _PARQUET:
-            with parquet_errors(self.path):
-                return pl.scan_parquet(self.path, glob=False).collect_schema()
+            return parquet_types(self.path)
         return next(iter(self)).schema
 
 
@@ -134,7 +134,7 @@ def _multiples(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     rest = None
     for frame in frames:
         both = frame if rest is None else pl.concat([rest, frame])
-        whole = both.height - both.height % BATCH_MULTIPLE
+        whole = both.height - both.height % _BATCH_MULTIPLE
         if whole:
             yield both[:whole]
         rest = both[whole:]

@@ -13,7 +13,7 @@ from typing import IO, Any
 import polars as pl
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.rows.parquet import ENDINGS as _PARQUET
+from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.storage.files import atomic_path
 from riskad.tables.columns import is_flat, to_text
 from riskad.tables.csv_reading import first_line

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,10 @@ from sklearn.pipeline import Pipeline
 from riskad.app.noticed import no_warnings
 from riskad.app.reasons import Reasons, explain_rows
 from riskad.core.labels import UNLABELLED
-from riskad.tables.cells import BLANK
+from riskad.tables.cells import BLANK, Value
 from riskad.tables.labelled import KeptRows
 
 __all__ = ["ColumnEffect", "FitReasons", "explain_fit"]
-
-Words: TypeAlias = Mapping[str, tuple[str, str]]
 
 _EFFECT_ROWS = 1_000  # enough to see which columns move the score
 _SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
@@ -57,7 +55,6 @@ def explain_fit(
     ranked: pl.DataFrame,
     top: int,
     start: float,
-    words: Words,
 ) -> FitReasons:
     """Explain the most suspicious rows once, and sum up what columns do.
 
@@ -72,8 +69,6 @@ def explain_fit(
     start
         When the fit began, by `time.perf_counter`: explaining takes what is left of its budget, or
         a bit more.
-    words
-        Those of `riskad.tables.cells.yes_no_words`.
 
     Returns
     -------
@@ -83,12 +78,12 @@ def explain_fit(
     preparer, detector = model[0], model[1]
     worst = ranked.head(max(top, _SUSPICIOUS_ROWS))
     rows = preparer.parse(worst) if worst.height else kept.parsed[:1]
-    one_row = detector._check_rows(preparer.matrix(rows[:1]), reset=False)
+    one_row = detector._check_rows(preparer.features(rows[:1]), reset=False)
     seconds = _seconds_for(detector, start)
     with no_warnings():
-        found = replace(explain_rows(model, rows, seconds=seconds), words=words)
+        found = explain_rows(model, rows, seconds=seconds)
         if detector.contributions(one_row) is not None:
-            effects, effects_of = _effects_of_random_rows(model, kept, words)
+            effects, effects_of = _effects_of_random_rows(model, kept)
         else:
             effects, effects_of = _effects_of_worst_rows(found, min(rows.height, _SUSPICIOUS_ROWS))
     return FitReasons(effects, effects_of, found if worst.height else None)
@@ -101,15 +96,13 @@ def _seconds_for(detector: Any, start: float) -> float:
     return max(budget - (time.perf_counter() - start), _LATER * budget)
 
 
-def _effects_of_random_rows(
-    model: Pipeline, kept: KeptRows, words: Words
-) -> tuple[list[ColumnEffect], str]:
+def _effects_of_random_rows(model: Pipeline, kept: KeptRows) -> tuple[list[ColumnEffect], str]:
     """Mean sizes, where a detector knows its own contributions: rows cost next to nothing."""
     unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
     rows = kept.parsed if kept.complete or not unlabelled.height else unlabelled
     seed = model[1].random_state or 0
     sampled = rows.sample(min(rows.height, _EFFECT_ROWS), seed=seed)
-    explained = replace(explain_rows(model, sampled), words=words)
+    explained = explain_rows(model, sampled)
     said = "all rows" if sampled.height == rows.height else f"{sampled.height:,} rows at random"
     return _listed(explained, explained.importance()), said
 
@@ -137,14 +130,19 @@ def suspicious_value(found: Reasons, j: int) -> str:
     """Return what in a column goes with high scores: a text, or which numbers."""
     values, adds, usual = found.values[:, j], found.contributions[:, j], found.usual[j]
     known = np.array([value is not None and value == value for value in values])  # NaN is not
-    if not isinstance(usual, str):  # a column of numbers; None is one that is usually blank
-        said = _suspicious_number(values.astype(float), adds, known, usual)
-        low, high = found.words.get(found.columns[j], ("low", "high"))
-        return {"low": low, "high": high}.get(said, said)
+    ends = found.ends(j)
+    if ends is not None:
+        said = _suspicious_number(values.astype(float), adds, known, _number(usual))
+        words = {"low": ends[0], "high": ends[1], "high or low": f"{ends[1]} or {ends[0]}"}
+        return words.get(said, said)
     means = {value: adds[values == value].mean() for value in set(values[known])}
     if (~known).any():
         means[BLANK] = adds[~known].mean()
     return str(max(sorted(means), key=lambda value: means[value]))
+
+
+def _number(usual: Value) -> float | None:
+    return None if usual is None else float(usual)
 
 
 def _suspicious_number(

@@ -73,9 +73,7 @@ def _calibrate(
 ) -> tuple[Calibration, str]:
     """Return what decisions rest on, and where it lacks held-out rows, why."""
     # The kinds of the columns are settled; medians and levels are found anew in each fold.
-    text = [name for name, kind in preparer.kinds_.items() if kind == "text"]
-    number = [name for name, kind in preparer.kinds_.items() if kind == "number"]
-    template = make_pipeline(TablePreparer(text=text, number=number), detector)
+    template = make_pipeline(preparer.refit(), detector)
     zero, seed = detector.anomaly_threshold, detector.random_state
     try:
         found = cross_calibrate(template, kept.parsed, kept.codes, scores, zero, random_state=seed)

@@ -98,7 +98,7 @@ def explain_table(
     with collect_warnings() as notes:
         progress("Scoring")
         parsed = preparer.parse(frame)
-        scores = detector.anomaly_score(preparer.matrix(parsed))
+        scores = detector.anomaly_score(preparer.features(parsed))
     decision = own_decision(detector)
     results = score_frame(detector, scores, decision)
     id = id if id in frame.columns else None

@@ -41,7 +41,6 @@ from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import make_detector
 from riskad.rows.engine import Engine
-from riskad.tables.cells import yes_no_words
 from riskad.tables.labelled import KeptRows, LabelColumn, LabelledTable, open_table
 from riskad.tables.preparation import TablePreparer
 
@@ -104,8 +103,7 @@ def fit_table(
     *,
     id: str | None = None,
     drop: Sequence[str] = (),
-    text: Sequence[str] = (),
-    number: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
     model: str = "auto",
     settings: Mapping[str, Any] | None = None,
     threshold: Threshold | str = "risk",
@@ -134,8 +132,9 @@ def fit_table(
         The label column and what its values mean.
     id, drop
         Columns not to learn from: the one that names the rows, and others.
-    text, number
-        Columns to be read as text or as numbers, whatever they look like.
+    kinds
+        What columns are, by name, whatever they look like: `{"when": "date:%d.%m.%Y"}`; see
+        `riskad.TablePreparer`.
     model
         A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow".
     settings
@@ -185,7 +184,8 @@ def fit_table(
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
-    work = _Work(opened, TablePreparer(text=text, number=number), detector, progress)
+    preparer = TablePreparer(kinds=kinds, form="frame" if detector.takes_frames else "matrix")
+    work = _Work(opened, preparer, detector, progress)
     work.prepare(id, drop)
     work.fit(rule, top)
     if forget_rows:
@@ -193,7 +193,7 @@ def fit_table(
     report = work.report(id, top, source)
     fitted(work.model, report)
     progress("Finding out which columns matter")
-    found = explain_fit(work.model, work.kept, work.ranked, top, start, work.words)
+    found = explain_fit(work.model, work.kept, work.ranked, top, start)
     report = replace(report, effects=found.effects, effects_of=found.effects_of)
     return Fit(work.model, report, work.ranked, found.reasons)
 
@@ -210,7 +210,7 @@ def _check_counts(detector: Any, counts: LabelCounts, model: str) -> None:
 class _Work:
     """A fit under way: each step leaves what later ones need."""
 
-    matrix: Any
+    features: Any
     scores: NDArray[np.float64]
     evidence: Evidence
     kept: KeptRows
@@ -227,7 +227,6 @@ class _Work:
         self.columns = [name for name in table.columns if name not in self.earlier]
         self.noted: list[Warning] = []
         self.facts: dict[str, float] = {}
-        self.words: dict[str, tuple[str, str]] = {}
         check_not_scored(self.columns, RESULT_COLUMNS[:3])
 
     def prepare(self, id: str | None, drop: Sequence[str]) -> None:
@@ -237,11 +236,9 @@ class _Work:
         self.progress("Preparing the columns")
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
-            self.matrix = self.preparer.matrix(self.kept.parsed)
+            self.features = self.preparer.features(self.kept.parsed)
         self.noted += notes
-        _check_dense(self.detector, self.matrix)
-        if self.table.in_memory:
-            self.words = self.table.fold(_words, dict.__or__, features)
+        _check_dense(self.detector, self.features)
 
     def fit(self, rule: Threshold, top: int) -> None:
         """Fit, score, hold labelled rows out, set the threshold, and rank the unlabelled rows."""
@@ -251,7 +248,7 @@ class _Work:
             self._fit_detector()
         self.noted += notes
         self.progress("Scoring the rows")
-        self.scores = detector.anomaly_score(self.matrix)
+        self.scores = detector.anomaly_score(self.features)
         self.progress("Checking it on held-out labelled rows")
         self.evidence = find_evidence(self.preparer, detector, self.kept, self.scores)
         detector.calibration_ = replace(
@@ -259,7 +256,7 @@ class _Work:
         )
         detector.set_threshold(rule)
         if not hasattr(detector, "unlabelled_"):
-            remember_unlabelled(detector, self.matrix, self.kept.codes)
+            remember_unlabelled(detector, self.features, self.kept.codes)
         self.facts = self._facts_of_rows()
         self.flagged, self.ranked = self._rank(rule, top)
 
@@ -269,11 +266,11 @@ class _Work:
             detector.fit(rows)
             return
         if not detector.tells_progress or detector.callback is not None:
-            detector.fit(self.matrix, self.kept.codes)
+            detector.fit(self.features, self.kept.codes)
             return
         detector.set_params(callback=self.progress)
         try:
-            detector.fit(self.matrix, self.kept.codes)
+            detector.fit(self.features, self.kept.codes)
         finally:
             detector.set_params(callback=None)
 
@@ -282,7 +279,7 @@ class _Work:
         if not self.detector.has_bounds:
             return {}  # and another pass over files is spared
         if self.table.in_memory:
-            return dict(self.detector.note_of_rows(self.matrix))
+            return dict(self.detector.note_of_rows(self.features))
         noted = partial(_note_of_rows, preparer=self.preparer, detector=self.detector)
         return self.table.fold(noted, _largest, self.preparer.used_columns)
 
@@ -334,9 +331,7 @@ class _Work:
             why_no_auc=self.evidence.why_no_auc,
             unlabelled_flagged=self.flagged,
             top=suspects_of(self.ranked.head(top), id),
-            warnings=say_warnings(
-                self.model, self.matrix, self.kept.codes, table.counts, self.noted
-            ),
+            warnings=say_warnings(self.model, self.kept, table.counts, self.noted),
             rule=str(detector.threshold_),
             rate=detector.calibration_.rate,
             model=type(detector).__name__,
@@ -362,10 +357,6 @@ def _check_dense(detector: Any, matrix: Any) -> None:
             f"{matrix.shape[1]:,} columns, mostly zeros, which networks do not take. Leave the "
             "longest out with drop, or choose model='auto'."
         )
-
-
-def _words(frame: pl.DataFrame, codes: Codes, first_row: int) -> dict[str, tuple[str, str]]:
-    return yes_no_words(frame)
 
 
 def _note_of_rows(

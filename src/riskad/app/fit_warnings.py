@@ -10,8 +10,9 @@ from sklearn.pipeline import Pipeline
 from riskad.app.anomaly_rate import check_labels
 from riskad.app.noticed import no_warnings
 from riskad.core.checks import enumerate_names
-from riskad.core.labels import ANOMALY, NORMAL, Codes, LabelCounts, count_labels
+from riskad.core.labels import ANOMALY, NORMAL, LabelCounts, count_labels
 from riskad.decisions.label_check import FEWEST_COMPARED
+from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["say_warnings"]
@@ -21,7 +22,7 @@ _SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the 
 
 
 def say_warnings(
-    model: Pipeline, matrix: Any, codes: Codes, counts: LabelCounts, noted: Sequence[Warning]
+    model: Pipeline, kept: KeptRows, counts: LabelCounts, noted: Sequence[Warning]
 ) -> list[str]:
     """Return all that a person should know, in sentences.
 
@@ -29,7 +30,7 @@ def say_warnings(
     ----------
     model
         The fitted pipeline.
-    matrix, codes
+    kept
         Rows in memory.
     counts
         Labels of the whole table.
@@ -48,7 +49,7 @@ def say_warnings(
         *_constant_columns(preparer),
         *_few_anomalies(counts),
         *_negative_risk(detector),
-        *_unlike_the_unlabelled(preparer, matrix, codes, detector.random_state),
+        *_unlike_the_unlabelled(preparer, kept, detector.random_state),
     ]
 
 
@@ -65,7 +66,7 @@ def _unused_labels(detector: Any, counts: LabelCounts) -> list[str]:
 
 
 def _constant_columns(preparer: TablePreparer) -> list[str]:
-    constant = [name for name, why in preparer.dropped_.items() if why.startswith("every row ")]
+    constant = [name for name, kind in preparer.kinds_.items() if kind == "constant"]
     if not constant:
         return []
     return [
@@ -97,13 +98,18 @@ def _negative_risk(detector: Any) -> list[str]:
 
 
 def _unlike_the_unlabelled(
-    preparer: TablePreparer, matrix: Any, codes: Codes, seed: int | None
+    preparer: TablePreparer, kept: KeptRows, seed: int | None
 ) -> list[str]:
     """Say so if labelled rows are clearly not like unlabelled ones of their kind."""
-    if count_labels(codes).normal < FEWEST_COMPARED:
+    if count_labels(kept.codes).normal < FEWEST_COMPARED:
         return []
-    names = preparer.get_feature_names_out()
     with no_warnings():
-        check = check_labels(matrix, codes, names=names, significance=_SURPRISE, random_state=seed)
+        check = check_labels(
+            preparer.matrix(kept.parsed),
+            kept.codes,
+            names=preparer.matrix_names(),
+            significance=_SURPRISE,
+            random_state=seed,
+        )
     p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
     return [check.verdict] if p_values and min(p_values) <= _SURPRISE / 2 else []

@@ -1,7 +1,8 @@
 """Fitted models as ONNX graphs, preparation of the columns included, for where there is no Python.
 
 A graph takes one input for each column that the model uses, as a table holds it: numbers as doubles
-with NaN for blank, texts as strings, without blanks around them, with "" for blank. A detector
+with NaN for blank, texts as strings, without blanks around them, with "" for blank, dates and times
+as seconds: a graph cannot read "27.03.2025" or "1,234.50 €". A detector
 without a `TablePreparer` takes its rows as one input, X. All graphs give `anomaly_score` and, where
 it is above the model's threshold, `is_anomaly`.
 
@@ -23,12 +24,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from riskad.app.onnx_columns import prepared_columns, rows_of
+from riskad.app.onnx_columns import prepared_rows, rows_of
 from riskad.app.onnx_graph import Graph
 from riskad.core.checks import DataWarning, InputError
 from riskad.detectors.description import SelfDescribing
 from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.preparation import TablePreparer
+from riskad.tables.readers import to_seconds
 
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 
@@ -99,10 +101,8 @@ def to_onnx(model: Any) -> Any:
         raise InputError(f"A {type(detector).__name__} is no detector that could be exported.")
     _check_fitted(detector)
     graph = Graph(onnx)
-    if preparer is not None:
-        rows, sparse = prepared_columns(graph, preparer), preparer.sparse_
-    else:
-        rows, sparse = rows_of(graph, detector), False
+    rows = rows_of(graph, detector) if preparer is None else prepared_rows(graph, preparer, detector)
+    sparse = preparer is not None and preparer.sparse_
     scores = detector.onnx_scores(graph, rows, sparse)
     graph.output("anomaly_score", graph.node("Neg", scores), onnx.TensorProto.DOUBLE)
     above = graph.node("Greater", "anomaly_score", np.array(-float(detector.offset_) + 0.0))
@@ -182,7 +182,8 @@ def feeds(proto: Any, rows: Any) -> dict[str, np.ndarray]:
 def _feed(column: pl.Series) -> np.ndarray:
     if column.dtype == pl.String:
         return column.fill_null("").to_numpy().astype(object)[:, None]
-    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()[:, None]
+    numbers = to_seconds(column) if column.dtype.is_temporal() else column.cast(pl.Float64)
+    return numbers.fill_null(float("nan")).to_numpy()[:, None]
 
 
 def _trial_rows(model: Any) -> Any:
@@ -190,34 +191,16 @@ def _trial_rows(model: Any) -> Any:
     rng = np.random.default_rng(0)
     preparer, detector = _steps(model)
     if preparer is not None:
-        names = [name for name, kind in preparer.kinds_.items() if kind != "dropped"]
-        levels = preparer.levels_
-    elif getattr(detector, "categories_", {}):
-        names = list(detector.feature_names_in_)
-        levels = {names[i]: list(texts) for i, texts in detector.categories_.items()}
-    else:
+        return pl.DataFrame([column.trial(rng, _TRIAL_ROWS) for column in preparer.used()])
+    levels = getattr(detector, "categories_", {})
+    if not levels:
         return _trial_matrix(detector, rng)
-    spreads = _spreads(preparer, detector)
     return pl.DataFrame(
         {
-            name: _trial_texts(levels[name], rng)
-            if name in levels
-            else _trial_numbers(*spreads.get(name, (0.0, 1.0)), rng)
-            for name in names
+            name: _trial_texts(levels[i], rng) if i in levels else _trial_numbers(rng)
+            for i, name in enumerate(detector.feature_names_in_)
         }
     )
-
-
-def _spreads(preparer: TablePreparer | None, detector: Any) -> dict[str, tuple[float, float]]:
-    """Middle and spread of number columns, as far as the model remembers them."""
-    if preparer is None:
-        return {}
-    places = {name: i for i, name in enumerate(preparer.get_feature_names_out())}
-    scale = getattr(detector, "_scale", None)
-    return {
-        name: (median, abs(median) + 1 if scale is None else float(scale[places[name]]))
-        for name, median in preparer.medians_.items()
-    }
 
 
 def _trial_matrix(detector: Any, rng: np.random.Generator) -> np.ndarray:
@@ -229,8 +212,8 @@ def _trial_matrix(detector: Any, rng: np.random.Generator) -> np.ndarray:
     return X.astype(np.float32) if len(shape) > 1 else X
 
 
-def _trial_numbers(middle: float, spread: float, rng: np.random.Generator) -> pl.Series:
-    values = rng.normal(middle, spread, _TRIAL_ROWS)
+def _trial_numbers(rng: np.random.Generator) -> pl.Series:
+    values = rng.normal(0.0, 1.0, _TRIAL_ROWS)
     values[rng.random(_TRIAL_ROWS) < _TRIAL_BLANKS] = np.nan
     return pl.Series(values).fill_nan(None)
 

@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from riskad.app.onnx_graph import Graph
-from riskad.tables.cells import BLANK
-from riskad.tables.preparation import OTHER, TablePreparer
+from riskad.tables.preparation import TablePreparer
 
-__all__ = ["prepared_columns", "rows_of"]
-
-
-def prepared_columns(g: Graph, preparer: TablePreparer) -> str:
-    """Return the matrix that `TablePreparer.transform` gives."""
-    blocks: list[str] = []
-    for name, kind in preparer.kinds_.items():
-        if kind == "number":
-            blocks += _number_blocks(g, preparer, name)
-        elif kind == "text":
-            blocks.append(_text_block(g, g.text(name), preparer.levels_[name]))
-    return g.node("Concat", *blocks, axis=1)
+__all__ = ["prepared_rows", "rows_of"]
 
 
-def _number_blocks(g: Graph, preparer: TablePreparer, name: str) -> list[str]:
-    value = g.number(name)
-    blank = g.node("IsNaN", value)
-    blocks = []
-    if name in preparer.medians_:
-        blocks.append(g.node("Where", blank, np.array(preparer.medians_[name], dtype=float), value))
-    if preparer.blanks_[name]:
-        blocks.append(g.cast(blank, np.float64))
-    return blocks
-
-
-def _text_block(g: Graph, value: str, levels: list[str]) -> str:
-    """Yes/no columns: rows of the unit matrix, and of zeros for a value that was never seen."""
-    n = len(levels)
-    codes = {level: i for i, level in enumerate(levels)}
-    rest = codes.get(OTHER, n)
-    codes[""] = codes.get(BLANK, rest)
-    code = g.ml(
-        "LabelEncoder",
-        value,
-        keys_strings=list(codes),
-        values_int64s=list(codes.values()),
-        default_int64=rest,
-    )
-    units = g.node("Gather", np.eye(n + 1, n), code)
-    return g.node("Reshape", units, np.array([-1, n]))
+def prepared_rows(g: Graph, preparer: TablePreparer, detector: Any) -> str:
+    """Return the rows that `TablePreparer.transform` gives, as the detector sees them."""
+    inputs = [(column, column.onnx_input(g)) for column in preparer.used()]
+    if preparer.form == "matrix":
+        blocks = [node for column, value in inputs for node in column.onnx_block(g, value)]
+        return g.node("Concat", *blocks, axis=1)
+    nodes = {k: v for column, value in inputs for k, v in column.onnx_frame(g, value).items()}
+    return _framed_rows(g, detector, nodes)
 
 
 def rows_of(g: Graph, detector: Any) -> str:
@@ -63,9 +34,15 @@ def rows_of(g: Graph, detector: Any) -> str:
     if not levels:
         return g.input("X", double, shape, f"rows of {shape[0]} numbers")
     names = detector.feature_names_in_
+    nodes = {n: g.text(n) if i in levels else g.number(n) for i, n in enumerate(names)}
+    return _framed_rows(g, detector, nodes)
+
+
+def _framed_rows(g: Graph, detector: Any, nodes: Mapping[str, str]) -> str:
+    """Columns of a frame as the detector sees them: texts as codes."""
+    levels = getattr(detector, "categories_", {})
     columns = [
-        _codes(g, g.text(name), levels[i]) if i in levels else g.number(name)
-        for i, name in enumerate(names)
+        _codes(g, node, levels[i]) if i in levels else node for i, node in enumerate(nodes.values())
     ]
     return g.node("Concat", *columns, axis=1)
 

@@ -33,9 +33,9 @@ class Graph:
         self._inputs.append(info)
         return name
 
-    def number(self, name: str) -> str:
+    def number(self, name: str, words: str = "number, NaN if blank") -> str:
         """Add a column of numbers as an input."""
-        return self.input(name, self.onnx.TensorProto.DOUBLE, (1,), "number, NaN if blank")
+        return self.input(name, self.onnx.TensorProto.DOUBLE, (1,), words)
 
     def text(self, name: str) -> str:
         """Add a column of texts as an input."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -39,8 +39,7 @@ def estimate_table_prior(
     *,
     id: str | None = None,
     drop: Sequence[str] = (),
-    text: Sequence[str] = (),
-    number: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
     method: str = "auto",
     seed: int = 0,
     source: str = "table",
@@ -53,7 +52,7 @@ def estimate_table_prior(
     table = FrameTable(frame, labels)
     earlier = earlier_results(frame.columns)
     features = pick_features(table.columns, labels.column, id, drop, earlier)
-    preparer = TablePreparer(text=text, number=number)
+    preparer = TablePreparer(kinds=kinds)
     with collect_warnings() as notes:
         progress("Preparing the columns")
         matrix = preparer.matrix(preparer.fit_parse(frame.select(features)))

@@ -46,9 +46,10 @@ from riskad.core.checks import InputError
 from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
 from riskad.rows.columns import as_table
-from riskad.tables.cells import BLANK, Value, usual_value, yes_no_words
+from riskad.tables.cells import BLANK, Value
 from riskad.tables.matrices import Matrix
 from riskad.tables.preparation import TablePreparer
+from riskad.tables.prepared.base import UsedColumn
 
 __all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
 
@@ -99,8 +100,9 @@ class Reasons:
         Anomaly score of the usual row.
     anomaly_score : ndarray of shape (n_rows,)
         Those of the rows.
-    words : dict
-        What the table calls 0 and 1 in columns of false and true, by name of the column.
+    described_by : dict
+        By name, the `riskad.tables.prepared.base.UsedColumn` that knows how people see values of a
+        column of a table; empty for models of matrices.
     """
 
     columns: tuple[str, ...]
@@ -110,7 +112,7 @@ class Reasons:
     errors: Floats
     base: float
     anomaly_score: Floats
-    words: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    described_by: Mapping[str, UsedColumn] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -133,8 +135,15 @@ class Reasons:
         return Reason(self.columns[j], value, usual, adds, error)
 
     def _in_words(self, j: int, value: Value) -> Value:
-        words = self.words.get(self.columns[j])
-        return words[int(value)] if words is not None and value in (0.0, 1.0) else value
+        column = self.described_by.get(self.columns[j])
+        return value if column is None else column.in_words(value)
+
+    def ends(self, j: int) -> tuple[str, str] | None:
+        """What small and large values of a column are called; None where they have no order."""
+        column = self.described_by.get(self.columns[j])
+        if column is not None:
+            return column.ends()
+        return None if isinstance(self.usual[j], str) else ("low", "high")
 
     def first(self, n: int) -> Reasons:
         """The reasons of the first n rows."""
@@ -215,10 +224,17 @@ def explain_rows(
         contributions, size = own
         _check_sum(view.model, base + contributions.sum(axis=1), scores, size)
         errors = np.zeros_like(contributions)
-    words = yes_no_words(X) if _reads_tables(model) else {}
     n = len(contributions)
-    values, scores = view.values[:n], scores[:n]
-    return Reasons(view.columns, values, view.usual, contributions, errors, base, scores, words)
+    return Reasons(
+        columns=view.columns,
+        values=view.values[:n],
+        usual=view.usual,
+        contributions=contributions,
+        errors=errors,
+        base=base,
+        anomaly_score=scores[:n],
+        described_by=view.described_by,
+    )
 
 
 # --- rows as people see them and as models see them --------------------------------------
@@ -236,6 +252,7 @@ class _View:
     reference: Floats
     owners: NDArray[np.intp]  # of each feature, the column it comes from
     wrap: Callable[[Matrix], Any] = lambda matrix: matrix
+    described_by: Mapping[str, UsedColumn] = field(default_factory=dict)
 
     @property
     def reference_row(self) -> Matrix:
@@ -286,30 +303,35 @@ def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
     final = rest[0] if len(rest) == 1 else rest
     final = getattr(final, "best_estimator_", final)
     parsed = preparer.parse(X)
-    usual = _usual_cells(preparer, background)
-    row = pl.DataFrame({name: [usual[name]] for name in parsed.columns}, schema=parsed.schema)
-    matrix, reference = preparer.transform(parsed), preparer.transform(row)
-    places = {name: j for j, name in enumerate(parsed.columns)}
+    used = {column.name: column for column in preparer.used()}
+    usual = preparer.usual_ if background is None else _usual_cells(preparer, background)
+    row = pl.DataFrame([column.typed([usual[name]]) for name, column in used.items()])
+    matrix, reference = preparer.features(parsed), preparer.features(row)
+    if isinstance(final, Detector):
+        matrix, reference = (final._check_rows(rows, reset=False) for rows in (matrix, reference))
+    places = {name: j for j, name in enumerate(used)}
     return _View(
         model=final,
-        columns=tuple(parsed.columns),
-        values=parsed.to_numpy(),
-        usual=tuple(usual[name] for name in parsed.columns),
-        matrix=final._check_rows(matrix, reset=False) if isinstance(final, Detector) else matrix,
+        columns=tuple(used),
+        values=_side_by_side([column.plain(parsed[name]) for name, column in used.items()]),
+        usual=tuple(usual[name] for name in used),
+        matrix=matrix,
         reference=(reference.toarray() if sparse.issparse(reference) else reference)[0],
         owners=np.array([places[name] for name in preparer.source_columns_]),
+        described_by=used,
     )
 
 
+def _side_by_side(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    """Columns of numbers, or of numbers and texts, as one array."""
+    mixed = any(column.dtype == object for column in columns)
+    return np.column_stack([column.astype(object) if mixed else column for column in columns])
+
+
 def _usual_cells(preparer: TablePreparer, background: Any) -> dict[str, Value]:
-    if background is not None:
-        return {column.name: usual_value(column) for column in preparer.parse(background)}
-    if not hasattr(preparer, "usual_"):
-        raise InputError(
-            "This model was made by an earlier riskad, which did not note what is usual in its "
-            "columns. Fit it again, or give background= in Python: rows that say what is usual."
-        )
-    return preparer.usual_
+    """What rows usually hold: the median number, the most frequent text."""
+    parsed = preparer.parse(background)
+    return {column.name: column.usual_of(parsed[column.name]) for column in preparer.used()}
 
 
 def _view_matrix(model: Any, X: Any, background: Any) -> _View:

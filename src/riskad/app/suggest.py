@@ -66,11 +66,11 @@ def suggest_table(
     labelled, said = _labelled_rows(frame, label)
     with collect_warnings() as notes:
         progress("Preparing the columns")
-        matrix = preparer.transform(frame)
+        parsed = preparer.parse(frame)
         progress("Choosing rows")
-        found = suggest_rows(
-            detector, matrix, n, y=read_codes(np.where(labelled, NORMAL, UNLABELLED))
-        )
+        codes = read_codes(np.where(labelled, NORMAL, UNLABELLED))
+        rows, matrix = preparer.features(parsed), preparer.matrix(parsed)
+        found = suggest_rows(detector, rows, n, y=codes, compared=matrix)
     if len(found) < n:
         said.append(f"{n:,} rows were asked for, and only {len(found):,} have no label: all came.")
     id = id if id in frame.columns else None

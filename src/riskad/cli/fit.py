@@ -15,6 +15,7 @@ from riskad.cli.options import (
     SettingType,
     as_json,
     force,
+    given_kinds,
     label_column,
     name_of,
     seed,
@@ -81,7 +82,7 @@ def _setting_options() -> list[click.Parameter]:
 
 @click.command(cls=_FitCommand, short_help="Fit a model on a table with a few labels.")
 @click.argument("data", nargs=-1, required=True)
-@table_options
+@table_options()
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
 @click.option("--ranked", type=PATH, help="Where to write the unlabelled rows, worst first.")
 @click.option(
@@ -230,7 +231,8 @@ def _fit(
     settings = {name: options.pop(name) for name in names & set(options)}
     settings = {name: value for name, value in settings.items() if value is not None}
     options["settings"] = settings | {"random_state": seed}
-    options |= {"labels": label_column(options), "source": name_of(data)}
+    options |= {"labels": label_column(options), "kinds": given_kinds(options)}
+    options["source"] = name_of(data)
     paths = find_tables(data)
     if engine == "dask":
         if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
@@ -261,7 +263,7 @@ def _prior_methods() -> Any:
 
 @click.command(short_help="Estimate the anomaly rate of the unlabelled rows.")
 @click.argument("data", type=PATH)
-@table_options
+@table_options()
 @click.option(
     "--method",
     type=RegisteredChoice(_prior_methods),
@@ -288,7 +290,7 @@ def prior(data: Path, as_json: bool, **options: Any) -> None:
 
     with show_progress() as progress:
         progress(f"Reading {data.name}")
-        labels = label_column(options)
+        labels, options["kinds"] = label_column(options), given_kinds(options)
         report = estimate_table_prior(
             read_table(data), labels, source=data.name, progress=progress, **options
         )

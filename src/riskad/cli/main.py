@@ -19,6 +19,7 @@ from riskad import __version__
 from riskad.cli.bench import bench
 from riskad.cli.demo import demo
 from riskad.cli.fit import fit, prior
+from riskad.cli.look import look
 from riskad.cli.model import bounds, export_, inspect, threshold
 from riskad.cli.score import drift, explain, report_table, score, suggest
 from riskad.cli.shell import Group
@@ -31,12 +32,12 @@ __all__ = ["cli", "main"]
 def cli() -> None:
     """Find anomalies when a few rows are labelled and the rest is not.
 
-    Start with `riskad demo`; then `riskad fit` on a table of your own.
+    Start with `riskad demo`; then `riskad look` and `riskad fit` on a table of your own.
     """
 
 
 for _command in (
-    *(fit, score, explain, report_table, suggest, drift),
+    *(look, fit, score, explain, report_table, suggest, drift),
     *(inspect, threshold, bounds, export_, prior, demo, bench),
 ):
     cli.add_command(_command)

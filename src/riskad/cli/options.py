@@ -29,6 +29,7 @@ __all__ = [
     "as_json",
     "check_table_output",
     "force",
+    "given_kinds",
     "label_column",
     "name_of",
     "seed",
@@ -60,7 +61,6 @@ seed = click.option(
 )
 
 _TABLE_OPTIONS = (
-    click.option("-l", "--label", required=True, metavar="COLUMN", help="Column with the labels."),
     click.option(
         "--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat)."
     ),
@@ -77,23 +77,44 @@ _TABLE_OPTIONS = (
     click.option("--id", "id", metavar="COLUMN", help="Column that names the rows."),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat)."),
     click.option(
-        "--as-text", "text", multiple=True, metavar="COLUMN", help="Read as text (may repeat)."
-    ),
-    click.option(
-        "--as-number",
-        "number",
+        "--kind",
+        "kinds",
         multiple=True,
-        metavar="COLUMN",
-        help="Read as numbers (may repeat).",
+        metavar="COLUMN=KIND",
+        help="What a column is, whatever it looks like: amount=number, code=category, "
+        "when=date:%d.%m.%Y, paid=number:1.234,50 (may repeat).",
     ),
 )
 
 
-def table_options(command: Callable[..., None]) -> Callable[..., None]:
+def table_options(
+    label_required: bool = True,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add options for what the labels of a table mean, and which columns to learn from."""
-    for option in reversed(_TABLE_OPTIONS):
-        command = option(command)
-    return command
+    label = click.option(
+        *("-l", "--label"), required=label_required, metavar="COLUMN", help="Column with the labels."
+    )
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed((label, *_TABLE_OPTIONS)):
+            command = option(command)
+        return command
+
+    return add
+
+
+def given_kinds(options: dict[str, Any]) -> dict[str, str]:
+    """Take what columns were said to be out of the options of a command."""
+    kinds: dict[str, str] = {}
+    for said in options.pop("kinds"):
+        column, equals, kind = said.rpartition("=")
+        if not (column and equals and kind):
+            raise click.UsageError(
+                f"--kind {said!r}: expected the name of a column, '=', and what it is, such as "
+                "amount=number or when=date:%d.%m.%Y."
+            )
+        kinds[column] = kind
+    return kinds
 
 
 def label_column(options: dict[str, Any]) -> LabelColumn:

@@ -83,7 +83,13 @@ class Suggestion:
 
 
 def suggest_rows(
-    model: Any, X: Any, n: int = 20, *, y: Any = None, random_state: int = 0
+    model: Any,
+    X: Any,
+    n: int = 20,
+    *,
+    y: Any = None,
+    compared: Any = None,
+    random_state: int = 0,
 ) -> Suggestion:
     """Return the n rows of X whose labels would help the model most; all where there are fewer.
 
@@ -98,6 +104,9 @@ def suggest_rows(
         How many rows to choose.
     y
         Labels of X, as in `fit`: rows that have one are not chosen, nor rows close to them.
+    compared
+        The same rows as numbers in which to compare them, where the features that the detector
+        sees are no such: texts, for instance.
     random_state
         Seed of the draw of candidates.
 
@@ -126,7 +135,8 @@ def suggest_rows(
     known, free = _split(scores, y)
     borderline, likely = _groups(scores[free], t, n)
     drawn, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
-    Z = _features(model, X, np.concatenate([free[drawn], known]))
+    seen = _seen_by(model, X) if compared is None else compared
+    Z = _features(seen, np.concatenate([free[drawn], known]))
     m = len(drawn)
     chosen = drawn[_herd(Z[:m], weights, Z[m:], likely[drawn], min(n, m))]
     reasons = np.select([likely, borderline], [LIKELY, BORDERLINE], UNLIKE)[chosen]
@@ -197,9 +207,13 @@ def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:
 # --- herding -----------------------------------------------------------------------------
 
 
-def _features(model: Any, X: Any, places: Places) -> Any:
-    """Rows as the detector sees them, each feature divided by its standard deviation."""
-    matrix = model[:-1].transform(X) if isinstance(model, Pipeline) and len(model) > 1 else X
+def _seen_by(model: Any, X: Any) -> Any:
+    """Rows as the detector sees them."""
+    return model[:-1].transform(X) if isinstance(model, Pipeline) and len(model) > 1 else X
+
+
+def _features(matrix: Any, places: Places) -> Any:
+    """Some rows, each feature divided by its standard deviation."""
     if not sparse.issparse(matrix):
         matrix = _as_numbers(matrix)
     scaler = StandardScaler(with_mean=False).fit(matrix)

@@ -63,6 +63,7 @@ OURS = {
     "BoostedRAD": "riskad.detectors.boosted",
     "Calibration": "riskad.decisions.calibration",
     "Candidate": "riskad.decisions.selection",
+    "CategoryColumn": "riskad.tables.prepared.categories",
     "Cost": "riskad.decisions.thresholds",
     "DeepRAD": "riskad.deep.risk_detectors",
     "DeepSAD": "riskad.deep.deep_sad",
@@ -71,11 +72,15 @@ OURS = {
     "Estimate": "riskad.decisions.estimates",
     "FalseAlarms": "riskad.decisions.thresholds",
     "Filled": "riskad.rows.columns",
+    "FlagColumn": "riskad.tables.prepared.numbers",
     "ForestRAD": "riskad.detectors.forest",
     "GaussianKernels": "riskad.detectors.features",
     "LearnedFeatures": "riskad.detectors.features",
+    "LeftOut": "riskad.tables.prepared.left_out",
+    "MomentColumn": "riskad.tables.prepared.moments",
     "NNPU": "riskad.deep.risk_detectors",
     "NeighbourDistances": "riskad.detectors.features",
+    "NumberColumn": "riskad.tables.prepared.numbers",
     "OneClassSVM": "riskad.detectors.one_class_svm",
     "OutlierScores": "riskad.detectors.features",
     "UnlabelledSummary": "riskad.decisions.drift",
@@ -89,6 +94,8 @@ OURS = {
     "StreamSummary": "riskad.detectors.linear.stream_summary",
     "StreamingRAD": "riskad.detectors.streaming",
     "TablePreparer": "riskad.tables.preparation",
+    "TextColumn": "riskad.tables.prepared.texts",
+    "TextVectors": "riskad.tables.texts",
     "TopK": "riskad.decisions.thresholds",
     "TreeLeaves": "riskad.detectors.features",
     "Trees": "riskad.detectors.tree_arrays",
@@ -357,8 +364,9 @@ class _Reader:
                 "own must be registered first: riskad.storage.codec.register)"
             )
         values = {key: self.value(each, depth + 1) for key, each in state.items()}
+        upgrade = getattr(cls, "_upgrade_state", dict)  # a state of an earlier version
         try:
-            return build(cls, values)
+            return build(cls, upgrade(values))
         except MissingLibrary:
             raise
         except InputError as error:

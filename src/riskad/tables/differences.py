@@ -31,10 +31,12 @@ country: 3 rows with a new value ('NA', 'XX').
         blanks: Mapping[str, int] | None = None,
         rows: Mapping[str, int] | None = None,
         values: Mapping[str, set[str]] | None = None,
+        unread: Mapping[str, tuple[int, str]] | None = None,
     ):
         self.blanks = Counter(blanks or {})
         self.rows = Counter(rows or {})
         self.values = dict(values or {})
+        self.unread = dict(unread or {})
         super().__init__(self._sentence())
 
     @classmethod
@@ -47,10 +49,15 @@ country: 3 rows with a new value ('NA', 'XX').
             name: set(sorted(self.values.get(name, set()) | more)[:MOST_NEW_VALUES])
             for name, more in other.values.items()
         }
+        unread = dict(self.unread)
+        for name, (n, cell) in other.unread.items():
+            before, first = unread.get(name, (0, cell))
+            unread[name] = before + n, first
         return NotAsInTraining(
             blanks=self.blanks + other.blanks,
             rows=self.rows + other.rows,
             values=self.values | values,
+            unread=unread,
         )
 
     def _sentence(self) -> str:
@@ -58,6 +65,9 @@ country: 3 rows with a new value ('NA', 'XX').
             f"{name}: {say_count(n, 'blank')} filled with the median, where it had none"
             for name, n in self.blanks.items()
         ]
+        for name, (n, cell) in self.unread.items():
+            cells = say_count(n, "cell")
+            notes.append(f"{name}: {cells} that cannot be read count as blank ({cell} first)")
         for name, n in self.rows.items():
             values = sorted(self.values[name])
             shown = enumerate_names(values, 3)

@@ -1,30 +1,42 @@
-"""What kind of column each is, and what a pass over all rows counts in it."""
+"""What kind of column each is, found on all rows, and what a pass over them counts in it.
+
+Rows are gone through twice. The first pass looks at what is written and decides how each column is
+read; the second reads it and counts. What both tell of parts of a table can be joined, so that
+parts may be anywhere.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import polars as pl
 
-from riskad.core.checks import InputError, describe_column_difference
-from riskad.tables.cells import (
-    as_numbers,
-    as_text,
-    has_leading_zeros,
-    is_blank,
-    is_temporal,
-    parse_numbers,
+from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
+from riskad.tables.cells import is_blank
+from riskad.tables.columns import is_flat
+from riskad.tables.formats.flags import FlagFormat, FlagLook
+from riskad.tables.formats.moments import MomentFormat, MomentLook
+from riskad.tables.formats.numbers import NumberFormat, NumberLook
+from riskad.tables.readers import (
+    FlagReader,
+    MomentReader,
+    NumberReader,
+    Reader,
+    TextReader,
+    to_seconds,
 )
 from riskad.tables.sketches import Numbers, RowSample, Texts
 
 __all__ = [
+    "GIVEN_KINDS",
     "Fold",
+    "GivenKind",
     "Look",
-    "ReadOnce",
     "count_cells",
+    "decide_reader",
     "fold_batches",
     "join_counts",
     "join_looks",
@@ -36,6 +48,10 @@ _IDENTIFIER_NAME = re.compile(
     r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$", re.ASCII
 )
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
+_GLANCE = 1_000  # cells that tell whether a column may be of a kind at all
+# Cells that do not fit are slips, counted as blank and said, if they are so few among so many.
+_SLIPS = 0.01
+_FEWEST_BESIDE_SLIPS = 50
 # What a table that comes in parts may take: values of a column that are told apart, rows drawn at
 # random for medians, and cells of these.
 _MOST_VALUES = 1 << 15
@@ -64,90 +80,169 @@ def fold_batches(
     return total
 
 
-class ReadOnce:
-    """Some rows of a table, of which no cell is read as a number twice."""
+# --- kinds that a person gives -----------------------------------------------------------
 
-    def __init__(self, frame: pl.DataFrame):
-        self.frame = frame
-        self.height = frame.height
-        self.columns = frame.columns
-        self._numbers: dict[str, tuple[pl.Series, pl.Series]] = {}
+GIVEN_KINDS = ("number", "flag", "category", "text", "date", "datetime", "time", "duration")
+"""What a column can be said to be; numbers and moments with how they are written."""
+_MOMENTS = ("date", "datetime", "time", "duration")
+
+
+@dataclass(frozen=True)
+class GivenKind:
+    """What a person said a column is: `date:%d.%m.%Y` is a kind and how it is written.
+
+    >>> GivenKind.read("when", "date:%d.%m.%Y")
+    GivenKind(kind='date', written='%d.%m.%Y')
+    """
+
+    kind: str
+    written: str = ""
 
     @classmethod
-    def of(cls, frame: pl.DataFrame | ReadOnce) -> ReadOnce:
-        """Return rows that may have been read in part."""
-        return frame if isinstance(frame, ReadOnce) else cls(frame)
+    def read(cls, column: str, said: str) -> GivenKind:
+        """Return what was said of a column, if it can be."""
+        kind, _, written = said.partition(":")
+        check_choice(f"The kind of column {quoted(column)}", kind, GIVEN_KINDS)
+        if written and kind not in (*_MOMENTS, "number"):
+            raise InputError(
+                f"Column {quoted(column)}: only numbers, dates and times are written in several "
+                f"ways; for {kind} give the word alone, without {written!r}."
+            )
+        return cls(kind, written)
 
-    def numbers(self, name: str) -> tuple[pl.Series, pl.Series]:
-        """Return the numbers of a column, and where a value is neither number nor blank."""
-        if name not in self._numbers:
-            self._numbers[name] = parse_numbers(self.frame[name])
-        return self._numbers[name]
+    @property
+    def is_text(self) -> bool:
+        """Whether cells are texts."""
+        return self.kind in ("category", "text")
 
-    def parsed(self, kinds: dict[str, str], first_row: int) -> pl.DataFrame:
-        """Return columns of these kinds, read as what they are."""
-        columns = {
-            name: as_text(self.frame[name])
-            if kind == "text"
-            else as_numbers(self.frame[name], first_row, self.numbers(name))
-            for name, kind in kinds.items()
-        }
-        return pl.DataFrame(columns, height=self.height)
+    def reader(self, column: str, look: Look) -> Reader:
+        """Return how to read the column: as was said, or else as it looks."""
+        if self.is_text:
+            return TextReader()
+        if self.kind == "flag":
+            flags = look.flag.format() if look.flag is not None else None
+            if flags is None:
+                raise InputError(
+                    f"Column {quoted(column)} was said to hold yes and no, and holds other values "
+                    "than two such words. Say 'category' instead."
+                )
+            return FlagReader(flags)
+        if self.kind == "number":
+            given = NumberFormat.given(self.written) if self.written else None
+            found = look.number.format() if look.number is not None else None
+            return NumberReader(given or found or NumberFormat())
+        moments = look.moment.format() if look.moment is not None else None
+        if self.written:
+            return MomentReader(MomentFormat.given(f"{self.kind}:{self.written}"))
+        if moments is None:
+            raise InputError(
+                f"Column {quoted(column)} was said to be a {self.kind}, and is written in none of "
+                f"the usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
+            )
+        return MomentReader(moments)
+
+
+# --- the first pass: what is written -----------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the values of a column look like: all of them, but for `numbers` and `unusable`."""
+    """What the cells of a column look like; a look that is None cannot be what the column is."""
 
     blank: bool
-    like_numbers: bool
-    numbers: bool
-    temporal: bool
     unusable: str
+    number: NumberLook | None = None
+    flag: FlagLook | None = None
+    moment: MomentLook | None = None
+    n_rows: int = 0
 
     @classmethod
-    def of(cls, rows: ReadOnce, name: str, briefly: bool = False) -> Look:
-        """Look at a column; `briefly` only at whether it can be used."""
-        column = rows.frame[name]
-        kind = column.dtype
+    def of(cls, column: pl.Series, first_row: int, given: GivenKind | None = None) -> Look:
+        """Look at a column; where texts were asked for, only at whether it can be used."""
+        n = len(column)
         if is_blank(column):
-            return cls(True, True, False, True, "")
-        if kind.is_nested() or kind in (pl.Binary, pl.Object):
-            return cls(False, False, False, False, str(kind))
-        if briefly:
-            return cls(False, False, False, False, "")
-        values, bad = rows.numbers(name)
-        numbers = values.null_count() < len(values)
-        like_numbers = not bad.any()
-        if like_numbers and kind == pl.String:  # none is a code like '007'
-            like_numbers = not has_leading_zeros(column)
-        temporal = not (like_numbers and numbers) and is_temporal(column)
-        return cls(False, like_numbers, numbers, temporal, "")
-
-    @property
-    def numeric(self) -> bool:
-        """Whether every value is a number, and at least one is."""
-        return self.like_numbers and self.numbers
+            return cls(True, "", n_rows=n)
+        if not is_flat(column):
+            return cls(False, str(column.dtype), n_rows=n)
+        if given is not None and given.is_text:
+            return cls(False, "", n_rows=n)
+        if column.dtype in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        return cls(
+            False,
+            "",
+            _glance(NumberLook, column, first_row, given, ("number",)),
+            _glance(FlagLook, column, first_row, given, ("flag",)),
+            _glance(MomentLook, column, first_row, given, _MOMENTS),
+            n,
+        )
 
     def joined(self, other: Look) -> Look:
-        """Return what the values of both look like."""
+        """Return what the cells of both look like; a part that is blank says nothing."""
+        n = self.n_rows + other.n_rows
+        if self.blank or other.blank:
+            return replace(self if other.blank else other, n_rows=n)
         return Look(
-            self.blank and other.blank,
-            self.like_numbers and other.like_numbers,
-            self.numbers or other.numbers,
-            self.temporal and other.temporal,
+            False,
             self.unusable or other.unusable,
+            _joined(self.number, other.number),
+            _joined(self.flag, other.flag),
+            _joined(self.moment, other.moment),
+            n,
         )
+
+    def reader(self) -> Reader:
+        """Return how to read the column."""
+        return decide_reader(self)
+
+
+def _glance(
+    look: Any, column: pl.Series, first_row: int, given: GivenKind | None, words: Collection[str]
+) -> Any:
+    """Look at all cells, unless the first of them tell that the column is of another kind."""
+    if given is not None and given.kind not in words:
+        return None
+    if given is None and column.dtype == pl.String and len(column) > _GLANCE:
+        glance = look.of(column.head(_GLANCE), first_row)
+        if glance.n_bad > _GLANCE // 2:
+            return None
+    return look.of(column, first_row)
+
+
+def _joined(first: Any, second: Any) -> Any:
+    return None if first is None or second is None else first.joined(second)
+
+
+def decide_reader(look: Look) -> Reader:
+    """Return how a column is read by its looks: as moments, yes and no, numbers, else as text."""
+    for found, reader in (
+        (look.moment, MomentReader),
+        (look.flag, FlagReader),
+        (look.number, NumberReader),
+    ):
+        if found is None or not _fits(found):
+            continue
+        form = found.format()
+        if form is not None:
+            return reader(form, tolerant=found.n_bad > 0, quiet=True)
+    return TextReader()
+
+
+def _fits(look: Any) -> bool:
+    """Whether all cells are of a kind, but for a few slips among many."""
+    if getattr(look, "codes", False):
+        return False
+    few = look.n_bad <= _SLIPS * look.n_good and look.n_good >= _FEWEST_BESIDE_SLIPS
+    return look.n_good > 0 and (look.n_bad == 0 or few)
 
 
 Looks: TypeAlias = tuple[list[str], dict[str, Look]]
 Counts: TypeAlias = tuple[dict[str, Any], RowSample]
 
 
-def look_at(rows: Any, first_row: int, *, named: Collection[str] = ()) -> Looks:
-    """Look at all columns, at those whose kind was given only for whether they can be used."""
-    rows = ReadOnce.of(rows)
-    return rows.columns, {name: Look.of(rows, name, name in named) for name in rows.columns}
+def look_at(frame: pl.DataFrame, first_row: int, *, given: Mapping[str, GivenKind]) -> Looks:
+    """Look at all columns."""
+    return frame.columns, {c.name: Look.of(c, first_row, given.get(c.name)) for c in frame}
 
 
 def join_looks(first: Looks, second: Looks) -> Looks:
@@ -161,19 +256,29 @@ def join_looks(first: Looks, second: Looks) -> Looks:
     return names, {name: look.joined(second[1][name]) for name, look in looks.items()}
 
 
-def count_cells(rows: Any, first_row: int, *, kinds: dict[str, str], exact: bool) -> Counts:
+# --- the second pass: what it holds ------------------------------------------------------
+
+
+def count_cells(
+    frame: pl.DataFrame, first_row: int, *, readers: Mapping[str, Reader], exact: bool
+) -> Counts:
     """Count what is in the columns, read as what they are, and keep a sample of the rows.
 
     If `exact` the sample is all of them.
     """
-    parsed = ReadOnce.of(rows).parsed(kinds, first_row)
+    typed = pl.DataFrame({name: r.read(frame[name], first_row) for name, r in readers.items()})
     most = None if exact else _MOST_VALUES
-    sketches = {
-        column.name: (Texts if kinds[column.name] == "text" else Numbers).of(column, most)
-        for column in parsed
-    }
-    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // max(1, parsed.width)))
-    return sketches, RowSample.of(parsed, first_row, None if exact else few)
+    sketches = {column.name: _sketch(column, most) for column in typed}
+    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // max(1, typed.width)))
+    return sketches, RowSample.of(typed, first_row, None if exact else few)
+
+
+def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
+    if column.dtype == pl.String:
+        return Texts.of(column, most)
+    if column.dtype.is_temporal():
+        return Numbers.of(to_seconds(column), most)
+    return Numbers.of(column.cast(pl.Float64), most)
 
 
 def join_counts(first: Counts, second: Counts) -> Counts:

@@ -1,108 +1,115 @@
-"""From a table as people keep it to a matrix of numbers, and a plain account of how.
+"""From a table as people keep it to what a detector learns from, and a plain account of how.
 
-The account matters as much as the matrix: a column that was silently dropped, or a code that
+The account matters as much as the numbers: a column that was silently dropped, or a code that
 was taken for a number, is a mistake nobody finds later.
 """
 
 from __future__ import annotations
 
 import warnings
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import (
     InputError,
+    check_choice,
     describe_column_difference,
     enumerate_names,
     quoted,
 )
 from riskad.storage.fields import (
     COUNT,
-    FLAG,
     NAMES,
     TEXT,
     DictOf,
-    Either,
     Fields,
     ListOf,
     Maybe,
     Number,
+    Record,
     State,
     Text,
     require,
 )
-from riskad.tables.cells import BLANK, LARGEST, Value, as_numbers, as_text, number_hint
+from riskad.tables.cells import Value
 from riskad.tables.columns import check_columns
-from riskad.tables.differences import MOST_NEW_VALUES, NotAsInTraining
+from riskad.tables.differences import NotAsInTraining
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds import (
     Fold,
-    Look,
-    ReadOnce,
+    GivenKind,
     count_cells,
+    decide_reader,
     fold_batches,
     join_counts,
     join_looks,
     look_at,
-    numbers_rows,
 )
-from riskad.tables.matrices import Matrix, join_dense, join_sparse, one_hot
-from riskad.tables.sketches import Numbers, RowSample, Texts
-from riskad.tables.words import list_names, say_count, say_distinct, show_number
+from riskad.tables.matrices import Matrix, join_dense, join_sparse
+from riskad.tables.prepared.base import PreparedColumn, UsedColumn
+from riskad.tables.prepared.earlier import upgraded_columns
+from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
+from riskad.tables.words import list_names, say_count
 
-__all__ = ["OTHER", "TablePreparer"]
+__all__ = ["TablePreparer", "find_kinds"]
 
-_KINDS = ("number", "text", "dropped")
-OTHER = "(other)"
+_FORMS = ("matrix", "frame")
+_COLUMN_TYPES = (
+    "CategoryColumn",
+    "FlagColumn",
+    "LeftOut",
+    "MomentColumn",
+    "NumberColumn",
+    "TextColumn",
+)
 
 
 class TablePreparer(TransformerMixin, BaseEstimator):
-    r"""Turn a table of raw columns into numbers; each column's kind is decided in `fit`.
+    r"""Turn a table of raw columns into what detectors take; `fit` finds each column's kind.
 
-    - *Numbers*: every value that is not blank is a number, or true or false. Blanks become the
-      median, and a further column says where they were. "NA", "null", "?" and the like count
-      as blank here. Numbers beyond 1e100 are refused, and those within 1e-35 of zero count as 0.
-    - *Text*: one yes/no column for each value that occurs in enough rows (2 to 10, by the size
-      of the table); rarer values share "(other)", blanks have "(blank)". Whole numbers with
-      leading zeros are codes, so they are text.
-    - *Dropped*: columns that hold one value, that number or name the rows, and dates and times.
+    - *number*: as people write them, with marks of thousands, decimal points or commas, currencies,
+      percent signs, units, and spellings of a missing one ("NA", "-", "?"). In a matrix blanks
+      become the median, and a further column says where they were. Numbers beyond 1e100 are
+      refused, and those within 1e-35 of zero count as 0.
+    - *flag*: yes and no in any common spelling.
+    - *category*, and with more than 50 levels *categories*: in a matrix one yes/no column for each
+      level that occurs in enough rows (2 to 10, by the size of the table); rarer ones share
+      "(other)", blanks have "(blank)". Whole numbers with leading zeros are codes, so they are
+      categories.
+    - *date, datetime, time, duration*: hour, weekday, day of the month, month and time since the
+      first row, as far as they differ.
+    - *text* and *list*: a short vector of numbers for each text.
+    - Left out are columns that hold one value (*constant*) and those that number or name the rows
+      (*identifier*).
 
     No label is looked at. Columns that were not there in `fit` are ignored in `transform`, so
     that identifiers and labels may come along; columns that are missing are an error.
 
     Parameters
     ----------
-    text, number : sequences of column names
-        Columns to be read as text or as numbers, whatever they look like.
+    kinds : dict, optional
+        What columns are, by name, whatever they look like: number, flag, category, text, date,
+        datetime, time or duration. How numbers and moments are written may follow after a colon:
+        `{"when": "date:%d.%m.%Y", "amount": "number:1.234,50"}`.
     max_levels : int
-        The most yes/no columns that one text column may become.
+        The most yes/no columns that one category may become.
+    form : "matrix" or "frame"
+        What `transform` gives: a matrix of numbers without gaps, or for detectors that take
+        frames (`takes_frames`) a polars frame of numbers and texts, null where there is a gap.
 
     Attributes
     ----------
-    kinds_ : dict
-        "number", "text" or "dropped", by column name.
-    medians_, blanks_, levels_, dropped_ : dict
-        By column name: the median of a number column, the count of its blanks, the levels of
-        a text column, the reason for which a column was dropped.
-    rare_, rare_hashes_ : dict
-        By name of a text column: how many values share "(other)", and hashes of these values where
-        they are 1,000 at most. A value that is neither a level nor one of them is new.
-    usual_ : dict
-        By column name, what `usual_value` says of the columns that are used: with it a model can
-        say later what is unusual about a row, without any row of the training table.
-    source_columns_ : list of str
-        For each feature of the matrix, the column it comes from.
-    sparse_ : bool
-        Whether `transform` gives a CSR matrix; it does when most features are yes/no columns.
+    columns_ : dict
+        A `riskad.tables.prepared.base.PreparedColumn` for each column, by name.
+    n_rows_ : int
+        Rows of the table.
 
     Examples
     --------
@@ -122,64 +129,58 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     ['age', 'age is blank', 'country=DE', 'country=FR']
     >>> print(*preparer.describe(), sep="\n")
     1 number column: age
-    1 text column became 2 yes/no columns: country (2)
+    1 category column: country (2 levels)
     age: 1 blank filled with the median 25
-    dropped 'plan': every row holds 'a'
+    left out 'plan': every row holds 'a'
     """
 
     _state_fields: ClassVar[Fields] = {
-        "text": ListOf(TEXT),
-        "number": ListOf(TEXT),
+        "kinds": Maybe(DictOf(TEXT, TEXT)),
         "max_levels": Number(1, 10**6, whole=True),
+        "form": Text(choices=_FORMS),
         "n_features_in_": COUNT,
         "feature_names_in_": NAMES,
         "n_rows_": COUNT,
-        "kinds_": DictOf(TEXT, Text(choices=_KINDS)),
-        "medians_": DictOf(TEXT, Number(-LARGEST, LARGEST)),
-        "blanks_": DictOf(TEXT, COUNT),
-        "levels_": DictOf(TEXT, ListOf(TEXT)),
-        "rare_": DictOf(TEXT, COUNT),
-        "rare_hashes_": DictOf(TEXT, ListOf(COUNT)),
-        "dropped_": DictOf(TEXT, TEXT),
-        "usual_": DictOf(TEXT, Maybe(Either(Number(-LARGEST, LARGEST), TEXT))),
-        "source_columns_": ListOf(TEXT),
-        "sparse_": FLAG,
-        "_feature_names": ListOf(TEXT),
+        "columns_": DictOf(TEXT, Record(_COLUMN_TYPES)),
     }
+
+    @classmethod
+    def _upgrade_state(cls, state: State) -> dict[str, Any]:
+        """Return a stored state of an earlier version as one of today."""
+        if "kinds_" not in state:
+            return dict(state)
+        said = dict.fromkeys(state["text"], "category") | dict.fromkeys(state["number"], "number")
+        kept = ("max_levels", "n_features_in_", "feature_names_in_", "n_rows_")
+        return {
+            **{name: state[name] for name in kept if name in state},
+            "kinds": said,
+            "form": "matrix",
+            "columns_": upgraded_columns(state),
+        }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts do not fit each other."""
-        kinds, usual, levels = state["kinds_"], state["usual_"], state["levels_"]
-        of_kind = {k: {name for name in kinds if kinds[name] == k} for k in _KINDS}
-        require(set(kinds) == set(state["feature_names_in_"]), "kinds_: of other columns")
-        require(set(state["dropped_"]) == of_kind["dropped"], "dropped_: other columns")
-        require(set(levels) == of_kind["text"], "levels_: other columns than those of text")
-        require(set(state["blanks_"]) == of_kind["number"], "blanks_: other columns")
-        require(set(state["medians_"]) <= of_kind["number"], "medians_: other columns")
-        require(set(state["rare_hashes_"]) <= of_kind["text"], "rare_hashes_: other columns")
-        require(set(usual) == of_kind["number"] | of_kind["text"], "usual_: other columns")
-        require(all(isinstance(usual[name], str) for name in levels), "usual_: not text")
-        numbers = (usual[name] for name in of_kind["number"])
-        require(not any(isinstance(value, str) for value in numbers), "usual_: not a number")
-        different = all(len(set(each)) == len(each) > 0 for each in levels.values())
-        require(different, "levels_: expected different texts")
-        again = object.__new__(cls)
-        again.__dict__.update(state)
-        again._name_features()
-        names = "_feature_names", "source_columns_", "sparse_"
-        require(all(getattr(again, n) == state[n] for n in names), "_feature_names: others")
+        columns = state["columns_"]
+        require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
+        named = all(name == column.name for name, column in columns.items())
+        require(named, "columns_: of other names")
+        require(any(column.used for column in columns.values()), "columns_: none is used")
 
     def __init__(
-        self, *, text: Sequence[str] = (), number: Sequence[str] = (), max_levels: int = 50
+        self,
+        *,
+        kinds: Mapping[str, str] | None = None,
+        max_levels: int = 50,
+        form: str = "matrix",
     ) -> None:
-        self.text = text
-        self.number = number
+        self.kinds = kinds
         self.max_levels = max_levels
+        self.form = form
 
     def fit(self, X: Any, y: object = None) -> TablePreparer:
-        """Decide the kind of each column of a polars or pandas frame; `y` is not looked at."""
-        self._fit([ReadOnce(as_polars(X))], fold_batches, exact=True)
+        """Find the kind of each column of a frame; `y` is not looked at."""
+        self._fit([as_polars(X)], fold_batches, exact=True)
         return self
 
     def fit_parse(self, X: Any) -> pl.DataFrame:
@@ -195,7 +196,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         polars.DataFrame
             The columns that are used, read as what they are.
         """
-        rows = self._fit([ReadOnce(as_polars(X))], fold_batches, exact=True)
+        rows = self._fit([as_polars(X)], fold_batches, exact=True)
         return rows.select(self.used_columns)
 
     def fit_batches(self, batches: Iterable[Any], fold: Fold = fold_batches) -> TablePreparer:
@@ -226,202 +227,145 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self._fit(batches, fold, exact=False)
         return self
 
-    @property
-    def used_columns(self) -> list[str]:
-        """The columns of the table that numbers are made of."""
-        return [name for name, kind in self.kinds_.items() if kind != "dropped"]
-
-    def _begin(self, names: Sequence[str]) -> None:
-        """Forget an earlier fit."""
-        self.feature_names_in_ = np.array(names, dtype=object)
-        self.n_features_in_ = len(names)
-        self.kinds_: dict[str, str] = {}
-        self.medians_: dict[str, float] = {}
-        self.blanks_: dict[str, int] = {}
-        self.levels_: dict[str, list[str]] = {}
-        self.rare_: dict[str, int] = {}
-        self.rare_hashes_: dict[str, list[int]] = {}
-        self.dropped_: dict[str, str] = {}
-        self.usual_: dict[str, Value] = {}
+    def refit(self) -> TablePreparer:
+        """Return an unfitted preparer that finds the same kinds in rows that `parse` gave."""
+        kinds = {column.name: column.given_kind for column in self.used()}
+        return TablePreparer(kinds=kinds, max_levels=self.max_levels, form=self.form)
 
     def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> pl.DataFrame:
-        """Decide all kinds; gives the rows, or a sample of them, read as what they are."""
-        named = frozenset([*self.text, *self.number])
-        names, looks = fold(partial(look_at, named=named), join_looks, batches)
-        self._check_parameters(names)
-        self._begin(names)
-        wanted = {name: self._first_guess(name, look) for name, look in looks.items()}
-        kinds = {name: kind for name, kind in wanted.items() if kind in ("number", "text")}
-        if not kinds:
-            self.dropped_ = wanted
-            raise self._nothing_left()
-        counting = partial(count_cells, kinds=kinds, exact=exact)
+        """Find all kinds; gives the rows, or a sample of them, read as what they are."""
+        check_choice("form", self.form, _FORMS)
+        given = {name: GivenKind.read(name, said) for name, said in (self.kinds or {}).items()}
+        names, looks = fold(partial(look_at, given=given), join_looks, batches)
+        check_columns(given, names)
+        self.columns_: dict[str, PreparedColumn] = {}
+        left_out = {name: left_out_unread(name, look) for name, look in looks.items()}
+        readers = {
+            name: given[name].reader(name, look) if name in given else decide_reader(look)
+            for name, look in looks.items()
+            if left_out[name] is None
+        }
+        counting = partial(count_cells, readers=readers, exact=exact)
         sketches, sample = fold(counting, join_counts, batches)
-        self.n_rows_ = sample.n_rows
-        for name, kind in wanted.items():
-            if kind == "number":
-                self._fit_number(name, sketches[name], sample.rows[name])
-            elif kind == "text":
-                self._fit_text(name, sketches[name], sample)
-            else:
-                self._drop(name, kind)
-        if len(self.dropped_) == len(self.kinds_):
-            raise self._nothing_left()
-        self._name_features()
+        for name, column in left_out.items():
+            self.columns_[name] = column or learn_column(
+                Told(name, looks[name], readers[name], sketches[name], sample, given.get(name)),
+                self.max_levels,
+            )
+        if not self.used():
+            raise _nothing_left(list(self.columns_.values()))
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_, self.n_rows_ = len(names), sample.n_rows
         return sample.rows
 
-    def transform(self, X: Any, *, first_row: int = 1) -> Matrix:
-        """Return the numeric matrix of a frame that has the columns `fit` used.
+    # --- what was found ------------------------------------------------------------------
+
+    def used(self) -> list[UsedColumn]:
+        """Return the columns that a model learns from."""
+        return [column for column in self.columns_.values() if isinstance(column, UsedColumn)]
+
+    @property
+    def used_columns(self) -> list[str]:
+        """The names of the columns that a model learns from."""
+        return [column.name for column in self.used()]
+
+    @property
+    def kinds_(self) -> dict[str, str]:
+        """The kind of each column, by name."""
+        return {name: column.kind for name, column in self.columns_.items()}
+
+    @property
+    def usual_(self) -> dict[str, Value]:
+        """What the columns that are used usually hold."""
+        return {column.name: column.usual for column in self.used()}
+
+    @property
+    def source_columns_(self) -> list[str]:
+        """For each feature that detectors see, the column it comes from."""
+        return [column.name for column in self.used() for _ in self._names_of(column)]
+
+    @property
+    def sparse_(self) -> bool:
+        """Whether the matrix is sparse: when most features are yes/no columns."""
+        # A category fills one of its yes/no columns in each row.
+        return self.form == "matrix" and len(self.used()) < len(self.source_columns_) / 4
+
+    def _names_of(self, column: UsedColumn) -> list[str]:
+        return column.names() if self.form == "matrix" else column.frame_names()
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
+        """Return readable names: 'income', 'income is blank', 'country=FR'."""
+        check_is_fitted(self, "columns_")
+        return np.array([n for column in self.used() for n in self._names_of(column)], dtype=object)
+
+    def describe(self) -> list[str]:
+        """Return what `fit` found, in plain sentences."""
+        check_is_fitted(self, "columns_")
+        notes = [note for column in self.columns_.values() for note in column.notes()]
+        left_out = [note for note in notes if note.startswith("left out ")]
+        return [*self._describe_kinds(), *(n for n in notes if n not in left_out), *left_out]
+
+    def _describe_kinds(self) -> Iterable[str]:
+        kinds: dict[str, list[UsedColumn]] = {}
+        for column in self.used():
+            kinds.setdefault(_NOUNS.get(column.kind, column.kind), []).append(column)
+        for kind, columns in kinds.items():
+            listed = list_names([column.listed() for column in columns])
+            yield f"{say_count(len(columns), f'{kind} column')}: {listed}"
+
+    # --- rows ----------------------------------------------------------------------------
+
+    def transform(self, X: Any, *, first_row: int = 1) -> Any:
+        """Return a frame that has the columns `fit` used as detectors take it: see `form`.
 
         A row of it depends on no other row, so that a table may come in parts; `first_row` is the
         number that messages give to the first row of a part.
         """
-        return self.matrix(self.parse(X, first_row=first_row))
-
-    def matrix(self, parsed: pl.DataFrame) -> Matrix:
-        """Return the numeric matrix of rows that `parse` or `fit_parse` gave."""
-        news: list[NotAsInTraining] = []
-        blocks = (self._transform_column(column, news) for column in parsed)
-        shape = (parsed.height, len(self._feature_names))
-        matrix = join_sparse(blocks) if self.sparse_ else join_dense(blocks, shape)
-        if news:
-            warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
-        return matrix
+        return self.features(self.parse(X, first_row=first_row))
 
     def parse(self, X: Any, *, first_row: int = 1) -> pl.DataFrame:
-        """Return the columns that are used, read as what they are: numbers or text, null if blank.
+        """Return the columns that are used, read as what they are, null if blank.
 
-        Reading is most of the work; a frame that was parsed once is transformed fast.
+        Numbers are Float64, yes and no Boolean, moments of a type of their own, all else String.
+        Rows that were parsed are parsed to themselves.
         """
-        check_is_fitted(self, "kinds_")
+        check_is_fitted(self, "columns_")
         frame = self._pick_used(as_polars(X))
         return pl.DataFrame(
-            {
-                c.name: as_text(c) if c.name in self.levels_ else as_numbers(c, first_row)
-                for c in frame
-            }
+            {column.name: column.reader.read(frame[column.name], first_row) for column in self.used()}
         )
 
-    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
-        """Return readable names: 'income', 'income is blank', 'country=FR'."""
-        check_is_fitted(self, "kinds_")
-        return np.array(self._feature_names, dtype=object)
+    def features(self, parsed: pl.DataFrame) -> Any:
+        """Return rows that `parse` or `fit_parse` gave as detectors take them."""
+        news = [note for c in self.used() if (note := c.news(parsed[c.name])) is not None]
+        if news:
+            warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
+        return self.matrix(parsed) if self.form == "matrix" else self.frame(parsed)
 
-    def describe(self) -> list[str]:
-        """Return what `fit` decided, in plain sentences."""
-        check_is_fitted(self, "kinds_")
-        sentences = list(self._describe_kinds())
-        sentences += [self._describe_blanks(name) for name, n in self.blanks_.items() if n]
-        for name, rare in self.rare_.items():
-            sentences.append(f"{name}: {say_count(rare, 'rare value')} grouped as '{OTHER}'")
-        sentences += [f"dropped {name!r}: {reason}" for name, reason in self.dropped_.items()]
-        return sentences
+    def matrix(self, parsed: pl.DataFrame) -> Matrix:
+        """Return parsed rows as a matrix of numbers without gaps, whatever `form` is."""
+        used = self.used()
+        blocks = (column.block(parsed[column.name]) for column in used)
+        width = sum(len(column.names()) for column in used)
+        if len(used) < width / 4:
+            return join_sparse(blocks)
+        return join_dense(blocks, (parsed.height, width))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.allow_nan = True
-        return tags
+    def matrix_names(self) -> list[str]:
+        """Return the names of the columns of `matrix`."""
+        return [name for column in self.used() for name in column.names()]
 
-    # --- fit, column by column -----------------------------------------------------------
-
-    def _check_parameters(self, columns: Sequence[str]) -> None:
-        for parameter in ("text", "number"):
-            check_columns(getattr(self, parameter), columns)
-        both = set(self.text) & set(self.number)
-        if both:
-            raise InputError(
-                f"Columns {enumerate_names(sorted(both))} are asked for both as text and as "
-                "numbers; choose one."
-            )
-
-    def _first_guess(self, name: str, look: Look) -> str:
-        """A column's kind by what it looks like, or the reason to drop it."""
-        if look.blank:
-            return "every row is blank"
-        if look.unusable:
-            return f"values of type {look.unusable} cannot be used"
-        if name in self.number or (name not in self.text and look.numeric):
-            return "number"
-        if name not in self.text and look.temporal:
-            return "dates and times are not used; add what matters: an age, a weekday"
-        return "text"
-
-    def _drop(self, name: str, reason: str) -> None:
-        self.kinds_[name], self.dropped_[name] = "dropped", reason
-
-    def _fit_number(self, name: str, sketch: Numbers, sample: pl.Series) -> None:
-        n_filled = sketch.n_rows - sketch.blanks
-        constant = sketch.low == sketch.high
-        if not n_filled:
-            self._drop(name, "it holds no number")
-        elif name not in self.number and numbers_rows(sketch, name):
-            self._drop(name, f"it numbers the rows ({say_count(n_filled, 'different value')})")
-        elif constant and not sketch.blanks:
-            self._drop(name, f"every row holds {show_number(sketch.low)}")
-        else:
-            self.kinds_[name], self.blanks_[name] = "number", sketch.blanks
-            middle = sample.median()
-            median = sketch.low if middle is None else float(cast(float, middle))
-            self.usual_[name] = None if 2 * sketch.blanks > sketch.n_rows else median
-            if not constant:  # otherwise only its blanks say something
-                self.medians_[name] = median
-
-    def _fit_text(self, name: str, sketch: Texts, sample: RowSample) -> None:
-        n_filled, n_distinct = sketch.n_rows - sketch.blanks, sketch.n_distinct
-        if n_distinct == 1 and not sketch.blanks:
-            self._drop(name, f"every row holds {sketch.counts['level'][0]!r}")
-        elif n_distinct > n_filled / 2 and n_distinct > 2 and name not in self.text:
-            hint = number_hint(sample.rows[name], numbered=sample.complete)
-            self._drop(name, say_distinct(n_distinct, n_filled, sketch.distinct is not None) + hint)
-        else:
-            self._fit_levels(name, sketch)
-
-    def _fit_levels(self, name: str, sketch: Texts) -> None:
-        counts = sketch.levels(BLANK)
-        enough = min(max(sketch.n_rows // 200, 2), 10)
-        common = counts.filter((pl.col("rows") >= enough) & (pl.col("level") != OTHER))
-        levels = common["level"].head(self.max_levels).to_list()
-        n_values = counts.height if sketch.distinct is None else sketch.n_distinct
-        n_rare = n_values - len(levels)
-        if not levels:
-            self._drop(name, f"none of its values occurs in {enough} rows")
-            return
-        self.kinds_[name], self.usual_[name] = "text", counts["level"][0]
-        self.levels_[name] = levels + [OTHER] * (n_rare > 0)
-        if n_rare:
-            self.rare_[name] = n_rare
-        if 0 < n_rare <= MOST_NEW_VALUES and sketch.distinct is None:
-            rare = counts.filter(~pl.col("level").is_in(levels))["level"]
-            self.rare_hashes_[name] = sorted(_hash(text) for text in rare)
-
-    def _nothing_left(self) -> InputError:
-        reasons = [f"  {quoted(name)}: {why}" for name, why in self.dropped_.items()][:10]
-        return InputError("No column is left to learn from:\n" + "\n".join(reasons))
-
-    def _name_features(self) -> None:
-        self._feature_names: list[str] = []
-        self.source_columns_: list[str] = []
-        for name, kind in self.kinds_.items():
-            names = self._names_of(name) if kind != "dropped" else []
-            self._feature_names += names
-            self.source_columns_ += [name] * len(names)
-        n_used = len(self.kinds_) - len(self.dropped_)
-        # A text column fills one of its yes/no columns in each row.
-        self.sparse_ = n_used < len(self._feature_names) / 4
-
-    def _names_of(self, name: str) -> list[str]:
-        if name in self.levels_:
-            return [f"{name}={level}" for level in self.levels_[name]]
-        return [name] * (name in self.medians_) + [f"{name} is blank"] * bool(self.blanks_[name])
-
-    # --- transform, column by column -----------------------------------------------------
+    def frame(self, parsed: pl.DataFrame) -> pl.DataFrame:
+        """Return parsed rows as a frame of numbers and texts with gaps, whatever `form` is."""
+        return pl.DataFrame(
+            [each for column in self.used() for each in column.frame_columns(parsed[column.name])]
+        )
 
     def _pick_used(self, frame: pl.DataFrame) -> pl.DataFrame:
         used = self.used_columns
         if set(used) <= set(frame.columns):
             return frame.select(used)
-        others = [name for name in frame.columns if name not in self.kinds_]
+        others = [name for name in frame.columns if name not in self.columns_]
         lines = describe_column_difference(used, frame.columns).splitlines()
         missing = "\n".join(line for line in lines if not line.startswith("+"))
         besides = f"\nIt has besides: {enumerate_names(others, 20)}." if others else ""
@@ -429,66 +373,31 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             f"The table lacks columns that the model was fitted on:\n{missing}{besides}"
         )
 
-    def _transform_column(self, column: pl.Series, news: list[NotAsInTraining]) -> Matrix:
-        if column.name in self.levels_:
-            return self._text_block(column, news)
-        if column.null_count() and not self.blanks_[column.name]:
-            news.append(NotAsInTraining(blanks={column.name: column.null_count()}))
-        return self._number_block(column)
-
-    def _number_block(self, values: pl.Series) -> NDArray[np.float64]:
-        block = []
-        if values.name in self.medians_:
-            block.append(values.fill_null(self.medians_[values.name]).to_numpy())
-        if self.blanks_[values.name]:
-            block.append(values.is_null().cast(pl.Float64).to_numpy())
-        return np.column_stack(block)
-
-    def _text_block(self, column: pl.Series, news: list[NotAsInTraining]) -> sparse.csr_matrix:
-        """Return yes/no columns; a row whose level was never seen is noted.
-
-        It has a yes for "(other)", where there is one, or none.
-        """
-        levels = self.levels_[column.name]
-        texts = column.fill_null(BLANK) if column.null_count() else column
-        codes = texts.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
-        if codes.null_count():
-            new = self._without_rare(texts.filter(codes.is_null()))
-            if len(new):
-                values = {column.name: set(new.unique().sort().head(MOST_NEW_VALUES))}
-                news.append(NotAsInTraining(rows={column.name: len(new)}, values=values))
-            codes = codes.fill_null(levels.index(OTHER) if OTHER in levels else -1)
-        return one_hot(codes.to_numpy(), len(levels))
-
-    def _without_rare(self, texts: pl.Series) -> pl.Series:
-        """Of texts that have no level, those that `fit` has not seen, as far as that is known."""
-        if OTHER not in self.levels_[texts.name] or not len(texts):
-            return texts
-        seen = self.rare_hashes_.get(texts.name)
-        if seen is None:
-            return texts.clear()
-        known = [text for text in texts.unique() if _hash(text) in set(seen)]
-        return texts.filter(~texts.is_in(known))
-
-    # --- the account ---------------------------------------------------------------------
-
-    def _describe_kinds(self) -> Iterable[str]:
-        numbers = [name for name, kind in self.kinds_.items() if kind == "number"]
-        if numbers:
-            yield f"{say_count(len(numbers), 'number column')}: {list_names(numbers)}"
-        if self.levels_:
-            sizes = {name: len(levels) for name, levels in self.levels_.items()}
-            listed = list_names([f"{name} ({size})" for name, size in sizes.items()])
-            became = say_count(sum(sizes.values()), "yes/no column")
-            yield f"{say_count(len(sizes), 'text column')} became {became}: {listed}"
-
-    def _describe_blanks(self, name: str) -> str:
-        blanks = say_count(self.blanks_[name], "blank")
-        if name not in self.medians_:
-            return f"{name}: {blanks}, else one value; only what is blank is used"
-        return f"{name}: {blanks} filled with the median {show_number(self.medians_[name])}"
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags
 
 
-def _hash(text: str) -> int:
-    """A number by which to know a text again that a model should not hold itself."""
-    return zlib.crc32(text.encode())
+_NOUNS = {"flag": "yes/no", "categories": "many-level category"}
+
+
+def _nothing_left(columns: Sequence[PreparedColumn]) -> InputError:
+    reasons = [f"  {quoted(column.name)}: {column.made_of_it()}" for column in columns][:10]
+    return InputError("No column is left to learn from:\n" + "\n".join(reasons))
+
+
+def find_kinds(frame: Any) -> dict[str, str]:
+    """Return the kind of each column of a frame, by name.
+
+    >>> find_kinds(pl.DataFrame({"age": ["30", "20"], "member": ["yes", "no"]}))
+    {'age': 'number', 'member': 'flag'}
+    """
+    preparer = TablePreparer()
+    try:
+        preparer.fit(frame)
+    except InputError:
+        if not hasattr(preparer, "columns_"):
+            raise
+    return preparer.kinds_

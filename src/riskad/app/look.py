@@ -1,0 +1,264 @@
+"""Look at a table before anything is fitted: what each column is, and what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.reasons import show_value
+from riskad.app.results import earlier_results, pick_features
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
+from riskad.tables.cells import BLANK, as_text, is_blank
+from riskad.tables.columns import is_flat
+from riskad.tables.labelled import FrameTable, LabelColumn
+from riskad.tables.preparation import TablePreparer
+from riskad.tables.prepared.base import PreparedColumn, UsedColumn
+from riskad.tables.sketches import RowSample
+
+__all__ = ["ColumnLook", "KindValues", "TableLook", "look_table"]
+
+_EXAMPLES = 3
+_BINS = 24
+_LEVELS = 3
+_MOST_ROWS = 100_000  # of a table that comes in parts, drawn at random
+_KINDS = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
+
+
+@dataclass(frozen=True)
+class KindValues:
+    """The values of a column in rows of one kind: in words, and counted in bins or by level."""
+
+    kind: str
+    rows: int
+    said: str
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class ColumnLook:
+    """What a column is, some of its cells as they are written, and what becomes of it."""
+
+    name: str
+    kind: str
+    used: bool
+    made_of_it: str
+    examples: list[str]
+    blanks: int
+    values: list[KindValues]
+    remarks: list[str]
+
+
+@dataclass(frozen=True)
+class TableLook:
+    """What `look_table` saw."""
+
+    source: str
+    rows: int
+    label: str | None
+    labels: LabelCounts | None
+    columns: list[ColumnLook]
+    suspicious: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def look_table(
+    table: pl.DataFrame | Iterable[pl.DataFrame],
+    labels: LabelColumn | None = None,
+    *,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> TableLook:
+    """Say of each column what it is, how it is written and what a fit would make of it.
+
+    Parameters
+    ----------
+    table
+        A frame, or frames that can be gone through several times, such as
+        `riskad.tables.reading.read_batches` gives. Of these a random sample of rows is shown.
+    labels
+        The column of labels, if there is one.
+    id, drop, kinds
+        As in `riskad.fit_table`.
+    source, progress
+        What to call the table; a function that is told what is being done.
+
+    Returns
+    -------
+    TableLook
+        What was seen.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"paid": ["1.234,50 €", "7,00 €", "19,90 €"], "card": ["a", "b", "a"]})
+    >>> for column in look_table(table).columns:
+    ...     print(column.name, column.kind, column.examples[0])
+    paid number 1.234,50 €
+    card category a
+    """
+    progress("Looking at the columns")
+    with collect_warnings() as notes:
+        seen = _Seen.of(table, labels, id, drop, kinds)
+        columns = [seen.column(column) for column in seen.preparer.columns_.values()]
+        suspicious = seen.suspicious()
+    return TableLook(
+        source=source,
+        rows=seen.n_rows,
+        label=None if labels is None else labels.column,
+        labels=seen.counts,
+        columns=columns,
+        suspicious=suspicious,
+        warnings=[str(note) for note in notes],
+    )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Rows of a table, as they are written and as they are read."""
+
+    preparer: TablePreparer
+    raw: pl.DataFrame
+    parsed: pl.DataFrame
+    codes: Codes | None
+    counts: LabelCounts | None
+    n_rows: int
+
+    @classmethod
+    def of(
+        cls,
+        table: Any,
+        labels: LabelColumn | None,
+        id: str | None,
+        drop: Sequence[str],
+        kinds: Mapping[str, str] | None,
+    ) -> _Seen:
+        whole = isinstance(table, pl.DataFrame)
+        raw, n_rows = (table, table.height) if whole else _sampled(table)
+        if not raw.height:
+            raise InputError("The table has a header but no rows.")
+        found = None if labels is None else FrameTable(raw, labels)
+        label = "" if labels is None else labels.column
+        names = [name for name in raw.columns if name != label]
+        features = pick_features([*names, label], label, id, drop, earlier_results(raw.columns))
+        preparer = TablePreparer(kinds=kinds)
+        if whole:
+            parsed = preparer.fit_parse(raw.select(features))
+        else:
+            preparer.fit_batches(_Selected(table, features))
+            parsed = preparer.parse(raw)
+        counts = found.counts if found is not None and whole else None
+        return cls(preparer, raw, parsed, found.codes if found else None, counts, n_rows)
+
+    def column(self, column: PreparedColumn) -> ColumnLook:
+        """What there is to say of a column."""
+        raw = self.raw[column.name]
+        texts = as_text(raw) if is_flat(raw) and not is_blank(raw) else pl.Series(dtype=pl.String)
+        values = self._values(column) if isinstance(column, UsedColumn) else []
+        return ColumnLook(
+            name=column.name,
+            kind=column.kind,
+            used=column.used,
+            made_of_it=column.made_of_it(),
+            examples=texts.drop_nulls().unique(maintain_order=True).head(_EXAMPLES).to_list(),
+            blanks=texts.null_count() if len(texts) else raw.len(),
+            values=values,
+            remarks=column.remarks,
+        )
+
+    def _values(self, column: UsedColumn) -> list[KindValues]:
+        plain = column.plain(self.parsed[column.name])
+        count = _by_level(plain) if column.ends() is None else _in_bins(plain)
+        kinds = {"rows": np.ones(len(plain), dtype=bool)}
+        if self.codes is not None:
+            kinds = {kind: np.asarray(self.codes == code) for kind, code in _KINDS.items()}
+        return [
+            KindValues(kind, int(rows.sum()), _say(column, plain[rows]), count(plain[rows]))
+            for kind, rows in kinds.items()
+            if rows.any()
+        ]
+
+    def suspicious(self) -> list[str]:
+        """What looks wrong."""
+        return []
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """Some columns of frames that follow one another."""
+
+    batches: Iterable[pl.DataFrame]
+    columns: Sequence[str]
+
+    def __iter__(self) -> Any:
+        return (batch.select(self.columns) for batch in self.batches)
+
+
+def _sampled(batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, int]:
+    """Rows drawn at random, and how many there are."""
+    sample, first_row = None, 1
+    for batch in batches:
+        part = RowSample.of(batch, first_row, _MOST_ROWS)
+        sample = part if sample is None else sample.joined(part)
+        first_row += batch.height
+    if sample is None:
+        raise InputError("The table has no rows; nothing to do.")
+    return sample.rows, sample.n_rows
+
+
+# --- values in words and counts ----------------------------------------------------------
+
+
+def _say(column: UsedColumn, plain: NDArray[Any]) -> str:
+    """The middle half of numbers, or the most frequent levels."""
+    if column.ends() is None:
+        texts = pl.Series([BLANK if text is None else str(text) for text in plain], dtype=pl.String)
+        shares = texts.alias("level").value_counts(sort=True, normalize=True, name="share")
+        first = shares.sort(["share", "level"], descending=[True, False]).head(_LEVELS)
+        return ", ".join(f"{show_value(text)} {share:.0%}" for text, share in first.iter_rows())
+    known = plain[~np.isnan(plain)]
+    if not len(known):
+        return BLANK
+    if column.kind == "flag":
+        return f"{column.in_words(1.0)} {known.mean():.0%}"
+    low, middle, high = (
+        show_value(column.in_words(float(q)))
+        for q in np.quantile(known, (0.25, 0.5, 0.75), method="nearest")
+    )
+    return low if low == high else f"{middle} (half of them {low} to {high})"
+
+
+def _in_bins(plain: NDArray[Any]) -> Any:
+    """A function that counts numbers in bins from the 1 % to the 99 % quantile of all."""
+    known = plain[~np.isnan(plain)]
+    low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
+    if not low < high:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, _BINS + 1)
+
+    def count(values: NDArray[Any]) -> list[int]:
+        held = values[~np.isnan(values)]
+        counts: list[int] = np.histogram(np.clip(held, low, high), edges)[0].tolist()
+        return counts
+
+    return count
+
+
+def _by_level(plain: NDArray[Any]) -> Any:
+    """A function that counts the most frequent levels of all."""
+    known = pl.Series([None if v is None else str(v) for v in plain], dtype=pl.String)
+    top = known.drop_nulls().alias("level").value_counts(sort=True)["level"].head(_BINS).to_list()
+
+    def count(values: NDArray[Any]) -> list[int]:
+        return [int((values == level).sum()) for level in top]
+
+    return count

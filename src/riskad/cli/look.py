@@ -1,0 +1,73 @@
+"""`riskad look`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from riskad.cli.options import (
+    PATH,
+    as_json,
+    force,
+    given_kinds,
+    label_column,
+    name_of,
+    table_options,
+)
+from riskad.cli.shell import say, show_progress
+
+__all__ = ["look"]
+
+
+@click.command(short_help="See what each column of a table is before anything is fitted.")
+@click.argument("data", nargs=-1, required=True)
+@table_options(label_required=False)
+@click.option("--page", type=PATH, help="Where to write a page (.html) that opens offline.")
+@as_json
+@force
+def look(
+    data: tuple[str, ...], page: Path | None, as_json: bool, force: bool, **options: Any
+) -> None:
+    """See what each column of DATA is, how it is written, and what a fit would make of it.
+
+    Nothing is fitted. With --label the values of each column are shown by kind of row. What looks
+    wrong is said: units that are mixed, duplicated rows, a column that gives the labels away. Where
+    a kind is wrong, say what the column is with --kind, here and in `riskad fit`.
+
+    \b
+    Example:
+      riskad look cards.csv --label status --normal ok --anomaly fraud --page look.html
+    """  # noqa: D301
+    from riskad.app.look import look_table
+    from riskad.app.report.look_page import render_look
+    from riskad.app.report.terminal_look import print_look
+    from riskad.storage.files import atomic_path, check_output_file
+    from riskad.tables.memory import is_larger_than_memory
+    from riskad.tables.paths import find_tables
+    from riskad.tables.reading import read_batches, read_table
+
+    if page is not None:
+        check_output_file(page, force)
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise click.UsageError(f"The name of a page, {str(page)!r}, must end in .html.")
+    kinds = given_kinds(options)
+    labels = label_column(options)
+    with show_progress() as progress:
+        progress(f"Reading {name_of(data)}")
+        paths = find_tables(data)
+        table = read_batches(paths) if is_larger_than_memory(paths) else read_table(paths[0])
+        found = look_table(
+            table,
+            labels if labels.column else None,
+            kinds=kinds,
+            source=name_of(data),
+            progress=progress,
+            **options,
+        )
+    said = say("look", as_json, found, print_look, data[0], None if page is None else str(page))
+    if page is not None:
+        with atomic_path(page, force) as part:
+            part.write_text(render_look(found), encoding="utf-8")
+    click.echo(said)

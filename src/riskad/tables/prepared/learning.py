@@ -1,0 +1,163 @@
+"""From what both passes over a table told of a column to what it is and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from riskad.tables.formats.numbers import NumberLook
+from riskad.tables.kinds import GivenKind, Look, numbers_rows
+from riskad.tables.prepared.base import PreparedColumn
+from riskad.tables.prepared.categories import MANY_LEVELS, CategoryColumn, enough_rows
+from riskad.tables.prepared.left_out import LeftOut
+from riskad.tables.prepared.moments import MomentColumn
+from riskad.tables.prepared.numbers import FlagColumn, NumberColumn
+from riskad.tables.prepared.texts import TextColumn
+from riskad.tables.readers import Reader
+from riskad.tables.sketches import RowSample
+from riskad.tables.words import say_count, say_distinct, show_number
+
+__all__ = ["Told", "learn_column", "left_out_unread"]
+
+_WORDS_OF_TEXT = 3.0  # on average, from which on texts are sentences rather than names
+_LIST = r"^[\[{(].*[\])}]$|^[^\s,;|]+(\s*[;|]\s*[^\s,;|]+)+$"
+_MOSTLY = 0.9
+_FEWEST_TEXTS = 20  # different ones that are needed to learn what texts have in common
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is known of a column after both passes.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    look, reader
+        What the first pass told, and how it is read.
+    sketch, sample
+        What the second pass counted in all rows, and some of them.
+    given
+        What a person said it is.
+    """
+
+    name: str
+    look: Look
+    reader: Reader
+    sketch: Any
+    sample: RowSample
+    given: GivenKind | None
+
+    @property
+    def values(self) -> pl.Series:
+        """Some of its values."""
+        return self.sample.rows[self.name]
+
+
+def left_out_unread(name: str, look: Look) -> LeftOut | None:
+    """Return the column if a look is enough to leave it out."""
+    if look.blank:
+        return LeftOut(name, "constant", why="every row is blank")
+    if look.unusable:
+        return LeftOut(name, "unusable", why=f"values of type {look.unusable} cannot be used")
+    return None
+
+
+def learn_column(told: Told, max_levels: int) -> PreparedColumn:
+    """Return a column as it is prepared from then on.
+
+    Parameters
+    ----------
+    told
+        What is known of it.
+    max_levels
+        The most yes/no columns that a category may become.
+
+    Returns
+    -------
+    PreparedColumn
+        The column.
+    """
+    name, sketch, word = told.name, told.sketch, told.reader.word
+    if word == "text":
+        return _learn_text(told, max_levels)
+    n_filled = sketch.n_rows - sketch.blanks
+    if not n_filled:
+        return LeftOut(name, "constant", why=f"it holds no {word}")
+    if word == "number" and told.given is None and numbers_rows(sketch, name):
+        why = f"it numbers the rows ({say_count(n_filled, 'different value')})"
+        return LeftOut(name, "identifier", why=why)
+    if sketch.low == sketch.high and not sketch.blanks:
+        return LeftOut(name, "constant", why=f"every row holds {_shown(told)}")
+    made: Any = {"number": NumberColumn, "flag": FlagColumn, "moment": MomentColumn}[word]
+    column: PreparedColumn = made.learn(
+        name, told.reader, sketch, told.values, _remarks(told.look, word)
+    )
+    if isinstance(column, MomentColumn) and not column.names():
+        return LeftOut(name, column.kind, why="none of its parts differs between rows")
+    return column
+
+
+def _shown(told: Told) -> str:
+    known = told.values.drop_nulls()
+    if known.dtype.is_numeric() or not len(known):
+        return show_number(told.sketch.low)
+    return str(known[0])
+
+
+def _remarks(look: Look, word: str) -> list[str]:
+    found = {"number": look.number, "flag": look.flag, "moment": look.moment}[word]
+    if found is None:
+        return []
+    said = list(found.remarks())
+    if found.n_bad and found.first_bad is not None:
+        row, cell = found.first_bad
+        cells = say_count(found.n_bad, "cell")
+        said.append(f"{cells} not so written count as blank, {cell!r} in row {row:,} first")
+    return said
+
+
+def _learn_text(told: Told, max_levels: int) -> PreparedColumn:
+    name, sketch, values = told.name, told.sketch, told.values
+    n_filled, n_distinct = sketch.n_rows - sketch.blanks, sketch.n_distinct
+    if n_distinct == 1 and not sketch.blanks:
+        return LeftOut(name, "constant", why=f"every row holds {sketch.counts['level'][0]!r}")
+    hint = _number_hint(told.look.number)
+    if told.given is not None:
+        kind, enough = told.given.kind, 2
+    else:
+        kind, enough = _kind_of_text(values, n_distinct, n_filled), _FEWEST_TEXTS
+    if kind in ("text", "list") and n_distinct >= enough:
+        return TextColumn.learn(name, kind, sketch, values, hint)
+    if kind == "identifier":
+        about = say_distinct(n_distinct, n_filled, sketch.distinct is not None)
+        return LeftOut(name, kind, hint, why=about)
+    column = CategoryColumn.learn(name, sketch, max_levels, hint)
+    if column is None:
+        enough = enough_rows(sketch.n_rows)
+        return LeftOut(name, "identifier", hint, why=f"none of its values occurs in {enough} rows")
+    return column
+
+
+def _kind_of_text(texts: pl.Series, n_distinct: int, n_filled: int) -> str:
+    """What texts are: a category, lists, sentences, or names of the rows."""
+    known = texts.drop_nulls().head(10_000)
+    different = n_distinct > n_filled / 2 and n_distinct > 2
+    if not len(known):
+        return "category"
+    if (known.str.contains(_LIST).mean() or 0.0) >= _MOSTLY:  # type: ignore[operator]
+        return "list"
+    words = float(known.str.count_matches(r"\S+").mean() or 0.0)  # type: ignore[arg-type]
+    if words >= _WORDS_OF_TEXT and (different or n_distinct > MANY_LEVELS):
+        return "text"
+    return "identifier" if different else "category"
+
+
+def _number_hint(look: NumberLook | None) -> list[str]:
+    """Say what keeps a column from being one of numbers, where little does."""
+    if look is None or look.first_bad is None or not 0 < look.n_bad < look.n_good:
+        return []
+    row, cell = look.first_bad
+    return [f"most are numbers, but not {cell!r} in row {row:,}: leave such blank to have it so"]

@@ -1,0 +1,212 @@
+"""Columns of dates, times and durations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.storage.fields import (
+    ANYTHING_PLAIN,
+    COUNT,
+    FLAG,
+    NUMBER,
+    Fields,
+    ListOf,
+    State,
+    require,
+)
+from riskad.tables.cells import Value
+from riskad.tables.date_features import MomentParts
+from riskad.tables.differences import NotAsInTraining
+from riskad.tables.formats.moments import MomentFormat
+from riskad.tables.matrices import Matrix
+from riskad.tables.prepared.base import UsedColumn, with_gaps
+from riskad.tables.readers import MomentReader, Reader, to_seconds
+from riskad.tables.sketches import Numbers
+from riskad.tables.words import say_count
+
+__all__ = ["MomentColumn"]
+
+
+@dataclass(frozen=True)
+class MomentColumn(UsedColumn):
+    """Moments. A model sees their parts: the hour, the weekday, the days since the first row.
+
+    Plain values are seconds: since 1970, since midnight, or long.
+
+    Parameters
+    ----------
+    form
+        `MomentFormat.to_dict` of how they are written.
+    tolerant
+        Whether cells that are no moments count as blank.
+    parts
+        `MomentParts.to_dict` of what is made of them.
+    fills
+        What stands in gaps of the matrix: the medians of its columns.
+    middle, low, high
+        The median, the first and the last moment.
+    blanks, n_rows
+        Rows without a moment, and all.
+    """
+
+    form: dict[str, Any] = field(default_factory=dict)
+    tolerant: bool = False
+    parts: dict[str, Any] = field(default_factory=dict)
+    fills: list[float] = field(default_factory=list)
+    middle: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    blanks: int = 0
+    n_rows: int = 0
+
+    _state_fields: ClassVar[Fields] = {
+        "form": ANYTHING_PLAIN,
+        "tolerant": FLAG,
+        "parts": ANYTHING_PLAIN,
+        "fills": ListOf(NUMBER),
+        "middle": NUMBER,
+        "low": NUMBER,
+        "high": NUMBER,
+        "blanks": COUNT,
+        "n_rows": COUNT,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts do not fit each other."""
+        MomentFormat.from_dict(state["form"])
+        parts = MomentParts.from_dict(state["parts"])
+        require(len(parts.cyclic_names("")) == len(state["fills"]), "fills: one for each part")
+
+    @classmethod
+    def learn(
+        cls, name: str, reader: Reader, sketch: Numbers, sample: pl.Series, remarks: list[str]
+    ) -> MomentColumn:
+        """Return the column that a sketch of all rows and a sample of them describe."""
+        reader = cast(MomentReader, reader)
+        seconds = to_seconds(sample.drop_nulls())
+        parts = MomentParts.learn(reader.format.kind, seconds)
+        median = cast(float | None, seconds.median())
+        return cls(
+            name,
+            reader.format.kind,
+            remarks,
+            form=reader.format.to_dict(),
+            tolerant=reader.tolerant,
+            parts=parts.to_dict(),
+            fills=[float(v) for v in np.median(parts.cyclic(seconds), axis=0)],
+            middle=sketch.low if median is None else float(median),
+            low=sketch.low,
+            high=sketch.high,
+            blanks=sketch.blanks,
+            n_rows=sketch.n_rows,
+        )
+
+    @cached_property
+    def reader(self) -> MomentReader:
+        """Reads moments."""
+        return MomentReader(MomentFormat.from_dict(self.form), self.tolerant)
+
+    @cached_property
+    def moment_parts(self) -> MomentParts:
+        """What is made of them."""
+        return MomentParts.from_dict(self.parts)
+
+    @property
+    def usual(self) -> Value:
+        """The median; None where more than half of the rows are blank."""
+        return None if 2 * self.blanks > self.n_rows else self.middle
+
+    def names(self) -> list[str]:
+        """Return the names of its parts, cyclic ones twice, and one for its blanks."""
+        return self.moment_parts.cyclic_names(self.name) + self._blank_name()
+
+    def _blank_name(self) -> list[str]:
+        return [f"{self.name} is blank"] * bool(self.blanks)
+
+    def block(self, values: pl.Series) -> Matrix:
+        """Return the parts as distances know them, and where gaps are."""
+        found = self.moment_parts.cyclic(to_seconds(values))
+        filled = np.where(np.isnan(found), np.array(self.fills), found)
+        if not self.blanks:
+            return filled
+        return np.column_stack([filled, values.is_null().cast(pl.Float64).to_numpy()])
+
+    def frame_names(self) -> list[str]:
+        """Return the names of its parts."""
+        return self.moment_parts.names(self.name)
+
+    def frame_columns(self, values: pl.Series) -> list[pl.Series]:
+        """Return the parts as numbers in their order, as trees like them."""
+        found = self.moment_parts.ordered(to_seconds(values))
+        return [
+            pl.Series(name, found[:, j], nan_to_null=True)
+            for j, name in enumerate(self.frame_names())
+        ]
+
+    def news(self, values: pl.Series) -> NotAsInTraining | None:
+        """Return how many blanks there are where there were none."""
+        n = values.null_count()
+        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
+
+    def plain(self, values: pl.Series) -> NDArray[Any]:
+        """Return seconds."""
+        return to_seconds(values).to_numpy()
+
+    def typed(self, values: list[Value]) -> pl.Series:
+        """Return moments."""
+        seconds = pl.Series(self.name, values, dtype=pl.Float64)
+        return self.reader.typed(seconds)
+
+    def in_words(self, value: Value) -> Value:
+        """Return a moment as the column writes it."""
+        return value if value is None or isinstance(value, str) else self.reader.format.show(value)
+
+    def ends(self) -> tuple[str, str] | None:
+        """Return what small and large moments are called."""
+        return ("short", "long") if self.kind == "duration" else ("early", "late")
+
+    def made_of_it(self) -> str:
+        """Say which parts are used."""
+        parts = [name.removeprefix(f"{self.name}: ") for name in self.frame_names()]
+        return f"{self.reader.format.describe()}: {', '.join(parts)}"
+
+    def notes(self) -> list[str]:
+        """Say how it is written and what is made of it."""
+        said = [f"{self.name}: {self.made_of_it()}", *super().notes()]
+        if self.blanks:
+            said.append(f"{self.name}: {say_count(self.blanks, 'blank')}")
+        return said
+
+    def onnx_input(self, g: Any) -> str:
+        """Add seconds: graphs cannot read dates."""
+        since = {"time": "seconds since midnight", "duration": "seconds"}
+        words = since.get(self.kind, "seconds since 1970-01-01 00:00 of the clock as written")
+        return str(g.number(self.name, f"{words}, NaN if blank"))
+
+    def onnx_block(self, g: Any, value: str) -> list[str]:
+        """Return the parts as distances know them, and where gaps are."""
+        gap = g.node("IsNaN", value)
+        nodes = self.moment_parts.onnx_cyclic(g, value)
+        filled = [
+            g.node("Where", gap, np.array(fill), node)
+            for fill, node in zip(self.fills, nodes, strict=True)
+        ]
+        return filled + [g.cast(gap, np.float64)] * bool(self.blanks)
+
+    def onnx_frame(self, g: Any, value: str) -> Mapping[str, str]:
+        """Return the parts in their order."""
+        nodes = self.moment_parts.onnx_ordered(g, value)
+        return dict(zip(self.frame_names(), nodes, strict=True))
+
+    def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
+        """Return moments by chance between the first and the last."""
+        seconds = np.floor(rng.uniform(self.low, max(self.high, self.low + 1), n))
+        return self.typed(with_gaps(seconds, rng))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,7 +39,7 @@ from riskad.storage.fields import (
     Text,
     require,
 )
-from riskad.tables.cells import Value
+from riskad.tables.cells import Value, as_text
 from riskad.tables.columns import check_columns
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.frames import as_polars
@@ -54,8 +55,10 @@ from riskad.tables.kinds import (
 )
 from riskad.tables.matrices import Matrix, join_dense, join_sparse
 from riskad.tables.prepared.base import PreparedColumn, UsedColumn
+from riskad.tables.prepared.deriving import learn_derived
 from riskad.tables.prepared.earlier import upgraded_columns
 from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
+from riskad.tables.readers import Reader
 from riskad.tables.words import list_names, say_count
 
 __all__ = ["TablePreparer", "find_kinds"]
@@ -69,6 +72,9 @@ _COLUMN_TYPES = (
     "NumberColumn",
     "TextColumn",
 )
+
+
+_DERIVED_TYPES = ("BesideGroup", "SincePrevious", "TimeBetween")
 
 
 class TablePreparer(TransformerMixin, BaseEstimator):
@@ -98,6 +104,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         What columns are, by name, whatever they look like: number, flag, category, text, date,
         datetime, time or duration. How numbers and moments are written may follow after a colon:
         `{"when": "date:%d.%m.%Y", "amount": "number:1.234,50"}`.
+    group : str, optional
+        A column that says which rows belong together, such as a customer. For each number and
+        category a further number says how unusual it is within its group
+        (`riskad.tables.groups`), and where there is one column of dates, another how long ago the
+        row before it of the same group was.
     max_levels : int
         The most yes/no columns that one category may become.
     form : "matrix" or "frame"
@@ -106,6 +117,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
+    derived_ : list
+        `riskad.tables.prepared.derived.Derived` numbers, which are made of several columns.
     columns_ : dict
         A `riskad.tables.prepared.base.PreparedColumn` for each column, by name.
     n_rows_ : int
@@ -136,12 +149,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     _state_fields: ClassVar[Fields] = {
         "kinds": Maybe(DictOf(TEXT, TEXT)),
+        "group": Maybe(TEXT),
         "max_levels": Number(1, 10**6, whole=True),
         "form": Text(choices=_FORMS),
         "n_features_in_": COUNT,
         "feature_names_in_": NAMES,
         "n_rows_": COUNT,
         "columns_": DictOf(TEXT, Record(_COLUMN_TYPES)),
+        "derived_": ListOf(Record(_DERIVED_TYPES)),
     }
 
     @classmethod
@@ -154,7 +169,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return {
             **{name: state[name] for name in kept if name in state},
             "kinds": said,
+            "group": None,
             "form": "matrix",
+            "derived_": [],
             "columns_": upgraded_columns(state),
         }
 
@@ -166,15 +183,20 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         named = all(name == column.name for name, column in columns.items())
         require(named, "columns_: of other names")
         require(any(column.used for column in columns.values()), "columns_: none is used")
+        known = {name for name, column in columns.items() if column.used} | {state["group"]}
+        needed = {name for derived in state["derived_"] for name in derived.needs()}
+        require(needed <= known, "derived_: of other columns")
 
     def __init__(
         self,
         *,
         kinds: Mapping[str, str] | None = None,
+        group: str | None = None,
         max_levels: int = 50,
         form: str = "matrix",
     ) -> None:
         self.kinds = kinds
+        self.group = group
         self.max_levels = max_levels
         self.form = form
 
@@ -197,7 +219,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             The columns that are used, read as what they are.
         """
         rows = self._fit([as_polars(X)], fold_batches, exact=True)
-        return rows.select(self.used_columns)
+        return rows.select(self.read_columns)
+
+    def fit_transform(self, X: Any, y: object = None) -> Any:
+        """Fit, and return the rows as detectors learn from them: none is compared with itself."""
+        return self.features(self.fit_parse(X), training=True)
 
     def fit_batches(self, batches: Iterable[Any], fold: Fold = fold_batches) -> TablePreparer:
         r"""As `fit`, for a table that comes in polars frames and need not fit in memory.
@@ -230,14 +256,16 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     def refit(self) -> TablePreparer:
         """Return an unfitted preparer that finds the same kinds in rows that `parse` gave."""
         kinds = {column.name: column.given_kind for column in self.used()}
-        return TablePreparer(kinds=kinds, max_levels=self.max_levels, form=self.form)
+        return TablePreparer(
+            kinds=kinds, group=self.group, max_levels=self.max_levels, form=self.form
+        )
 
     def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> pl.DataFrame:
         """Find all kinds; gives the rows, or a sample of them, read as what they are."""
         check_choice("form", self.form, _FORMS)
         given = {name: GivenKind.read(name, said) for name, said in (self.kinds or {}).items()}
         names, looks = fold(partial(look_at, given=given), join_looks, batches)
-        check_columns(given, names)
+        check_columns([*given, *([] if self.group is None else [self.group])], names)
         self.columns_: dict[str, PreparedColumn] = {}
         left_out = {name: left_out_unread(name, look) for name, look in looks.items()}
         readers = {
@@ -256,7 +284,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             raise _nothing_left(list(self.columns_.values()))
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(names), sample.n_rows
-        return sample.rows
+        rows = self._with_group(sample.rows, readers)
+        self.derived_ = learn_derived(self, rows, batches, fold, exact)
+        return rows
 
     # --- what was found ------------------------------------------------------------------
 
@@ -268,6 +298,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     def used_columns(self) -> list[str]:
         """The names of the columns that a model learns from."""
         return [column.name for column in self.used()]
+
+    @property
+    def read_columns(self) -> list[str]:
+        """The names of the columns that are read: those that are used, and that of groups."""
+        names = self.used_columns
+        return names if self.group is None or self.group in names else [*names, self.group]
 
     @property
     def kinds_(self) -> dict[str, str]:
@@ -282,7 +318,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     @property
     def source_columns_(self) -> list[str]:
         """For each feature that detectors see, the column it comes from."""
-        return [column.name for column in self.used() for _ in self._names_of(column)]
+        own = [column.name for column in self.used() for _ in self._names_of(column)]
+        return own + self.derived_names()
 
     @property
     def sparse_(self) -> bool:
@@ -290,20 +327,27 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         # A category fills one of its yes/no columns in each row.
         return self.form == "matrix" and len(self.used()) < len(self.source_columns_) / 4
 
+    def derived_names(self) -> list[str]:
+        """Return the names of the numbers that are made of several columns."""
+        return [name for derived in self.derived_ for name in derived.names()]
+
     def _names_of(self, column: UsedColumn) -> list[str]:
         return column.names() if self.form == "matrix" else column.frame_names()
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return readable names: 'income', 'income is blank', 'country=FR'."""
         check_is_fitted(self, "columns_")
-        return np.array([n for column in self.used() for n in self._names_of(column)], dtype=object)
+        own = [name for column in self.used() for name in self._names_of(column)]
+        return np.array(own + self.derived_names(), dtype=object)
 
     def describe(self) -> list[str]:
         """Return what `fit` found, in plain sentences."""
         check_is_fitted(self, "columns_")
         notes = [note for column in self.columns_.values() for note in column.notes()]
         left_out = [note for note in notes if note.startswith("left out ")]
-        return [*self._describe_kinds(), *(n for n in notes if n not in left_out), *left_out]
+        derived = [each.describe() for each in self.derived_]
+        said = [note for note in notes if note not in left_out]
+        return [*self._describe_kinds(), *derived, *said, *left_out]
 
     def _describe_kinds(self) -> Iterable[str]:
         kinds: dict[str, list[UsedColumn]] = {}
@@ -331,38 +375,58 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "columns_")
         frame = self._pick_used(as_polars(X))
-        return pl.DataFrame(
-            {column.name: column.reader.read(frame[column.name], first_row) for column in self.used()}
-        )
+        parsed = {c.name: c.reader.read(frame[c.name], first_row) for c in self.used()}
+        if self.group is not None and self.group not in parsed:
+            parsed[self.group] = as_text(frame[self.group])
+        return pl.DataFrame(parsed)
 
-    def features(self, parsed: pl.DataFrame) -> Any:
-        """Return rows that `parse` or `fit_parse` gave as detectors take them."""
+    def features(self, parsed: pl.DataFrame, *, training: bool = False) -> Any:
+        """Return rows that `parse` or `fit_parse` gave as detectors take them.
+
+        Rows that the preparer was fitted on (`training`) are not compared with themselves.
+        """
         news = [note for c in self.used() if (note := c.news(parsed[c.name])) is not None]
         if news:
             warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
-        return self.matrix(parsed) if self.form == "matrix" else self.frame(parsed)
+        if self.form == "matrix":
+            return self.matrix(parsed, training=training)
+        return self.frame(parsed, training=training)
 
-    def matrix(self, parsed: pl.DataFrame) -> Matrix:
+    def matrix(self, parsed: pl.DataFrame, *, training: bool = False) -> Matrix:
         """Return parsed rows as a matrix of numbers without gaps, whatever `form` is."""
-        used = self.used()
-        blocks = (column.block(parsed[column.name]) for column in used)
-        width = sum(len(column.names()) for column in used)
+        used, width = self.used(), len(self.matrix_names())
+        blocks = chain(
+            (column.block(parsed[column.name]) for column in used),
+            (derived.filled(derived.values(parsed, training)) for derived in self.derived_),
+        )
         if len(used) < width / 4:
             return join_sparse(blocks)
         return join_dense(blocks, (parsed.height, width))
 
     def matrix_names(self) -> list[str]:
         """Return the names of the columns of `matrix`."""
-        return [name for column in self.used() for name in column.names()]
+        return [n for column in self.used() for n in column.names()] + self.derived_names()
 
-    def frame(self, parsed: pl.DataFrame) -> pl.DataFrame:
+    def frame(self, parsed: pl.DataFrame, *, training: bool = False) -> pl.DataFrame:
         """Return parsed rows as a frame of numbers and texts with gaps, whatever `form` is."""
-        return pl.DataFrame(
-            [each for column in self.used() for each in column.frame_columns(parsed[column.name])]
-        )
+        own = [each for c in self.used() for each in c.frame_columns(parsed[c.name])]
+        for derived in self.derived_:
+            values = derived.values(parsed, training)
+            own += [
+                pl.Series(name, values[:, j], nan_to_null=True)
+                for j, name in enumerate(derived.names())
+            ]
+        return pl.DataFrame(own)
+
+    def _with_group(self, rows: pl.DataFrame, readers: Mapping[str, Reader]) -> pl.DataFrame:
+        """Return read rows, in which groups are texts."""
+        group = self.group
+        if group is None or group in self.used_columns:
+            return rows
+        return rows.with_columns(as_text(rows[group]))
 
     def _pick_used(self, frame: pl.DataFrame) -> pl.DataFrame:
-        used = self.used_columns
+        used = self.read_columns
         if set(used) <= set(frame.columns):
             return frame.select(used)
         others = [name for name in frame.columns if name not in self.columns_]

@@ -1,0 +1,213 @@
+"""Numbers that are made of several columns: time between two dates, and rows beside their group."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.core.checks import InputError, quoted
+from riskad.storage.fields import NUMBER, TEXT, Fields, ListOf, Record, State, require
+from riskad.tables.cells import Value
+from riskad.tables.groups import GroupComparison
+from riskad.tables.readers import to_seconds
+
+__all__ = ["BesideGroup", "Derived", "DerivedColumn", "TimeBetween"]
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Derived(ABC):
+    """Numbers of each row that its columns have only together.
+
+    Parameters
+    ----------
+    fills
+        What stands in gaps of a matrix: the medians of the training rows.
+    """
+
+    fills: list[float] = field(default_factory=list)
+
+    _state_fields: ClassVar[Fields] = {"fills": ListOf(NUMBER)}
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the name of each number."""
+
+    @abstractmethod
+    def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
+        """Return the numbers of parsed rows, NaN where a cell is blank.
+
+        Rows that were learned from (`training`) are not compared with themselves.
+        """
+
+    @abstractmethod
+    def needs(self) -> list[str]:
+        """Return the columns that they are made of."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say what they are."""
+
+    @abstractmethod
+    def column(self, name: str) -> DerivedColumn:
+        """Return how people see one of the numbers."""
+
+    def filled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the numbers without gaps."""
+        return np.where(np.isnan(values), np.array(self.fills), values)
+
+    def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
+        """Return the nodes of a graph that give the numbers, NaN for gaps."""
+        raise InputError(
+            f"What a model knows of {quoted(self.needs()[0])} (rows beside their group) cannot be "
+            "exported: ONNX cannot look groups up. Fit a model without group= to export it."
+        )
+
+
+def medians(values: NDArray[np.float64]) -> list[float]:
+    """Return the median of each column, 0 where all is blank."""
+    known = ~np.isnan(values)
+    return [
+        float(np.median(values[known[:, j], j])) if known[:, j].any() else 0.0
+        for j in range(values.shape[1])
+    ]
+
+
+@dataclass(frozen=True)
+class DerivedColumn:
+    """A number of a row as people see it."""
+
+    name: str
+    usual: float
+    unit: str
+    low: str
+    high: str
+
+    def in_words(self, value: Value) -> Value:
+        """Return the number with its unit."""
+        if not isinstance(value, float) or not self.unit:
+            return value
+        return f"{value:,.3g} {self.unit}"
+
+    def ends(self) -> tuple[str, str]:
+        """Return what small and large numbers are called."""
+        return self.low, self.high
+
+
+@dataclass(frozen=True)
+class TimeBetween(Derived):
+    """Days from one date of a row to another.
+
+    Parameters
+    ----------
+    pairs
+        Names of the first and of the second date.
+    """
+
+    pairs: list[list[str]] = field(default_factory=list)
+
+    _state_fields: ClassVar[Fields] = {"pairs": ListOf(ListOf(TEXT, 2))}
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        require(len(state["pairs"]) == len(state["fills"]) > 0, "fills: one for each pair")
+
+    @classmethod
+    def learn(cls, parsed: pl.DataFrame, pairs: list[list[str]]) -> TimeBetween:
+        """Return the differences of pairs of columns."""
+        return cls(medians(_days(parsed, pairs)), pairs)
+
+    def names(self) -> list[str]:
+        """Return a name for each pair."""
+        return [f"{first} to {second}" for first, second in self.pairs]
+
+    def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
+        """Return days."""
+        return _days(parsed, self.pairs)
+
+    def needs(self) -> list[str]:
+        """Return the dates."""
+        return list(dict.fromkeys(name for pair in self.pairs for name in pair))
+
+    def describe(self) -> str:
+        """Say which times are measured."""
+        return f"time between dates: {', '.join(self.names())}"
+
+    def column(self, name: str) -> DerivedColumn:
+        """Return how people see days."""
+        usual = self.fills[self.names().index(name)]
+        return DerivedColumn(name, usual, "days", "short", "long")
+
+    def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
+        """Return days."""
+        return [
+            g.node("Div", g.node("Sub", inputs[second], inputs[first]), np.array(_DAY))
+            for first, second in self.pairs
+        ]
+
+
+def _days(parsed: pl.DataFrame, pairs: list[list[str]]) -> NDArray[np.float64]:
+    seconds = {name: to_seconds(parsed[name]) for pair in pairs for name in pair}
+    return np.column_stack(
+        [(seconds[second] - seconds[first]).to_numpy() / _DAY for first, second in pairs]
+    )
+
+
+@dataclass(frozen=True)
+class BesideGroup(Derived):
+    """How unusual the cells of a row are within its group.
+
+    Parameters
+    ----------
+    comparison
+        What is known of the groups.
+    """
+
+    comparison: GroupComparison = None  # type: ignore[assignment]
+
+    _state_fields: ClassVar[Fields] = {"comparison": Record(("GroupComparison",))}
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        n = len(state["comparison"].names())
+        require(n == len(state["fills"]) > 0, "fills: one for each column")
+
+    @classmethod
+    def learn(cls, parsed: pl.DataFrame, comparison: GroupComparison) -> BesideGroup:
+        """Return the comparison, with what is usual in parsed rows."""
+        values = comparison.training_features(parsed, parsed[comparison.group])
+        return cls(medians(values), comparison)
+
+    def names(self) -> list[str]:
+        """Return a name for each column that is compared."""
+        return self.comparison.names()
+
+    def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
+        """Return z-scores and rarities within the group."""
+        compare = self.comparison.training_features if training else self.comparison.features
+        return compare(parsed, parsed[self.comparison.group])
+
+    def needs(self) -> list[str]:
+        """Return the group and what is compared within it."""
+        return [self.comparison.group, *self.comparison.columns]
+
+    def describe(self) -> str:
+        """Say how many groups there are."""
+        return self.comparison.describe()
+
+    def column(self, name: str) -> DerivedColumn:
+        """Return how people see numbers of spreads, and rarities."""
+        place = self.names().index(name)
+        of = self.comparison.columns[place]
+        usual = self.fills[place]
+        if any(number.name == of for number in self.comparison.numbers):
+            return DerivedColumn(name, usual, "SD", "low", "high")
+        return DerivedColumn(name, usual, "", "common", "rare")
+

@@ -1,0 +1,80 @@
+"""Which numbers are made of several columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from riskad.tables.date_features import elapsed_pairs
+from riskad.tables.group_counts import GroupCounts
+from riskad.tables.groups import GroupComparison
+from riskad.tables.kinds import Fold
+from riskad.tables.prepared.categories import CategoryColumn
+from riskad.tables.prepared.derived import BesideGroup, Derived, TimeBetween
+from riskad.tables.prepared.moments import MomentColumn
+from riskad.tables.prepared.numbers import FlagColumn, NumberColumn
+from riskad.tables.readers import to_seconds
+
+if TYPE_CHECKING:
+    from riskad.tables.preparation import TablePreparer
+
+__all__ = ["learn_derived"]
+
+
+def learn_derived(
+    preparer: TablePreparer, rows: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool
+) -> list[Derived]:
+    """Return what is made of several columns.
+
+    Parameters
+    ----------
+    preparer
+        Whose columns are known.
+    rows
+        Parsed rows: all of them if `exact`, or some.
+    batches, fold
+        The table, and who goes through it, as in `TablePreparer.fit_batches`.
+    exact
+        Whether the rows are all there are.
+
+    Returns
+    -------
+    list of Derived
+        The numbers.
+    """
+    made: list[Derived] = []
+    dates = [
+        column
+        for column in preparer.used()
+        if isinstance(column, MomentColumn) and column.kind in ("date", "datetime")
+    ]
+    pairs = elapsed_pairs({c.name: (c.kind, to_seconds(rows[c.name])) for c in dates})
+    if pairs:
+        made.append(TimeBetween.learn(rows, [list(pair) for pair in pairs]))
+    if preparer.group is not None:
+        count = partial(_count_groups, preparer=preparer)
+        if exact:
+            counts = GroupCounts.of(_compared(preparer, rows), rows[preparer.group])
+        else:
+            counts = fold(count, GroupCounts.joined, batches)
+        made.append(BesideGroup.learn(rows, GroupComparison.of(counts)))
+    return made
+
+
+def _compared(preparer: TablePreparer, rows: pl.DataFrame) -> pl.DataFrame:
+    """The numbers and categories of rows, but for the group itself."""
+    return rows.select(
+        column.name
+        for column in preparer.used()
+        if isinstance(column, (NumberColumn, CategoryColumn))
+        and not isinstance(column, FlagColumn)
+        and column.name != preparer.group
+    )
+
+
+def _count_groups(frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer) -> GroupCounts:
+    rows = preparer.parse(frame, first_row=first_row)
+    return GroupCounts.of(_compared(preparer, rows), rows[preparer.group or ""], seed=first_row)

@@ -33,6 +33,7 @@ from riskad.app.results import (
     read_rule,
     score_frame,
     suspects_of,
+    with_group,
 )
 from riskad.core.checks import InputError
 from riskad.core.labels import UNLABELLED, Codes, LabelCounts
@@ -104,6 +105,7 @@ def fit_table(
     id: str | None = None,
     drop: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
+    group: str | None = None,
     model: str = "auto",
     settings: Mapping[str, Any] | None = None,
     threshold: Threshold | str = "risk",
@@ -135,6 +137,9 @@ def fit_table(
     kinds
         What columns are, by name, whatever they look like: `{"when": "date:%d.%m.%Y"}`; see
         `riskad.TablePreparer`.
+    group
+        A column that says which rows belong together, a customer for instance: how unusual a value
+        is within its group is then told, too.
     model
         A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow".
     settings
@@ -184,7 +189,8 @@ def fit_table(
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
-    preparer = TablePreparer(kinds=kinds, form="frame" if detector.takes_frames else "matrix")
+    form = "frame" if detector.takes_frames else "matrix"
+    preparer = TablePreparer(kinds=kinds, group=group, form=form)
     work = _Work(opened, preparer, detector, progress)
     work.prepare(id, drop)
     work.fit(rule, top)
@@ -233,10 +239,11 @@ class _Work:
         """Decide what each column is, and keep rows in memory as numbers."""
         label = self.table.label
         features = pick_features(self.table.columns, label, id, drop, self.earlier)
+        features = with_group(features, self.preparer.group, self.table.columns)
         self.progress("Preparing the columns")
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
-            self.features = self.preparer.features(self.kept.parsed)
+            self.features = self.preparer.features(self.kept.parsed, training=True)
         self.noted += notes
         _check_dense(self.detector, self.features)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from riskad.app.noticed import Progress, collect_warnings
 from riskad.app.reasons import show_value
-from riskad.app.results import earlier_results, pick_features
+from riskad.app.results import earlier_results, pick_features, with_group
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
 from riskad.tables.cells import BLANK, as_text, is_blank
@@ -75,6 +75,7 @@ def look_table(
     id: str | None = None,
     drop: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
+    group: str | None = None,
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> TableLook:
@@ -87,7 +88,7 @@ def look_table(
         `riskad.tables.reading.read_batches` gives. Of these a random sample of rows is shown.
     labels
         The column of labels, if there is one.
-    id, drop, kinds
+    id, drop, kinds, group
         As in `riskad.fit_table`.
     source, progress
         What to call the table; a function that is told what is being done.
@@ -108,7 +109,8 @@ def look_table(
     """
     progress("Looking at the columns")
     with collect_warnings() as notes:
-        seen = _Seen.of(table, labels, id, drop, kinds)
+        preparer = TablePreparer(kinds=kinds, group=group)
+        seen = _Seen.of(table, labels, id, drop, preparer)
         columns = [seen.column(column) for column in seen.preparer.columns_.values()]
         suspicious = seen.suspicious()
     return TableLook(
@@ -140,7 +142,7 @@ class _Seen:
         labels: LabelColumn | None,
         id: str | None,
         drop: Sequence[str],
-        kinds: Mapping[str, str] | None,
+        preparer: TablePreparer,
     ) -> _Seen:
         whole = isinstance(table, pl.DataFrame)
         raw, n_rows = (table, table.height) if whole else _sampled(table)
@@ -150,7 +152,7 @@ class _Seen:
         label = "" if labels is None else labels.column
         names = [name for name in raw.columns if name != label]
         features = pick_features([*names, label], label, id, drop, earlier_results(raw.columns))
-        preparer = TablePreparer(kinds=kinds)
+        features = with_group(features, preparer.group, names)
         if whole:
             parsed = preparer.fit_parse(raw.select(features))
         else:

@@ -9,7 +9,7 @@ import polars as pl
 
 from riskad.app.anomaly_rate import check_labels, estimate_prior
 from riskad.app.noticed import Progress, collect_warnings
-from riskad.app.results import describe_left_out, earlier_results, pick_features
+from riskad.app.results import describe_left_out, earlier_results, pick_features, with_group
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import PriorEstimate
 from riskad.decisions.label_check import LabelCheck
@@ -40,6 +40,7 @@ def estimate_table_prior(
     id: str | None = None,
     drop: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
+    group: str | None = None,
     method: str = "auto",
     seed: int = 0,
     source: str = "table",
@@ -52,10 +53,10 @@ def estimate_table_prior(
     table = FrameTable(frame, labels)
     earlier = earlier_results(frame.columns)
     features = pick_features(table.columns, labels.column, id, drop, earlier)
-    preparer = TablePreparer(kinds=kinds)
+    preparer = TablePreparer(kinds=kinds, group=group)
     with collect_warnings() as notes:
         progress("Preparing the columns")
-        matrix = preparer.matrix(preparer.fit_parse(frame.select(features)))
+        matrix = preparer.fit_transform(frame.select(with_group(features, group, table.columns)))
         progress("Estimating the anomaly rate")
         estimate = estimate_prior(matrix, table.codes, method=method, random_state=seed)
         progress("Comparing labelled rows with the unlabelled rows")

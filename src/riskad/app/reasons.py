@@ -50,6 +50,7 @@ from riskad.tables.cells import BLANK, Value
 from riskad.tables.matrices import Matrix
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.prepared.base import UsedColumn
+from riskad.tables.prepared.derived import DerivedColumn
 
 __all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
 
@@ -112,7 +113,7 @@ class Reasons:
     errors: Floats
     base: float
     anomaly_score: Floats
-    described_by: Mapping[str, UsedColumn] = field(default_factory=dict)
+    described_by: Mapping[str, UsedColumn | DerivedColumn] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -252,7 +253,7 @@ class _View:
     reference: Floats
     owners: NDArray[np.intp]  # of each feature, the column it comes from
     wrap: Callable[[Matrix], Any] = lambda matrix: matrix
-    described_by: Mapping[str, UsedColumn] = field(default_factory=dict)
+    described_by: Mapping[str, UsedColumn | DerivedColumn] = field(default_factory=dict)
 
     @property
     def reference_row(self) -> Matrix:
@@ -304,22 +305,29 @@ def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
     final = getattr(final, "best_estimator_", final)
     parsed = preparer.parse(X)
     used = {column.name: column for column in preparer.used()}
+    derived = {name: each.column(name) for each in preparer.derived_ for name in each.names()}
     usual = preparer.usual_ if background is None else _usual_cells(preparer, background)
-    row = pl.DataFrame([column.typed([usual[name]]) for name, column in used.items()])
-    matrix, reference = preparer.features(parsed), preparer.features(row)
+    matrix, reference = preparer.features(parsed), _usual_features(preparer, usual)
     if isinstance(final, Detector):
         matrix, reference = (final._check_rows(rows, reset=False) for rows in (matrix, reference))
-    places = {name: j for j, name in enumerate(used)}
+    places = {name: j for j, name in enumerate([*used, *derived])}
+    own = [column.plain(parsed[name]) for name, column in used.items()]
     return _View(
         model=final,
-        columns=tuple(used),
-        values=_side_by_side([column.plain(parsed[name]) for name, column in used.items()]),
-        usual=tuple(usual[name] for name in used),
+        columns=tuple(places),
+        values=_side_by_side([*own, *(each.values(parsed) for each in preparer.derived_)]),
+        usual=(*(usual[name] for name in used), *(column.usual for column in derived.values())),
         matrix=matrix,
         reference=(reference.toarray() if sparse.issparse(reference) else reference)[0],
         owners=np.array([places[name] for name in preparer.source_columns_]),
-        described_by=used,
+        described_by={**used, **derived},
     )
+
+
+def _usual_features(preparer: TablePreparer, usual: Mapping[str, Value]) -> Any:
+    """A usual row as the detector takes it; what is made of several columns is usual, too."""
+    row = pl.DataFrame([column.typed([usual[column.name]]) for column in preparer.used()])
+    return preparer.usual_features(row)
 
 
 def _side_by_side(columns: list[NDArray[Any]]) -> NDArray[Any]:

@@ -37,6 +37,7 @@ __all__ = [
     "score_frame",
     "steps_of",
     "suspects_of",
+    "with_group",
 ]
 
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
@@ -122,6 +123,14 @@ def pick_features(
     if not features:
         raise InputError("Every column is left out; there is nothing to learn from.")
     return features
+
+
+def with_group(features: Sequence[str], group: str | None, columns: Sequence[str]) -> list[str]:
+    """Return the columns to learn from, and that of groups, even if it names the rows."""
+    if group is None or group in features:
+        return list(features)
+    check_columns([group], columns)
+    return [*features, group]
 
 
 def free_name(columns: Sequence[str]) -> str:

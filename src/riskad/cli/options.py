@@ -77,6 +77,12 @@ _TABLE_OPTIONS = (
     click.option("--id", "id", metavar="COLUMN", help="Column that names the rows."),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat)."),
     click.option(
+        "--group",
+        metavar="COLUMN",
+        help="Column of rows that belong together, a customer for instance: values are then also "
+        "compared within it.",
+    ),
+    click.option(
         "--kind",
         "kinds",
         multiple=True,

@@ -58,7 +58,7 @@ from riskad.tables.prepared.base import PreparedColumn, UsedColumn
 from riskad.tables.prepared.deriving import learn_derived
 from riskad.tables.prepared.earlier import upgraded_columns
 from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
-from riskad.tables.readers import Reader
+from riskad.tables.readers import TextReader
 from riskad.tables.words import list_names, say_count
 
 __all__ = ["TablePreparer", "find_kinds"]
@@ -105,8 +105,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         datetime, time or duration. How numbers and moments are written may follow after a colon:
         `{"when": "date:%d.%m.%Y", "amount": "number:1.234,50"}`.
     group : str, optional
-        A column that says which rows belong together, such as a customer. For each number and
-        category a further number says how unusual it is within its group
+        A column that says which rows belong together, such as a customer. It is not learned from
+        itself, but for each number and category a further number says how unusual it is within its group
         (`riskad.tables.groups`), and where there is one column of dates, another how long ago the
         row before it of the same group was.
     max_levels : int
@@ -267,12 +267,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         names, looks = fold(partial(look_at, given=given), join_looks, batches)
         check_columns([*given, *([] if self.group is None else [self.group])], names)
         self.columns_: dict[str, PreparedColumn] = {}
-        left_out = {name: left_out_unread(name, look) for name, look in looks.items()}
+        left_out = {name: left_out_unread(name, look, self.group) for name, look in looks.items()}
         readers = {
             name: given[name].reader(name, look) if name in given else decide_reader(look)
             for name, look in looks.items()
             if left_out[name] is None
         }
+        if self.group is not None:
+            readers[self.group] = TextReader()
         counting = partial(count_cells, readers=readers, exact=exact)
         sketches, sample = fold(counting, join_counts, batches)
         for name, column in left_out.items():
@@ -284,9 +286,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             raise _nothing_left(list(self.columns_.values()))
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(names), sample.n_rows
-        rows = self._with_group(sample.rows, readers)
-        self.derived_ = learn_derived(self, rows, batches, fold, exact)
-        return rows
+        self.derived_ = learn_derived(self, sample.rows, batches, fold, exact)
+        return sample.rows
 
     # --- what was found ------------------------------------------------------------------
 
@@ -302,8 +303,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     @property
     def read_columns(self) -> list[str]:
         """The names of the columns that are read: those that are used, and that of groups."""
-        names = self.used_columns
-        return names if self.group is None or self.group in names else [*names, self.group]
+        return self.used_columns + ([] if self.group is None else [self.group])
 
     @property
     def kinds_(self) -> dict[str, str]:
@@ -376,7 +376,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "columns_")
         frame = self._pick_used(as_polars(X))
         parsed = {c.name: c.reader.read(frame[c.name], first_row) for c in self.used()}
-        if self.group is not None and self.group not in parsed:
+        if self.group is not None:
             parsed[self.group] = as_text(frame[self.group])
         return pl.DataFrame(parsed)
 
@@ -388,16 +388,24 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         news = [note for c in self.used() if (note := c.news(parsed[c.name])) is not None]
         if news:
             warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
-        if self.form == "matrix":
-            return self.matrix(parsed, training=training)
-        return self.frame(parsed, training=training)
+        return self._joined(parsed, [each.values(parsed, training) for each in self.derived_])
 
-    def matrix(self, parsed: pl.DataFrame, *, training: bool = False) -> Matrix:
+    def usual_features(self, parsed: pl.DataFrame) -> Any:
+        """Return parsed rows in which all that is made of several columns is usual."""
+        return self._joined(parsed, [np.tile(d.fills, (parsed.height, 1)) for d in self.derived_])
+
+    def _joined(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Any:
+        return (self._matrix if self.form == "matrix" else self._frame)(parsed, derived)
+
+    def matrix(self, parsed: pl.DataFrame) -> Matrix:
         """Return parsed rows as a matrix of numbers without gaps, whatever `form` is."""
+        return self._matrix(parsed, [each.values(parsed) for each in self.derived_])
+
+    def _matrix(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Matrix:
         used, width = self.used(), len(self.matrix_names())
         blocks = chain(
             (column.block(parsed[column.name]) for column in used),
-            (derived.filled(derived.values(parsed, training)) for derived in self.derived_),
+            (each.filled(values) for each, values in zip(self.derived_, derived, strict=True)),
         )
         if len(used) < width / 4:
             return join_sparse(blocks)
@@ -407,23 +415,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Return the names of the columns of `matrix`."""
         return [n for column in self.used() for n in column.names()] + self.derived_names()
 
-    def frame(self, parsed: pl.DataFrame, *, training: bool = False) -> pl.DataFrame:
-        """Return parsed rows as a frame of numbers and texts with gaps, whatever `form` is."""
+    def _frame(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> pl.DataFrame:
         own = [each for c in self.used() for each in c.frame_columns(parsed[c.name])]
-        for derived in self.derived_:
-            values = derived.values(parsed, training)
-            own += [
-                pl.Series(name, values[:, j], nan_to_null=True)
-                for j, name in enumerate(derived.names())
-            ]
-        return pl.DataFrame(own)
-
-    def _with_group(self, rows: pl.DataFrame, readers: Mapping[str, Reader]) -> pl.DataFrame:
-        """Return read rows, in which groups are texts."""
-        group = self.group
-        if group is None or group in self.used_columns:
-            return rows
-        return rows.with_columns(as_text(rows[group]))
+        numbers = (values[:, j] for values in derived for j in range(values.shape[1]))
+        made = [
+            pl.Series(name, values, nan_to_null=True)
+            for name, values in zip(self.derived_names(), numbers, strict=True)
+        ]
+        return pl.DataFrame(own + made)
 
     def _pick_used(self, frame: pl.DataFrame) -> pl.DataFrame:
         used = self.read_columns

@@ -65,13 +65,11 @@ def learn_derived(
 
 
 def _compared(preparer: TablePreparer, rows: pl.DataFrame) -> pl.DataFrame:
-    """The numbers and categories of rows, but for the group itself."""
+    """The numbers and categories of rows."""
     return rows.select(
         column.name
         for column in preparer.used()
-        if isinstance(column, (NumberColumn, CategoryColumn))
-        and not isinstance(column, FlagColumn)
-        and column.name != preparer.group
+        if isinstance(column, (NumberColumn, CategoryColumn)) and not isinstance(column, FlagColumn)
     )
 
 

@@ -56,8 +56,10 @@ class Told:
         return self.sample.rows[self.name]
 
 
-def left_out_unread(name: str, look: Look) -> LeftOut | None:
+def left_out_unread(name: str, look: Look, group: str | None) -> LeftOut | None:
     """Return the column if a look is enough to leave it out."""
+    if name == group:
+        return LeftOut(name, "group", why="rows are compared within it")
     if look.blank:
         return LeftOut(name, "constant", why="every row is blank")
     if look.unusable:

@@ -110,7 +110,7 @@ def test_the_report_counts_rightly(fit, cards):
     assert report.labels.normal == (table["label"] == "ok").sum()
     assert report.labels.anomaly == (table["label"] == "fraud").sum()
     assert report.labels.unlabelled == (table["label"] == "").sum()
-    assert report.columns == {"amount": "number", "country": "text"}
+    assert report.columns == {"amount": "number", "country": "category"}
     assert report.fitted["converged"]
     assert report.fitted["lambda"] == fit.model[-1].lambda_ > 0
     assert report.warnings == []
@@ -291,7 +291,7 @@ def test_a_labelled_ranking_can_be_fitted_again(fit, cards):
         label=pl.when(pl.int_range(pl.len()) < 60).then(pl.Series(truth))
     )
     again = fit_table(relabelled, LABELS, id="card")
-    assert again.report.columns == {"row": "dropped", "amount": "number", "country": "text"}
+    assert again.report.columns == {"row": "identifier", "amount": "number", "country": "category"}
     assert any("results of an earlier run" in line for line in again.report.preparation)
     assert again.ranked.columns[:3] == ["row_", "anomaly_score", "is_anomaly"]
 
@@ -581,7 +581,7 @@ def test_scored_tables_are_explained_and_fitted_again_but_not_scored(fit, cards)
     with pytest.raises(InputError, match="'anomaly_probability', 'reason_1'"):
         score_table(fit.model, scored, reasons=1)
     again = fit_table(scored, LABELS, id="card").report
-    assert again.columns == {"amount": "number", "country": "text"}
+    assert again.columns == {"amount": "number", "country": "category"}
     assert "anomaly_probability, reason_1, reason_2: results of an" in again.preparation[-1]
 
 

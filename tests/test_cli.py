@@ -81,7 +81,7 @@ def test_fit_says_what_it_did(folder):
         "cards.csv: 300 rows",
         r"Labels +\d+ normal, \d+ anomalies, \d+ unlabelled",
         "1 number column: amount",
-        r"1 text column became 2 yes/no columns: country \(2\)",
+        r"1 category column: country \(2 levels\)",
         "linear, rad risk, modified_huber loss",
         r"lambda = [\d.e-]+ \(l2\), cross-validated on the labelled rows",
         r"newton converged in \d+ steps?",
@@ -489,14 +489,14 @@ def test_columns_can_be_told_what_they_are(folder):
     base = ("fit", "cards.csv", *FIT, "--json", "--force", "-o", "model.riskad")
     report = json.loads(succeed(*base))
     assert report["columns"] == {
-        "card": "dropped",
+        "card": "identifier",
         "amount": "number",
-        "country": "text",
+        "country": "category",
         "mcc": "number",
     }
-    options = ("--as-text", "mcc", "--as-number", "card", "--drop", "country")
+    options = ("--kind", "mcc=category", "--kind", "card=number", "--drop", "country")
     report = json.loads(succeed(*base, *options))
-    assert report["columns"] == {"card": "number", "amount": "number", "mcc": "text"}
+    assert report["columns"] == {"card": "number", "amount": "number", "mcc": "category"}
 
 
 # --- mistakes ----------------------------------------------------------------------------

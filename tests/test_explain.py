@@ -146,7 +146,7 @@ def test_linear_reasons_of_a_table_by_hand(table):
     model = fit_table(table, ShallowRAD())
     reasons = explain_rows(model, frame)
     weight = dict(zip(model[0].get_feature_names_out(), model[1].coef_, strict=True))
-    age = frame["age"].fill_null(model[0].medians_["age"]).to_numpy()
+    age = frame["age"].fill_null(model[0].columns_["age"].median).to_numpy()
     expected = {
         "amount": -weight["amount"] * (frame["amount"].to_numpy() - frame["amount"].median()),
         "age": -weight["age"] * (age - frame["age"].median())
@@ -355,11 +355,8 @@ def test_mistakes(table):
         explain_rows(make_pipeline(StandardScaler(), model), frame, background=frame)
 
 
-def test_a_model_that_noted_nothing_usual(table):
+def test_what_is_usual_can_be_given(table):
     model = fit_table(table, ShallowRAD())
-    del model[0].usual_
-    with pytest.raises(InputError, match="earlier riskad"):
-        explain_rows(model, table[0])
     assert explain_rows(model, table[0], background=table[0]).usual[2] == "FR"
 
 

@@ -366,7 +366,7 @@ def test_texts_and_numbers_may_be_of_several_types(folder, cards, tmp_path):
     table = table.set_column(1, "amount", table["amount"].cast(pa.float32()))
     pq.write_table(table, path)
     fit = fit_table(folder, LABELS, id="card", model="shallow", settings={"lam": 0.1})
-    assert fit.report.columns == {"amount": "number", "age": "number", "country": "text"}
+    assert fit.report.columns == {"amount": "number", "age": "number", "country": "category"}
 
 
 def test_an_empty_file_among_many_ends_the_fit(folder, old_model):

@@ -11,7 +11,8 @@ from sklearn.pipeline import make_pipeline
 from riskad.core.checks import DataWarning, InputError
 from riskad.tables.cells import BLANK
 from riskad.tables.differences import NotAsInTraining
-from riskad.tables.preparation import OTHER, TablePreparer
+from riskad.tables.preparation import TablePreparer
+from riskad.tables.prepared.categories import OTHER
 
 
 def prepare(columns, **parameters):
@@ -27,7 +28,8 @@ def kind_of(values, name="x", n_times=1, **parameters):
         {name: values, "other column": [0.5 * (i % 7) for i in range(len(values))]}
     )
     preparer = TablePreparer(**parameters).fit(frame)
-    return preparer.kinds_[name], preparer.dropped_.get(name, "")
+    column = preparer.columns_[name]
+    return column.kind, "" if column.used else column.why
 
 
 # --- which kind a column is --------------------------------------------------------------
@@ -39,86 +41,131 @@ def kind_of(values, name="x", n_times=1, **parameters):
         (["1", "2.5", "-3e4", " 7 ", "+1"], "number"),
         (["1", "", None, "2"], "number"),
         (["1", "NA", "n/a", "?", "2"], "number"),
-        (["true", "False", "TRUE"], "number"),
-        ([True, False, None], "number"),
+        (["true", "False", "TRUE"], "flag"),
+        ([True, False, None], "flag"),
         ([1, 2, None], "number"),
         ([1.5, float("nan")], "number"),
-        (["a", "b", ""], "text"),
-        (["1", "2", "A"], "text"),
-        (["01", "02", "10"], "text"),
-        (["NA", "DE"], "text"),
-        (["yes", "no"], "text"),
-        (["", " ", None], "dropped"),
-        ([None, None], "dropped"),
-        ([float("nan")], "dropped"),
-        (["a", "a"], "dropped"),
-        (["3", "3.0"], "dropped"),
-        (["2024-01-02", "2024-02-03"], "dropped"),
-        (["2024-01-02T10:00", ""], "dropped"),
-        (["31.12.2024", "01.01.2025"], "dropped"),
-        (["1/2/24", "3/4/24"], "dropped"),
-        (["10:30", "11:45:10"], "dropped"),
-        ([[1], [2]], "dropped"),
-        ([b"a", b"b"], "dropped"),
+        (["1,5", "2,25", "1.000,5"], "number"),
+        (["$1,234.50", "$7.00"], "number"),
+        (["79.8%", "0.7%"], "number"),
+        (["12 kg", "7.5 kg"], "number"),
+        (["a", "b", ""], "category"),
+        (["1", "2", "A"], "category"),
+        (["01", "02", "10"], "category"),
+        (["NA", "DE"], "category"),
+        (["yes", "no"], "flag"),
+        (["Ja", "nein", ""], "flag"),
+        (["", " ", None], "constant"),
+        ([None, None], "constant"),
+        ([float("nan")], "constant"),
+        (["a", "a"], "constant"),
+        (["3", "3.0"], "constant"),
+        (["2024-01-02", "2024-02-03"], "date"),
+        (["2024-01-02T10:00", "2024-01-02T11:00", ""], "datetime"),
+        (["31.12.2024", "01.01.2025"], "date"),
+        (["13/2/24", "3/4/24"], "date"),
+        (["10:30", "11:45:10"], "time"),
+        (["1h 20m", "2h 5m"], "duration"),
+        ([[1], [2]], "unusable"),
+        ([b"a", b"b"], "unusable"),
     ],
 )
 def test_kinds(values, kind):
     assert kind_of(values, n_times=10)[0] == kind
 
 
-def test_native_dates_are_dropped_with_advice():
+def test_native_dates_are_dates():
     dates = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 1, 30), eager=True)
-    kind, reason = kind_of(dates)
-    assert kind == "dropped"
-    assert "weekday" in reason
+    assert kind_of(dates)[0] == "date"
+    assert kind_of(dates.cast(pl.Datetime("ns")) + pl.duration(hours=3))[0] == "datetime"
 
 
 def test_categories_are_text():
     values = pl.Series(["a", "b"] * 10, dtype=pl.Categorical)
     preparer, matrix = prepare({"x": values})
-    assert preparer.kinds_ == {"x": "text"}
+    assert preparer.kinds_ == {"x": "category"}
     assert matrix.sum() == 20
 
 
 def test_columns_that_name_the_rows_are_dropped():
     assert kind_of([f"C{i}" for i in range(100)]) == (
-        "dropped",
+        "identifier",
         "100 different values in 100 rows",
     )
     kind, reason = kind_of(range(5, 105), name="x")
-    assert (kind, reason) == ("dropped", "it numbers the rows (100 different values)")
+    assert (kind, reason) == ("identifier", "it numbers the rows (100 different values)")
     spread = [37 * i for i in range(100)]
     assert kind_of(spread, name="amount")[0] == "number"
     for name in ("id", "customer_id", "customerId", "CUSTOMER ID", "", "Unnamed: 0"):
-        assert kind_of(spread, name=name)[0] == "dropped", name
+        assert kind_of(spread, name=name)[0] == "identifier", name
     assert kind_of(spread, name="paid")[0] == "number"
     assert kind_of([x + 0.5 for x in spread], name="id")[0] == "number"
     assert kind_of(range(10), name="x")[0] == "number"
 
 
 def test_a_wish_overrides_the_look():
-    assert kind_of(range(100), number=["x"])[0] == "number"
-    assert kind_of(["01", "02"], n_times=10, number=["x"])[0] == "number"
-    assert kind_of([5411, 5812], n_times=10, text=["x"])[0] == "text"
-    assert kind_of(["2024-01-02", "2024-01-03"], n_times=10, text=["x"])[0] == "text"
+    number, category = {"x": "number"}, {"x": "category"}
+    assert kind_of(range(100), kinds=number)[0] == "number"
+    assert kind_of(["01", "02"], n_times=10, kinds=number)[0] == "number"
+    assert kind_of([5411, 5812], n_times=10, kinds=category)[0] == "category"
+    assert kind_of(["2024-01-02", "2024-01-03"], n_times=10, kinds=category)[0] == "category"
+    assert kind_of([1743099240, 1743012840], n_times=10, kinds={"x": "datetime:unix"})[0] == "datetime"
     with pytest.raises(InputError, match="'a' in row 1 is not a number"):
-        kind_of(["a", "1"], number=["x"])
-    with pytest.raises(InputError, match="both as text and as numbers"):
-        kind_of(["a", "1"], number=["x"], text=["x"])
+        kind_of(["a", "1"], kinds=number)
     with pytest.raises(InputError, match="no column 'y'"):
-        kind_of(["a", "1"], number=["y"])
-    assert kind_of(["a", "b", "c"], text=["x"]) == (
-        "dropped",
+        kind_of(["a", "1"], kinds={"y": "number"})
+    assert kind_of(["a", "b", "c"], kinds=category) == (
+        "identifier",
         "none of its values occurs in 2 rows",
     )
-    assert kind_of(["NA", ""], number=["x"], n_times=3) == ("dropped", "it holds no number")
+    assert kind_of(["NA", ""], kinds=number, n_times=3) == ("constant", "it holds no number")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("numbr", "Did you mean 'number'"),
+        ("category:x", "give the word alone"),
+        ("date:%d.%m", "year"),
+        ("number:abc", "does not show how numbers are written"),
+        ("flag", "other values than two such words"),
+        ("date", "written in none of the usual ways"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused(said, message):
+    with pytest.raises(InputError, match=message):
+        kind_of(["a", "b", "c"], n_times=5, kinds={"x": said})
+
+
+def test_how_a_column_is_written_can_be_said():
+    """03/04/2025 alone may be in March or in April."""
+    table = pl.DataFrame({"when": ["03/04/2025", "05/06/2025", "07/08/2025"] * 4})
+    for pattern, month in (("%d/%m/%Y", 4), ("%m/%d/%Y", 3)):
+        preparer = TablePreparer(kinds={"when": f"date:{pattern}"}).fit(table)
+        assert preparer.parse(table)["when"][0].month == month
+    amounts = pl.DataFrame({"paid": ["1.234", "2.500", "7.125"] * 4})
+    preparer = TablePreparer(kinds={"paid": "number:1.234,50"}).fit(amounts)
+    assert preparer.parse(amounts)["paid"][0] == 1234.0
+
+
+def test_slips_among_many_numbers_count_as_blank_and_are_said():
+    numbers = [f"{i / 7:.4f}" for i in range(200)]
+    table = pl.DataFrame({"x": [*numbers, "unknown!"], "y": list(range(0, 402, 2))})
+    preparer = TablePreparer().fit(table)
+    assert preparer.kinds_["x"] == "number"
+    assert "x: 1 cell not so written count as blank, 'unknown!' in row 201 first" in (
+        preparer.describe()
+    )
+    with pytest.warns(NotAsInTraining, match=r"x: 1 cell that cannot be read.*'lots' in row 2 first"):
+        preparer.transform(pl.DataFrame({"x": ["1", "lots"], "y": [1, 2]}))
 
 
 def test_what_keeps_a_column_from_being_numbers_is_said():
-    numbers = [f"{i / 7:.4f}" for i in range(100)]
-    assert "not 'unknown' in row 101" in kind_of([*numbers, "unknown"])[1]
-    assert "looks like a number" in kind_of([text.replace(".", ",") for text in numbers])[1]
-    assert "looks like a number" in kind_of([f"${text}" for text in numbers])[1]
+    numbers = [f"{i / 7:.4f}" for i in range(40)]
+    table = pl.DataFrame({"x": [*numbers, "lots"], "y": list(range(0, 82, 2))})
+    preparer = TablePreparer().fit(table)
+    assert preparer.kinds_["x"] == "identifier"
+    assert any("most are numbers, but not 'lots' in row 41" in line for line in preparer.describe())
 
 
 def test_nothing_left_is_an_error_with_the_reasons():
@@ -133,7 +180,7 @@ def test_blanks_get_the_median_and_a_mark():
     preparer, matrix = prepare({"x": ["1", "", "5", "2", "NA"]})
     np.testing.assert_array_equal(matrix, [[1, 0], [2, 1], [5, 0], [2, 0], [2, 1]])
     assert list(preparer.get_feature_names_out()) == ["x", "x is blank"]
-    assert preparer.medians_ == {"x": 2.0}
+    assert preparer.columns_["x"].median == 2.0
 
 
 def test_of_a_constant_with_gaps_only_the_gaps_are_used():
@@ -146,7 +193,7 @@ def test_of_a_constant_with_gaps_only_the_gaps_are_used():
 def test_levels_blanks_and_rare_values():
     values = ["FR"] * 5 + ["DE"] * 3 + [" DE"] + [""] * 2 + ["IT", "ES"]
     preparer, matrix = prepare({"land": values})
-    assert preparer.levels_ == {"land": ["FR", "DE", BLANK, OTHER]}
+    assert preparer.columns_["land"].levels == ["FR", "DE", BLANK, OTHER]
     assert preparer.get_feature_names_out()[0] == "land=FR"
     np.testing.assert_array_equal(matrix.sum(axis=0), [5, 4, 2, 2])
     np.testing.assert_array_equal(matrix.sum(axis=1), 1)
@@ -154,14 +201,14 @@ def test_levels_blanks_and_rare_values():
 
 def test_levels_need_more_rows_in_larger_tables():
     values = ["a"] * 1995 + ["b"] * 9 + ["c"] * 10
-    assert prepare({"x": values})[0].levels_["x"] == ["a", "c", OTHER]
+    assert prepare({"x": values})[0].columns_["x"].levels == ["a", "c", OTHER]
 
 
 def test_at_most_max_levels():
     values = [f"v{i % 30:02}" for i in range(300)]
     preparer, _ = prepare({"x": values}, max_levels=4)
-    assert preparer.levels_["x"] == ["v00", "v01", "v02", "v03", OTHER]
-    assert preparer.rare_ == {"x": 26}
+    assert preparer.columns_["x"].levels == ["v00", "v01", "v02", "v03", OTHER]
+    assert preparer.columns_["x"].rare == 26
 
 
 def test_a_column_may_have_any_name():
@@ -187,8 +234,10 @@ def test_many_levels_make_it_sparse_with_the_same_values():
     preparer, matrix = prepare(columns)
     assert sparse.issparse(matrix)
     assert matrix.format == "csr"
-    preparer.sparse_ = False
-    np.testing.assert_array_equal(preparer.transform(pl.DataFrame(columns)), matrix.toarray())
+    codes = preparer.parse(pl.DataFrame(columns))["t"]
+    levels = preparer.columns_["t"].levels
+    expected = codes.to_numpy()[:, None] == np.array(levels, dtype=object)
+    np.testing.assert_array_equal(matrix.toarray()[:, : len(levels)], expected)
 
 
 def test_the_same_table_as_text_as_types_and_from_pandas():
@@ -223,7 +272,7 @@ def test_pandas_categories_and_dates():
         }
     )
     preparer = TablePreparer().fit(frame)
-    assert preparer.kinds_ == {"c": "text", "d": "dropped", "z": "dropped", "w": "dropped"}
+    assert preparer.kinds_ == {"c": "category", "d": "date", "z": "date", "w": "duration"}
 
 
 def test_a_parsed_table_gives_the_same_matrix():
@@ -233,7 +282,7 @@ def test_a_parsed_table_gives_the_same_matrix():
     assert parsed.schema == {"n": pl.Float64, "": pl.String}
     assert parsed.row(1) == (None, "b")
     np.testing.assert_array_equal(preparer.transform(parsed), preparer.transform(table))
-    again = TablePreparer(text=[""], number=["n"]).fit(parsed)
+    again = TablePreparer(kinds={"": "category", "n": "number"}).fit(parsed)
     np.testing.assert_array_equal(again.transform(parsed), preparer.transform(table))
 
 
@@ -282,15 +331,15 @@ def test_a_value_that_is_no_number_is_named(fitted):
 def test_a_row_depends_on_no_other_row():
     """A table in parts is prepared as a whole one is; whole floats as text are whole numbers."""
     codes = pl.Series([5411.0, 5812.0, 12.5, 1e300, None, float("nan")])
-    numbers = pl.Series(["1", " 2 ", "true", "n/a", "3.5", None])
+    numbers = pl.Series(["1", " 2 ", "1,000", "n/a", "3.5", None])
     table = pl.DataFrame(
         {
             "code": codes.sample(400, with_replacement=True, seed=0),
             "number": numbers.sample(400, with_replacement=True, seed=1),
         }
     )
-    preparer = TablePreparer(text=["code"]).fit(table)
-    assert set(preparer.levels_["code"]) == {"5411", "5812", "12.5", "1e+300", "(blank)"}
+    preparer = TablePreparer(kinds={"code": "category"}).fit(table)
+    assert set(preparer.columns_["code"].levels) == {"5411", "5812", "12.5", "1e+300", "(blank)"}
     whole = preparer.transform(table)
     parts = [preparer.transform(table[i : i + 7]) for i in range(0, 400, 7)]
     np.testing.assert_array_equal(np.vstack(parts), whole)
@@ -306,9 +355,9 @@ def test_rows_of_a_part_are_counted_from_the_top_of_the_table(fitted):
 @pytest.mark.parametrize("infinity", ["inf", "-Infinity", float("inf")])
 def test_infinity_is_refused(fitted, infinity):
     preparer, table = fitted
-    with pytest.raises(InputError, match="row 1 is infinite"):
+    with pytest.raises(InputError, match="row 1 is not a number"):
         preparer.transform(table.with_columns(income=pl.lit(infinity)))
-    with pytest.raises(InputError, match="is infinite"):
+    with pytest.raises(InputError, match="row 1 is not a number|No column is left|every row"):
         TablePreparer().fit(table.with_columns(income=pl.lit(infinity)))
 
 
@@ -327,7 +376,7 @@ def test_new_values_are_reported_and_have_no_yes(fitted):
     assert "income: 3 blanks filled with the median, where it had none" in message
     assert "land: 2 rows with a new value ('(blank)', 'XX')" in message
     np.testing.assert_array_equal(matrix[:, 1:].sum(axis=1), [1, 0, 0])
-    np.testing.assert_array_equal(matrix[:, 0], preparer.medians_["income"])
+    np.testing.assert_array_equal(matrix[:, 0], preparer.columns_["income"].median)
 
 
 def test_new_values_join_the_rare_ones_where_there_are_some():
@@ -354,7 +403,7 @@ def test_what_is_no_table():
 def test_it_is_an_estimator(fitted):
     preparer, table = fitted
     copy = clone(preparer.set_params(max_levels=7))
-    assert copy.get_params() == {"text": (), "number": (), "max_levels": 7}
+    assert copy.get_params() == {"kinds": None, "group": None, "max_levels": 7, "form": "matrix"}
     with pytest.raises(NotFittedError):
         copy.transform(table)
     assert list(preparer.feature_names_in_) == table.columns
@@ -369,7 +418,6 @@ def test_fitting_again_forgets_the_first_table(fitted):
     preparer, _ = fitted
     preparer.fit(pl.DataFrame({"a": ["1", "2"]}))
     assert preparer.kinds_ == {"a": "number"}
-    assert preparer.dropped_ == {}
     assert preparer.describe() == ["1 number column: a"]
 
 
@@ -394,10 +442,10 @@ def test_the_account():
     )
     assert preparer.describe() == [
         "1 number column: income",
-        "2 text columns became 14 yes/no columns: country (12), channel (2)",
+        "2 category columns: country (12 levels), channel (2 levels)",
         "income: 31 blanks filled with the median 42,000",
         "country: 1 rare value grouped as '(other)'",
-        "dropped 'customer_id': 1,000 different values in 1,000 rows",
+        "left out 'customer_id': 1,000 different values in 1,000 rows",
     ]
 
 
@@ -424,8 +472,8 @@ def test_numbers_next_to_zero_count_as_zero():
 def test_a_new_level_is_noted_where_rare_values_share_other():
     """Rare values of the training table are no news; values that it had not are."""
     towns = ["Ulm"] * 5 + ["Bonn"] * 5 + ["Kiel", "Jena"]
-    preparer = TablePreparer(text=["town"]).fit(pl.DataFrame({"town": towns}))
-    assert preparer.levels_["town"] == ["Bonn", "Ulm", OTHER]
+    preparer = TablePreparer(kinds={"town": "category"}).fit(pl.DataFrame({"town": towns}))
+    assert preparer.columns_["town"].levels == ["Bonn", "Ulm", OTHER]
     new = pl.DataFrame({"town": ["Ulm", "Kiel", "Oz", "Oz", "Jena"]})
     with pytest.warns(NotAsInTraining, match=r"town: 2 rows with a new value \('Oz'\)"):
         matrix = preparer.transform(new)
@@ -443,12 +491,11 @@ def test_columns_that_the_model_does_not_use_are_not_called_unexpected():
     assert "unexpected" not in str(error.value)
 
 
-def test_postcodes_are_not_advised_to_be_written_as_numbers():
+def test_postcodes_are_no_numbers():
     table = pl.DataFrame({"zip": [f"{i:05}" for i in range(7, 47)], "x": list(range(0, 80, 2))})
-    preparer = TablePreparer().fit(table)
-    assert preparer.dropped_["zip"] == "40 different values in 40 rows"
-    prices = pl.DataFrame({"price": [f"${i},50" for i in range(40)], "x": table["x"]})
-    assert "write it as 1234.5" in TablePreparer().fit(prices).dropped_["price"]
+    column = TablePreparer().fit(table).columns_["zip"]
+    assert (column.kind, column.why) == ("identifier", "40 different values in 40 rows")
+    assert column.remarks == []
 
 
 @pytest.mark.parametrize("values", [["", ""], [[1], [2]]])

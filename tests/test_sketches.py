@@ -11,7 +11,32 @@ from riskad.tables import kinds
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import Distinct, Numbers, RowSample, Texts
 
-FITTED = ("kinds_", "medians_", "blanks_", "levels_", "rare_", "dropped_", "usual_", "n_rows_")
+KINDS = {
+    "float": "number",
+    "gaps": "number",
+    "whole": "number",
+    "row": "identifier",
+    "user_id": "identifier",
+    "spelled": "number",
+    "code": "category",
+    "almost": "number",
+    "word": "category",
+    "name": "identifier",
+    "amounts": "number",
+    "date": "date",
+    "clock": "time",
+    "one_date": "constant",
+    "nearly_date": "constant",
+    "epoch": "constant",
+    "when": "datetime",
+    "paid": "flag",
+    "one": "constant",
+    "four": "constant",
+    "mark": "number",
+    "nothing": "constant",
+    "list": "unusable",
+    "flag": "flag",
+}
 
 
 def make_table(n, seed=0):
@@ -26,15 +51,19 @@ def make_table(n, seed=0):
             "whole": rng.integers(0, 50, n),
             "row": np.arange(n),
             "user_id": rng.permutation(10 * n)[:n],
-            "spelled": [["1.5", " 2 ", "NA", "true"][i] for i in rng.integers(0, 4, n)],
+            "spelled": [["1.5", " 2 ", "NA", "1,000"][i] for i in rng.integers(0, 4, n)],
             "code": np.where(late, "007", "7"),
             "almost": np.where(late, "broken", rng.integers(0, 9, n).astype(str)),
             "word": pl.Series(words).set(pl.Series(rng.random(n) < 0.1), None),
             "name": [f"n{i}" for i in rng.permutation(n)],
-            "amounts": [f"{i},50" for i in rng.permutation(n)],
-            "date": ["2024-01-02"] * n,
+            "amounts": [f"{i},50 €" for i in rng.permutation(n)],
+            "date": [f"{1 + i}.03.2024" for i in rng.integers(0, 31, n)],
+            "clock": [f"{i % 24:02}:{i % 60:02}" for i in rng.integers(0, 999, n)],
+            "one_date": ["2024-01-02"] * n,
             "nearly_date": np.where(late, "tomorrow", "2024-01-02"),
-            "when": pl.Series([0] * n, dtype=pl.Datetime),
+            "epoch": pl.Series([0] * n, dtype=pl.Datetime),
+            "when": pl.Series(rng.integers(0, 10**15, n)).cast(pl.Datetime("us")),
+            "paid": np.array(["ja", "nein"])[rng.integers(0, 2, n)],
             "one": ["x"] * n,
             "four": [4.0] * n,
             "mark": pl.Series([4.0] * n).set(pl.Series(rng.random(n) < 0.2), None),
@@ -55,10 +84,10 @@ def test_parts_of_a_table_tell_what_the_whole_does(sizes):
     table = make_table(300)
     whole = TablePreparer().fit(table)
     parts = TablePreparer().fit_batches(cut(table, *sizes))
-    for name in FITTED:
-        assert getattr(parts, name) == getattr(whole, name), name
+    assert parts.columns_ == whole.columns_
+    assert parts.n_rows_ == whole.n_rows_
     assert parts.describe() == whole.describe()
-    assert set(whole.kinds_.values()) == {"number", "text", "dropped"}
+    assert whole.kinds_ == KINDS
     np.testing.assert_array_equal(parts.transform(table), whole.transform(table))
 
 
@@ -78,20 +107,20 @@ def test_parts_may_be_worked_on_by_others():
 
 def test_columns_asked_for_as_text_or_numbers():
     table = make_table(300)
-    choice = {"text": ["whole", "float"], "number": ["row", "spelled"]}
-    whole = TablePreparer(**choice).fit(table)
-    parts = TablePreparer(**choice).fit_batches(cut(table, 77))
+    words = {"whole": "category", "float": "category", "row": "number", "spelled": "number"}
+    whole = TablePreparer(kinds=words).fit(table)
+    parts = TablePreparer(kinds=words).fit_batches(cut(table, 77))
     assert parts.describe() == whole.describe()
     with pytest.raises(InputError, match=r"'broken' in row 299 is not a number"):
-        TablePreparer(number=["almost"]).fit_batches(cut(table, 100, 100))
+        TablePreparer(kinds={"almost": "number"}).fit_batches(cut(table, 100, 100))
 
 
 def test_whole_and_other_numbers_in_different_parts():
     parts = [pl.DataFrame({"a": [1, 2, 2]}), pl.DataFrame({"a": [0.5, None, 2.0]})]
     preparer = TablePreparer().fit_batches(parts)
-    assert preparer.medians_ == {"a": 2.0}
-    as_text = TablePreparer(text=["a"]).fit_batches(parts)
-    assert as_text.levels_["a"][0] == "2"
+    assert preparer.columns_["a"].median == 2.0
+    as_text = TablePreparer(kinds={"a": "category"}).fit_batches(parts)
+    assert as_text.columns_["a"].levels[0] == "2"
 
 
 def test_parts_need_the_same_columns_and_some_rows():
@@ -107,7 +136,7 @@ def test_medians_of_many_rows_come_from_a_sample(monkeypatch):
     monkeypatch.setattr(kinds, "_FEWEST_SAMPLED", 2000)
     values = np.random.default_rng(0).permutation(np.arange(40_000.0)) / 7
     batches = [pl.DataFrame({"a": part}) for part in np.split(np.sort(values), 40)]
-    median = TablePreparer().fit_batches(batches).medians_["a"]
+    median = TablePreparer().fit_batches(batches).columns_["a"].median
     assert median != np.median(values)
     share = np.mean(values < median)
     assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(2000)
@@ -122,10 +151,11 @@ def test_a_column_of_many_texts_is_bounded_and_judged_as_in_memory(monkeypatch):
     table = pl.DataFrame({"shop": np.char.add("s", shops), "name": [f"n{i}" for i in range(n)]})
     batches = [table[i : i + 2000] for i in range(0, n, 2000)]
     whole, parts = TablePreparer().fit(table), TablePreparer().fit_batches(batches)
-    assert parts.levels_["shop"][:3] == whole.levels_["shop"][:3]
-    assert abs(parts.rare_["shop"] / whole.rare_["shop"] - 1) < 0.15
-    assert whole.dropped_["name"].startswith("40,000 different values")
-    assert parts.dropped_["name"].startswith("about ")
+    shop, about = whole.columns_["shop"], parts.columns_["shop"]
+    assert about.levels[:3] == shop.levels[:3]
+    assert abs(about.rare / shop.rare - 1) < 0.15
+    assert whole.columns_["name"].why.startswith("40,000 different values")
+    assert parts.columns_["name"].why.startswith("about ")
     assert parts.kinds_ == whole.kinds_
 
 

@@ -278,7 +278,7 @@ def test_a_table_is_ready_to_be_labelled_and_fitted_again():
     assert report.warnings == []
     labelled = pl.concat([cards.filter(pl.col("label") != ""), table], how="diagonal")
     again = fit_table(labelled, LABELS, id="card").report
-    assert again.columns == {"amount": "number", "country": "text"}
+    assert again.columns == {"amount": "number", "country": "category"}
 
 
 @pytest.mark.usefixtures("no_hurry")

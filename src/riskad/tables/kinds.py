@@ -155,6 +155,8 @@ class Look:
     flag: FlagLook | None = None
     moment: MomentLook | None = None
     n_rows: int = 0
+    is_numeric: bool = False
+    """Whether the table has it as numbers, not as texts that may be some."""
 
     @classmethod
     def of(cls, column: pl.Series, first_row: int, given: GivenKind | None = None) -> Look:
@@ -175,6 +177,7 @@ class Look:
             _glance(FlagLook, column, first_row, given, ("flag",)),
             _glance(MomentLook, column, first_row, given, _MOMENTS),
             n,
+            column.dtype.is_numeric(),
         )
 
     def joined(self, other: Look) -> Look:
@@ -189,11 +192,8 @@ class Look:
             _joined(self.flag, other.flag),
             _joined(self.moment, other.moment),
             n,
+            self.is_numeric and other.is_numeric,
         )
-
-    def reader(self) -> Reader:
-        """Return how to read the column."""
-        return decide_reader(self)
 
 
 def _glance(
@@ -225,7 +225,7 @@ def decide_reader(look: Look) -> Reader:
         form = found.format()
         if form is not None:
             return reader(form, tolerant=found.n_bad > 0, quiet=True)
-    return TextReader()
+    return NumberReader(NumberFormat()) if look.is_numeric else TextReader()
 
 
 def _fits(look: Any) -> bool:

@@ -17,9 +17,11 @@ import polars as pl
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
 from riskad.tables.cells import is_blank
 from riskad.tables.columns import is_flat
-from riskad.tables.formats.flags import FlagFormat, FlagLook
-from riskad.tables.formats.moments import MomentFormat, MomentLook
-from riskad.tables.formats.numbers import NumberFormat, NumberLook
+from riskad.tables.formats.flags import FlagLook
+from riskad.tables.formats.moment_looks import MomentLook
+from riskad.tables.formats.moments import MomentFormat
+from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.formats.numbers import NumberLook
 from riskad.tables.readers import (
     FlagReader,
     MomentReader,
@@ -133,7 +135,7 @@ class GivenKind:
             return NumberReader(given or found or NumberFormat())
         moments = look.moment.format() if look.moment is not None else None
         if self.written:
-            return MomentReader(MomentFormat.given(f"{self.kind}:{self.written}"))
+            return MomentReader(MomentFormat.given(self.written, self.kind))
         if moments is None:
             raise InputError(
                 f"Column {quoted(column)} was said to be a {self.kind}, and is written in none of "

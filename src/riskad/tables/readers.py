@@ -20,18 +20,14 @@ from riskad.tables.cells import as_text, check_flat, check_sizes
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.moments import MomentFormat
-from riskad.tables.formats.numbers import NumberFormat
+from riskad.tables.formats.number_format import NumberFormat
 from riskad.tables.words import say_count
 
 __all__ = ["FlagReader", "MomentReader", "NumberReader", "Reader", "TextReader", "to_seconds"]
 
 _MICROSECONDS = 1e6
-_TYPED: Mapping[str, Any] = {
-    "date": pl.Datetime("us"),
-    "datetime": pl.Datetime("us"),
-    "time": pl.Time(),
-    "duration": pl.Duration("us"),
-}
+_DAY = 86_400.0
+_TYPED: Mapping[str, Any] = {"datetime": pl.Datetime("us"), "duration": pl.Duration("us")}
 
 
 class Reader(ABC):
@@ -143,6 +139,8 @@ class MomentReader(_FormatReader):
 
     def typed(self, seconds: pl.Series) -> pl.Series:
         """Return seconds as moments; `to_seconds` undoes it."""
+        if self.format.kind == "date":
+            return (seconds / _DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
         micro = (seconds * _MICROSECONDS).round().cast(pl.Int64, strict=False)
         if self.format.kind == "time":
             return (micro * 1000).cast(pl.Time, strict=False)
@@ -166,6 +164,8 @@ def to_seconds(moments: pl.Series) -> pl.Series:
     >>> to_seconds(pl.Series(["1970-01-02"]).str.to_datetime(time_unit="us")).to_list()
     [86400.0]
     """
+    if moments.dtype == pl.Date:
+        return moments.cast(pl.Int32).cast(pl.Float64) * _DAY
     per_second = 1e9 if moments.dtype == pl.Time else _MICROSECONDS
     return moments.cast(pl.Int64).cast(pl.Float64) / per_second
 

@@ -21,7 +21,7 @@ from riskad.storage.fields import (
     Text,
     check_state,
 )
-from riskad.tables.formats.numbers import NumberFormat
+from riskad.tables.formats.number_format import NumberFormat
 from riskad.tables.prepared.base import PreparedColumn
 from riskad.tables.prepared.categories import OTHER, CategoryColumn
 from riskad.tables.prepared.left_out import LeftOut

@@ -15,7 +15,7 @@ from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Maybe, Nu
 from riskad.tables.cells import LARGEST, Value
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
-from riskad.tables.formats.numbers import NumberFormat
+from riskad.tables.formats.number_format import NumberFormat
 from riskad.tables.matrices import Matrix
 from riskad.tables.prepared.base import UsedColumn, with_gaps
 from riskad.tables.readers import FlagReader, NumberReader, Reader

@@ -1,0 +1,82 @@
+"""Which words around the numbers of a column are units, seen over all of its rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from riskad.tables.formats.number_marks import (
+    NOT_UNITS,
+    is_currency,
+    is_known_prefix,
+    is_unit,
+    scale_of,
+    words_of,
+)
+
+__all__ = ["accepted"]
+
+_MOST_UNKNOWN = 3  # 5 stars, 4.5 stars, 1 star; more than that are words
+
+
+def accepted(counts: Mapping[tuple[str, str], int], n_filled: int) -> set[tuple[str, str]]:
+    """Return the pairs of prefix and suffix that leave a number a number.
+
+    A prefix is a currency. A suffix is a known unit, a currency, or a word of two letters or more
+    if at most three such words, together in at least half of all cells that are filled, occur. One
+    letter (5 m) is a unit where no other letter occurs: 12a, 12b and 14c are house numbers. Words
+    that multiply (k, Mio.) do so only if no cell has another unit: 5k beside 12 kg is not read.
+
+    Parameters
+    ----------
+    counts
+        How many cells have each pair.
+    n_filled
+        How many cells hold anything.
+
+    >>> sorted(accepted({("", " kg"): 9, ("", " lb"): 2, ("Nr", ""): 5}, 16))
+    [('', ' kg'), ('', ' lb')]
+    >>> accepted({("", "a"): 9, ("", "b"): 2}, 11)
+    set()
+    """
+    pairs = {pair for pair in counts if is_known_prefix(pair[0])}
+    suffixes = Counter[str]()
+    for pair in pairs:
+        suffixes[pair[1]] += counts[pair]
+    refused = _unknown(suffixes, n_filled) | _letters(suffixes) | _scales(suffixes)
+    return {pair for pair in pairs if pair[1] not in refused}
+
+
+def _unknown(suffixes: Counter[str], n_filled: int) -> set[str]:
+    """Refuse words that are not known to be units, unless most cells have the same few."""
+    unknown = {suffix for suffix in suffixes if not is_unit(suffix)}
+    times = {suffix for suffix in unknown if suffix.strip().casefold() in NOT_UNITS}
+    short = {suffix for suffix in unknown if any(len(word) < 2 for word in words_of(suffix))}
+    words = unknown - times - short
+    n_words = len({suffix.strip().casefold() for suffix in words})
+    common = 2 * sum(suffixes[suffix] for suffix in words) >= n_filled
+    return unknown - words if common and n_words <= _MOST_UNKNOWN else unknown
+
+
+def _letters(suffixes: Counter[str]) -> set[str]:
+    """Refuse single letters where there are several."""
+    letters = {
+        suffix
+        for suffix in suffixes
+        if len(suffix.strip()) == 1
+        and suffix.strip().isalpha()
+        and scale_of(suffix) == 1
+        and not is_currency(suffix.strip())
+    }
+    return letters if len({letter.strip() for letter in letters}) > 1 else set()
+
+
+def _scales(suffixes: Counter[str]) -> set[str]:
+    """Refuse words that multiply where other units occur, and B (12B is a seat) on its own."""
+    scales = {suffix for suffix in suffixes if scale_of(suffix) != 1}
+    units = {
+        suffix
+        for suffix in suffixes
+        if suffix not in scales and not all(is_currency(word) for word in words_of(suffix))
+    }
+    return scales if units or scales == {"B"} else set()

@@ -1,0 +1,1 @@
+"""How cells are written: numbers, yes and no, dates and times."""

@@ -25,6 +25,7 @@ from riskad.tables.formats.moment_patterns import directives, expression, offset
 from riskad.tables.formats.month_names import MONTHS
 
 __all__ = [
+    "GAPS",
     "Cells",
     "month_words",
     "read_cells",
@@ -34,7 +35,7 @@ __all__ = [
     "texts_of",
 ]
 
-_GAPS = (
+GAPS = (
     *("", "-", "--", "---", ".", "?", "na", "n/a", "#n/a", "n.a.", "nan", "nat", "null", "none"),
     *("nil", "missing", "unknown", "(blank)", "blank", "\\n", "<na>", "0000-00-00"),
 )
@@ -69,14 +70,14 @@ class Cells:
 def stripped(texts: pl.Series) -> pl.Series:
     """Texts without white space around them; null where nothing or a word for nothing is left."""
     bare = texts.str.strip_chars()
-    return bare.set(bare.str.to_lowercase().is_in(_GAPS), None)
+    return bare.set(bare.str.to_lowercase().is_in(GAPS), None)
 
 
 def read_cells(texts: pl.Series, kind: str, pattern: str) -> Cells:
     """Read texts by a pattern; nulls and what it does not fit are NaN.
 
-    >>> read_cells(pl.Series(["01.01.1970 00:01", "2.1.1970 00:00", "x"]), "date", "%d.%m.%Y %H:%M")
-    Cells(seconds=array([   60., 86400.,    nan]), offsets=array([nan, nan, nan]))
+    >>> read_cells(pl.Series(["01.01.1970 00:01", "1.1.1970 1:00", "x"]), "date", "%d.%m.%Y %H:%M")
+    Cells(seconds=array([  60., 3600.,   nan]), offsets=array([nan, nan, nan]))
     """
     if pattern in ("unix", "unix ms", "excel"):
         return read_count(texts.str.strip_chars(), pattern)

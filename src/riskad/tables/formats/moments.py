@@ -113,6 +113,8 @@ class MomentFormat:
         if column.dtype.is_temporal():
             filled = column.is_not_null()
             fits = _temporal_way(column.dtype) == way_of(self.kind)
+            if getattr(column.dtype, "time_zone", None) and not self.zone:
+                column = column.dt.replace_time_zone(None)
             cells = read_temporal(column) if fits else Cells.unread(len(column))
         else:
             cells, filled = self._read_cells(column)
@@ -242,8 +244,8 @@ def _east_of_utc(zone: str, utc: Floats) -> Floats:
         return np.zeros(len(utc))
     if _OFFSET.fullmatch(zone):
         return np.full(len(utc), float(offset_seconds(zone) or 0))
-    whole = pl.Series(np.floor(utc), nan_to_null=True).cast(pl.Int64).cast(pl.Datetime("ms")) * 1
-    moments = (whole.to_physical() * 1000).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(zone)
+    thousandths = (pl.Series(np.floor(utc), nan_to_null=True) * 1000).cast(pl.Int64)
+    moments = thousandths.cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(zone)
     ahead = moments.dt.base_utc_offset() + moments.dt.dst_offset()
     return ahead.dt.total_seconds().cast(pl.Float64).to_numpy().astype(np.float64)
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DAY", "LATEST", "EARLIEST", "Floats", "civil_of_days", "days_of_civil"]
+__all__ = ["DAY", "EARLIEST", "LATEST", "Floats", "civil_of_days", "days_of_civil"]
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -28,20 +28,24 @@ from riskad.tables.formats.month_names import language_of
 
 __all__ = ["MomentLook"]
 
+Look = TypeVar("Look", bound="MomentLook")
+
 _MOST_WRITINGS = 12  # that are told apart
 _MOST_PATTERNS = 3  # of one column
 _AT_ENDS, _BETWEEN = 64, 256  # cells that are looked at one by one
-_NAMES = frozenset(
-    """time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
-    jour heure created updated modified""".split()
-)
-_DURATION_NAMES = frozenset(
-    "duration elapsed dauer runtime laufzeit length took lap durée duree duración duracion".split()
-)
+_NAMES = {"time", "timestamp", "ts", "date", "datetime", "epoch", "dt", "day", "when", "datum"}
+_NAMES |= {"zeit", "zeitpunkt", "zeitstempel", "fecha", "hora", "jour", "heure"}
+_NAMES |= {"created", "updated", "modified"}
+_DURATION_NAMES = {"duration", "elapsed", "runtime", "length", "took", "lap", "dauer", "laufzeit"}
+_DURATION_NAMES |= {"durée", "duree", "duración", "duracion"}
 # Whole numbers that may be moments lie between these, by their digits.
-_DIGITS = ((19_000_101, 21_001_231), (946_684_800, 2_208_988_799))
-_DIGITS += ((190_001_010_000, 210_012_312_359), (946_684_800_000, 2_208_988_799_999))
-_DIGITS += ((19_000_101_000_000, 21_001_231_235_959),)
+_DIGITS = (
+    (19_000_101, 21_001_231),
+    (946_684_800, 2_208_988_799),
+    (190_001_010_000, 210_012_312_359),
+    (946_684_800_000, 2_208_988_799_999),
+    (19_000_101_000_000, 21_001_231_235_959),
+)
 
 
 def _words(name: str) -> list[str]:
@@ -208,7 +212,7 @@ class MomentLook:
         """How the column writes moments; None if fewer than half of its cells are moments."""
         if self.typed:
             kind, zone = self.typed
-            patterns = {"date": ISO, "datetime": ISO, "time": ("%H:%M:%S", "%H:%M")}
+            patterns = {"date": ISO[-1:], "datetime": ISO, "time": ("%H:%M:%S", "%H:%M")}
             return MomentFormat(kind, patterns.get(kind, tuple(SPECIAL)), zone)
         if not self.chosen or self.n_good <= self.n_bad:
             return None
@@ -271,7 +275,7 @@ def _surely_numbers(column: pl.Series) -> bool:
     return not any(float(str(high)) <= most for _, most in ranges)
 
 
-def _looked(look: MomentLook, texts: pl.Series, rows: NDArray[np.int64]) -> MomentLook:
+def _looked(look: Look, texts: pl.Series, rows: NDArray[np.int64]) -> Look:
     """Find writings in a few cells, read all cells by them; again with the cells that are left."""
     writings: list[Writing] = []
     tried: set[tuple[Way, ...]] = set()
@@ -301,9 +305,7 @@ def _looked(look: MomentLook, texts: pl.Series, rows: NDArray[np.int64]) -> Mome
     return joined
 
 
-def _without_gaps(
-    texts: pl.Series, rows: NDArray[np.int64]
-) -> tuple[pl.Series, NDArray[np.int64]]:
+def _without_gaps(texts: pl.Series, rows: NDArray[np.int64]) -> tuple[pl.Series, NDArray[np.int64]]:
     bare = stripped(texts)
     filled = bare.is_not_null()
     return bare.filter(filled), rows[filled.to_numpy()]
@@ -312,8 +314,8 @@ def _without_gaps(
 def _ways_in(texts: pl.Series, moment_name: bool) -> tuple[list[tuple[Way, ...]], bool]:
     """Ways to read a few cells, the most frequent first, and whether most of them have none."""
     n = len(texts)
-    spread = np.linspace(0, n - 1, _BETWEEN).astype(int) if n > _AT_ENDS else []
-    places = {*range(min(n, _AT_ENDS)), *spread, *range(max(0, n - _AT_ENDS), n)}
+    spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
+    places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
     few = stripped(texts.gather(sorted(places))).drop_nulls()
     counts = Counter(ways_to_read(text, moment_name) for text in few)
     without = counts.pop((), 0)

@@ -23,6 +23,7 @@ from riskad.core.checks import InputError, quoted
 from riskad.tables.formats.month_names import MONTHS, WEEKDAYS
 
 __all__ = [
+    "COUNTS",
     "ISO",
     "SPECIAL",
     "checked_pattern",
@@ -73,12 +74,15 @@ SPECIAL = {
     "iso": rf"^(?P<sign>-)?P(?:(?P<w>{_NUMBER})W)?(?:(?P<D>{_NUMBER})D)?"
     rf"(?:T(?:(?P<H>{_NUMBER})H)?(?:(?P<M>{_NUMBER})M)?(?:(?P<S>{_NUMBER})S)?)?$",
 }
-ISO = tuple(
-    f"%Y-%m-%d{clock}{zone}"
-    for clock in (" %H:%M:%S", "T%H:%M:%S", " %H:%M", "T%H:%M")
-    for zone in ("", "%z")
-) + ("%Y-%m-%d",)
-_COUNTS = ("unix", "unix ms", "excel")  # of seconds and milliseconds since 1970, of days since 1900
+ISO = (
+    *(
+        f"%Y-%m-%d{clock}{zone}"
+        for clock in (" %H:%M:%S", "T%H:%M:%S", " %H:%M", "T%H:%M")
+        for zone in ("", "%z")
+    ),
+    "%Y-%m-%d",
+)
+COUNTS = {"unix": "Unix seconds", "unix ms": "Unix milliseconds", "excel": "days since 1900"}
 _CLOCKS = ("%H:%M:%S", "%H:%M", "%M:%S")
 _LONGEST = 60
 _SAME_AS = {"%e": "%d", "%-d": "%d", "%-m": "%m", "%-H": "%H", "%-I": "%I", "%h": "%b"}
@@ -100,7 +104,7 @@ def directives(pattern: str) -> list[str]:
 
 def has_clock(pattern: str) -> bool:
     """Whether cells with this pattern have an hour."""
-    return pattern in ("unix", "unix ms", "excel") or bool({"H", "I"} & set(directives(pattern)))
+    return pattern in COUNTS or bool({"H", "I"} & set(directives(pattern)))
 
 
 @lru_cache(maxsize=256)
@@ -159,7 +163,7 @@ def checked_pattern(kind: str, text: object) -> str:
             + ", ".join(f"'duration:{each}'" for each in (*_CLOCKS, *SPECIAL))
             + " ('units' reads 1h 20m)."
         )
-    if kind == "date" and pattern in _COUNTS:
+    if kind == "date" and pattern in COUNTS:
         return pattern
     problem = _problem(kind, pattern)
     if problem:
@@ -205,7 +209,7 @@ _ZONE = re.compile(r"\s?(?:Z|z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)(?=$|\s)")
 _LONG_CLOCK = re.compile(r"-?\d+:\d{2}(?P<S>:\d{2})?(?P<f>[.,]\d+)?")
 _COMPACT = re.compile(r"\d{8}(?P<clock>T?\d{4}(?P<S>\d{2}(?:[.,]\d{1,9})?)?)?(?P<z>Z|[+-]\d{4})?")
 _PIECE = re.compile(r"(?P<number>\d+)(?:st|nd|rd|th|er|º)?(?![^\W\d_])|(?P<word>[^\W\d_]+)|\D")
-_WORDS = frozenset("t de del um at à le den uhr of the".split())
+_WORDS = {"t", "de", "del", "um", "at", "à", "le", "den", "uhr", "of", "the"}
 _LONGEST_CELL = 60
 
 
@@ -322,7 +326,9 @@ def _orders(template: str, digits: list[int]) -> list[tuple[str, ...]]:
         if len(years) == 1:
             return [by_years[len(digits), years[0]]] if (len(digits), years[0]) in by_years else []
         last_two = bool(digits) and digits[-1] == 2 and not years
-        return {1: [("%y",)], 2: [("%d", "%y")]}.get(len(digits), []) if last_two else []
+        if not last_two or len(digits) > 2:
+            return []
+        return [("%y",)] if len(digits) == 1 else [("%d", "%y")]
     if len(digits) == 2 and len(years) == 1 and re.search(r"\}[-/]\{", template):
         return [("%Y", "%m") if years == [0] else ("%m", "%Y")]
     if len(digits) != 3 or len(years) > 1:

@@ -21,7 +21,7 @@ from riskad.tables.formats.moment_calendar import (
     civil_of_days,
     days_of_civil,
 )
-from riskad.tables.formats.moment_patterns import directives, expression, offset_seconds
+from riskad.tables.formats.moment_patterns import COUNTS, directives, expression, offset_seconds
 from riskad.tables.formats.month_names import MONTHS
 
 __all__ = [
@@ -79,17 +79,15 @@ def read_cells(texts: pl.Series, kind: str, pattern: str) -> Cells:
     >>> read_cells(pl.Series(["01.01.1970 00:01", "1.1.1970 1:00", "x"]), "date", "%d.%m.%Y %H:%M")
     Cells(seconds=array([  60., 3600.,   nan]), offsets=array([nan, nan, nan]))
     """
-    if pattern in ("unix", "unix ms", "excel"):
+    if pattern in COUNTS:
         return read_count(texts.str.strip_chars(), pattern)
-    if kind == "duration":
-        return _durations(texts, pattern)
-    width = _width(pattern)
-    if kind == "time" or width is None or len(texts) < _FEW:
-        return _moments(texts, kind, pattern)
+    width = _width(pattern) if kind == "date" else None
+    if width is None or len(texts) < _FEW:
+        return _taken_apart(texts, kind, pattern)
     cells = _padded(texts, pattern, width)
     left = ~cells.read & texts.is_not_null().to_numpy()
     if left.any():
-        cells = cells.placed(left, _moments(texts.filter(pl.Series(left)), kind, pattern))
+        cells = cells.placed(left, _taken_apart(texts.filter(pl.Series(left)), kind, pattern))
     return cells
 
 
@@ -126,9 +124,11 @@ def _width(pattern: str) -> int | None:
 def _padded(texts: pl.Series, pattern: str, width: int) -> Cells:
     body = pattern.removesuffix("%z").rstrip()
     heads, tails = texts, None
-    if body != pattern or body.endswith("%S"):
+    just = (texts.str.len_bytes() == width).fill_null(True)
+    if body != pattern or (body.endswith("%S") and not just.all()):
         heads, tails = texts.str.head(width), texts.str.slice(width)
-    heads = heads.set(heads.str.len_bytes() != width, None)
+    elif not just.all():
+        heads = texts.set(~just, None)
     if "%H" in body:
         # Without a cache: most moments occur once.
         read = heads.str.to_datetime(body, strict=False, time_unit="us", cache=False)
@@ -142,8 +142,6 @@ def _padded(texts: pl.Series, pattern: str, width: int) -> Cells:
 
 def _with_tails(cells: Cells, tails: pl.Series, zone: bool) -> Cells:
     """Add fractions of seconds, and read the offsets that follow."""
-    if not zone and not (tails.str.len_bytes() > 0).any():
-        return cells
     distinct = tails.drop_nulls().unique()
     groups = distinct.str.extract_groups(_TAIL).struct.unnest()
     good = distinct.str.contains(_TAIL) & (groups["z"].is_not_null() == zone)
@@ -168,6 +166,21 @@ def _offsets(texts: pl.Series) -> pl.Series:
 
 
 # --- fields by a regular expression ---------------------------------------------------------------
+
+
+def _taken_apart(texts: pl.Series, kind: str, pattern: str) -> Cells:
+    """Read texts, those that occur often only once."""
+    if len(texts) >= _FEW:
+        distinct = texts.unique()
+        if 2 * len(distinct) <= len(texts):
+            cells = _taken_apart(distinct, kind, pattern)
+            places = pl.Series(np.arange(len(distinct)))
+            known = pl.DataFrame({"text": distinct, "place": places})
+            both = texts.alias("text").to_frame()
+            both = both.join(known, on="text", how="left", maintain_order="left", nulls_equal=True)
+            at = both["place"].to_numpy()
+            return Cells(cells.seconds[at], cells.offsets[at])
+    return _durations(texts, pattern) if kind == "duration" else _moments(texts, kind, pattern)
 
 
 def _groups(texts: pl.Series, kind: str, pattern: str) -> pl.DataFrame:
@@ -259,7 +272,9 @@ def texts_of(column: pl.Series) -> pl.Series | None:
         return numbers.set(~whole, -1.0).cast(pl.Int64, strict=False).cast(pl.String)
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
-    return pl.Series(column.name, [None] * len(column), pl.String) if column.dtype == pl.Null else None
+    return (
+        pl.Series(column.name, [None] * len(column), pl.String) if column.dtype == pl.Null else None
+    )
 
 
 def read_temporal(column: pl.Series) -> Cells:
@@ -273,4 +288,3 @@ def read_temporal(column: pl.Series) -> Cells:
     if column.dtype in (pl.Date, pl.Datetime):
         seconds = _within(seconds)
     return Cells(seconds, offsets)
-

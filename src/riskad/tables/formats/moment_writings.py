@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.tables.formats.moment_calendar import DAY, Floats, civil_of_days
+from riskad.tables.formats.moment_calendar import DAY, Floats
 from riskad.tables.formats.moment_patterns import Way, directives
 from riskad.tables.formats.moment_reading import Cells, month_words, read_cells
 
@@ -132,9 +132,9 @@ class Writing:
         last = len(taken) - 1 - int(np.argmax(taken[::-1]))
         found = cls(int(taken.sum()), cell(taken) or (0, ""), int(rows[last]), readings)
         if "%b" in pattern:
-            found = replace(found, words=month_words(texts, kind, pattern))
+            found = replace(found, words=month_words(texts.unique(), kind, pattern))
         offsets = np.unique(cells.offsets[~np.isnan(cells.offsets)])
-        values = np.unique(cells.seconds[taken])[:_FEW] if is_number_like(pattern) else []
+        values = np.unique(cells.seconds[taken])[: _FEW if is_number_like(pattern) else 0]
         found = replace(found, offsets=frozenset(offsets[:2]), values=frozenset(values))
         return found, taken
 
@@ -185,9 +185,8 @@ def _also_read(texts: pl.Series, cells: Cells, way: Way, other: Way) -> Mask:
     if {order_of(way), order_of(other)} != {"dmy", "mdy"}:
         return read_cells(texts, *other).read
     read = cells.read
-    days = civil_of_days(np.floor(cells.seconds[read] / DAY))[2]
-    mask = np.zeros(len(read), dtype=bool)
-    mask[read] = days <= 12
+    days = pl.Series(np.floor(cells.seconds / DAY), nan_to_null=True).cast(pl.Int32).cast(pl.Date)
+    mask = (days.dt.day() <= 12).fill_null(False).to_numpy().copy()
     mask[~read] = read_cells(texts.filter(pl.Series(~read)), *other).read
     return mask
 

@@ -20,6 +20,7 @@ from riskad.tables.formats.moment_calendar import (
     civil_of_days,
 )
 from riskad.tables.formats.moment_patterns import (
+    COUNTS,
     ISO,
     checked_pattern,
     directives,
@@ -39,7 +40,6 @@ from riskad.tables.formats.month_names import LANGUAGES, month_name, weekday_nam
 __all__ = ["MOMENT_KINDS", "MomentFormat", "way_of"]
 
 MOMENT_KINDS = ("date", "datetime", "time", "duration")
-_COUNTS = {"unix": "Unix seconds", "unix ms": "Unix milliseconds", "excel": "days since 1900"}
 _OFFSET = re.compile(r"[+-][0-9]{2}:[0-9]{2}")
 _EXAMPLES = {"time": 65_640.0, "duration": 4_830.0}
 _EXAMPLE = 1_743_099_240.0  # 2025-03-27 18:14
@@ -123,7 +123,7 @@ class MomentFormat:
         return values, filled & values.is_null()
 
     def _read_cells(self, column: pl.Series) -> tuple[Cells, pl.Series]:
-        count = self.patterns[0] in _COUNTS
+        count = self.patterns[0] in COUNTS
         if count and column.dtype.is_numeric():
             filled = column.is_not_null()
             if column.dtype.is_float():
@@ -160,8 +160,8 @@ class MomentFormat:
     def describe(self) -> str:
         """How cells are written, in short words for people."""
         pattern = self.patterns[0]
-        if pattern in _COUNTS:
-            return f"dates as {_COUNTS[pattern]}"
+        if pattern in COUNTS:
+            return f"dates as {COUNTS[pattern]}"
         words = {"time": "times", "duration": "durations"}.get(self.kind, "dates")
         shown = self.show(_EXAMPLES.get(self.kind, _EXAMPLE))
         return f"{words} like {shown}" + (f", by the clock of {self.zone}" if self.zone else "")
@@ -203,10 +203,14 @@ class MomentFormat:
         way = way_of(check_choice("kind", told["kind"], MOMENT_KINDS))
         patterns = told["patterns"]
         if not isinstance(patterns, list) or not 1 <= len(patterns) <= len(ISO):
-            raise InputError(f"A format of moments has 1 to {len(ISO)} patterns: {quoted(patterns)}.")
+            raise InputError(
+                f"A format of moments has 1 to {len(ISO)} patterns: {quoted(patterns)}."
+            )
         for pattern in patterns:
             if checked_pattern(way, pattern) != pattern:
-                raise InputError(f"The pattern {quoted(pattern)} of a format of moments was changed.")
+                raise InputError(
+                    f"The pattern {quoted(pattern)} of a format of moments was changed."
+                )
         if way == "date" and told["kind"] != _kind_of(way, tuple(patterns)):
             raise InputError(f"The patterns {quoted(patterns)} are not of kind {told['kind']!r}.")
         check_choice("language", told["language"], LANGUAGES)
@@ -265,7 +269,7 @@ def _decimal(value: float) -> str:
 
 def _shown(seconds: float, written: MomentFormat) -> str:
     pattern = written.patterns[0]
-    if pattern in _COUNTS:
+    if pattern in COUNTS:
         scaled = {"unix": seconds, "unix ms": seconds * 1000, "excel": seconds / DAY + 25_569}
         return f"{scaled[pattern]:.10g}" if pattern == "excel" else f"{scaled[pattern]:.0f}"
     days = math.floor(seconds / DAY)

@@ -88,6 +88,7 @@ OURS = {
     "ShallowPU": "riskad.detectors.shallow_pu",
     "ShallowRAD": "riskad.detectors.shallow",
     "ShareByGroup": "riskad.tables.group_shares",
+    "Shifts": "riskad.tables.shifts",
     "SmoothScaler": "riskad.detectors.features",
     "StreamSummary": "riskad.detectors.linear.stream_summary",
     "StreamingRAD": "riskad.detectors.streaming",

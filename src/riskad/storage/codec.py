@@ -86,14 +86,14 @@ OURS = {
     "NumberColumn": "riskad.tables.prepared.numbers",
     "OneClassSVM": "riskad.detectors.one_class_svm",
     "OutlierScores": "riskad.detectors.features",
-    "UnlabelledSummary": "riskad.decisions.drift",
     "PretrainedRAD": "riskad.detectors.pretrained",
     "RiskZero": "riskad.decisions.thresholds",
     "Selection": "riskad.decisions.selection",
     "SemiSupervisedOneClassSVM": "riskad.detectors.one_class_svm",
-    "ShareByGroup": "riskad.tables.group_shares",
     "ShallowPU": "riskad.detectors.shallow_pu",
     "ShallowRAD": "riskad.detectors.shallow",
+    "ShareByGroup": "riskad.tables.group_shares",
+    "Shifts": "riskad.tables.shifts",
     "SincePrevious": "riskad.tables.prepared.derived",
     "SmoothScaler": "riskad.detectors.features",
     "StreamSummary": "riskad.detectors.linear.stream_summary",
@@ -105,6 +105,7 @@ OURS = {
     "TopK": "riskad.decisions.thresholds",
     "TreeLeaves": "riskad.detectors.features",
     "Trees": "riskad.detectors.tree_arrays",
+    "UnlabelledSummary": "riskad.decisions.drift",
 }
 """The modules of our types."""
 

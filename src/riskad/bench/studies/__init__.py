@@ -8,6 +8,7 @@ there is something to draw. Their descriptions are in `riskad/bench/experiments/
 study             asks
 ================  ======================================================================
 `choosing`        what choosing a, prior and lambda from the data is worth
+`groups`          what comparing rows within their group is worth
 `lambda_rules`    how the rules for lambda rank held-out rows, by number of labels
 `mixtures`        how well the anomaly rate is found where it is known
 `priors`          how well the anomaly rate is found on the paper's sets

@@ -1,0 +1,89 @@
+"""What looks wrong in a table, for a person to see before it is trusted.
+
+Nothing is changed or left out: each suspicion names a column, says what was seen, and in which
+rows. Thresholds are set so that tables in order are seldom suspected.
+
+===========  ===========================================================================
+module       looks for
+===========  ===========================================================================
+`changes`    columns that change their meaning halfway
+`clocks`     clocks that were set, and moments that stand for none
+`leaks`      columns that alone tell the labels
+`repeats`    rows that are there twice, and numbers that stand for a blank
+`units`      units that are mixed
+===========  ===========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from riskad.core.checks import InputError
+from riskad.tables.suspicions.changes import find_changes
+from riskad.tables.suspicions.clocks import find_clock_jumps
+from riskad.tables.suspicions.finding import Suspicion
+from riskad.tables.suspicions.leaks import find_leaks
+from riskad.tables.suspicions.repeats import find_copies, find_stand_ins
+from riskad.tables.suspicions.units import find_mixed_units
+
+__all__ = ["Suspicion", "find_suspicions"]
+
+
+def find_suspicions(
+    parsed: pl.DataFrame,
+    raw: pl.DataFrame,
+    codes: Any,
+    *,
+    moments: Mapping[str, pl.Series] | None = None,
+    first_row: int = 1,
+) -> list[Suspicion]:
+    """Look for what is wrong in a table.
+
+    Parameters
+    ----------
+    parsed
+        Columns of numbers and texts, null where a cell is blank, without labels.
+    raw
+        The same rows as they were read, by which copies are found.
+    codes
+        The label of each row: +1 normal, -1 anomaly, 0 unlabelled; None where there are none.
+    moments
+        Dates and times by the names of their columns, as seconds since 1970-01-01.
+    first_row
+        The number of the first row.
+
+    Returns
+    -------
+    What looks wrong, that of whole rows first, then by column in their order.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"age": [*map(float, range(20, 80)), *[-1.0] * 6]})
+    >>> for suspicion in find_suspicions(rows, rows.with_row_index(), None):
+    ...     print(suspicion)
+    age: -1 in 6 rows, far from all other values: does it stand for a blank? (rows 61, 62, 63, \
+64, 65)
+    """
+    n, moments = parsed.height, moments or {}
+    labels = np.zeros(n, dtype=np.int8) if codes is None else np.asarray(codes)
+    for what, size in (("raw", raw.height), ("codes", len(labels))):
+        if size != n:
+            raise InputError(f"{what} has {size:,} rows, and the parsed columns have {n:,}.")
+    for name, seconds in moments.items():
+        if len(seconds) != n:
+            raise InputError(f"moments of {name!r}: {len(seconds):,} for {n:,} rows.")
+    numbers = [column for column in parsed if column.dtype.is_numeric()]
+    found = [*find_copies(raw, first_row), *find_leaks(parsed, labels)]
+    found += find_changes(parsed, labels, first_row)
+    for column in numbers:
+        for look in (find_mixed_units, find_stand_ins):
+            suspicion = look(column, first_row)
+            found += [suspicion] if suspicion else []
+    for name, seconds in moments.items():
+        found += find_clock_jumps(name, seconds, first_row)
+    order = {name: place for place, name in enumerate([*parsed.columns, *moments])}
+    return sorted(found, key=lambda each: -1 if each.column is None else order[each.column])

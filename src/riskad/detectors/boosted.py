@@ -68,7 +68,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     as in extremely randomised trees: with few labels the best of all splits is mostly chance.
 
     Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
-    categories. A category that was not seen in fit counts as missing.
+    categories. These are split by how frequent they are: sets of categories, as LightGBM forms
+    them, fit the few labels of each by chance (`results/tables/encodings.json`). A category that
+    was not seen in fit counts as missing.
 
     Parameters
     ----------
@@ -118,7 +120,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     feature_importances_ : ndarray
         Share of each column in what all splits gained.
     categories_ : dict
-        Texts of each text column, by its place; the place in the list is the code in a split.
+        Texts of each text column, by its place, the most frequent first; the place in the list is
+        the code in a split.
     trees_ : Trees
         The trees, which need LightGBM no more (`riskad.detectors.tree_arrays`).
     n_features_in_, feature_names_in_ :
@@ -250,9 +253,6 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             "feature_pre_filter": False,
             "extra_trees": True,
             "lambda_l2": _L2,
-            "cat_l2": _L2,
-            "cat_smooth": _L2,
-            "min_data_per_group": 1,
             "seed": self._seed,
             "num_threads": int(self.n_jobs),
             "deterministic": True,
@@ -261,7 +261,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         }
 
     def _boosting(self, rows: RowBlocks, risk: Risk) -> Boosting:
-        return Boosting(rows, risk, self._parameters(), list(self.categories_))
+        return Boosting(rows, risk, self._parameters(), [])
 
     # --- rows -----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 | a detector says | used by |
 |---|---|
 | `used_kinds`, `check_counts`: which kinds of row it learns from, and needs | fits of tables |
+| `takes_frames`: whether it takes frames with gaps and categories | fits of tables |
 | `fits_any_source`: whether it learns from rows wherever they are | larger tables |
 | `describe`, `describe_in_words`: what it found, as numbers and as sentences | summary, report |
 | `evidence_in_words`: what held-out labelled rows were scored by | summary, report |
@@ -45,6 +46,9 @@ class SelfDescribing:
     """Whether a fit calls the parameter `callback` with a sentence at each step."""
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
+
+    takes_frames: ClassVar[bool] = False
+    """Whether rows may be a frame with null for gaps and columns of texts as categories."""
 
     def used_kinds(self) -> frozenset[int]:
         """Return the kinds of row, by label code, that a fit learns from."""

@@ -28,9 +28,10 @@ from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.tree_arrays import Trees, from_sklearn
 from riskad.detectors.tree_graph import sum_of_trees
-from riskad.detectors.trees import TREES, TreeDetector, check_trees
+from riskad.detectors.trees import TREES, FrameDetector, check_trees
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
+    COUNT,
     JOBS,
     NUMBER,
     SEED,
@@ -40,7 +41,9 @@ from riskad.storage.fields import (
     Array,
     DictOf,
     Fields,
+    ListOf,
     Number,
+    Optional,
     State,
     Text,
 )
@@ -53,7 +56,7 @@ _CLASSES = np.array([ANOMALY, NORMAL])
 _FEW_TREES = 50  # of a fold
 
 
-class ForestRAD(MinimisesRisk, TreeDetector):
+class ForestRAD(MinimisesRisk, FrameDetector):
     r"""Semi-supervised anomaly detection by a forest that is grown on the weights of a risk.
 
     Extremely randomised trees classify rows as normal or anomalous, where a labelled normal weighs
@@ -61,6 +64,10 @@ class ForestRAD(MinimisesRisk, TreeDetector):
     normal one: under the zero-one loss, the weighted error is the rad risk
     (`riskad.detectors.forest` says why). The score of a row is P(normal) - P(anomaly), averaged
     over the trees.
+
+    Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
+    categories, which are split by how frequent they are. A category that was not seen in fit counts
+    as missing.
 
     Parameters
     ----------
@@ -92,6 +99,9 @@ class ForestRAD(MinimisesRisk, TreeDetector):
         Threshold on `score_samples`: 0, where both classes weigh the same.
     feature_importances_ : ndarray
         Share of each column in what all splits gained.
+    categories_ : dict
+        Texts of each text column, by its place, the most frequent first; the place in the list is
+        the code in a split.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -111,6 +121,8 @@ class ForestRAD(MinimisesRisk, TreeDetector):
     takes_guarded_risks: ClassVar[bool] = False
 
     _state_fields: ClassVar[Fields] = {
+        # Files of earlier versions have none.
+        "categories_": Optional(DictOf(COUNT, ListOf(TEXT))),
         "a": Number(-1, 1),
         "prior": SHARE,
         "risk": Text(choices=RISKS),
@@ -153,7 +165,7 @@ class ForestRAD(MinimisesRisk, TreeDetector):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, in a dense table also NaN.
+            Training rows: numbers, in a dense table also NaN, in a frame also text and categories.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional

@@ -54,6 +54,7 @@ class TreeDetector(Detector):
 class FrameDetector(TreeDetector):
     """One that also takes frames with text columns, as codes of the texts seen in fit."""
 
+    takes_frames: ClassVar[bool] = True
     categories_: Levels
 
     _state_fields: ClassVar[Fields] = {"categories_": DictOf(COUNT, ListOf(TEXT))}
@@ -61,13 +62,13 @@ class FrameDetector(TreeDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        places = state["categories_"]
+        places = state.get("categories_", {})
         require(all(place < state["n_features_in_"] for place in places), "categories_: no column")
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; text columns of a frame as codes."""
         X = as_table(X)
-        levels = self._learn_categories(X) if reset else self.categories_
+        levels = self._learn_categories(X) if reset else getattr(self, "categories_", {})
         if not levels:
             X = super()._check_rows(X, reset)
         elif is_frame(X):

@@ -1,7 +1,9 @@
 """Frames with columns of text or categories, as matrices for methods that split on either.
 
-A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit. What is missing, and
-at scoring time what was never seen, is NaN: a tree sends it where missing values go.
+A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit, the most frequent
+first: neighbouring codes are about as frequent, and a split parts frequent texts from rare ones.
+What is missing, and at scoring time what was never seen, is NaN: a tree sends it where missing
+values go.
 
 `as_table` is the door for whatever is given as X, and `check_numbers` that of methods which take
 numbers alone: whoever keeps them, NumPy, Arrow or pandas' own types with NA, the same numbers are
@@ -42,6 +44,7 @@ Levels: TypeAlias = dict[int, list[str]]
 """The texts of each text column, by the column's place."""
 
 _FEWEST_OF_LEVEL = 2
+_FEW_LEVELS = 10
 
 
 def is_frame(X: Any) -> bool:
@@ -192,15 +195,26 @@ def _spells(text: str) -> bool:
 
 
 def learn_levels(frame: Any) -> Levels:
-    """The text columns of a frame and what they hold, in order.
+    """The text columns of a frame and what they hold, the most frequent first.
+
+    Texts that are as frequent are in the order of their letters.
 
     >>> import polars as pl
-    >>> learn_levels(pl.DataFrame({"age": [31, 47], "town": ["Ulm", None]}))
-    {1: ['Ulm']}
+    >>> learn_levels(pl.DataFrame({"age": [31, 47, 52], "town": ["Bonn", "Ulm", "Ulm"]}))
+    {1: ['Ulm', 'Bonn']}
     """
     columns = (_column(frame, place) for place in range(frame.shape[1]))
-    texts = {place: _texts(column) for place, column in enumerate(columns) if _is_text(column)}
-    return {place: sorted({t for t in found if t is not None}) for place, found in texts.items()}
+    return {place: _by_count(column) for place, column in enumerate(columns) if _is_text(column)}
+
+
+def _by_count(column: Any) -> list[str]:
+    if _is_polars(column, "Series"):
+        import polars as pl
+
+        found = column.cast(pl.String).rename("text").drop_nulls().value_counts()
+        return found.sort("count", "text", descending=[True, False])["text"].to_list()
+    counts = Counter(text for text in _texts(column) if text is not None)
+    return sorted(counts, key=lambda text: (-counts[text], text))
 
 
 def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
@@ -214,20 +228,30 @@ def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
     matrix = np.empty(frame.shape)
     for place in range(frame.shape[1]):
         column = _column(frame, place)
-        if place in levels:
-            codes = {text: code for code, text in enumerate(levels[place])}
-            found = (codes.get(text, np.nan) for text in _texts(column))  # type: ignore[arg-type]
-            matrix[:, place] = np.fromiter(found, dtype=float, count=len(column))
-        else:
-            matrix[:, place] = _numbers(column)
+        known = place in levels
+        matrix[:, place] = _codes(column, levels[place]) if known else _numbers(column)
     return matrix
+
+
+def _codes(column: Any, levels: Sequence[str]) -> np.ndarray:
+    if _is_polars(column, "Series"):
+        import polars as pl
+
+        codes = np.arange(len(levels), dtype=float)
+        texts = column.cast(pl.String)
+        return texts.replace_strict(levels, codes, default=None, return_dtype=pl.Float64).to_numpy()
+    places = {text: code for code, text in enumerate(levels)}
+    found = (places.get(text, np.nan) for text in _texts(column))  # type: ignore[arg-type]
+    return np.fromiter(found, dtype=float, count=len(column))
 
 
 class Filled(TransformerMixin, BaseEstimator):
     """Such a matrix without gaps, for methods that measure distances.
 
-    A gap in a column of numbers becomes the median, and a further column says where gaps were; a
-    column of codes becomes one yes/no column for each code that at least two rows have.
+    A gap in a column of numbers becomes the median, and a further column says where gaps were. A
+    column of up to ten codes becomes one yes/no column for each code that at least two rows have.
+    With more codes it stays as it is, for what is missing one code more than all: next to the
+    rarest. As yes/no columns of their own its texts would outnumber all other columns.
 
     >>> matrix = np.array([[31.0, 0.0], [np.nan, 1.0], [35.0, 0.0]])
     >>> Filled({1: ["Bonn", "Ulm"]}).fit_transform(matrix)
@@ -266,13 +290,17 @@ class Filled(TransformerMixin, BaseEstimator):
 
     def fit(self, X: np.ndarray, y: Any = None) -> Filled:
         """Find medians, columns with gaps, and the codes that occur; y is not looked at."""
-        self.texts_ = sorted(self.levels or {})
+        levels = self.levels or {}
+        self.texts_ = [j for j in sorted(levels) if len(levels[j]) <= _FEW_LEVELS]
         self.numbers_ = [j for j in range(X.shape[1]) if j not in self.texts_]
         numbers = X[:, self.numbers_]
         self.gaps_ = np.flatnonzero(np.isnan(numbers).any(axis=0))
         known = ~np.isnan(numbers)
         empty = ~known.any(axis=0)
         self.medians_ = np.nanmedian(np.where(empty, 0.0, numbers), axis=0)
+        for place, j in enumerate(self.numbers_):
+            if j in levels:
+                self.medians_[place] = len(levels[j])
         self.codes_ = [_frequent(X[:, j]) for j in self.texts_]
         return self
 

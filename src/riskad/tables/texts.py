@@ -1,0 +1,230 @@
+r"""Columns of free text as a few numbers, learned without a label.
+
+A text in small letters, with a blank put before and after it, is cut into its pieces of three, four
+and five characters and into its words. Each piece falls into one of 4,096 buckets by its hash, and
+counts there by how rare the bucket is,
+
+    w_b = 1 + log((1 + n) / (1 + n_b)),        n_b of the n texts have a piece in bucket b.
+
+A text is then the vector with w_b for each of its pieces, divided by the root of the sum of their
+squares, so that long texts and short ones are as far from 0. Its sixteen numbers are the parts of
+this vector along the leading singular directions of up to 20,000 of the texts: texts with the same
+pieces, and those with pieces that occur together, are close.
+
+The hash of a piece is that of a polynomial. With c_i the characters of many texts, one after the
+other, and A odd,
+
+    H_i = c_0 + c_1 A + ... + c_{i-1} A^(i-1)    mod 2^64,
+
+the piece of the characters i to j - 1 has the hash (H_j - H_i) A^-i, wherever it stands, and all
+pieces are hashed in a few operations on arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from riskad.core.checks import InputError
+from riskad.storage.fields import Array, Fields
+
+__all__ = ["TextVectors"]
+
+_PIECES = (3, 4, 5)
+_BITS = 12
+_BUCKETS = 1 << _BITS
+_DIRECTIONS = 16
+_MOST_LEARNED = 20_000
+_LONGEST = 1_000  # characters of a text that are looked at
+_BLOCK = 1 << 20  # characters at a time
+_A = 0x9E3779B97F4A7C15  # odd, so that it has an inverse
+_A_INVERSE = pow(_A, -1, 1 << 64)
+_MIX = np.uint64(0xD6E8FEB86659FD93)
+_SHAPE = ("length", "digits", "capitals", "words")
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """What texts are like, as numbers: their shape, and directions in which texts differ.
+
+    The numbers are the length in characters, the share of digits and of capitals among these, the
+    number of words, and up to sixteen directions. A blank text, null or without a character, has
+    length 0 and no words, and NaN in all else. Of a text longer than 1,000 characters the first
+    1,000 count.
+
+    Parameters
+    ----------
+    rarity
+        w_b of each bucket.
+    directions
+        Of each bucket, its part in each direction.
+
+    Examples
+    --------
+    >>> notes = pl.Series(["paid by card", "card payment", "CALL 0800 NOW", None])
+    >>> vectors = TextVectors.learn(notes)
+    >>> vectors.names("note")[:5]
+    ['note: length', 'note: digits', 'note: capitals', 'note: words', 'note: direction 1']
+    >>> vectors.features(notes)[:, :4].round(2)
+    array([[12.  ,  0.  ,  0.  ,  3.  ],
+           [12.  ,  0.  ,  0.  ,  2.  ],
+           [13.  ,  0.31,  0.54,  3.  ],
+           [ 0.  ,   nan,   nan,  0.  ]])
+    """
+
+    rarity: NDArray[np.float64]
+    directions: NDArray[np.float64]
+
+    _state_fields: ClassVar[Fields] = {
+        "rarity": Array("f", (_BUCKETS,), low=0),
+        "directions": Array("f", (_BUCKETS, "directions")),
+    }
+
+    @classmethod
+    def learn(cls, texts: pl.Series, seed: int = 0) -> TextVectors:
+        """Learn rarities and directions from texts, of which at most 20,000 are looked at.
+
+        Parameters
+        ----------
+        texts
+            A column of texts; null and "" are blank.
+        seed
+            Of the sample and of the search for directions: the same texts and seed give the same
+            vectors.
+
+        Returns
+        -------
+        TextVectors
+            Without directions where fewer than two different texts are given.
+        """
+        texts = _checked(texts)
+        known = np.flatnonzero((texts.str.len_bytes() > 0).fill_null(False).to_numpy())
+        rng = np.random.default_rng(seed)
+        if len(known) > _MOST_LEARNED:
+            known = np.sort(rng.choice(known, _MOST_LEARNED, replace=False))
+        texts = texts.gather(known)
+        n_b = np.zeros(_BUCKETS)
+        for pieces in _each_block(texts):
+            n_b += np.bincount(_without_repeats(pieces).indices, minlength=_BUCKETS)
+        rarity = 1 + np.log((1 + len(texts)) / (1 + n_b))
+        size = min(_DIRECTIONS, texts.n_unique() - 1)
+        if size < 1:
+            return cls(rarity, np.zeros((_BUCKETS, 0)))
+        rows = sparse.vstack([_weighted(pieces, rarity) for pieces in _each_block(texts)])
+        return cls(rarity, _leading(rows.tocsr(), size, seed))
+
+    def names(self, column: str) -> list[str]:
+        """Return the names of the numbers of a column."""
+        directions = (f"direction {i + 1}" for i in range(self.directions.shape[1]))
+        return [f"{column}: {name}" for name in (*_SHAPE, *directions)]
+
+    def features(self, texts: pl.Series) -> NDArray[np.float64]:
+        """Return the numbers of texts, one row for each."""
+        texts = _checked(texts)
+        blocks = [_weighted(p, self.rarity) @ self.directions for p in _each_block(texts)]
+        vectors = np.concatenate([np.zeros((0, self.directions.shape[1])), *blocks])
+        vectors[(texts.str.len_bytes() == 0).fill_null(True).to_numpy()] = np.nan
+        return np.hstack([_shape(texts), vectors])
+
+
+def _checked(texts: pl.Series) -> pl.Series:
+    if texts.dtype not in (pl.String, pl.Categorical, pl.Enum, pl.Null):
+        raise InputError(
+            f"Column {texts.name!r} holds values of type {texts.dtype}, and vectors are learned of "
+            "texts. Cast it to text, or use it as a number."
+        )
+    return texts.cast(pl.String).str.head(_LONGEST)
+
+
+def _shape(texts: pl.Series) -> NDArray[np.float64]:
+    """Length, shares of digits and capitals, and number of words."""
+    text = pl.col("text")
+    length = text.str.len_chars().fill_null(0)
+    found = texts.rename("text").to_frame().select(
+        length=length,
+        digits=text.str.count_matches(r"\d") / length,
+        capitals=text.str.count_matches(r"\p{Lu}") / length,
+        words=text.str.count_matches(r"\S+").fill_null(0),
+    )
+    return found.cast(pl.Float64).to_numpy()
+
+
+def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
+    """The pieces of some texts at a time, one row for each text; a bucket stands as often in a row
+    as the text has pieces in it.
+    """
+    padded = " " + texts.fill_null("").str.to_lowercase() + " "
+    ends = np.cumsum(padded.str.len_chars().to_numpy().astype(np.int64))
+    starts = np.concatenate([[0], ends])[:-1]
+    cuts = np.flatnonzero(np.diff(starts // _BLOCK, prepend=-1))
+    for first, last in zip(cuts, [*cuts[1:], len(texts)], strict=True):
+        yield _pieces(padded[int(first) : int(last)], ends[first:last] - starts[first])
+
+
+def _pieces(texts: pl.Series, ends: NDArray[np.int64]) -> sparse.csr_array:
+    characters = "".join(texts.to_list()).encode("utf-32-le", errors="replace")
+    c = np.frombuffer(characters, dtype=np.uint32).astype(np.uint64)
+    text_of = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+    starts, stops = _spans(c, text_of)
+    buckets = _hashed(c, starts, stops)
+    order = np.argsort(text_of[starts], kind="stable")
+    rows = np.concatenate([[0], np.cumsum(np.bincount(text_of[starts], minlength=len(ends)))])
+    ones = np.ones(len(buckets))
+    return sparse.csr_array((ones, buckets[order], rows), shape=(len(ends), _BUCKETS))
+
+
+def _spans(
+    c: NDArray[np.uint64], text_of: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where pieces begin and end: those of n characters within a text, and words."""
+    starts, stops = [], []
+    for n in _PIECES:
+        inside = np.flatnonzero(text_of[: max(0, len(c) - n + 1)] == text_of[n - 1 :])
+        starts.append(inside)
+        stops.append(inside + n)
+    letters = np.concatenate([[False], c != ord(" "), [False]])
+    edges = np.flatnonzero(letters[1:] != letters[:-1])
+    return np.concatenate([*starts, edges[::2]]), np.concatenate([*stops, edges[1::2]])
+
+
+def _hashed(
+    c: NDArray[np.uint64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The buckets of pieces; products and sums are meant to run over."""
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(c * _powers(_A, len(c)))])
+    hashes = (sums[stops] - sums[starts]) * _powers(_A_INVERSE, len(c) + 1)[starts]
+    return ((hashes * _MIX) >> np.uint64(64 - _BITS)).astype(np.int64)
+
+
+def _powers(base: int, n: int) -> NDArray[np.uint64]:
+    factors = np.full(n, base, dtype=np.uint64)
+    factors[:1] = 1
+    return np.asarray(np.multiply.accumulate(factors))
+
+
+def _weighted(pieces: sparse.csr_array, rarity: NDArray[np.float64]) -> sparse.csr_array:
+    """Each row with w_b for its pieces, divided by the root of the sum of their squares."""
+    w = rarity[pieces.indices]
+    counts = np.diff(pieces.indptr)
+    row_of = np.repeat(np.arange(len(counts)), counts)
+    norms = np.sqrt(np.bincount(row_of, w**2, minlength=len(counts)))
+    return sparse.csr_array((w / norms[row_of], pieces.indices, pieces.indptr), pieces.shape)
+
+
+def _without_repeats(pieces: sparse.csr_array) -> sparse.csr_array:
+    merged = pieces.copy()
+    merged.sum_duplicates()
+    return merged
+
+
+def _leading(rows: sparse.csr_array, size: int, seed: int) -> NDArray[np.float64]:
+    from sklearn.utils.extmath import randomized_svd  # scoring does without
+
+    _, _, right = randomized_svd(rows, size, n_iter=4, random_state=seed)
+    return np.ascontiguousarray(right.T)

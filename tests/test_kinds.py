@@ -1,0 +1,88 @@
+"""Kinds of column, found in columns of real files that were labelled by hand."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+preparation = pytest.importorskip("riskad.tables.preparation")
+
+FOLDER = Path(__file__).parent / "fixtures" / "columns"
+KINDS = {
+    "number",
+    "flag",
+    "category",
+    "categories",
+    "date",
+    "datetime",
+    "time",
+    "duration",
+    "text",
+    "identifier",
+    "constant",
+    "list",
+}
+
+
+def columns(name):
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def kind_of(entry):
+    frame = pl.DataFrame({entry["column"]: pl.Series(entry["cells"], dtype=pl.String)})
+    return preparation.find_kinds(frame)[entry["column"]]
+
+
+def right(entry, found):
+    return found in (entry["kind"], *entry.get("also", []))
+
+
+def wrong_ones(entries):
+    """What was found in place of each kind that was missed."""
+    found = [(entry, kind_of(entry)) for entry in entries]
+    assert {kind for _, kind in found} <= KINDS
+    return [
+        f"{entry['kind']} found as {kind}: {entry['column']!r} of {entry['file']}, "
+        f"as {entry['cells'][:4]}"
+        for entry, kind in found
+        if not right(entry, kind)
+    ]
+
+
+def test_the_columns_are_many_and_of_every_kind():
+    real, made = columns("real"), columns("made")
+    assert len(real) >= 500
+    assert len({entry["file"] for entry in real}) >= 40
+    assert len(made) >= 60
+    assert {entry["kind"] for entry in real} == KINDS
+    assert sum("also" in entry for entry in real) < 0.05 * len(real)
+    for entry in real:  # the sample cannot say what the column does not
+        values = {cell for cell in entry["cells"] if cell is not None}
+        assert len(values) <= entry["n_distinct"] <= entry["n_rows"]
+        assert len(entry["cells"]) <= entry["n_rows"]
+        assert entry["kind"] != "category" or entry["n_distinct"] <= 50
+        assert entry["kind"] != "categories" or len(values) > 50
+
+
+def test_kinds_of_real_columns_are_found():
+    real = columns("real")
+    wrong = wrong_ones(real)
+    print("\n".join(wrong))
+    assert len(wrong) <= 0.02 * len(real)
+
+
+def test_no_kind_is_missed_often():
+    every = columns("real") + columns("made")
+    counts = Counter(entry["kind"] for entry in every)
+    missed = Counter(line.split()[0] for line in wrong_ones(every))
+    often = {kind: missed[kind] for kind, n in counts.items() if n >= 10 and missed[kind] > 0.1 * n}
+    assert not often
+
+
+def test_kinds_of_made_columns_are_found():
+    made = columns("made")
+    wrong = wrong_ones(made)
+    print("\n".join(wrong))
+    assert len(wrong) <= 0.05 * len(made)

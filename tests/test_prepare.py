@@ -77,7 +77,8 @@ def test_kinds(values, kind):
 def test_native_dates_are_dates():
     dates = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 1, 30), eager=True)
     assert kind_of(dates)[0] == "date"
-    assert kind_of(dates.cast(pl.Datetime("ns")) + pl.duration(hours=3))[0] == "datetime"
+    hours = pl.Series(range(30)).cast(pl.Int64) * 3_600_000_000
+    assert kind_of(hours.cast(pl.Datetime("us")))[0] == "datetime"
 
 
 def test_categories_are_text():
@@ -169,7 +170,7 @@ def test_what_keeps_a_column_from_being_numbers_is_said():
 
 
 def test_nothing_left_is_an_error_with_the_reasons():
-    with pytest.raises(InputError, match=r"(?s)No column is left.*'a': every row holds 'x'"):
+    with pytest.raises(InputError, match=r"(?s)No column is left.*'a': left out: every row holds 'x'"):
         TablePreparer().fit(pl.DataFrame({"a": ["x", "x"], "b": ["", ""]}))
 
 
@@ -272,7 +273,7 @@ def test_pandas_categories_and_dates():
         }
     )
     preparer = TablePreparer().fit(frame)
-    assert preparer.kinds_ == {"c": "category", "d": "date", "z": "date", "w": "duration"}
+    assert preparer.kinds_ == {"c": "category", "d": "datetime", "z": "datetime", "w": "duration"}
 
 
 def test_a_parsed_table_gives_the_same_matrix():
@@ -357,8 +358,12 @@ def test_infinity_is_refused(fitted, infinity):
     preparer, table = fitted
     with pytest.raises(InputError, match="row 1 is not a number"):
         preparer.transform(table.with_columns(income=pl.lit(infinity)))
-    with pytest.raises(InputError, match="row 1 is not a number|No column is left|every row"):
-        TablePreparer().fit(table.with_columns(income=pl.lit(infinity)))
+
+
+def test_numbers_of_which_many_are_infinite_are_refused():
+    table = pl.DataFrame({"income": [1.5, 2.5, float("inf")] * 40})
+    with pytest.raises(InputError, match="row 3 is not a number"):
+        TablePreparer().fit(table)
 
 
 def test_dates_where_numbers_were_are_refused(fitted):

@@ -26,7 +26,7 @@ KINDS = {
     "date": "date",
     "clock": "time",
     "one_date": "constant",
-    "nearly_date": "constant",
+    "nearly_date": "date",
     "epoch": "constant",
     "when": "datetime",
     "paid": "flag",
@@ -88,7 +88,8 @@ def test_parts_of_a_table_tell_what_the_whole_does(sizes):
     assert parts.n_rows_ == whole.n_rows_
     assert parts.describe() == whole.describe()
     assert whole.kinds_ == KINDS
-    np.testing.assert_array_equal(parts.transform(table), whole.transform(table))
+    prepared = [each.transform(table, quiet=True) for each in (parts, whole)]
+    np.testing.assert_array_equal(*prepared)
 
 
 def test_parts_may_be_worked_on_by_others():

@@ -77,7 +77,7 @@ def explain_fit(
     """
     preparer, detector = model[0], model[1]
     worst = ranked.head(max(top, _SUSPICIOUS_ROWS))
-    rows = preparer.parse(worst) if worst.height else kept.parsed[:1]
+    rows = preparer.parse(worst, quiet=True) if worst.height else kept.parsed[:1]
     one_row = detector._check_rows(preparer.features(rows[:1]), reset=False)
     seconds = _seconds_for(detector, start)
     with no_warnings():

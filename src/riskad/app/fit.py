@@ -288,7 +288,7 @@ class _Work:
         if self.table.in_memory:
             return dict(self.detector.note_of_rows(self.features))
         noted = partial(_note_of_rows, preparer=self.preparer, detector=self.detector)
-        return self.table.fold(noted, _largest, self.preparer.used_columns)
+        return self.table.fold(noted, _largest, self.preparer.read_columns)
 
     def _rank(self, rule: Threshold, top: int) -> tuple[int, pl.DataFrame]:
         """How many unlabelled rows are flagged, and the most suspicious of them.
@@ -369,7 +369,7 @@ def _check_dense(detector: Any, matrix: Any) -> None:
 def _note_of_rows(
     frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer, detector: Any
 ) -> dict[str, float]:
-    return dict(detector.note_of_rows(preparer.transform(frame, first_row=first_row)))
+    return dict(detector.note_of_rows(preparer.transform(frame, first_row=first_row, quiet=True)))
 
 
 def _largest(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
@@ -393,7 +393,8 @@ def _judge(
     if scores is not None:
         found = scores[unlabelled]
     else:
-        found = detector.anomaly_score(preparer.transform(rows)) if rows.height else np.empty(0)
+        ready = preparer.transform(rows, quiet=True) if rows.height else None
+        found = np.empty(0) if ready is None else detector.anomaly_score(ready)
     scored = rows.with_columns(pl.Series("anomaly_score", found, dtype=pl.Float64))
     if rows.height > most:  # the others need not be sorted
         scored = scored.filter(found >= np.partition(found, -most)[-most])

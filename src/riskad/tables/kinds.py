@@ -226,7 +226,7 @@ def decide_reader(look: Look) -> Reader:
             continue
         form = found.format()
         if form is not None:
-            return reader(form, tolerant=found.n_bad > 0, quiet=True)
+            return reader(form, tolerant=found.n_bad > 0)
     return NumberReader(NumberFormat()) if look.is_numeric else TextReader()
 
 
@@ -268,7 +268,7 @@ def count_cells(
 
     If `exact` the sample is all of them.
     """
-    typed = pl.DataFrame({name: r.read(frame[name], first_row) for name, r in readers.items()})
+    typed = pl.DataFrame({name: r.read(frame[name], first_row, quiet=True) for name, r in readers.items()})
     most = None if exact else _MOST_VALUES
     sketches = {column.name: _sketch(column, most) for column in typed}
     few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // max(1, typed.width)))

@@ -227,9 +227,9 @@ class ParquetTable(LabelledTable):
             return self.fold(partial(_without_codes, work), join, features)
 
         preparer.fit_batches(self.rows.parts, fold)
-        self._training = self.rows.reading(preparer.used_columns, preparer.transform)
+        self._training = self.rows.reading(preparer.read_columns, partial(preparer.transform, quiet=True))
         samples = self.fold(
-            partial(_Samples.of, preparer=preparer), _Samples.joined, preparer.used_columns
+            partial(_Samples.of, preparer=preparer), _Samples.joined, preparer.read_columns
         )
         return samples.kept()
 
@@ -306,7 +306,7 @@ class _Samples:
     def of(
         cls, frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer
     ) -> _Samples:
-        parsed = preparer.parse(frame, first_row=first_row)
+        parsed = preparer.parse(frame, first_row=first_row, quiet=True)
         most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
         # Rows are taken by their places: polars filters neighbours to a view that keeps all rows.
         places = {kind: np.flatnonzero(codes == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}

@@ -359,15 +359,16 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     # --- rows ----------------------------------------------------------------------------
 
-    def transform(self, X: Any, *, first_row: int = 1) -> Any:
+    def transform(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> Any:
         """Return a frame that has the columns `fit` used as detectors take it: see `form`.
 
         A row of it depends on no other row, so that a table may come in parts; `first_row` is the
-        number that messages give to the first row of a part.
+        number that messages give to the first row of a part. With `quiet` nothing is said of cells
+        that could not be read: those of training rows are known.
         """
-        return self.features(self.parse(X, first_row=first_row))
+        return self.features(self.parse(X, first_row=first_row, quiet=quiet))
 
-    def parse(self, X: Any, *, first_row: int = 1) -> pl.DataFrame:
+    def parse(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> pl.DataFrame:
         """Return the columns that are used, read as what they are, null if blank.
 
         Numbers are Float64, yes and no Boolean, moments of a type of their own, all else String.
@@ -375,7 +376,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "columns_")
         frame = self._pick_used(as_polars(X))
-        parsed = {c.name: c.reader.read(frame[c.name], first_row) for c in self.used()}
+        parsed = {c.name: c.reader.read(frame[c.name], first_row, quiet) for c in self.used()}
         if self.group is not None:
             parsed[self.group] = as_text(frame[self.group])
         return pl.DataFrame(parsed)

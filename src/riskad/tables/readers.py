@@ -37,7 +37,7 @@ class Reader(ABC):
     """What the values are: number, flag, moment or text."""
 
     @abstractmethod
-    def read(self, column: pl.Series, first_row: int = 1) -> pl.Series:
+    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
         """Return typed values, null where there is none.
 
         Parameters
@@ -46,6 +46,8 @@ class Reader(ABC):
             As the table has it.
         first_row
             The number of its first row, for messages.
+        quiet
+            Whether to say nothing of cells that count as blank; those of training rows are known.
 
         Returns
         -------
@@ -58,29 +60,27 @@ class Reader(ABC):
 class _FormatReader(Reader):
     """Reads by a format; of `tolerant` readers cells that do not fit count as blank and are said.
 
-    A reader is tolerant where a few cells of the training rows did not fit either; while these are
-    read it is `quiet`, since the column says it once of all rows.
+    A reader is tolerant where a few cells of the training rows did not fit either.
     """
 
     format: Any
     tolerant: bool = False
-    quiet: bool = False
 
     expected: ClassVar[str]
 
-    def read(self, column: pl.Series, first_row: int = 1) -> pl.Series:
+    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
         """Return typed values; what does not fit is an error, or a blank that is said."""
         check_flat(column)
         values, bad = self.format.read(column)
         if bad.any():
-            self._refuse(column, bad, first_row)
+            self._refuse(column, bad, first_row, quiet)
         return self._typed(values, column, first_row).alias(column.name)
 
-    def _refuse(self, column: pl.Series, bad: pl.Series, first_row: int) -> None:
+    def _refuse(self, column: pl.Series, bad: pl.Series, first_row: int, quiet: bool) -> None:
         row, n = int(bad.arg_max() or 0), int(bad.sum())
         cell = f"{quoted(column[row])} in row {first_row + row:,}"
         if self.tolerant:
-            if not self.quiet:
+            if not quiet:
                 warnings.warn(NotAsInTraining(unread={column.name: (n, cell)}), stacklevel=4)
             return
         raise InputError(
@@ -153,7 +153,7 @@ class TextReader(Reader):
 
     word = "text"
 
-    def read(self, column: pl.Series, first_row: int = 1) -> pl.Series:
+    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
         """Return the texts, without blanks around them."""
         return as_text(column).alias(column.name)
 

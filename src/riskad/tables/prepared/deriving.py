@@ -74,5 +74,5 @@ def _compared(preparer: TablePreparer, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _count_groups(frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer) -> GroupCounts:
-    rows = preparer.parse(frame, first_row=first_row)
+    rows = preparer.parse(frame, first_row=first_row, quiet=True)
     return GroupCounts.of(_compared(preparer, rows), rows[preparer.group or ""], seed=first_row)

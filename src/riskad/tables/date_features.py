@@ -3,7 +3,7 @@
 A date is in seconds since 1970-01-01 by the wall clock, a time of day in seconds since midnight, a
 duration in seconds (`riskad.tables.formats.moments`). With s the seconds and D = floor(s / 86400)
 
-- hour = (s mod 86400) / 3600, with its fraction,
+- hour = (s - 86400 D) / 3600, with its fraction,
 - weekday = (D + 3) mod 7, Monday 0,
 - day of month and month from D by floors and remainders
   (`riskad.tables.formats.moment_calendar.civil_of_days`),
@@ -228,8 +228,8 @@ class GapToPrevious:
 
     The previous row is the last one in time before it: of the rows that are given along with it, or
     the last moment of its group that is kept here. Of groups that were never seen, and where group
-    or moment is blank, the first row has NaN. Kept are the `100,000` groups seen last, by 64 bits of
-    a hash of their names.
+    or moment is blank, the first row has NaN. Kept are the 100,000 groups seen last, by 64 bits of a
+    hash of their names.
 
     Examples
     --------
@@ -309,9 +309,8 @@ def _by_group(groups: pl.Series, seconds: pl.Series | Floats) -> pl.DataFrame:
     """Rows that have a group and a moment: the hash of the group, the moment, the row's place."""
     if len(groups) != len(seconds):
         raise InputError(f"There are {len(groups):,} groups for {len(seconds):,} moments.")
-    if groups.dtype.is_float():  # 17.0 where blanks are among whole numbers is the group 17
-        whole = groups.is_finite() & (groups == groups.floor())
-        groups = groups.cast(pl.Int64, strict=False).set(~whole, None)
+    if groups.dtype.is_float():  # whole numbers with blanks among them: 17.0 is the group 17
+        groups = groups.fill_nan(None).cast(pl.String).str.strip_suffix(".0")
     names = groups.cast(pl.String)
     frame = pl.DataFrame(
         {

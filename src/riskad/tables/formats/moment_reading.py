@@ -94,11 +94,9 @@ def read_cells(texts: pl.Series, kind: str, pattern: str) -> Cells:
 def read_count(numbers: pl.Series, pattern: str) -> Cells:
     """Read seconds or milliseconds since 1970, or days since 1899-12-30 as spreadsheets count."""
     values = numbers.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
-    seconds = {
-        "unix": lambda: values,
-        "unix ms": lambda: values / 1000,
-        "excel": lambda: (values - 25_569) * DAY,
-    }[pattern]()
+    if pattern == "unix ms":
+        values = values / 1000
+    seconds = (values - 25_569) * DAY if pattern == "excel" else values
     return Cells(_within(seconds), np.full(len(seconds), np.nan))
 
 
@@ -272,9 +270,7 @@ def texts_of(column: pl.Series) -> pl.Series | None:
         return numbers.set(~whole, -1.0).cast(pl.Int64, strict=False).cast(pl.String)
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
-    return (
-        pl.Series(column.name, [None] * len(column), pl.String) if column.dtype == pl.Null else None
-    )
+    return column.cast(pl.String) if column.dtype == pl.Null else None
 
 
 def read_temporal(column: pl.Series) -> Cells:

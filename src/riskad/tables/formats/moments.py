@@ -143,9 +143,9 @@ class MomentFormat:
             if open_.any():
                 told = read_cells(bare.filter(pl.Series(open_)), way_of(self.kind), pattern)
                 others = others.placed(open_, told)
-        filled = np.ones(len(texts), dtype=bool)
-        filled[left] = bare.is_not_null().to_numpy()
-        return cells.placed(left, others), pl.Series(column.name, filled)
+        taken = ~left
+        taken[left] = bare.is_not_null().to_numpy()
+        return cells.placed(left, others), pl.Series(column.name, taken)
 
     def _wall_clock(self, cells: Cells) -> Floats:
         """Seconds by the wall clock of the zone; a cell without offset is taken as it is."""
@@ -203,14 +203,10 @@ class MomentFormat:
         way = way_of(check_choice("kind", told["kind"], MOMENT_KINDS))
         patterns = told["patterns"]
         if not isinstance(patterns, list) or not 1 <= len(patterns) <= len(ISO):
-            raise InputError(
-                f"A format of moments has 1 to {len(ISO)} patterns: {quoted(patterns)}."
-            )
+            raise InputError(f"A format of moments has no such patterns: {quoted(patterns)}.")
         for pattern in patterns:
             if checked_pattern(way, pattern) != pattern:
-                raise InputError(
-                    f"The pattern {quoted(pattern)} of a format of moments was changed."
-                )
+                raise InputError(f"A format of moments has no such pattern: {quoted(pattern)}.")
         if way == "date" and told["kind"] != _kind_of(way, tuple(patterns)):
             raise InputError(f"The patterns {quoted(patterns)} are not of kind {told['kind']!r}.")
         check_choice("language", told["language"], LANGUAGES)
@@ -273,7 +269,7 @@ def _shown(seconds: float, written: MomentFormat) -> str:
         scaled = {"unix": seconds, "unix ms": seconds * 1000, "excel": seconds / DAY + 25_569}
         return f"{scaled[pattern]:.10g}" if pattern == "excel" else f"{scaled[pattern]:.0f}"
     days = math.floor(seconds / DAY)
-    year, month, day = (int(part) for part in civil_of_days(np.float64(days)))
+    year, month, day = (int(part) for part in civil_of_days(np.asarray(days, dtype=np.float64)))
     clock = seconds - days * DAY
     hour, minute = int(clock // 3_600), int(clock // 60 % 60)
     language, weekday = written.language, (days + 3) % 7

@@ -1,0 +1,330 @@
+"""What dates, times and durations tell: numbers made of seconds.
+
+A date is in seconds since 1970-01-01 by the wall clock, a time of day in seconds since midnight, a
+duration in seconds (`riskad.tables.formats.moments`). With s the seconds and D = floor(s / 86400)
+
+- hour = (s - 86400 D) / 3600, with its fraction,
+- weekday = (D + 3) mod 7, Monday 0,
+- day of month and month from D by floors and remainders
+  (`riskad.tables.formats.moment_calendar.civil_of_days`),
+- elapsed = (s - origin) / 86400, days since the earliest row of the training table,
+
+all in float64, by operations that ONNX has: Floor, Mod (of floats, with the sign of the divisor,
+which is positive), Mul, Sub, Sin and Cos. A gap is NaN in all parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.core.checks import InputError, check_choice, quoted
+from riskad.tables.formats.moment_calendar import DAY, Floats, civil_of_days
+from riskad.tables.formats.moments import MOMENT_KINDS
+
+__all__ = ["GapToPrevious", "MomentParts", "elapsed", "elapsed_pairs"]
+
+# After how many of its units a part begins again, and how many days that takes.
+_PERIODS = {"hour": (24, 1), "weekday": (7, 7), "day of month": (31, 31), "month": (12, 365)}
+_PARTS = {
+    "date": ("weekday", "day of month", "month", "elapsed"),
+    "datetime": ("hour", "weekday", "day of month", "month", "elapsed"),
+    "time": ("hour",),
+    "duration": ("seconds",),
+}
+_MOST_PAIRS = 10
+_MOST_GROUPS = 100_000
+
+
+def _floats(seconds: pl.Series | Floats) -> Floats:
+    if isinstance(seconds, pl.Series):
+        return seconds.cast(pl.Float64).to_numpy().astype(np.float64)
+    return np.asarray(seconds, dtype=np.float64)
+
+
+def _varies(values: Floats) -> bool:
+    known = values[~np.isnan(values)]
+    return known.size > 1 and bool(known.min() < known.max())
+
+
+@dataclass(frozen=True)
+class MomentParts:
+    """The parts of a column of moments that say something.
+
+    A part is left out if it is the same in all training rows. One that comes back (the hour, the
+    weekday, the day of the month, the month) is also left out where the rows span less than one
+    round of it (1, 7, 31 or 365 days): the elapsed time says the same then, and what would be
+    learnt of Monday could be learnt of that day. A year is not a part: it never comes back.
+
+    Examples
+    --------
+    >>> days = pl.Series([0.0, 1.5, 9.25, None]) * 86400
+    >>> parts = MomentParts.learn("datetime", days)
+    >>> parts.names("when")
+    ['when: hour', 'when: weekday', 'when: elapsed']
+    >>> parts.ordered(days)[:3].tolist()
+    [[0.0, 3.0, 0.0], [12.0, 4.0, 1.5], [6.0, 5.0, 9.25]]
+    """
+
+    kind: str
+    parts: tuple[str, ...]
+    origin: float = 0.0
+
+    @classmethod
+    def learn(cls, kind: str, seconds: pl.Series | Floats) -> Self:
+        """Find the parts that vary in the training rows, or in a sample of them."""
+        known = _floats(seconds)
+        known = known[~np.isnan(known)]
+        check_choice("kind", kind, MOMENT_KINDS)
+        dated = kind in ("date", "datetime") and known.size > 0
+        origin = float(known.min()) if dated else 0.0
+        span = (float(known.max()) - origin) / DAY if dated else math.inf
+        parts = tuple(
+            part
+            for part in _PARTS[kind]
+            if _varies(_part(part, known, origin)) and span >= _PERIODS.get(part, (0, 0))[1]
+        )
+        return cls(kind, parts, origin)
+
+    def names(self, column: str) -> list[str]:
+        """Names of what `ordered` makes of a column."""
+        return [f"{column}: {part}" for part in self.parts]
+
+    def ordered(self, seconds: pl.Series | Floats) -> Floats:
+        """Each part as one number, as trees like it: (rows, parts)."""
+        values = _floats(seconds)
+        made = [_part(part, values, self.origin) for part in self.parts]
+        return np.column_stack(made) if made else np.empty((len(values), 0))
+
+    def cyclic_names(self, column: str) -> list[str]:
+        """Names of what `cyclic` makes of a column.
+
+        >>> MomentParts("time", ("hour",)).cyclic_names("at")
+        ['at: hour (sine)', 'at: hour (cosine)']
+        """
+        return [
+            f"{column}: {part}{ending}"
+            for part in self.parts
+            for ending in ((" (sine)", " (cosine)") if part in _PERIODS else ("",))
+        ]
+
+    def cyclic(self, seconds: pl.Series | Floats) -> Floats:
+        """Parts that come back as points on a circle, sin and cos of 2 π part / period, others as
+        they are: for linear and kernel methods, to which 23:59 is to be near 0:00.
+        """
+        values = _floats(seconds)
+        made: list[Floats] = []
+        for part in self.parts:
+            numbers = _part(part, values, self.origin)
+            if part in _PERIODS:
+                angle = numbers * (2 * math.pi / _PERIODS[part][0])
+                made += [np.sin(angle), np.cos(angle)]
+            else:
+                made.append(numbers)
+        return np.column_stack(made) if made else np.empty((len(values), 0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON holds."""
+        return {"kind": self.kind, "parts": list(self.parts), "origin": self.origin}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+        """The parts of `to_dict`; anything else is refused."""
+        if not isinstance(told, Mapping) or set(told) != {"kind", "parts", "origin"}:
+            raise InputError(f"Parts of moments have other entries than {quoted(told)}.")
+        kind = check_choice("kind", told["kind"], MOMENT_KINDS)
+        parts, origin = told["parts"], told["origin"]
+        if not isinstance(parts, list) or parts != [each for each in _PARTS[kind] if each in parts]:
+            raise InputError(f"A column of kind {kind!r} has no such parts: {quoted(parts)}.")
+        if not isinstance(origin, float) or not math.isfinite(origin):
+            raise InputError(f"The origin of a column of dates is no number: {quoted(origin)}.")
+        return cls(kind, tuple(parts), origin)
+
+
+def _part(part: str, seconds: Floats, origin: float) -> Floats:
+    if part == "seconds":
+        return seconds
+    if part == "elapsed":
+        return (seconds - origin) / DAY
+    days = np.floor(seconds / DAY)
+    if part == "hour":
+        return (seconds - days * DAY) / 3_600
+    if part == "weekday":
+        return np.mod(days + 3, 7)
+    _, month, day = civil_of_days(days)
+    return month if part == "month" else day
+
+
+# --- from one date to another ---------------------------------------------------------------------
+
+
+def elapsed(first: pl.Series | Floats, second: pl.Series | Floats) -> Floats:
+    """Days from one date to another.
+
+    >>> elapsed(np.array([0.0, np.nan]), np.array([129600.0, 0.0])).tolist()
+    [1.5, nan]
+    """
+    return (_floats(second) - _floats(first)) / DAY
+
+
+def elapsed_pairs(
+    columns: Mapping[str, tuple[str, pl.Series | Floats]],
+) -> list[tuple[str, str]]:
+    """The pairs of date columns between which the time that passes is worth knowing.
+
+    Both are filled in at least half of the rows and the time between them varies. Of more than ten
+    pairs those are taken whose difference spreads least, measured by the spread of the columns:
+    dates that belong together, and whose difference says what neither says alone.
+
+    Parameters
+    ----------
+    columns : mapping of str to (kind, seconds)
+        Columns of moments, all rows or the same sample of them.
+
+    Examples
+    --------
+    >>> sent, paid = pl.Series([0.0, 1e6, 2e6]), pl.Series([5e5, 2e6, 2.1e6])
+    >>> elapsed_pairs({"sent": ("date", sent), "paid": ("date", paid), "n": ("duration", sent)})
+    [('sent', 'paid')]
+    """
+    dates = {
+        name: values
+        for name, (kind, seconds) in columns.items()
+        if kind in ("date", "datetime")
+        and 2 * np.isnan(values := _floats(seconds)).sum() <= len(values)
+    }
+    spreads = {
+        pair: spread
+        for pair in combinations(dates, 2)
+        if (spread := _spread(dates[pair[0]], dates[pair[1]])) > 0
+    }
+    nearest = sorted(spreads, key=lambda pair: spreads[pair])[:_MOST_PAIRS]
+    return [pair for pair in spreads if pair in nearest]
+
+
+def _spread(first: Floats, second: Floats) -> float:
+    """Standard deviation of the difference by the larger one of the two; 0 if it never varies."""
+    both = ~np.isnan(first) & ~np.isnan(second)
+    first, second = first[both], second[both]
+    if not _varies(second - first):
+        return 0.0
+    return float(np.std(second - first) / max(np.std(first), np.std(second)))
+
+
+# --- from one row to the next of its group --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GapToPrevious:
+    """Seconds since the previous row of the same group.
+
+    The previous row is the last one in time before it: of the rows that are given along with it, or
+    the last moment of its group that is kept here. Of groups that were never seen, and where group
+    or moment is blank, the first row has NaN. Kept are the 100,000 groups seen last, by 64 bits of a
+    hash of their names.
+
+    Examples
+    --------
+    >>> who, when = pl.Series(["a", "b", "a"]), pl.Series([10.0, 20.0, 70.0])
+    >>> GapToPrevious.training_gaps(who, when).tolist()
+    [nan, nan, 60.0]
+    >>> GapToPrevious.learn(who, when).gaps(pl.Series(["a", "c"]), pl.Series([75.0, 80.0])).tolist()
+    [5.0, nan]
+    """
+
+    groups: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    last: Floats = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def learn(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
+        """Keep the last moment of each group of the training rows, in whatever order these are."""
+        return cls().after(groups, seconds)
+
+    @classmethod
+    def training_gaps(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
+        """The gap of each training row, in their order."""
+        return cls().gaps(groups, seconds)
+
+    def gaps(self, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
+        """The gap of each row, in their order; rows are sorted by time within groups here.
+
+        The training rows have the gaps that they had in training.
+        """
+        rows = _by_group(groups, seconds).sort("group", "second", "row")
+        hashes, second = rows["group"].to_numpy(), rows["second"].to_numpy()
+        same = np.r_[False, hashes[1:] == hashes[:-1]][: len(hashes)]
+        before = np.where(same, np.r_[np.nan, second[:-1]][: len(hashes)], np.nan)
+        kept = self._kept(hashes)
+        earlier = np.where(kept < second, kept, np.nan)
+        found = np.full(len(groups), np.nan)
+        found[rows["row"].to_numpy()] = second - np.fmax(before, earlier)
+        return found
+
+    def after(self, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
+        """What is kept once these rows have been seen, too."""
+        kept = pl.DataFrame({"group": self.groups, "second": self.last})
+        rows = pl.concat([kept, _by_group(groups, seconds).select("group", "second")])
+        last = rows.group_by("group").agg(pl.col("second").max())
+        last = last.top_k(_MOST_GROUPS, by=["second", "group"]).sort("group")
+        return type(self)(last["group"].to_numpy(), last["second"].to_numpy())
+
+    def _kept(self, hashes: NDArray[np.int64]) -> Floats:
+        if not len(self.groups):
+            return np.full(len(hashes), np.nan)
+        places = np.minimum(np.searchsorted(self.groups, hashes), len(self.groups) - 1)
+        return np.where(self.groups[places] == hashes, self.last[places], np.nan)
+
+    def to_dict(self) -> dict[str, NDArray[Any]]:
+        """The arrays that a model keeps."""
+        return {"groups": self.groups, "last": self.last}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+        """What `to_dict` gave; anything else is refused."""
+        if not isinstance(told, Mapping) or set(told) != {"groups", "last"}:
+            raise InputError("The last moments of groups are 'groups' and 'last', nothing else.")
+        groups, last = np.asarray(told["groups"]), np.asarray(told["last"])
+        if (
+            groups.dtype != np.int64
+            or last.dtype != np.float64
+            or groups.ndim != 1
+            or groups.shape != last.shape
+            or len(groups) > _MOST_GROUPS
+            or not np.all(groups[1:] > groups[:-1])
+            or not np.all(np.isfinite(last))
+        ):
+            raise InputError("The last moments of groups are not those of a model; save it again.")
+        return cls(groups, last)
+
+
+def _by_group(groups: pl.Series, seconds: pl.Series | Floats) -> pl.DataFrame:
+    """Rows that have a group and a moment: the hash of the group, the moment, the row's place."""
+    if len(groups) != len(seconds):
+        raise InputError(f"There are {len(groups):,} groups for {len(seconds):,} moments.")
+    if groups.dtype.is_float():  # whole numbers with blanks among them: 17.0 is the group 17
+        groups = groups.fill_nan(None).cast(pl.String).str.strip_suffix(".0")
+    names = groups.cast(pl.String)
+    frame = pl.DataFrame(
+        {
+            "name": names,
+            "second": _floats(seconds),
+            "row": np.arange(len(names)),
+        }
+    ).filter(pl.col("name").is_not_null() & pl.col("second").is_finite())
+    distinct = frame["name"].unique()
+    known = pl.DataFrame({"name": distinct, "group": _hashes(distinct)})
+    return frame.join(known, on="name", how="left").select("group", "second", "row")
+
+
+def _hashes(names: pl.Series) -> NDArray[np.int64]:
+    """64 bits of each name that are the same on every machine and for every version."""
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64)

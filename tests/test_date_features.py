@@ -1,0 +1,294 @@
+"""What dates, times and durations tell, against the calendar of Python."""
+
+import datetime as dt
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from riskad.core.checks import InputError
+from riskad.tables.date_features import GapToPrevious, MomentParts, elapsed, elapsed_pairs
+from riskad.tables.formats.moment_calendar import civil_of_days, days_of_civil
+
+DAY = 86_400.0
+EPOCH = dt.datetime(1970, 1, 1)
+HASH_OF_A = 3405396810240292928
+ALL = ("hour", "weekday", "day of month", "month", "elapsed")
+
+
+def moments(n, seed=0, first=1900, last=2100):
+    low = (dt.datetime(first, 1, 1) - EPOCH).total_seconds()
+    high = (dt.datetime(last, 12, 31) - EPOCH).total_seconds()
+    return np.floor(np.random.default_rng(seed).uniform(low, high, n))
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def test_parts_are_those_of_the_calendar_for_10000_random_moments():
+    seconds = moments(10_000)
+    made = MomentParts("datetime", ALL, 0.0).ordered(seconds)
+    truth = [EPOCH + dt.timedelta(seconds=second) for second in seconds]
+    expected = [
+        (
+            each.hour + each.minute / 60 + each.second / 3600,
+            each.weekday(),
+            each.day,
+            each.month,
+            (each - EPOCH) / dt.timedelta(days=1),
+        )
+        for each in truth
+    ]
+    np.testing.assert_allclose(made, expected, rtol=0, atol=1e-9)
+
+
+def test_the_calendar_goes_both_ways_from_year_1_to_9999():
+    days = np.arange(-719_162, 2_932_897, 7, dtype=np.float64)
+    year, month, day = civil_of_days(days)
+    np.testing.assert_array_equal(days_of_civil(year, month, day), days)
+    assert (year[0], month[0], day[0]) == (1, 1, 1)
+    assert year[-1] == 9999
+
+
+@pytest.mark.parametrize("date", ["1900-02-28", "2000-02-29", "2024-02-29", "2100-03-01"])
+def test_leap_days(date):
+    moment = dt.datetime.fromisoformat(date)
+    seconds = np.array([(moment - EPOCH).total_seconds()])
+    made = MomentParts("date", ("day of month", "month")).ordered(seconds)
+    assert made.tolist() == [[moment.day, moment.month]]
+
+
+@pytest.mark.parametrize(
+    ("days", "parts"),
+    [
+        ([5.0, 5.0], ()),
+        ([0.25, 0.75], ("elapsed",)),  # half a day: the hour says what elapsed says
+        ([0.0, 1.5], ("hour", "elapsed")),
+        ([0.0, 3.0], ("elapsed",)),  # always at midnight
+        ([0.0, 8.0, 9.0], ("weekday", "elapsed")),
+        ([0.0, 7.0, 14.0], ("elapsed",)),  # always on a Thursday
+        ([0.0, 13.0, 40.0], ("weekday", "day of month", "elapsed")),
+        ([0.0, 100.5, 400.0], ALL),
+        ([None, None], ()),
+        ([], ()),
+    ],
+)
+def test_parts_that_say_nothing_are_left_out(days, parts):
+    seconds = pl.Series(days, dtype=pl.Float64) * DAY
+    assert MomentParts.learn("datetime", seconds).parts == parts
+
+
+def test_dates_have_no_hour_and_times_nothing_else():
+    seconds = pl.Series([0.0, 3_600.0, 7_200.0])
+    assert MomentParts.learn("date", seconds * 10_000).parts == ALL[1:]
+    assert MomentParts.learn("time", seconds).names("at") == ["at: hour"]
+    assert MomentParts.learn("duration", seconds).names("took") == ["took: seconds"]
+    assert MomentParts.learn("duration", seconds).ordered(seconds)[:, 0].tolist() == [0, 3600, 7200]
+
+
+def test_elapsed_counts_from_the_earliest_training_row():
+    parts = MomentParts.learn("date", pl.Series([5 * DAY, 2 * DAY, 3 * DAY]))
+    assert parts.origin == 2 * DAY
+    assert parts.ordered(np.array([DAY, 4 * DAY])).tolist() == [[-1.0], [2.0]]
+
+
+def test_gaps_are_nan_in_every_part():
+    parts = MomentParts("datetime", ALL, 0.0)
+    seconds = pl.Series([None, 0.0, math.nan])
+    assert np.isnan(parts.ordered(seconds)).all(axis=1).tolist() == [True, False, True]
+    assert np.isnan(parts.cyclic(seconds)).all(axis=1).tolist() == [True, False, True]
+
+
+def test_cyclic_parts_lie_on_circles_and_midnight_is_near_itself():
+    parts = MomentParts("datetime", ALL, 0.0)
+    made = parts.cyclic(moments(500))
+    assert len(parts.cyclic_names("when")) == made.shape[1] == 9
+    np.testing.assert_allclose(made[:, 0:8:2] ** 2 + made[:, 1:8:2] ** 2, 1.0)
+    hour = MomentParts("time", ("hour",))
+    late, early, noon = hour.cyclic(np.array([86_399.0, 1.0, 43_200.0]))
+    assert np.linalg.norm(late - early) < 0.001 < 1.9 < np.linalg.norm(noon - early)
+
+
+def test_no_parts_make_no_columns():
+    parts = MomentParts("date", ())
+    assert parts.ordered(np.zeros(3)).shape == parts.cyclic(np.zeros(3)).shape == (3, 0)
+
+
+def test_parts_come_back_from_a_file():
+    parts = MomentParts.learn("datetime", pl.Series([0.0, 1.5 * DAY, 400 * DAY]))
+    assert MomentParts.from_dict(parts.to_dict()) == parts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "number"},
+        {"parts": ["seconds"]},
+        {"parts": ["elapsed", "hour"]},
+        {"parts": "hour"},
+        {"parts": ["hour", "hour"]},
+        {"origin": math.inf},
+        {"origin": "0"},
+        {"more": 1},
+    ],
+)
+def test_changed_parts_are_refused(change):
+    told = MomentParts("datetime", ("hour", "elapsed"), 0.0).to_dict()
+    with pytest.raises(InputError):
+        MomentParts.from_dict(told | change)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(InputError, match="Did you mean 'date'"):
+        MomentParts.learn("dates", pl.Series([0.0]))
+
+
+# --- pairs of columns -----------------------------------------------------------------------------
+
+
+def test_pairs_need_dates_that_are_filled_and_a_difference_that_varies():
+    rng = np.random.default_rng(0)
+    sent = rng.uniform(0, 1e8, 100)
+    columns = {
+        "sent": ("datetime", pl.Series(sent)),
+        "copy": ("datetime", pl.Series(sent)),
+        "paid": ("date", pl.Series(sent + rng.uniform(0, 1e6, 100))),
+        "rare": ("date", pl.Series([*sent[:40], *[None] * 60])),
+        "took": ("duration", pl.Series(sent)),
+    }
+    assert elapsed_pairs(columns) == [("sent", "paid"), ("copy", "paid")]
+    assert elapsed_pairs({}) == []
+
+
+def test_of_many_pairs_the_nearest_ten_are_taken():
+    rng = np.random.default_rng(0)
+    base = rng.uniform(0, 1e9, 50)
+    columns = {f"d{i}": ("date", rng.uniform(0, 1e9, 50)) for i in range(6)}
+    columns |= {"a": ("date", base), "b": ("date", base + rng.uniform(0, 1e5, 50))}
+    pairs = elapsed_pairs(columns)
+    assert len(pairs) == 10
+    assert ("a", "b") in pairs
+
+
+def test_elapsed_is_in_days_with_a_sign():
+    assert elapsed(pl.Series([DAY, None]), pl.Series([0.0, 0.0])).tolist()[0] == -1.0
+    assert math.isnan(elapsed(pl.Series([DAY, None]), pl.Series([0.0, 0.0]))[1])
+
+
+# --- rows of one group ----------------------------------------------------------------------------
+
+
+def slow_gaps(groups, seconds):
+    """Row by row: the time since the latest earlier row, ties in the order of rows."""
+    found = []
+    for row, (group, second) in enumerate(zip(groups, seconds, strict=True)):
+        before = [
+            other
+            for place, (name, other) in enumerate(zip(groups, seconds, strict=True))
+            if name == group and None not in (name, other, second) and (other, place) < (second, row)
+        ]
+        found.append(second - max(before) if before else math.nan)
+    return found
+
+
+def random_rows(n, seed):
+    rng = np.random.default_rng(seed)
+    groups = [None if each == 0 else f"g{each}" for each in rng.integers(0, 6, n)]
+    seconds = [None if each == 0 else float(each) for each in rng.integers(0, 40, n)]
+    return groups, seconds
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gaps_are_those_of_a_slow_loop(seed):
+    groups, seconds = random_rows(60, seed)
+    found = GapToPrevious.training_gaps(pl.Series(groups), pl.Series(seconds))
+    np.testing.assert_array_equal(found, slow_gaps(groups, seconds))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_training_rows_have_the_same_gaps_when_they_are_scored(seed):
+    rng = np.random.default_rng(seed)
+    groups = pl.Series(rng.integers(0, 5, 50))
+    seconds = pl.Series(rng.permutation(50).astype(float))
+    kept = GapToPrevious.learn(groups, seconds)
+    np.testing.assert_array_equal(
+        kept.gaps(groups, seconds), GapToPrevious.training_gaps(groups, seconds)
+    )
+
+
+def test_parts_that_follow_each_other_have_the_gaps_of_the_whole():
+    rng = np.random.default_rng(1)
+    groups = pl.Series(rng.integers(0, 5, 90))
+    seconds = pl.Series(np.arange(90.0))
+    kept, parts = GapToPrevious(), []
+    for start in range(0, 90, 30):
+        part = slice(start, start + 30)
+        parts.append(kept.gaps(groups[part], seconds[part]))
+        kept = kept.after(groups[part], seconds[part])
+    whole = GapToPrevious.training_gaps(groups, seconds)
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    again = GapToPrevious.learn(groups, seconds)
+    assert again.groups.tolist() == kept.groups.tolist()
+    assert again.last.tolist() == kept.last.tolist()
+
+
+def test_groups_are_the_same_as_numbers_and_as_texts():
+    kept = GapToPrevious.learn(pl.Series([17, 18]), pl.Series([0.0, 5.0]))
+    for groups in (pl.Series(["17", "19"]), pl.Series([17.0, math.nan]), pl.Series([17, 99])):
+        found = kept.gaps(groups, pl.Series([10.0, 10.0]))
+        assert found[0] == 10.0
+        assert math.isnan(found[1])
+
+
+def test_a_row_before_the_last_known_one_has_no_gap():
+    kept = GapToPrevious.learn(pl.Series(["a"]), pl.Series([100.0]))
+    found = kept.gaps(pl.Series(["a", "a"]), pl.Series([120.0, 50.0]))
+    assert found[0] == 20.0
+    assert math.isnan(found[1])
+
+
+def test_no_more_groups_are_kept_than_fit(monkeypatch):
+    monkeypatch.setattr("riskad.tables.date_features._MOST_GROUPS", 3)
+    kept = GapToPrevious.learn(pl.Series(range(10)), pl.Series(np.arange(10.0)))
+    assert sorted(kept.last.tolist()) == [7.0, 8.0, 9.0]
+
+
+def test_no_rows_have_no_gaps():
+    empty = pl.Series([], dtype=pl.String), pl.Series([], dtype=pl.Float64)
+    assert GapToPrevious.training_gaps(*empty).tolist() == []
+    assert len(GapToPrevious.learn(*empty).groups) == 0
+
+
+def test_lengths_must_agree():
+    with pytest.raises(InputError, match="2 groups for 1 moments"):
+        GapToPrevious.learn(pl.Series(["a", "b"]), pl.Series([0.0]))
+
+
+def test_hashes_are_fixed():
+    """A model that was saved long ago must know its groups."""
+    assert GapToPrevious.learn(pl.Series(["a"]), pl.Series([1.0])).groups.tolist() == [HASH_OF_A]
+
+
+def test_what_is_kept_comes_back_from_a_file():
+    kept = GapToPrevious.learn(pl.Series(["a", "b"]), pl.Series([1.0, 2.0]))
+    again = GapToPrevious.from_dict(kept.to_dict())
+    assert again.gaps(pl.Series(["b"]), pl.Series([5.0])).tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"last": np.array([1.0])},
+        {"last": np.array([1.0, np.nan])},
+        {"last": np.array([1, 2])},
+        {"groups": np.array([2, 1])},
+        {"groups": np.array([[1, 2]])},
+        {"more": 1},
+    ],
+)
+def test_changed_arrays_are_refused(change):
+    told = {"groups": np.array([1, 2]), "last": np.array([1.0, 2.0])}
+    assert len(GapToPrevious.from_dict(told).groups) == 2
+    with pytest.raises(InputError):
+        GapToPrevious.from_dict(told | change)

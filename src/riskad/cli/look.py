@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,15 @@ __all__ = ["look"]
 @click.option("--page", type=PATH, help="Where to write a page (.html) that opens offline.")
 @as_json
 @force
+@click.pass_context
 def look(
-    data: tuple[str, ...], page: Path | None, as_json: bool, force: bool, **options: Any
+    ctx: click.Context,
+    /,
+    data: tuple[str, ...],
+    page: Path | None,
+    as_json: bool,
+    force: bool,
+    **options: Any,
 ) -> None:
     """See what each column of DATA is, how it is written, and what a fit would make of it.
 
@@ -52,6 +60,7 @@ def look(
         check_output_file(page, force)
         if page.suffix.lower() not in (".html", ".htm"):
             raise click.UsageError(f"The name of a page, {str(page)!r}, must end in .html.")
+    fit = _fit_command(ctx)
     kinds = given_kinds(options)
     labels = label_column(options)
     with show_progress() as progress:
@@ -66,8 +75,32 @@ def look(
             progress=progress,
             **options,
         )
-    said = say("look", as_json, found, print_look, data[0], None if page is None else str(page))
+    said = say("look", as_json, found, print_look, fit, None if page is None else str(page))
     if page is not None:
         with atomic_path(page, force) as part:
             part.write_text(render_look(found), encoding="utf-8")
     click.echo(said)
+
+
+def _fit_command(ctx: click.Context) -> str:
+    """The command that fits a model as this one looked at the table."""
+    said = [part for name in ("data", "label") for part in _typed(ctx, name)]
+    if "--label" not in said:
+        said += ["--label", "COLUMN"]
+    for name in ("normal", "anomaly", "unlabelled", "others_unlabelled", "id", "drop"):
+        said += _typed(ctx, name)
+    return shlex.join(["riskad", "fit", *said, *_typed(ctx, "group"), *_typed(ctx, "kinds")]) + (
+        " -o model.riskad"
+    )
+
+
+def _typed(ctx: click.Context, name: str) -> list[str]:
+    """A parameter as it was typed."""
+    value = ctx.params[name]
+    if name == "data":
+        return list(value)
+    option = next(p.opts[-1] for p in ctx.command.params if p.name == name)
+    if isinstance(value, bool):
+        return [option] * value
+    values = value if isinstance(value, tuple) else () if value is None else (value,)
+    return [part for each in values for part in (option, each)]

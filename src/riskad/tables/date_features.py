@@ -101,8 +101,12 @@ class MomentParts:
     def ordered(self, seconds: pl.Series | Floats) -> Floats:
         """Each part as one number, as trees like it: (rows, parts)."""
         values = _floats(seconds)
-        made = [_part(part, values, self.origin) for part in self.parts]
+        made = self.ordered_parts(values)
         return np.column_stack(made) if made else np.empty((len(values), 0))
+
+    def ordered_parts(self, seconds: Any) -> list[Any]:
+        """Each part by itself, of whatever has NumPy's functions: arrays, or numbers of a graph."""
+        return [_part(part, seconds, self.origin) for part in self.parts]
 
     def cyclic_names(self, column: str) -> list[str]:
         """Names of what `cyclic` makes of a column.
@@ -121,15 +125,19 @@ class MomentParts:
         they are: for linear and kernel methods, to which 23:59 is to be near 0:00.
         """
         values = _floats(seconds)
-        made: list[Floats] = []
-        for part in self.parts:
-            numbers = _part(part, values, self.origin)
+        made = self.cyclic_parts(values)
+        return np.column_stack(made) if made else np.empty((len(values), 0))
+
+    def cyclic_parts(self, seconds: Any) -> list[Any]:
+        """What `cyclic` makes, column by column, of arrays or of numbers of a graph."""
+        made: list[Any] = []
+        for part, numbers in zip(self.parts, self.ordered_parts(seconds), strict=True):
             if part in _PERIODS:
                 angle = numbers * (2 * math.pi / _PERIODS[part][0])
                 made += [np.sin(angle), np.cos(angle)]
             else:
                 made.append(numbers)
-        return np.column_stack(made) if made else np.empty((len(values), 0))
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON holds."""
@@ -266,6 +274,16 @@ class GapToPrevious:
         earlier = np.where(kept < second, kept, np.nan)
         found = np.full(len(groups), np.nan)
         found[rows["row"].to_numpy()] = second - np.fmax(before, earlier)
+        return found
+
+    def since_kept(self, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
+        """The time since the last moment that is kept of a row's group, whatever other rows are
+        given; NaN where none is kept before it.
+        """
+        rows = _by_group(groups, seconds)
+        second, kept = rows["second"].to_numpy(), self._kept(rows["group"].to_numpy())
+        found = np.full(len(groups), np.nan)
+        found[rows["row"].to_numpy()] = np.where(kept < second, second - kept, np.nan)
         return found
 
     def after(self, groups: pl.Series, seconds: pl.Series | Floats) -> Self:

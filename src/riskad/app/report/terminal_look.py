@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from riskad.app.look import ColumnLook, TableLook
@@ -16,8 +15,11 @@ __all__ = ["print_look"]
 _MOST_DIFFERENCES = 12
 
 
-def print_look(console: Console, look: TableLook, path: str, page: str | None) -> None:
-    """Print each column in a line, how its values differ by label, and what looks wrong."""
+def print_look(console: Console, look: TableLook, fit: str, page: str | None) -> None:
+    """Print each column in a line, how its values differ by label, and what looks wrong.
+
+    `fit` is the command to come next, `page` the path of the page if one was written.
+    """
     width = f"{len(look.columns):,} column{'s' * (len(look.columns) != 1)}"
     print_title(console, f"{look.source}: {look.rows:,} rows, {width}")
     if look.label is not None and look.labels is not None:
@@ -32,16 +34,15 @@ def print_look(console: Console, look: TableLook, path: str, page: str | None) -
     more = len(by_label) - _MOST_DIFFERENCES
     if more > 0:
         by_label = [*by_label[:_MOST_DIFFERENCES], f"and {more} more: see the page (--page)"]
-    label = f" --label {shlex.quote(look.label)}" if look.label is not None else " --label COLUMN"
     print_facts(
         console,
         {
             "By label": by_label,
             "Remarks": [f"{c.name}: {remark}" for c in look.columns for remark in c.remarks],
-            "Wrong?": look.suspicious,
+            "Look at": look.suspicious,
             "Notes": look.warnings,
             "Written": [f"{page} (page)"] if page is not None else [],
-            "Next": [Command(f"riskad fit {shlex.quote(path)}{label} -o model.riskad")],
+            "Next": [Command(fit)],
         },
     )
 

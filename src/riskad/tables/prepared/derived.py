@@ -12,12 +12,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.storage.fields import NUMBER, TEXT, Fields, ListOf, Record, State, require
+from riskad.storage.fields import ANYTHING_PLAIN, NUMBER, TEXT, Fields, ListOf, Record, State, require
 from riskad.tables.cells import Value
+from riskad.tables.date_features import GapToPrevious
 from riskad.tables.groups import GroupComparison
 from riskad.tables.readers import to_seconds
 
-__all__ = ["BesideGroup", "Derived", "DerivedColumn", "TimeBetween"]
+__all__ = ["BesideGroup", "Derived", "DerivedColumn", "SincePrevious", "TimeBetween"]
 
 _DAY = 86_400.0
 
@@ -211,3 +212,61 @@ class BesideGroup(Derived):
             return DerivedColumn(name, usual, "SD", "low", "high")
         return DerivedColumn(name, usual, "", "common", "rare")
 
+
+@dataclass(frozen=True)
+class SincePrevious(Derived):
+    """Days since the row before of the same group.
+
+    Of training rows it is the one before in the table. A row to be scored is compared with the last
+    one that the model knows of its group, so that it depends on no other row that is scored; without
+    one, or where that is later, there is a gap.
+
+    Parameters
+    ----------
+    group, moment
+        Names of the columns.
+    kept
+        `GapToPrevious.to_dict` of the last moment of each group.
+    """
+
+    group: str = ""
+    moment: str = ""
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    _state_fields: ClassVar[Fields] = {"group": TEXT, "moment": TEXT, "kept": ANYTHING_PLAIN}
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        require(len(state["fills"]) == 1, "fills: one number")
+        GapToPrevious.from_dict(state["kept"])
+
+    @classmethod
+    def learn(cls, parsed: pl.DataFrame, group: str, moment: str) -> SincePrevious:
+        """Return what is kept of parsed rows."""
+        seconds = to_seconds(parsed[moment])
+        gaps = GapToPrevious.training_gaps(parsed[group], seconds)[:, None] / _DAY
+        kept = GapToPrevious.learn(parsed[group], seconds)
+        return cls(medians(gaps), group, moment, kept.to_dict())
+
+    def names(self) -> list[str]:
+        """Return the name of the number."""
+        return [f"{self.moment} since the row before of its {self.group}"]
+
+    def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
+        """Return days."""
+        groups, seconds = parsed[self.group], to_seconds(parsed[self.moment])
+        if training:
+            return GapToPrevious.training_gaps(groups, seconds)[:, None] / _DAY
+        return GapToPrevious.from_dict(self.kept).since_kept(groups, seconds)[:, None] / _DAY
+
+    def needs(self) -> list[str]:
+        """Return the group and the moment."""
+        return [self.group, self.moment]
+
+    def describe(self) -> str:
+        """Say what is measured."""
+        return f"{self.group}: time since the row before, by {self.moment}"
+
+    def column(self, name: str) -> DerivedColumn:
+        """Return how people see days."""
+        return DerivedColumn(name, self.fills[0], "days", "short", "long")

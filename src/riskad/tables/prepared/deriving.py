@@ -13,7 +13,7 @@ from riskad.tables.group_counts import GroupCounts
 from riskad.tables.groups import GroupComparison
 from riskad.tables.kinds import Fold
 from riskad.tables.prepared.categories import CategoryColumn
-from riskad.tables.prepared.derived import BesideGroup, Derived, TimeBetween
+from riskad.tables.prepared.derived import BesideGroup, Derived, SincePrevious, TimeBetween
 from riskad.tables.prepared.moments import MomentColumn
 from riskad.tables.prepared.numbers import FlagColumn, NumberColumn
 from riskad.tables.readers import to_seconds
@@ -61,6 +61,8 @@ def learn_derived(
         else:
             counts = fold(count, GroupCounts.joined, batches)
         made.append(BesideGroup.learn(rows, GroupComparison.of(counts)))
+        if exact and len(dates) == 1:  # of a sample of rows nobody knows which came before
+            made.append(SincePrevious.learn(rows, preparer.group, dates[0].name))
     return made
 
 

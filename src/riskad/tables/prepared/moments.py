@@ -27,6 +27,7 @@ from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.moments import MomentFormat
 from riskad.tables.matrices import Matrix
 from riskad.tables.prepared.base import UsedColumn, with_gaps
+from riskad.tables.prepared.graph_numbers import GraphNumbers
 from riskad.tables.readers import MomentReader, Reader, to_seconds
 from riskad.tables.sketches import Numbers
 from riskad.tables.words import say_count
@@ -194,7 +195,7 @@ class MomentColumn(UsedColumn):
     def onnx_block(self, g: Any, value: str) -> list[str]:
         """Return the parts as distances know them, and where gaps are."""
         gap = g.node("IsNaN", value)
-        nodes = self.moment_parts.onnx_cyclic(g, value)
+        nodes = [part.node for part in self.moment_parts.cyclic_parts(GraphNumbers(g, value))]
         filled = [
             g.node("Where", gap, np.array(fill), node)
             for fill, node in zip(self.fills, nodes, strict=True)
@@ -203,7 +204,7 @@ class MomentColumn(UsedColumn):
 
     def onnx_frame(self, g: Any, value: str) -> Mapping[str, str]:
         """Return the parts in their order."""
-        nodes = self.moment_parts.onnx_ordered(g, value)
+        nodes = [part.node for part in self.moment_parts.ordered_parts(GraphNumbers(g, value))]
         return dict(zip(self.frame_names(), nodes, strict=True))
 
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:

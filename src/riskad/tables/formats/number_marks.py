@@ -92,12 +92,12 @@ def body_pattern(decimal: str, leading: bool = True) -> str:
     indian = "|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}" if decimal == "." else ""
     grouped = f"(?:[1-9][0-9]{{0,2}}(?:{groups}){indian})(?:{mark}[0-9]+)?"
     start = f"|{mark}[0-9]+" if leading else ""
-    return f"(?:{grouped}|(?:[0-9]+(?:{mark}[0-9]+)?{start})(?:[eE][-+]?[0-9]{{1,3}})?)"
+    return f"(?:{grouped}|(?:[0-9]+(?:{mark}[0-9]+)?{start})(?:[eE][-+]?0?[0-9]{{1,2}})?)"
 
 
 def cell_pattern(body: str, prefix: str = ANY_PREFIX, suffix: str = ANY_SUFFIX) -> str:
     """Return the pattern of a cell: a number with its signs, and what may stand around it."""
-    before = rf"\(?{_SIGN}?{_BLANK}*(?:(?:{prefix}){_BLANK}*)?{_SIGN}?{_BLANK}*"
+    before = rf"\(?{_SIGN}?{_BLANK}*(?:(?:{prefix}){_BLANK}*{_SIGN}?{_BLANK}*)?"
     after = rf"{_BLANK}*(?:(?:{suffix}){_BLANK}*)?[{re.escape(MINUS)}]?\)?"
     return f"^{before}{body}{after}$"
 

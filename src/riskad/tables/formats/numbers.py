@@ -14,6 +14,7 @@ from riskad.tables.formats.gaps import BLANKS, is_gap, strip_blanks
 from riskad.tables.formats.number_format import (
     NumberFormat,
     as_column_of_texts,
+    fit,
     group_mark,
     is_money,
     plain_numbers,
@@ -82,8 +83,8 @@ class NumberLook:
     ``12.5``, ``1,234.5``, ``1,234,567`` and ``0.123`` for the point, ``12,5``, ``1.234,5``,
     ``1.234.567`` and ``0,123`` for the comma. The mark with more evidence is that of the column;
     cells that contradict it are bad. Without evidence, ``1,234`` is one thousand and ``1.234`` is
-    between one and two (programs write so), but an amount of money like ``1.234 €`` is one thousand,
-    because money has no thousandths; `remarks` says where this was a guess.
+    between one and two (programs write so), but an amount of money like ``1.234 €`` is one
+    thousand, because money has no thousandths; `remarks` says where this was a guess.
 
     Units count as part of the number where they are known or where most cells have the same
     one; see `riskad.tables.formats.units`.
@@ -143,10 +144,8 @@ class NumberLook:
         """Return what the cells of both look like together."""
         codes = [each for each in (self.first_code, other.first_code) if each]
         return NumberLook(
-            {
-                way: _join(self.tallies.get(way), other.tallies.get(way))
-                for way in {**self.tallies, **other.tallies}
-            },
+            self.tallies
+            | {way: tally.joined(self.tallies.get(way)) for way, tally in other.tallies.items()},
             _join(self.others, other.others) if self.others or other.others else None,
             self.n_gaps + other.n_gaps,
             self.n_parentheses + other.n_parentheses,
@@ -374,10 +373,8 @@ def _first_code(cells: pl.Series, filled: pl.Series, rows: pl.Series) -> tuple[i
 def _look_at_dressed(texts: pl.Series, rows: pl.Series) -> NumberLook:
     """Look at the cells that a cast does not read."""
     cells = strip_blanks(texts)
-    point, comma = (cells.str.contains(_PATTERNS[mark]).fill_null(False) for mark in ".,")
+    point, comma = (fit(cells, _PATTERNS[mark]) for mark in ".,")
     fits = point | comma
-    if cells.str.contains("(", literal=True).any():
-        fits &= cells.str.starts_with("(") == cells.str.ends_with(")")
     rest, rest_rows = cells.filter(~fits), rows.filter(~fits)
     gaps = is_gap(rest)
     look = NumberLook(

@@ -181,12 +181,9 @@ class NumberFormat:
         before = "".join(self.prefixes) + SIGNS + BLANKS + "("
         after = "".join(self.suffixes) + MINUS + BLANKS + ")"
         body = cells.str.strip_chars_start(before).str.strip_chars_end(after)
-        for mark in GROUP_MARKS.replace(self.decimal, ""):
-            if body.str.contains(mark, literal=True).any():
-                body = body.str.replace_all(mark, "", literal=True)
-        if self.decimal == ",":
-            body = body.str.replace(",", ".", literal=True)
-        numbers = body.cast(pl.Float64, strict=False)
+        numbers = self._cast(body, self.thousands)
+        if numbers.null_count() > cells.null_count():  # other marks occur besides the usual one
+            numbers = self._cast(body, GROUP_MARKS.replace(self.decimal, ""))
         for suffix in self.suffixes:
             if (scale := scale_of(suffix)) != 1:
                 scaled = cells.str.contains(
@@ -197,6 +194,13 @@ class NumberFormat:
             negative = cells.str.contains(rf"^[^0-9]*[{minus}(]|[{minus}]\)?$")
             numbers = numbers.zip_with(~negative, -numbers)
         return numbers
+
+    def _cast(self, body: pl.Series, marks: str) -> pl.Series:
+        for mark in marks:
+            body = body.str.replace_all(mark, "", literal=True)
+        if self.decimal == ",":
+            body = body.str.replace(",", ".", literal=True)
+        return body.cast(pl.Float64, strict=False)
 
     @property
     def _pattern(self) -> str:

@@ -97,9 +97,10 @@ def body_pattern(decimal: str, leading: bool = True) -> str:
 
 def cell_pattern(body: str, prefix: str = ANY_PREFIX, suffix: str = ANY_SUFFIX) -> str:
     """Return the pattern of a cell: a number with its signs, and what may stand around it."""
-    before = rf"\(?{_SIGN}?{_BLANK}*(?:(?:{prefix}){_BLANK}*{_SIGN}?{_BLANK}*)?"
-    after = rf"{_BLANK}*(?:(?:{suffix}){_BLANK}*)?[{re.escape(MINUS)}]?\)?"
-    return f"^{before}{body}{after}$"
+    before = f"(?:(?:{prefix}){_BLANK}*{_SIGN}?{_BLANK}*)?" if prefix else ""
+    after = f"(?:(?:{suffix}){_BLANK}*)?" if suffix else ""
+    minus = f"[{re.escape(MINUS)}]"
+    return rf"^\(?{_SIGN}?{_BLANK}*{before}{body}{_BLANK}*{after}{minus}?\)?$"
 
 
 def words_of(affix: str) -> list[str]:

@@ -38,9 +38,11 @@ __all__ = ["NumberLook", "Tally", "Written"]
 POINT, COMMA = "point", "comma"  # 12.5 and 1,234.5 or 1,234,567; 12,5 and 1.234,5 or 1.234.567
 DOT3, COMMA3 = "1.234", "1,234"  # fit both, with different values
 WHOLE = "whole"  # 1234 and 1 234 and 1'234 fit both, with the same value
+PHONE = "123 456 789"  # is a number, too, but not where all cells are like it
 _MOST_UNITS = 64  # that are not known; with more of them, they are words and no units
 
 _PATTERNS = {mark: cell_pattern(body_pattern(mark)) for mark in (".", ",")}
+_PHONE = rf"^\+?[0-9]{{2,3}}(?:[{BLANKS}][0-9]{{3}}){{2,3}}$"
 _LONE_DOT = r"^[-+]?[1-9][0-9]{0,2}\.[0-9]{3}$"
 
 
@@ -85,6 +87,8 @@ class NumberLook:
     cells that contradict it are bad. Without evidence, ``1,234`` is one thousand and ``1.234`` is
     between one and two (programs write so), but an amount of money like ``1.234 €`` is one
     thousand, because money has no thousandths; `remarks` says where this was a guess.
+
+    Numbers all of which are like ``612 345 678`` or ``+49 170 123 456`` are those of telephones.
 
     Units count as part of the number where they are known or where most cells have the same
     one; see `riskad.tables.formats.units`.
@@ -194,7 +198,12 @@ class NumberLook:
         return "," if lone and all(is_money(*way[:2]) for way in lone) else "."
 
     def _is_good(self, way: Written) -> bool:
-        return way[:2] in self._units and way.shape != (COMMA if self._decimal == "." else POINT)
+        bad = (COMMA if self._decimal == "." else POINT, "" if self._has_other_shapes else PHONE)
+        return way[:2] in self._units and way.shape not in bad
+
+    @cached_property
+    def _has_other_shapes(self) -> bool:
+        return any(way.shape != PHONE for way in self.tallies if way[:2] in self._units)
 
     @cached_property
     def n_good(self) -> int:
@@ -400,6 +409,8 @@ def _group_ways(frame: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(COMMA3))
         .when(cell.str.contains(r"[0-9]\.[0-9]"))
         .then(pl.lit(DOT3))
+        .when(cell.str.contains(_PHONE))
+        .then(pl.lit(PHONE))
         .otherwise(pl.lit(WHOLE))
     )
     length = cell.str.len_chars()

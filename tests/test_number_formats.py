@@ -1,6 +1,7 @@
 """Numbers as people write them: which columns hold any, and what they say."""
 
 import json
+import math
 from decimal import Decimal
 
 import polars as pl
@@ -168,7 +169,6 @@ NO_NUMBERS = [
     *("1.2.3", "1.2.3.4", "192.168.0.1", "10.0.0.255", "12.03.2024", "2024-03-12", "12/03/2024"),
     *("12.03.24", "12:30", "12:30:15", "2024-03-12T12:30", "12 Mar 2024", "10 am", "3pm", "12 Uhr"),
     *("+49 30 1234567", "030 123 456", "555-1234", "(030) 123456", "555 1234", "0800 123 123"),
-    *("612 345 678", "+49 170 123 456", f"612{NBSP}345{NBSP}678"),
     *("0x1F", "1e", "e5", "1e5e5", "--5", "5--", "+-", "(5", "5)", "()", "($)", "$", "%", "€ €"),
     *("∞", "inf", "-inf", "Infinity", "1e999", "٣", "一", "½", "V", "XII", "1_000", "1,23,4"),
     *(
@@ -249,11 +249,17 @@ COLUMNS = {
 }
 
 
+def with_nan(values):
+    return [math.nan if value is None else value for value in values]
+
+
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_column_of_numbers(name):
     cells, values = COLUMNS[name]
-    assert read(cells) == pytest.approx(values, rel=1e-12)
-    assert read([*cells[::-1]], first_row=100) == pytest.approx(values[::-1], rel=1e-12)
+    values = with_nan(values)
+    close = {"rel": 1e-12, "nan_ok": True}
+    assert with_nan(read(cells)) == pytest.approx(values, **close)
+    assert with_nan(read(cells[::-1], first_row=100)) == pytest.approx(values[::-1], **close)
 
 
 @pytest.mark.parametrize(
@@ -262,10 +268,13 @@ def test_a_column_of_numbers(name):
         ["12A", "13B", "14C", "2F"],
         ["12a", "12b", "14c", "3"][:3],
         ["1st", "2nd", "3rd", "4th"],
+        ["1st", "2nd"],
         ["Anna 5", "Bob 7", "Cid 9"],
         ["12 Main", "5 Oak", "7 Elm", "9 Ash"],
         ["192.168.0.1", "10.0.0.255", "192.168.100.200"],
         ["612 345 678", "912 345 678"],
+        ["+49 170 123 456"],
+        [f"612{NBSP}345{NBSP}678"],
         ["12.03.2024", "13.03.2024"],
         ["1.2.3", "1.10.0"],
         ["a", "b", "1"],
@@ -530,11 +539,11 @@ def test_what_a_look_counts_is_what_its_format_reads(cells):
 
 def test_many_words_behind_numbers_are_no_units_and_a_look_stays_small():
     letters = "abcdefghij"
-    words = [a + b for a in letters for b in letters]
+    words = [a + b + "q" for a in letters for b in letters]
     column = pl.Series(["7"] * 150 + [f"5 {word}" for word in words])
     whole = NumberLook.of(column)
     assert (whole.many_units, whole.n_good, whole.n_bad) == (True, 150, 100)
-    assert whole.first_bad == (151, "5 aa")
+    assert whole.first_bad == (151, "5 aaq")
     assert len(whole.tallies) == 1
     parts = NumberLook()
     for start in range(0, 250, 10):

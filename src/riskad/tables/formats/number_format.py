@@ -32,6 +32,7 @@ __all__ = [
     "shown_places",
 ]
 
+_OTHER = {".": ",", ",": "."}
 _NEGATIVE = {"-": "-{}", "()": "({})", "5-": "{}-"}
 _AFFIX = re.compile(rf"[{BLANKS}]?[^\d\s(),]{{1,16}}(?:[{BLANKS}][^\d\s(),]{{1,16}})?[{BLANKS}]?")
 _MOST_AFFIXES = 256
@@ -70,9 +71,9 @@ def plain_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series | None]:
 
 
 def fit(cells: pl.Series, pattern: str) -> pl.Series:
-    """Whether each cell follows a pattern, with both parentheses or none, and is no huge number.
+    r"""Whether each cell follows a pattern, with both parentheses or none, and is no huge number.
 
-    >>> fit(pl.Series(["(5)", "(5", "5)", None]), r"^\\(?5\\)?$").to_list()
+    >>> fit(pl.Series(["(5)", "(5", "5)", None]), r"^\(?5\)?$").to_list()
     [True, False, False, False]
     """
     found = cells.str.contains(pattern) & (cells.str.len_bytes() <= _LONGEST)
@@ -181,7 +182,7 @@ class NumberFormat:
         before = "".join(self.prefixes) + SIGNS + BLANKS + "("
         after = "".join(self.suffixes) + MINUS + BLANKS + ")"
         body = cells.str.strip_chars_start(before).str.strip_chars_end(after)
-        numbers = self._cast(body, self.thousands)
+        numbers = self._cast(body, self.thousands or _OTHER[self.decimal])
         if numbers.null_count() > cells.null_count():  # other marks occur besides the usual one
             numbers = self._cast(body, GROUP_MARKS.replace(self.decimal, ""))
         for suffix in self.suffixes:
@@ -196,6 +197,8 @@ class NumberFormat:
         return numbers
 
     def _cast(self, body: pl.Series, marks: str) -> pl.Series:
+        if self.decimal == "," and "." not in marks:  # a cast would take it for the decimal mark
+            marks += "."
         for mark in marks:
             body = body.str.replace_all(mark, "", literal=True)
         if self.decimal == ",":

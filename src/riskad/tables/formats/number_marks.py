@@ -38,7 +38,7 @@ _MONEY = """
 CURRENCIES = frozenset(_MONEY.split())
 # What a number is counted in; a word that is not here is one where most cells have it.
 _MEASURES = """
-    % ‰ pp bps ° °C °F °K µm µg µs μm μg μs ng mg g kg t lb lbs oz st ton tons tonnes
+    % ‰ pp bps ° °C °F °K µm µg µs μm μg μs ng mg g kg t lb lbs oz ton tons tonnes
     nm mm cm m km in ft yd mi mile miles m² m³ km² cm² cm³ mm² ha sqm sqft ft² ac acre acres
     ml cl dl l L hl gal bbl ns ms s sec secs second seconds min mins minute minutes
     h hr hrs hour hours Std d day days Tage week weeks wk mo month months yr yrs year years Jahre
@@ -60,7 +60,8 @@ SCALES = {
     **dict.fromkeys(("lakh", "lakhs"), 1e5),
     **dict.fromkeys(("crore", "crores", "Cr"), 1e7),
 }
-NOT_UNITS = frozenset(("am", "pm", "a.m.", "p.m.", "uhr"))  # 10 am is a time
+# 10 am is a time, and 3rd a rank.
+NOT_UNITS = frozenset(("am", "pm", "a.m.", "p.m.", "uhr", "st", "nd", "rd", "th"))
 
 _BLANK = f"[{BLANKS}]"
 _SIGN = f"[{re.escape(SIGNS)}]"

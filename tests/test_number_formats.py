@@ -509,7 +509,7 @@ def test_what_is_no_format_is_refused(state):
         NumberFormat.from_dict(state)
 
 
-# --- parts ------------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------
 
 ANY_CELL = st.one_of(
     st.sampled_from([*CELLS, *NO_NUMBERS, *sorted(GAP_WORDS), "007", " 01", "1.234", None]),
@@ -551,7 +551,7 @@ def test_many_words_behind_numbers_are_no_units_and_a_look_stays_small():
     assert parts == whole
 
 
-# --- gaps ---------------------------------------------------------------------------------------------
+# --- gaps -------------------------------------------------------------------------------------
 
 
 def test_among_words_only_blank_cells_are_gaps():

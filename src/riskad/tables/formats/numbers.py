@@ -29,10 +29,11 @@ from riskad.tables.formats.number_marks import (
     is_known_prefix,
     is_unit,
 )
+from riskad.tables.formats.tallies import Tally, by_length, join_tallies, tally_cells
 from riskad.tables.formats.units import accepted
 from riskad.tables.words import say_count
 
-__all__ = ["NumberLook", "Tally", "Written"]
+__all__ = ["NumberLook", "Written"]
 
 # How a number may be read. What fits only one decimal mark is evidence for it.
 POINT, COMMA = "point", "comma"  # 12.5 and 1,234.5 or 1,234,567; 12,5 and 1.234,5 or 1.234.567
@@ -52,29 +53,6 @@ class Written(NamedTuple):
     prefix: str
     suffix: str
     shape: str
-
-
-class Tally(NamedTuple):
-    """Cells of one kind: how many, the first one with its row, and the longest one."""
-
-    n: int
-    row: int
-    cell: str
-    longest: str
-
-    def joined(self, later: Tally | None) -> Tally:
-        """Return what both hold."""
-        if later is None:
-            return self
-        first = self if self.row <= later.row else later
-        second = later if first is self else self
-        longest = max(first.longest, second.longest, key=_length)
-        return Tally(self.n + later.n, first.row, first.cell, longest)
-
-
-def _length(cell: str) -> tuple[int, str]:
-    """Order texts by length, and those of the same length by what they say."""
-    return len(cell), cell
 
 
 @dataclass(frozen=True)
@@ -141,7 +119,7 @@ class NumberLook:
         rows = other.arg_true()
         rest = column.gather(rows)
         if column.dtype != pl.String:
-            return look.joined(cls(others=_tally(rest, rows + first_row)))
+            return look.joined(cls(others=tally_cells(rest, rows + first_row)))
         return look.joined(_look_at_dressed(rest, rows + first_row))
 
     def joined(self, other: NumberLook) -> NumberLook:
@@ -150,7 +128,7 @@ class NumberLook:
         return NumberLook(
             self.tallies
             | {way: tally.joined(self.tallies.get(way)) for way, tally in other.tallies.items()},
-            _join(self.others, other.others) if self.others or other.others else None,
+            join_tallies(self.others, other.others),
             self.n_gaps + other.n_gaps,
             self.n_parentheses + other.n_parentheses,
             self.n_trailing + other.n_trailing,
@@ -166,7 +144,7 @@ class NumberLook:
             return self
         others = self.others
         for way in unknown:
-            others = _join(others, self.tallies[way])
+            others = join_tallies(others, self.tallies[way])
         known = {way: tally for way, tally in self.tallies.items() if _is_known(way)}
         return replace(self, tallies=known, others=others, many_units=True)
 
@@ -215,7 +193,7 @@ class NumberLook:
         bad = self.others
         for way, tally in self.tallies.items():
             if not self._is_good(way):
-                bad = _join(bad, tally)
+                bad = join_tallies(bad, tally)
         return bad
 
     @property
@@ -233,7 +211,7 @@ class NumberLook:
         if self.n_good == 0 or self.n_good < self.n_bad:
             return None
         good = {way: tally for way, tally in self.tallies.items() if self._is_good(way)}
-        longest = max((tally.longest for tally in good.values()), key=_length)
+        longest = max((tally.longest for tally in good.values()), key=by_length)
         prefixes, suffixes = (_most_frequent(good, side) for side in (0, 1))
         style = "()" if self.n_parentheses else "5-" if self.n_trailing else "-"
         return NumberFormat(
@@ -300,10 +278,6 @@ class NumberLook:
         return min(found, key=lambda tally: tally.row)
 
 
-def _join(first: Tally | None, second: Tally | None) -> Tally | None:
-    return first.joined(second) if first else second
-
-
 def _is_known(way: Written) -> bool:
     return is_known_prefix(way.prefix) and is_unit(way.suffix)
 
@@ -322,13 +296,6 @@ def _most_frequent(tallies: dict[Written, Tally], side: int) -> tuple[str, ...]:
     for way, tally in tallies.items():
         counts[way[side]] = counts.get(way[side], 0) + tally.n
     return tuple(sorted((each for each in counts if each), key=lambda each: (-counts[each], each)))
-
-
-def _tally(cells: pl.Series, rows: pl.Series) -> Tally | None:
-    """Count cells that are no numbers: which is the longest does not matter."""
-    if not len(cells):
-        return None
-    return Tally(len(cells), rows[0], str(cells[0]), "")
 
 
 def _look_at_plain(column: pl.Series, values: pl.Series, first_row: int) -> NumberLook:
@@ -387,7 +354,7 @@ def _look_at_dressed(texts: pl.Series, rows: pl.Series) -> NumberLook:
     rest, rest_rows = cells.filter(~fits), rows.filter(~fits)
     gaps = is_gap(rest)
     look = NumberLook(
-        others=_tally(rest.filter(~gaps), rest_rows.filter(~gaps)),
+        others=tally_cells(rest.filter(~gaps), rest_rows.filter(~gaps)),
         n_gaps=int(gaps.sum()),
         first_code=_first_code(cells, fits, rows),
     )

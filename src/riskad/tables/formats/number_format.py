@@ -22,11 +22,23 @@ from riskad.tables.formats.number_marks import (
     words_of,
 )
 
-__all__ = ["NumberFormat", "as_column_of_texts", "plain_numbers"]
+__all__ = [
+    "NumberFormat",
+    "as_column_of_texts",
+    "fit",
+    "group_mark",
+    "is_money",
+    "plain_numbers",
+    "shown_places",
+]
 
+_OTHER = {".": ",", ",": "."}
 _NEGATIVE = {"-": "-{}", "()": "({})", "5-": "{}-"}
 _AFFIX = re.compile(rf"[{BLANKS}]?[^\d\s(),]{{1,16}}(?:[{BLANKS}][^\d\s(),]{{1,16}})?[{BLANKS}]?")
 _MOST_AFFIXES = 256
+_LONGEST = (
+    120  # bytes of a cell: no number of so many digits, with an exponent below 100, is infinite
+)
 
 
 def as_column_of_texts(column: pl.Series) -> pl.Series:
@@ -56,6 +68,17 @@ def plain_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series | None]:
     if column.dtype.is_float():
         other &= column.is_not_nan()
     return values, other if other.any() else None
+
+
+def fit(cells: pl.Series, pattern: str) -> pl.Series:
+    r"""Whether each cell follows a pattern, with both parentheses or none, and is no huge number.
+
+    >>> fit(pl.Series(["(5)", "(5", "5)", None]), r"^\(?5\)?$").to_list()
+    [True, False, False, False]
+    """
+    found = cells.str.contains(pattern) & (cells.str.len_bytes() <= _LONGEST)
+    found &= cells.str.starts_with("(") == cells.str.ends_with(")")
+    return found.fill_null(False)
 
 
 @dataclass(frozen=True)
@@ -148,15 +171,10 @@ class NumberFormat:
 
     def _read_texts(self, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
         cells = strip_blanks(texts)
-        good = cells.str.contains(self._pattern).fill_null(False)
-        if cells.str.contains("(", literal=True).any():
-            good &= cells.str.starts_with("(") == cells.str.ends_with(")")
-        every = bool(good.all())
-        numbers = self._read_good(cells if every else cells.set(~good, None))
-        good = numbers.is_finite().fill_null(False)  # 1e999 is written well, and infinite
-        if every and good.all():
-            return numbers, ~good
-        return numbers.set(~good, None), ~good & ~is_gap(cells)
+        good = fit(cells, self._pattern)
+        if good.all():
+            return self._read_good(cells), ~good
+        return self._read_good(cells.set(~good, None)), ~good & ~is_gap(cells)
 
     def _read_good(self, cells: pl.Series) -> pl.Series:
         """Return the numbers of cells that follow the pattern."""
@@ -164,12 +182,9 @@ class NumberFormat:
         before = "".join(self.prefixes) + SIGNS + BLANKS + "("
         after = "".join(self.suffixes) + MINUS + BLANKS + ")"
         body = cells.str.strip_chars_start(before).str.strip_chars_end(after)
-        for mark in GROUP_MARKS.replace(self.decimal, ""):
-            if body.str.contains(mark, literal=True).any():
-                body = body.str.replace_all(mark, "", literal=True)
-        if self.decimal == ",":
-            body = body.str.replace(",", ".", literal=True)
-        numbers = body.cast(pl.Float64, strict=False)
+        numbers = self._cast(body, self.thousands or _OTHER[self.decimal])
+        if numbers.null_count() > cells.null_count():  # other marks occur besides the usual one
+            numbers = self._cast(body, GROUP_MARKS.replace(self.decimal, ""))
         for suffix in self.suffixes:
             if (scale := scale_of(suffix)) != 1:
                 scaled = cells.str.contains(
@@ -180,6 +195,15 @@ class NumberFormat:
             negative = cells.str.contains(rf"^[^0-9]*[{minus}(]|[{minus}]\)?$")
             numbers = numbers.zip_with(~negative, -numbers)
         return numbers
+
+    def _cast(self, body: pl.Series, marks: str) -> pl.Series:
+        if self.decimal == "," and "." not in marks:  # a cast would take it for the decimal mark
+            marks += "."
+        for mark in marks:
+            body = body.str.replace_all(mark, "", literal=True)
+        if self.decimal == ",":
+            body = body.str.replace(",", ".", literal=True)
+        return body.cast(pl.Float64, strict=False)
 
     @property
     def _pattern(self) -> str:
@@ -208,7 +232,7 @@ class NumberFormat:
         """
         scale = scale_of(self.suffixes[0]) if self.suffixes else 1.0
         digits = _digits(abs(value) / scale, self.places)
-        shown = digits.translate(str.maketrans({",": self.thousands, ".": self.decimal}))
+        shown = self.decimal.join(part.replace(",", self.thousands) for part in digits.split("."))
         shown = f"{(*self.prefixes, '')[0]}{shown}{(*self.suffixes, '')[0]}"
         return _NEGATIVE[self.negative].format(shown) if value < 0 else shown
 

@@ -38,7 +38,7 @@ _MONEY = """
 CURRENCIES = frozenset(_MONEY.split())
 # What a number is counted in; a word that is not here is one where most cells have it.
 _MEASURES = """
-    % ‰ pp bps ° °C °F °K µm µg µs μm μg μs ng mg g kg t lb lbs oz st ton tons tonnes
+    % ‰ pp bps ° °C °F °K µm µg µs μm μg μs ng mg g kg t lb lbs oz ton tons tonnes
     nm mm cm m km in ft yd mi mile miles m² m³ km² cm² cm³ mm² ha sqm sqft ft² ac acre acres
     ml cl dl l L hl gal bbl ns ms s sec secs second seconds min mins minute minutes
     h hr hrs hour hours Std d day days Tage week weeks wk mo month months yr yrs year years Jahre
@@ -60,7 +60,8 @@ SCALES = {
     **dict.fromkeys(("lakh", "lakhs"), 1e5),
     **dict.fromkeys(("crore", "crores", "Cr"), 1e7),
 }
-NOT_UNITS = frozenset(("am", "pm", "a.m.", "p.m.", "uhr"))  # 10 am is a time
+# 10 am is a time, and 3rd a rank.
+NOT_UNITS = frozenset(("am", "pm", "a.m.", "p.m.", "uhr", "st", "nd", "rd", "th"))
 
 _BLANK = f"[{BLANKS}]"
 _SIGN = f"[{re.escape(SIGNS)}]"
@@ -92,14 +93,15 @@ def body_pattern(decimal: str, leading: bool = True) -> str:
     indian = "|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}" if decimal == "." else ""
     grouped = f"(?:[1-9][0-9]{{0,2}}(?:{groups}){indian})(?:{mark}[0-9]+)?"
     start = f"|{mark}[0-9]+" if leading else ""
-    return f"(?:{grouped}|(?:[0-9]+(?:{mark}[0-9]+)?{start})(?:[eE][-+]?[0-9]{{1,3}})?)"
+    return f"(?:{grouped}|(?:[0-9]+(?:{mark}[0-9]+)?{start})(?:[eE][-+]?0?[0-9]{{1,2}})?)"
 
 
 def cell_pattern(body: str, prefix: str = ANY_PREFIX, suffix: str = ANY_SUFFIX) -> str:
     """Return the pattern of a cell: a number with its signs, and what may stand around it."""
-    before = rf"\(?{_SIGN}?{_BLANK}*(?:(?:{prefix}){_BLANK}*)?{_SIGN}?{_BLANK}*"
-    after = rf"{_BLANK}*(?:(?:{suffix}){_BLANK}*)?[{re.escape(MINUS)}]?\)?"
-    return f"^{before}{body}{after}$"
+    before = f"(?:(?:{prefix}){_BLANK}*{_SIGN}?{_BLANK}*)?" if prefix else ""
+    after = f"(?:(?:{suffix}){_BLANK}*)?" if suffix else ""
+    minus = f"[{re.escape(MINUS)}]"
+    return rf"^\(?{_SIGN}?{_BLANK}*{before}{body}{_BLANK}*{after}{minus}?\)?$"
 
 
 def words_of(affix: str) -> list[str]:

@@ -14,6 +14,7 @@ from riskad.tables.formats.gaps import BLANKS, is_gap, strip_blanks
 from riskad.tables.formats.number_format import (
     NumberFormat,
     as_column_of_texts,
+    fit,
     group_mark,
     is_money,
     plain_numbers,
@@ -28,18 +29,21 @@ from riskad.tables.formats.number_marks import (
     is_known_prefix,
     is_unit,
 )
+from riskad.tables.formats.tallies import Tally, by_length, join_tallies, tally_cells
 from riskad.tables.formats.units import accepted
 from riskad.tables.words import say_count
 
-__all__ = ["NumberLook", "Tally", "Written"]
+__all__ = ["NumberLook", "Written"]
 
 # How a number may be read. What fits only one decimal mark is evidence for it.
 POINT, COMMA = "point", "comma"  # 12.5 and 1,234.5 or 1,234,567; 12,5 and 1.234,5 or 1.234.567
 DOT3, COMMA3 = "1.234", "1,234"  # fit both, with different values
 WHOLE = "whole"  # 1234 and 1 234 and 1'234 fit both, with the same value
+PHONE = "123 456 789"  # is a number, too, but not where all cells are like it
 _MOST_UNITS = 64  # that are not known; with more of them, they are words and no units
 
 _PATTERNS = {mark: cell_pattern(body_pattern(mark)) for mark in (".", ",")}
+_PHONE = rf"^\+?[0-9]{{2,3}}(?:[{BLANKS}][0-9]{{3}}){{2,3}}$"
 _LONE_DOT = r"^[-+]?[1-9][0-9]{0,2}\.[0-9]{3}$"
 
 
@@ -51,29 +55,6 @@ class Written(NamedTuple):
     shape: str
 
 
-class Tally(NamedTuple):
-    """Cells of one kind: how many, the first one with its row, and the longest one."""
-
-    n: int
-    row: int
-    cell: str
-    longest: str
-
-    def joined(self, later: Tally | None) -> Tally:
-        """Return what both hold."""
-        if later is None:
-            return self
-        first = self if self.row <= later.row else later
-        second = later if first is self else self
-        longest = max(first.longest, second.longest, key=_length)
-        return Tally(self.n + later.n, first.row, first.cell, longest)
-
-
-def _length(cell: str) -> tuple[int, str]:
-    """Order texts by length, and those of the same length by what they say."""
-    return len(cell), cell
-
-
 @dataclass(frozen=True)
 class NumberLook:
     """What all cells of a column, or of a part of its rows, look like as numbers.
@@ -82,8 +63,10 @@ class NumberLook:
     ``12.5``, ``1,234.5``, ``1,234,567`` and ``0.123`` for the point, ``12,5``, ``1.234,5``,
     ``1.234.567`` and ``0,123`` for the comma. The mark with more evidence is that of the column;
     cells that contradict it are bad. Without evidence, ``1,234`` is one thousand and ``1.234`` is
-    between one and two (programs write so), but an amount of money like ``1.234 €`` is one thousand,
-    because money has no thousandths; `remarks` says where this was a guess.
+    between one and two (programs write so), but an amount of money like ``1.234 €`` is one
+    thousand, because money has no thousandths; `remarks` says where this was a guess.
+
+    Numbers all of which are like ``612 345 678`` or ``+49 170 123 456`` are those of telephones.
 
     Units count as part of the number where they are known or where most cells have the same
     one; see `riskad.tables.formats.units`.
@@ -136,18 +119,16 @@ class NumberLook:
         rows = other.arg_true()
         rest = column.gather(rows)
         if column.dtype != pl.String:
-            return look.joined(cls(others=_tally(rest, rows + first_row)))
+            return look.joined(cls(others=tally_cells(rest, rows + first_row)))
         return look.joined(_look_at_dressed(rest, rows + first_row))
 
     def joined(self, other: NumberLook) -> NumberLook:
         """Return what the cells of both look like together."""
         codes = [each for each in (self.first_code, other.first_code) if each]
         return NumberLook(
-            {
-                way: _join(self.tallies.get(way), other.tallies.get(way))
-                for way in {**self.tallies, **other.tallies}
-            },
-            _join(self.others, other.others) if self.others or other.others else None,
+            self.tallies
+            | {way: tally.joined(self.tallies.get(way)) for way, tally in other.tallies.items()},
+            join_tallies(self.others, other.others),
             self.n_gaps + other.n_gaps,
             self.n_parentheses + other.n_parentheses,
             self.n_trailing + other.n_trailing,
@@ -163,7 +144,7 @@ class NumberLook:
             return self
         others = self.others
         for way in unknown:
-            others = _join(others, self.tallies[way])
+            others = join_tallies(others, self.tallies[way])
         known = {way: tally for way, tally in self.tallies.items() if _is_known(way)}
         return replace(self, tallies=known, others=others, many_units=True)
 
@@ -195,7 +176,12 @@ class NumberLook:
         return "," if lone and all(is_money(*way[:2]) for way in lone) else "."
 
     def _is_good(self, way: Written) -> bool:
-        return way[:2] in self._units and way.shape != (COMMA if self._decimal == "." else POINT)
+        bad = (COMMA if self._decimal == "." else POINT, "" if self._has_other_shapes else PHONE)
+        return way[:2] in self._units and way.shape not in bad
+
+    @cached_property
+    def _has_other_shapes(self) -> bool:
+        return any(way.shape != PHONE for way in self.tallies if way[:2] in self._units)
 
     @cached_property
     def n_good(self) -> int:
@@ -207,7 +193,7 @@ class NumberLook:
         bad = self.others
         for way, tally in self.tallies.items():
             if not self._is_good(way):
-                bad = _join(bad, tally)
+                bad = join_tallies(bad, tally)
         return bad
 
     @property
@@ -225,7 +211,7 @@ class NumberLook:
         if self.n_good == 0 or self.n_good < self.n_bad:
             return None
         good = {way: tally for way, tally in self.tallies.items() if self._is_good(way)}
-        longest = max((tally.longest for tally in good.values()), key=_length)
+        longest = max((tally.longest for tally in good.values()), key=by_length)
         prefixes, suffixes = (_most_frequent(good, side) for side in (0, 1))
         style = "()" if self.n_parentheses else "5-" if self.n_trailing else "-"
         return NumberFormat(
@@ -292,10 +278,6 @@ class NumberLook:
         return min(found, key=lambda tally: tally.row)
 
 
-def _join(first: Tally | None, second: Tally | None) -> Tally | None:
-    return first.joined(second) if first else second
-
-
 def _is_known(way: Written) -> bool:
     return is_known_prefix(way.prefix) and is_unit(way.suffix)
 
@@ -314,13 +296,6 @@ def _most_frequent(tallies: dict[Written, Tally], side: int) -> tuple[str, ...]:
     for way, tally in tallies.items():
         counts[way[side]] = counts.get(way[side], 0) + tally.n
     return tuple(sorted((each for each in counts if each), key=lambda each: (-counts[each], each)))
-
-
-def _tally(cells: pl.Series, rows: pl.Series) -> Tally | None:
-    """Count cells that are no numbers: which is the longest does not matter."""
-    if not len(cells):
-        return None
-    return Tally(len(cells), rows[0], str(cells[0]), "")
 
 
 def _look_at_plain(column: pl.Series, values: pl.Series, first_row: int) -> NumberLook:
@@ -374,14 +349,12 @@ def _first_code(cells: pl.Series, filled: pl.Series, rows: pl.Series) -> tuple[i
 def _look_at_dressed(texts: pl.Series, rows: pl.Series) -> NumberLook:
     """Look at the cells that a cast does not read."""
     cells = strip_blanks(texts)
-    point, comma = (cells.str.contains(_PATTERNS[mark]).fill_null(False) for mark in ".,")
+    point, comma = (fit(cells, _PATTERNS[mark]) for mark in ".,")
     fits = point | comma
-    if cells.str.contains("(", literal=True).any():
-        fits &= cells.str.starts_with("(") == cells.str.ends_with(")")
     rest, rest_rows = cells.filter(~fits), rows.filter(~fits)
     gaps = is_gap(rest)
     look = NumberLook(
-        others=_tally(rest.filter(~gaps), rest_rows.filter(~gaps)),
+        others=tally_cells(rest.filter(~gaps), rest_rows.filter(~gaps)),
         n_gaps=int(gaps.sum()),
         first_code=_first_code(cells, fits, rows),
     )
@@ -403,6 +376,8 @@ def _group_ways(frame: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(COMMA3))
         .when(cell.str.contains(r"[0-9]\.[0-9]"))
         .then(pl.lit(DOT3))
+        .when(cell.str.contains(_PHONE))
+        .then(pl.lit(PHONE))
         .otherwise(pl.lit(WHOLE))
     )
     length = cell.str.len_chars()

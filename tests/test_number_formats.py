@@ -1,0 +1,566 @@
+"""Numbers as people write them: which columns hold any, and what they say."""
+
+import json
+import math
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riskad.core.checks import InputError
+from riskad.tables.formats.gaps import GAP_WORDS, is_gap, strip_blanks, without_gaps
+from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.formats.numbers import NumberLook
+
+NBSP, THIN, NARROW, MINUS = "\u00a0", "\u2009", "\u202f", "\u2212"
+
+
+def read(cells, first_row=1):
+    """What a column of cells says, by its own format."""
+    column = pl.Series("x", cells)
+    look = NumberLook.of(column, first_row)
+    values, bad = look.format().read(column)
+    assert look.n_good == len(values.drop_nulls())
+    assert look.n_bad == bad.sum()
+    assert look.n_good + look.n_bad + look.n_gaps == len(column)
+    if bad.any():
+        row = bad.arg_max()
+        assert look.first_bad == (first_row + row, str(column[row]).strip())
+    return values.to_list()
+
+
+# --- one cell -----------------------------------------------------------------------------------
+
+CELLS = {
+    "0": 0,
+    "7": 7,
+    "-7": -7,
+    "+7": 7,
+    " 7 ": 7,
+    f"{NBSP}7": 7,
+    "\ufeff7": 7,
+    "\t7\n": 7,
+    "0.5": 0.5,
+    ".5": 0.5,
+    "-.5": -0.5,
+    "5.": 5,
+    "1234567": 1234567,
+    "1e-3": 1e-3,
+    "1.5E+03": 1500,
+    "2.5e2": 250,
+    "-1e5": -1e5,
+    "12,5": 12.5,
+    ",5": 0.5,
+    "0,123": 0.123,
+    "-0,25": -0.25,
+    "1,5e3": 1500,
+    "1234,567": 1234.567,
+    "1.234,50": 1234.5,
+    "1.234.567": 1234567,
+    "1.234.567,8": 1234567.8,
+    "1,234.50": 1234.5,
+    "1,234,567": 1234567,
+    "1,234,567.8": 1234567.8,
+    "1,234": 1234,
+    "12,345": 12345,
+    "1.234": 1.234,
+    "1 234": 1234,
+    "1 234,50": 1234.5,
+    "1 234.50": 1234.5,
+    f"1{NBSP}234,50": 1234.5,
+    f"1{THIN}234{THIN}567": 1234567,
+    f"1{NARROW}234,5": 1234.5,
+    "1'234.50": 1234.5,
+    "1\u2019234\u2019567.5": 1234567.5,
+    "1,23,456.78": 123456.78,
+    "12,34,567": 1234567,
+    "12,34,56,789": 123456789,
+    "(5)": -5,
+    "(1,234.50)": -1234.5,
+    "( 12 )": -12,
+    "5-": -5,
+    "1.234,50-": -1234.5,
+    f"{MINUS}5": -5,
+    f"{MINUS}1,234.5": -1234.5,
+    "\u20135": -5,
+    "- 5": -5,
+    "+ 5": 5,
+    "$5": 5,
+    "$-5": -5,
+    "-$5": -5,
+    "($5)": -5,
+    "($1,234.50)": -1234.5,
+    "$ 5": 5,
+    "$.50": 0.5,
+    "5$": 5,
+    "5 $": 5,
+    "US$ 1,000": 1000,
+    "€5": 5,
+    "€ 1.234,50": 1234.5,
+    "1.234,50 €": 1234.5,
+    f"1{NBSP}234,50{NBSP}€": 1234.5,
+    f"1{NARROW}234,50{NBSP}€": 1234.5,
+    "-12,00€": -12,
+    "1.234 €": 1234,
+    "£1,234.50": 1234.5,
+    "¥1000": 1000,
+    "₹1,23,456.78": 123456.78,
+    "1'234.50 CHF": 1234.5,
+    "CHF 1'234.50": 1234.5,
+    "CHF -5": -5,
+    "-CHF 5": -5,
+    "Fr. 12.50": 12.5,
+    "Rs. 500": 500,
+    "Rs.500": 500,
+    "12,50 zł": 12.5,
+    "USD 12": 12,
+    "12 USD": 12,
+    "1 234,50 PLN": 1234.5,
+    "99 kr": 99,
+    "99 kr.": 99,
+    "R$ 1.234,50": 1234.5,
+    "79.8%": 79.8,
+    "79,8 %": 79.8,
+    "-3%": -3,
+    "(3%)": -3,
+    "12‰": 12,
+    "12 kg": 12,
+    "12kg": 12,
+    "12.5 KG": 12.5,
+    "3.5 km/h": 3.5,
+    "20°C": 20,
+    "-4 °C": -4,
+    "68 °F": 68,
+    "5 m": 5,
+    "45 m²": 45,
+    "100 ml": 100,
+    "2.4GHz": 2.4,
+    "16 GB": 16,
+    "5,5 km": 5.5,
+    "300 K": 300,
+    "5 min": 5,
+    "8 €/h": 8,
+    "12 apples": 12,
+    "12.5k": 12500,
+    "3.2M": 3.2e6,
+    "1.1bn": 1.1e9,
+    "$1.2M": 1.2e6,
+    "-$1.2M": -1.2e6,
+    "1,2 Mio. €": 1.2e6,
+    "3 Mrd. €": 3e9,
+    "5k €": 5000,
+    "2 crore": 2e7,
+}
+
+
+@pytest.mark.parametrize(("cell", "value"), CELLS.items())
+def test_a_cell_that_is_a_number(cell, value):
+    if value is None:
+        assert NumberLook.of(pl.Series([cell])).format() is None
+    else:
+        assert read([cell]) == [pytest.approx(value, rel=1e-12)]
+
+
+NO_NUMBERS = [
+    *("abc", "x", "12a", "a12", "v12", "Nr. 5", "#5", "No 5", "INV 1234", "Q1", "7B"),
+    *("1,2,3", "1, 2", "[1]", "1;2", "1/2", "10-20", "5 x 5", "3 + 4", "1 2", "12 34"),
+    *("1.2.3", "1.2.3.4", "192.168.0.1", "10.0.0.255", "12.03.2024", "2024-03-12", "12/03/2024"),
+    *("12.03.24", "12:30", "12:30:15", "2024-03-12T12:30", "12 Mar 2024", "10 am", "3pm", "12 Uhr"),
+    *("+49 30 1234567", "030 123 456", "555-1234", "(030) 123456", "555 1234", "0800 123 123"),
+    *("0x1F", "1e", "e5", "1e5e5", "--5", "5--", "+-", "(5", "5)", "()", "($)", "$", "%", "€ €"),
+    *("∞", "inf", "-inf", "Infinity", "1e999", "٣", "一", "½", "V", "XII", "1_000", "1,23,4"),
+    *(
+        "12,3456.7",
+        "1..5",
+        "1,,5",
+        "1.234.56",
+        "0.123.456",
+        "1 23",
+        "1 2345",
+        "12.5.",
+        "..",
+    ),
+    *("true", "FALSE", "yes", "<5", ">10", "~5", "5?", "5!", "5*", "=5", "5 kg 3 g", "12 kg/ha x"),
+]
+
+
+@pytest.mark.parametrize("cell", NO_NUMBERS)
+def test_a_cell_that_is_no_number(cell):
+    look = NumberLook.of(pl.Series([cell]))
+    if cell not in ("..", "."):
+        assert (look.n_good, look.n_bad, look.first_bad) == (0, 1, (1, cell)), look
+    assert look.format() is None
+    assert look.remarks() == []
+    values, bad = NumberFormat().read(pl.Series([cell]))
+    assert values.to_list() == [None]
+    assert bad.to_list() == [cell != ".."]
+
+
+# --- a column -----------------------------------------------------------------------------------
+
+COLUMNS = {
+    "German": (["1.234,50", "12", "1.234", "0,5", "-3"], [1234.5, 12, 1234, 0.5, -3]),
+    "English": (["1,234.50", "12", "1,234", "0.5", "-3"], [1234.5, 12, 1234, 0.5, -3]),
+    "a cast would be wrong": (["1.234", "2.500", "12,5"], [1234, 2500, 12.5]),
+    "French": ([f"1{NARROW}234,50 €", "12,00 €", "-3 €"], [1234.5, 12, -3]),
+    "Swiss": (["CHF 1'234.50", "CHF 12.00", "CHF 1'234"], [1234.5, 12, 1234]),
+    "Indian": (["₹1,23,456.78", "₹12,345", "₹999"], [123456.78, 12345, 999]),
+    "accountants": (["1,234.50", "(1,234.50)", "(12.00)", "-"], [1234.5, -1234.5, -12, None]),
+    "trailing minus": (["12,50-", "12,50", "1.000,00-"], [-12.5, 12.5, -1000]),
+    "percent": (["79.8%", "5 %", "100%"], [79.8, 5, 100]),
+    "percent and plain": (["79.8%", "0.5"], [79.8, 0.5]),
+    "gaps": (
+        ["1", "NA", "n/a", "#N/A", "nan", "null", "None", "?", "-", "--", ".", " "],
+        [1] + [None] * 11,
+    ),
+    "gaps in words": (["1", "unknown", "(blank)", "missing", "k.A.", NBSP, None], [1] + [None] * 6),
+    "thousands, said by a million": (["1,234", "1,234,567"], [1234, 1234567]),
+    "thousands, by a longer group": (["1.234", "1.234.567"], [1234, 1234567]),
+    "decimals, by fewer digits": (["1.234", "1.5"], [1.234, 1.5]),
+    "decimals, by a zero": (["1,234", "0,125"], [1.234, 0.125]),
+    "nothing settles a comma": (["1,234", "5,678", "12"], [1234, 5678, 12]),
+    "nothing settles a point": (["1.234", "5.678", "12"], [1.234, 5.678, 12]),
+    "money has no thousandths": (["1.234 €", "12 €", "5.678 €"], [1234, 12, 5678]),
+    "both marks of three digits": (["1,234", "1.234"], [1234, 1.234]),
+    "minority of commas is bad": (["1.5", "2.5", "3,5"], [1.5, 2.5, None]),
+    "minority of points is bad": (["1,5", "2,5", "3.5", "x"], [1.5, 2.5, None, None]),
+    "a note among numbers": (["12 kg", "13 kg", "see note"], [12, 13, None]),
+    "unit in most": (["12 kg", "13 kg", "14"], [12, 13, 14]),
+    "two units": (["12 kg", "13 kg", "4 lb"], [12, 13, 4]),
+    "spellings of a unit": (["12 kg", "13kg", "4 KG"], [12, 13, 4]),
+    "unknown unit": (["1 star", "4.5 stars", "5 stars", "3"], [1, 4.5, 5, 3]),
+    "rare unknown unit": (["1", "2", "3", "4 boxes"], [1, 2, 3, None]),
+    "house numbers": (["12", "13", "14", "14a", "14b"], [12, 13, 14, None, None]),
+    "one letter": (["12 m", "13 m", "14 m"], [12, 13, 14]),
+    "scales": (["900", "1.2k", "3M", "1.1bn"], [900, 1200, 3e6, 1.1e9]),
+    "scales of money": (["$900", "$1.2k", "$3M", "-$2.5B"], [900, 1200, 3e6, -2.5e9]),
+    "no scale beside units": (["12 kg", "13 kg", "5k"], [12, 13, None]),
+    "kelvin": (["300 K", "273.15 K"], [300, 273.15]),
+    "signs": ([f"{MINUS}5", "+5", "-5", "\u20135", "(5)", "5-"], [-5, 5, -5, -5, -5, -5]),
+    "signs of money": (["$-5", "-$5", "($5)", "$5-", "$5"], [-5, -5, -5, -5, 5]),
+    "currencies": (["5 €", "$6", "7 CHF", "GBP 8"], [5, 6, 7, 8]),
+    "scientific": (["1e-3", "1.5E+03", "7"], [1e-3, 1500, 7]),
+    "infinity is bad": (["1", "2", "inf", "1e999"], [1, 2, None, None]),
+    "digits without end": (["1", "2", "9" * 400], [1, 2, None]),
+    "a telephone among numbers": (["612 345 678", "1 234", "12"], [612345678, 1234, 12]),
+    "kind changes": (["1", "2", "3", "2024-01-01"], [1, 2, 3, None]),
+}
+
+
+def with_nan(values):
+    return [math.nan if value is None else value for value in values]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_of_numbers(name):
+    cells, values = COLUMNS[name]
+    values = with_nan(values)
+    close = {"rel": 1e-12, "nan_ok": True}
+    assert with_nan(read(cells)) == pytest.approx(values, **close)
+    assert with_nan(read(cells[::-1], first_row=100)) == pytest.approx(values[::-1], **close)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["12A", "13B", "14C", "2F"],
+        ["12a", "12b", "14c", "3"][:3],
+        ["1st", "2nd", "3rd", "4th"],
+        ["1st", "2nd"],
+        ["Anna 5", "Bob 7", "Cid 9"],
+        ["12 Main", "5 Oak", "7 Elm", "9 Ash"],
+        ["192.168.0.1", "10.0.0.255", "192.168.100.200"],
+        ["612 345 678", "912 345 678"],
+        ["+49 170 123 456"],
+        [f"612{NBSP}345{NBSP}678"],
+        ["12.03.2024", "13.03.2024"],
+        ["1.2.3", "1.10.0"],
+        ["a", "b", "1"],
+        ["12B", "14B"],
+        ["3M", "6M", "1Y", "5Y"],
+        ["10 am", "11 am"],
+        ["", None, "NA", "-"],
+    ],
+)
+def test_a_column_of_something_else(cells):
+    look = NumberLook.of(pl.Series(cells, dtype=pl.String))
+    assert look.format() is None
+    assert look.remarks() == []
+
+
+def test_a_column_without_rows_has_no_format():
+    look = NumberLook.of(pl.Series([], dtype=pl.String))
+    assert (look.n_good, look.n_gaps, look.n_bad, look.first_bad) == (0, 0, 0, None)
+    assert look.format() is None
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (pl.Series([1, None, 3]), [1, None, 3]),
+        (pl.Series([1, 2], dtype=pl.UInt8), [1, 2]),
+        (pl.Series([1.5, float("nan"), None]), [1.5, None, None]),
+        (pl.Series([1.5, float("inf"), 2.0]), [1.5, None, 2]),
+        (pl.Series([Decimal("1.50"), None]), [1.5, None]),
+        (pl.Series(["1,5", "2,5", "1,5", "x"], dtype=pl.Categorical), [1.5, 2.5, 1.5, None]),
+        (pl.Series(["5 kg", "7 kg"], dtype=pl.Enum(["5 kg", "7 kg"])), [5, 7]),
+    ],
+)
+def test_columns_of_other_types(column, values):
+    assert read(column) == values
+
+
+def test_a_comma_does_not_change_what_is_a_number_already():
+    assert NumberFormat(",").read(pl.Series([1.234, None]))[0].to_list() == [1.234, None]
+
+
+def test_true_and_false_are_no_numbers_but_are_read_as_such_if_asked():
+    column = pl.Series([True, False, None])
+    look = NumberLook.of(column)
+    assert (look.format(), look.n_bad, look.n_gaps) == (None, 2, 1)
+    values, bad = NumberFormat().read(column)
+    assert values.to_list() == [1, 0, None]
+    assert not bad.any()
+
+
+@pytest.mark.parametrize("dtype", [pl.Date, pl.Datetime, pl.Duration, pl.Time])
+def test_dates_are_not_read_as_their_seconds(dtype):
+    column = pl.Series([0, None], dtype=pl.Int64).cast(dtype)
+    look = NumberLook.of(column)
+    assert (look.format(), look.n_bad, look.n_gaps) == (None, 1, 1)
+    values, bad = NumberFormat().read(column)
+    assert values.to_list() == [None, None]
+    assert bad.to_list() == [True, False]
+
+
+def test_another_unit_or_mark_at_scoring_time_is_bad():
+    learnt = NumberLook.of(pl.Series(["12,5 kg", "1.000 kg"])).format()
+    values, bad = learnt.read(pl.Series(["7 kg", "7 lb", "7.5 kg", "7", "7k", None, "NA"]))
+    assert values.to_list() == [7, None, None, 7, None, None, None]
+    assert bad.to_list() == [False, True, True, False, True, False, False]
+
+
+def test_the_name_of_a_column_stays():
+    for cells in (["1"], ["1 €"], ["1,5"], ["1", "2 €"]):
+        assert NumberLook.of(pl.Series(cells)).format().read(pl.Series("x", cells))[0].name == "x"
+
+
+# --- codes and remarks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "code"),
+    [
+        (["7", "007"], (2, "007")),
+        (["00", "7"], (1, "00")),
+        (["x", " 01 ", "7", "8"], (2, "01")),
+        (["0", "0.5", "0,5", "-0.1", "00.5", "10"], None),
+    ],
+)
+def test_whole_numbers_with_leading_zeros_are_codes(cells, code):
+    look = NumberLook.of(pl.Series(cells))
+    assert look.first_code == code
+    assert look.codes == (code is not None)
+    assert any("leading zeros" in remark for remark in look.remarks()) == look.codes
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["1,234", "5"], "'1,234' has two readings and no row settles which: it is read as 1234. "),
+        (
+            ["1.234", "5"],
+            "'1.234' has two readings and no row settles which: it is read as 1.234. ",
+        ),
+        (["1.234 €"], "Say kind 'number:1,234.5' for the other one."),
+        (["1.5", "2.5", "1,5", "1,5 €"], "'1,5' in row 3 has a decimal comma, unlike most: 2 such"),
+        (["12 kg", "3 kg", "4 lb"], "Units are mixed: '12 kg' in 2 rows, '4 lb' in 1 row; the"),
+        (["79.8%", "5%", "0.5"], "Units are mixed: '79.8%' in 2 rows, '0.5' in 1 row; the numbers"),
+    ],
+)
+def test_remarks_say_what_was_a_guess(cells, words):
+    assert any(words in remark for remark in NumberLook.of(pl.Series(cells)).remarks())
+
+
+@pytest.mark.parametrize(
+    "cells", [["1", "2"], ["1.5", "1.234"], ["1,5 €", "1.234 €"], ["12 kg", "12 KG", "5kg"], ["x"]]
+)
+def test_there_is_nothing_to_remark(cells):
+    assert NumberLook.of(pl.Series(cells)).remarks() == []
+
+
+# --- shown, given and kept ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "value", "shown"),
+    [
+        (["1.234,50 €", "12,00 €"], 1234.5, "1.234,50 €"),
+        (["1.234,50 €", "12,00 €"], -1234567.891, "-1.234.567,89 €"),
+        (["$1,234.50"], -5, "-$5.00"),
+        (["($1,234.50)", "$5.00"], -1234.5, "($1,234.50)"),
+        (["12,50-", "1,00"], -2.5, "2,5-"),
+        (["79.8%"], 79.8, "79.8%"),
+        (["CHF 1'234.50"], 1234.5, "CHF 1'234.50"),
+        (["2024", "2025"], 2024, "2024"),
+        (["0.5", "1234.25"], 1234.25, "1234.25"),
+        (["0.5"], 1 / 3, "0.333333"),
+        (["0.5"], 0.00123456, "0.00123456"),
+        (["0.5"], 1e-9, "1e-09"),
+        (["0,5"], 1.5e-9, "1,5e-09"),
+        (["0.5"], 0, "0"),
+        (["5 kg"], 12.5, "12.5 kg"),
+        (["5 M€"], 12.5, "12.5 M€"),
+        (["5k", "3k"], 12500, "12.5k"),
+        (["1 234 567"], 1e6, "1 000 000"),
+        (["1.234", "1,5"], 1234, "1234"),
+        (["1"], float("inf"), "inf"),
+    ],
+)
+def test_numbers_are_shown_as_the_column_writes_them(cells, value, shown):
+    assert NumberLook.of(pl.Series(cells)).format().show(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["1"], "numbers"),
+        (["1,5"], "numbers with decimal comma"),
+        (["1,5 €"], "numbers with decimal comma, in €"),
+        (["1.5 €", "2.5 €"], "numbers in €"),
+        (["$5", "5 €", "5 €", "5 £", "5 CHF"], "numbers in $, €, CHF, ..."),
+        (["5%"], "numbers in %"),
+    ],
+)
+def test_formats_are_described(cells, words):
+    assert NumberLook.of(pl.Series(cells)).format().describe() == words
+
+
+@pytest.mark.parametrize(
+    ("example", "cell", "value"),
+    [
+        ("1.234,50", "1.234", 1234),
+        ("1.234,5", "7,125", 7.125),
+        ("1,234.50", "1,234", 1234),
+        ("1,234.50 €", "1.234 €", 1.234),
+        ("1234.5", "1.234", 1.234),
+        ("12,5", "1,234", 1.234),
+        ("0,5", "1.234", 1234),
+        ("1.234.567", "1.234", 1234),
+        ("-$5.00", "$7", 7),
+        ("(5.5)", "(7)", -7),
+        ("79.8%", "5%", 5),
+        ("5.5 boxes", "7 boxes", 7),
+        ("1 234,5", "1 234", 1234),
+        ("CHF 1'234.50", "CHF 7", 7),
+        ("5", "5", 5),
+    ],
+)
+def test_a_person_says_by_an_example_how_numbers_are_written(example, cell, value):
+    assert NumberFormat.given(example).read(pl.Series([cell]))[0].to_list() == [value]
+
+
+@pytest.mark.parametrize("example", ["1,234", "1.234", "1.234 €", "", "abc", "1,2,3", "12.03.2024"])
+def test_an_example_with_two_readings_or_none_is_refused(example):
+    with pytest.raises(InputError, match="Write a number with decimals as the column has them"):
+        NumberFormat.given(example)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_formats_are_kept_as_json(name):
+    learnt = NumberLook.of(pl.Series(COLUMNS[name][0])).format()
+    assert NumberFormat.from_dict(json.loads(json.dumps(learnt.to_dict()))) == learnt
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"decimal": ";"},
+        {"decimal": None},
+        {"decimal": []},
+        {"thousands": "."},
+        {"thousands": "ab"},
+        {"thousands": 5},
+        {"negative": "{}"},
+        {"negative": []},
+        {"places": -1},
+        {"places": True},
+        {"places": 1e3},
+        {"prefixes": "€"},
+        {"prefixes": [5]},
+        {"suffixes": ["5"]},
+        {"suffixes": [""]},
+        {"suffixes": ["a" * 99]},
+        {"suffixes": ["kg"] * 999},
+        {"more": 1},
+    ],
+)
+def test_a_damaged_format_is_refused(change):
+    state = NumberFormat().to_dict()
+    with pytest.raises(InputError):
+        NumberFormat.from_dict({**state, **change})
+
+
+@pytest.mark.parametrize("state", [None, [], "x", {}, {"decimal": "."}])
+def test_what_is_no_format_is_refused(state):
+    with pytest.raises(InputError, match="entries"):
+        NumberFormat.from_dict(state)
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+ANY_CELL = st.one_of(
+    st.sampled_from([*CELLS, *NO_NUMBERS, *sorted(GAP_WORDS), "007", " 01", "1.234", None]),
+    st.from_regex(r"[0-9]{1,4}[.,' ][0-9]{1,3}( [a-z]{1,2})?", fullmatch=True),
+    st.text(max_size=6),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ANY_CELL, max_size=30), st.data())
+def test_parts_look_like_the_whole(cells, data):
+    column = pl.Series(cells, dtype=pl.String)
+    cut = data.draw(st.integers(0, len(cells)))
+    parts = NumberLook.of(column[:cut]).joined(NumberLook.of(column[cut:], 1 + cut))
+    whole = NumberLook.of(column)
+    assert parts == whole
+    assert parts.format() == whole.format()
+    assert parts.remarks() == whole.remarks()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ANY_CELL, min_size=1, max_size=8))
+def test_what_a_look_counts_is_what_its_format_reads(cells):
+    if NumberLook.of(pl.Series(cells, dtype=pl.String)).format() is not None:
+        read(pl.Series(cells, dtype=pl.String))
+
+
+def test_many_words_behind_numbers_are_no_units_and_a_look_stays_small():
+    letters = "abcdefghij"
+    words = [a + b + "q" for a in letters for b in letters]
+    column = pl.Series(["7"] * 150 + [f"5 {word}" for word in words])
+    whole = NumberLook.of(column)
+    assert (whole.many_units, whole.n_good, whole.n_bad) == (True, 150, 100)
+    assert whole.first_bad == (151, "5 aaq")
+    assert len(whole.tallies) == 1
+    parts = NumberLook()
+    for start in range(0, 250, 10):
+        parts = parts.joined(NumberLook.of(column[start : start + 10], 1 + start))
+    assert parts == whole
+
+
+# --- gaps -------------------------------------------------------------------------------------
+
+
+def test_among_words_only_blank_cells_are_gaps():
+    cells = ["NA", " None ", "", " ", NBSP, "\u200b", None, "-"]
+    assert strip_blanks(pl.Series(cells)).to_list() == ["NA", "None", *[None] * 5, "-"]
+
+
+def test_among_numbers_words_for_nothing_are_gaps():
+    cells = ["NA", " None ", "", NBSP, None, "-", "N/A", "#DIV/0!", "5", "nano", "Not Available"]
+    kept = [None] * 8 + ["5", "nano", None]
+    assert without_gaps(pl.Series(cells)).to_list() == kept
+    assert is_gap(pl.Series(["5", "na"])).to_list() == [False, True]

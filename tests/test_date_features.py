@@ -186,7 +186,9 @@ def slow_gaps(groups, seconds):
         before = [
             other
             for place, (name, other) in enumerate(zip(groups, seconds, strict=True))
-            if name == group and None not in (name, other, second) and (other, place) < (second, row)
+            if name == group
+            and None not in (name, other, second)
+            and (other, place) < (second, row)
         ]
         found.append(second - max(before) if before else math.nan)
     return found

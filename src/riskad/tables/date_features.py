@@ -236,8 +236,8 @@ class GapToPrevious:
 
     The previous row is the last one in time before it: of the rows that are given along with it, or
     the last moment of its group that is kept here. Of groups that were never seen, and where group
-    or moment is blank, the first row has NaN. Kept are the 100,000 groups seen last, by 64 bits of a
-    hash of their names.
+    or moment is blank, the first row has NaN. Kept are the 100,000 groups seen last, by 64 bits of
+    a hash of their names.
 
     Examples
     --------

@@ -24,7 +24,7 @@ from riskad.tables.formats.moment_writings import (
     order_of,
 )
 from riskad.tables.formats.moments import MomentFormat
-from riskad.tables.formats.month_names import language_of
+from riskad.tables.formats.month_names import MONTHS, language_of
 
 __all__ = ["MomentLook"]
 
@@ -33,6 +33,7 @@ Look = TypeVar("Look", bound="MomentLook")
 _MOST_WRITINGS = 12  # that are told apart
 _MOST_PATTERNS = 3  # of one column
 _AT_ENDS, _BETWEEN = 64, 256  # cells that are looked at one by one
+_FEW = 1_000  # cells of which all are looked at, even if most are no moments
 _NAMES = {"time", "timestamp", "ts", "date", "datetime", "epoch", "dt", "day", "when", "datum"}
 _NAMES |= {"zeit", "zeitpunkt", "zeitstempel", "fecha", "hora", "jour", "heure"}
 _NAMES |= {"created", "updated", "modified"}
@@ -65,7 +66,8 @@ class MomentLook:
 
     Whole numbers are moments only if all of them are, and mean nothing else: seconds or
     milliseconds since 1970 within 2000 to 2039 and a name such as `time`, `ts` or `created_at`;
-    20250327 within 1900 to 2100 and such a name or at least 8 different dates. Up to three patterns
+    20250327 within 1900 to 2100 and such a name or at least 8 different dates. Lengths in `m` are
+    metres unless another unit of time occurs. Up to three patterns
     may occur in a column; cells with others count as bad.
 
     Examples
@@ -192,7 +194,7 @@ class MomentLook:
         """The writings that the format takes, each with how it is read, the most frequent first."""
         found = []
         for writing in self.writings:
-            readings = _of_kind(writing, self._kind)
+            readings = [] if writing.words == {"m"} else _of_kind(writing, self._kind)
             if self._kind == "date" and len(readings) > 1:
                 readings = [each for each in readings if order_of(each.way) == self.order[0]]
             found += [(writing, each) for each in readings if each.n]
@@ -216,7 +218,7 @@ class MomentLook:
             return MomentFormat(kind, patterns.get(kind, tuple(SPECIAL)), zone)
         if not self.chosen or self.n_good <= self.n_bad:
             return None
-        words = frozenset[str]().union(*(writing.words for writing, _ in self.chosen))
+        words = MONTHS.keys() & set().union(*(writing.words for writing, _ in self.chosen))
         language, short = language_of(words) if words else ("en", True)
         patterns_found = tuple(
             each.way[1] if short else each.way[1].replace("%b", "%B").replace("%a", "%A")
@@ -312,7 +314,7 @@ def _without_gaps(texts: pl.Series, rows: NDArray[np.int64]) -> tuple[pl.Series,
 
 
 def _ways_in(texts: pl.Series, moment_name: bool) -> tuple[list[tuple[Way, ...]], bool]:
-    """Ways to read a few cells, the most frequent first, and whether most of them have none."""
+    """Ways to read a few cells, the most frequent first, and whether these are no moments."""
     n = len(texts)
     spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
     places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
@@ -320,4 +322,4 @@ def _ways_in(texts: pl.Series, moment_name: bool) -> tuple[list[tuple[Way, ...]]
     counts = Counter(ways_to_read(text, moment_name) for text in few)
     without = counts.pop((), 0)
     found = [ways for ways, _ in counts.most_common()]
-    return found, without > counts.total()
+    return found, n > _FEW and without > 4 * counts.total()

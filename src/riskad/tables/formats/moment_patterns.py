@@ -248,8 +248,7 @@ def _duration(cell: str) -> tuple[Way, ...]:
     for name in SPECIAL:
         found = _PYTHON_SPECIAL[name].match(cell)
         parts = {key for key, value in found.groupdict().items() if value} if found else set()
-        # 5 m may be metres.
-        if parts - {"sign"} and not (name == "units" and re.fullmatch(r"[\d.,]+\s?m", cell)):
+        if parts - {"sign"}:
             return (("duration", name),)
     clock = _LONG_CLOCK.fullmatch(cell)
     if not clock:

@@ -7,6 +7,7 @@ apart by a regular expression. `read_cells` tries the first and then the second.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,6 +128,10 @@ def _padded(texts: pl.Series, pattern: str, width: int) -> Cells:
         heads, tails = texts.str.head(width), texts.str.slice(width)
     elif not just.all():
         heads = texts.set(~just, None)
+    # Polars also takes '+2025' for a year and ' 3' for a month.
+    odd = heads.str.count_matches(" ", literal=True) != body.count(" ")
+    odd |= heads.str.contains("+", literal=True)
+    heads = heads.set(odd.fill_null(False), None) if odd.any() else heads
     if "%H" in body:
         # Without a cache: most moments occur once.
         read = heads.str.to_datetime(body, strict=False, time_unit="us", cache=False)
@@ -191,7 +196,7 @@ def _floats(groups: pl.DataFrame, name: str, absent: float) -> Floats:
     if name not in groups.columns:
         return np.full(groups.height, absent)
     texts = groups[name]
-    if name == "S" or name not in _PADDED:
+    if name == "S" or math.isnan(absent):  # of clocks only seconds, of durations all parts
         texts = texts.str.replace(",", ".", literal=True)
     return texts.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
 

@@ -19,6 +19,7 @@ Cell = tuple[int, str]  # the row and what is in it
 Mask = NDArray[np.bool_]
 _FEW = 8  # dates that must differ for numbers like 20250327 to be dates
 _FIRST_CELLS = 256
+METRES = r"^-?[0-9.,]+\s?m$"  # or minutes
 # Whole numbers count seconds only within 2000 to 2039.
 _UNIX = (946_684_800.0, 2_208_988_800.0)
 
@@ -92,8 +93,8 @@ class Reading:
 class Writing:
     """Cells that are written alike: those that at least one of the ways reads.
 
-    `offsets` are up to two of the offsets from Greenwich, `words` the names of months, `values` up
-    to eight dates of cells that look like numbers.
+    `offsets` are up to two of the offsets from Greenwich, `words` the names of months or whether
+    units other than `m` occur, `values` up to eight dates of cells that look like numbers.
     """
 
     n: int
@@ -133,6 +134,10 @@ class Writing:
         found = cls(int(taken.sum()), cell(taken) or (0, ""), int(rows[last]), readings)
         if "%b" in pattern:
             found = replace(found, words=month_words(texts.unique(), kind, pattern))
+        if pattern == "units":
+            metres = texts.filter(pl.Series(taken)).str.contains(METRES)
+            has = {"m": metres.any(), "units": not metres.all()}
+            found = replace(found, words=frozenset(word for word in has if has[word]))
         offsets = np.unique(cells.offsets[~np.isnan(cells.offsets)])
         values = np.unique(cells.seconds[taken])[: _FEW if is_number_like(pattern) else 0]
         found = replace(found, offsets=frozenset(offsets[:2]), values=frozenset(values))
@@ -165,7 +170,9 @@ def _read_by(texts: pl.Series, ways: tuple[Way, ...]) -> tuple[list[Mask], Cells
     """Which cells each way reads, and the cells by the way that reads most of the first ones."""
     if len(ways) == 1:
         cells = read_cells(texts, *ways[0])
-        return [cells.read & _plausible(cells.seconds, ways[0][1])], cells
+        if is_number_like(ways[0][1]):
+            return [cells.read & _plausible(texts, cells.seconds, ways[0][1])], cells
+        return [cells.read], cells
     few = texts.drop_nulls().head(_FIRST_CELLS)
     counts = [int(read_cells(few, *way).read.sum()) for way in ways]
     best = int(np.argmax(counts))
@@ -191,10 +198,9 @@ def _also_read(texts: pl.Series, cells: Cells, way: Way, other: Way) -> Mask:
     return mask
 
 
-def _plausible(seconds: Floats, pattern: str) -> Mask:
-    """Whether whole numbers may be moments: seconds of our time, dates of 1900 to 2100."""
-    if not is_number_like(pattern):
-        return np.ones(len(seconds), dtype=bool)
+def _plausible(texts: pl.Series, seconds: Floats, pattern: str) -> Mask:
+    """Whether numbers may be moments: whole, seconds of our time or dates of 1900 to 2100."""
+    whole = texts.str.contains(r"^\s*[0-9]+\s*$").fill_null(False).to_numpy()
     low, high = _UNIX if pattern.startswith("unix") else (-2_208_988_800.0, 4_133_980_800.0)
     with np.errstate(invalid="ignore"):
-        return (seconds >= low) & (seconds < high)
+        return whole & (seconds >= low) & (seconds < high)

@@ -1,0 +1,781 @@
+"""Dates, times and durations: how they are written, looked at, read and shown."""
+
+import datetime as dt
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riskad.core.checks import InputError
+from riskad.tables.formats.moment_looks import MomentLook
+from riskad.tables.formats.moment_patterns import checked_pattern, ways_to_read
+from riskad.tables.formats.moment_reading import read_cells
+from riskad.tables.formats.moments import MomentFormat
+from riskad.tables.formats.month_names import LANGUAGES, MONTHS, month_name
+
+EPOCH = dt.datetime(1970, 1, 1)
+MARCH = dt.datetime(2025, 3, 27)
+EVENING = dt.datetime(2025, 3, 27, 18, 14)
+EXACT = dt.datetime(2025, 3, 27, 18, 14, 3)
+HALF = dt.datetime(2025, 3, 27, 18, 14, 3, 500_000)
+
+
+def seconds_of(value):
+    if isinstance(value, dt.datetime):
+        return (value - EPOCH).total_seconds()
+    return float(value)
+
+
+def look_at(cells, name="x", **options):
+    return MomentLook.of(pl.Series(name, cells, **options))
+
+
+# --- forms ----------------------------------------------------------------------------------------
+
+DATES = [
+    ("2025-03-27", MARCH),
+    ("2025/03/27", MARCH),
+    ("2025.03.27", MARCH),
+    ("2025-3-27", MARCH),
+    ("27.03.2025", MARCH),
+    ("27/03/2025", MARCH),
+    ("27-03-2025", MARCH),
+    ("27.3.2025", MARCH),
+    ("27. 3. 2025", MARCH),
+    ("27 03 2025", MARCH),
+    ("03/27/2025", MARCH),
+    ("3/27/2025", MARCH),
+    ("03-27-2025", MARCH),
+    ("27.03.25", MARCH),
+    ("27/03/25", MARCH),
+    ("3/27/25", MARCH),
+    ("27.03.99", dt.datetime(1999, 3, 27)),
+    ("27.03.69", dt.datetime(1969, 3, 27)),
+    ("27.03.68", dt.datetime(2068, 3, 27)),
+    ("99-03-27", dt.datetime(1999, 3, 27)),
+    ("29.02.2024", dt.datetime(2024, 2, 29)),
+    ("2000-02-29", dt.datetime(2000, 2, 29)),
+    ("0001-01-01", dt.datetime(1, 1, 1)),
+    ("9999-12-31", dt.datetime(9999, 12, 31)),
+    ("1899-12-31", dt.datetime(1899, 12, 31)),
+    ("27-Mar-2025", MARCH),
+    ("27-MAR-2025", MARCH),
+    ("27 mar 2025", MARCH),
+    ("27Mar2025", MARCH),
+    ("27.Mar.2025", MARCH),
+    ("27-Mar-25", MARCH),
+    ("27/Mar/2025", MARCH),
+    ("Mar 27, 2025", MARCH),
+    ("Mar. 27, 2025", MARCH),
+    ("March 27, 2025", MARCH),
+    ("March 27th, 2025", MARCH),
+    ("27th March 2025", MARCH),
+    ("27th of March 2025", MARCH),
+    ("2025 March 27", MARCH),
+    ("2025-Mar-27", MARCH),
+    ("27. März 2025", MARCH),
+    ("27. Mrz. 2025", MARCH),
+    ("27. Maerz 2025", MARCH),
+    ("31. Dezember 2024", dt.datetime(2024, 12, 31)),
+    ("1. Jänner 2025", dt.datetime(2025, 1, 1)),
+    ("27 mars 2025", MARCH),
+    ("1er août 2025", dt.datetime(2025, 8, 1)),
+    ("14 juil. 2025", dt.datetime(2025, 7, 14)),
+    ("3 févr. 2025", dt.datetime(2025, 2, 3)),
+    ("27 de marzo de 2025", MARCH),
+    ("5 ene 2025", dt.datetime(2025, 1, 5)),
+    ("Thu 27 Mar 2025", MARCH),
+    ("Thursday, March 27, 2025", MARCH),
+    ("Donnerstag, 27. März 2025", MARCH),
+    ("Do, 27.03.2025", MARCH),
+    ("jeu. 27 mars 2025", MARCH),
+    ("mar. 25 mars 2025", dt.datetime(2025, 3, 25)),
+    ("2025-03", dt.datetime(2025, 3, 1)),
+    ("03/2025", dt.datetime(2025, 3, 1)),
+    ("Mar 2025", dt.datetime(2025, 3, 1)),
+    ("März 2025", dt.datetime(2025, 3, 1)),
+    ("Mar-25", dt.datetime(2025, 3, 1)),
+]
+DATETIMES = [
+    ("2025-03-27 18:14", EVENING),
+    ("2025-03-27T18:14", EVENING),
+    ("2025-03-27 18:14:03", EXACT),
+    ("2025-03-27T18:14:03", EXACT),
+    ("2025-03-27T18:14:03.5", HALF),
+    ("2025-03-27 18:14:03,500", HALF),
+    ("2025-03-27 18:14:03.500000000", HALF),
+    ("2025-03-27T18:14:03Z", EXACT),
+    ("2025-03-27 18:14:03 UTC", EXACT),
+    ("2025-03-27T18:14:03.5Z", HALF),
+    ("2025-03-27T18:14+02:00", EVENING),
+    ("2025-03-27T18:14:03+0200", EXACT),
+    ("2025-03-27 18:14:03-05", EXACT),
+    ("2025-03-27 18:14:03.5 +05:30", HALF),
+    ("20250327T181403", EXACT),
+    ("20250327T181403Z", EXACT),
+    ("20250327T1814", EVENING),
+    ("2025/03/27 18:14", EVENING),
+    ("27.03.2025 18:14", EVENING),
+    ("27.03.2025, 18:14", EVENING),
+    ("27.3.2025 18:14:03", EXACT),
+    ("27.03.25 18:14", EVENING),
+    ("27/03/2025 18:14", EVENING),
+    ("03/27/2025 6:14 PM", EVENING),
+    ("3/27/2025 06:14:03 pm", EXACT),
+    ("3/27/2025 6:14PM", EVENING),
+    ("3/27/2025 6:14\u202fPM", EVENING),
+    ("3/27/2025 12:00 AM", MARCH),
+    ("3/27/2025 12:30 p.m.", dt.datetime(2025, 3, 27, 12, 30)),
+    ("27-Mar-2025 18:14:03", EXACT),
+    ("March 27, 2025 6:14 PM", EVENING),
+    ("March 27, 2025 at 6:14 PM", EVENING),
+    ("27. März 2025 18:14", EVENING),
+    ("27. März 2025 um 18:14 Uhr", EVENING),
+    ("27 mars 2025 à 18:14", EVENING),
+    ("Thu, 27 Mar 2025 18:14:03 GMT", EXACT),
+    ("Thu Mar 27 18:14:03 2025", EXACT),
+    ("27/Mar/2025:18:14:03 +0000", EXACT),
+    ("18:14 27.03.2025", EVENING),
+    ("2025-03-27 23:59:60", dt.datetime(2025, 3, 28)),  # a leap second
+]
+TIMES = [
+    ("18:14", 65_640),
+    ("6:14", 22_440),
+    ("00:00", 0),
+    ("23:59:59", 86_399),
+    ("18:14:03", 65_643),
+    ("18:14:03.5", 65_643.5),
+    ("18:14:03,5", 65_643.5),
+    ("6:14 PM", 65_640),
+    ("06:14:03 AM", 22_443),
+    ("12:00 AM", 0),
+    ("12:00 PM", 43_200),
+    ("6:14 p.m.", 65_640),
+]
+DURATIONS = [
+    ("1h 20m", 4_800),
+    ("1h20m", 4_800),
+    ("1 h 20 min", 4_800),
+    ("2 hours, 5 minutes", 7_500),
+    ("1 hour and 30 seconds", 3_630),
+    ("1d 2h 3m 4s", 93_784),
+    ("90s", 90),
+    ("1.5 h", 5_400),
+    ("1,5 Std", 5_400),
+    ("3 Tage", 259_200),
+    ("2 weeks", 1_209_600),
+    ("250 ms", 0.25),
+    ("-1h 30m", -5_400),
+    ("PT1H20M", 4_800),
+    ("P1DT2H", 93_600),
+    ("PT0.5S", 0.5),
+    ("P2W", 1_209_600),
+    ("-PT5M", -300),
+    ("3 days 04:05:06", 273_906),
+    ("1 day, 4:05:06", 101_106),
+    ("0 days 00:00:01.5", 1.5),
+    ("-1 days +23:59:59", -1),
+    ("36:10", 130_200),
+    ("100:00:00", 360_000),
+    ("-00:01:30", -90),
+    ("75:30.5", 4_530.5),
+]
+FORMS = [
+    (cell, value, kind)
+    for kind, cells in [
+        ("date", DATES),
+        ("datetime", DATETIMES),
+        ("time", TIMES),
+        ("duration", DURATIONS),
+    ]
+    for cell, value in cells
+]
+
+
+@pytest.mark.parametrize(("cell", "value", "kind"), FORMS, ids=[form[0] for form in FORMS])
+def test_forms_are_found_and_read(cell, value, kind):
+    look = look_at([cell, f"  {cell} ", None, "n/a"])
+    assert (look.n_good, look.n_gaps, look.n_bad, look.first_bad) == (2, 2, 0, None)
+    written = look.format()
+    assert written.kind == kind
+    seconds, bad = written.read(pl.Series([cell, f"\t{cell}", "-", "soon"]))
+    assert seconds.to_list() == [seconds_of(value)] * 2 + [None, None]
+    assert bad.to_list() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("cell", "value", "kind"), FORMS, ids=[form[0] for form in FORMS])
+def test_what_is_shown_is_read_back_as_the_same(cell, value, kind):
+    written = look_at([cell]).format()
+    shown = written.show(seconds_of(value))
+    assert written.read(pl.Series([shown]))[0].to_list() == [seconds_of(value)]
+    assert shown in written.describe() or written.describe()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *(
+            "hello",
+            "1.2.3",
+            "192.168.1.1",
+            "12.5",
+            "1,234.50",
+            "5 m",
+            "12 kg",
+            "3/4",
+            "10:20:30:40",
+        ),
+        *("2025", "2025-13-01", "31.02.2025", "29.02.2023", "00.01.2025", "25:61", "+49 30 123456"),
+        *("2025-03-27 24:00", "27.03.2025 18:60", "13:00 PM", "0:30 AM", "P1Y", "PT", "P", "h", ""),
+        *("27 Foo 2025", "Mar 45 2025", "2025-03-27T18:14+25:00", "2025-03-27 hello", "v1.2.10"),
+        *(
+            "12/2025/03",
+            "1-2-3-4",
+            "2025-03-27-28",
+            "A27.03.2025",
+            "0000-01-01",
+            "२०२५-०३-२७",
+            "٢:١٤",
+        ),
+        *("1" * 500, "27.03.2025" * 50, "\0", "1\x002", "🙂 12:30", "20251301", "x20250327"),
+        "1e5",
+    ],
+)
+def test_other_cells_are_no_moments(cell):
+    look = look_at([cell] * 10, "date")
+    assert look.format() is None
+    assert look.n_good == 0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("short", [False, True])
+def test_months_of_each_language_are_read_and_shown(language, short):
+    cells = [f"27 {month_name(month, language, short)} 2025" for month in range(1, 13)]
+    look = look_at(cells)
+    written = look.format()
+    assert look.n_bad == 0
+    assert written.language == language
+    seconds, _ = written.read(pl.Series(cells))
+    assert seconds.to_list() == [seconds_of(dt.datetime(2025, m, 27)) for m in range(1, 13)]
+    assert [written.show(each) for each in seconds] == cells
+
+
+def test_no_name_means_two_months():
+    for name, month in MONTHS.items():
+        assert name[:2] == month_name(month, "en", True).lower()[:2] or name not in {
+            month_name(other, each, short).lower()
+            for other in range(1, 13)
+            if other != month
+            for each in LANGUAGES
+            for short in (False, True)
+        }
+
+
+# --- what all cells decide ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "pattern"),
+    [
+        (["03/04/2025", "27/03/2025"], "%d/%m/%Y"),
+        (["03/04/2025", "03/27/2025"], "%m/%d/%Y"),
+        (["03.04.2025", "03.27.2025"], "%m.%d.%Y"),
+        (["03-04-25", "03-27-25"], "%m-%d-%y"),
+        (["03/04/2025 10:00", "27/03/2025 11:00"], "%d/%m/%Y %H:%M"),
+    ],
+)
+def test_one_cell_decides_the_order_for_all(cells, pattern):
+    look = look_at(cells)
+    assert look.format().patterns == (pattern,)
+    assert not look.ambiguous
+    assert look.n_bad == 0
+
+
+def test_a_cell_with_a_clock_decides_for_those_without():
+    look = look_at(["03/04/2025", "05/04/2025", "03/27/2025 10:00"])
+    assert set(look.format().patterns) == {"%m/%d/%Y", "%m/%d/%Y %H:%M"}
+
+
+def test_undecided_dates_have_the_day_first_and_that_is_said():
+    look = look_at(["03/04/2025", "11/02/2025", "01/12/2025"])
+    assert look.ambiguous
+    assert look.format().patterns == ("%d/%m/%Y",)
+    (remark,) = look.remarks()
+    assert "'03/04/2025' could have the day or the month first" in remark
+    assert "date:%m/%d/%Y" in remark
+
+
+def test_undecided_dates_with_am_and_pm_have_the_month_first():
+    look = look_at(["03/04/2025 1:00 PM", "11/02/2025 2:00 AM"])
+    assert look.format().patterns == ("%m/%d/%Y %I:%M %p",)
+    assert look.ambiguous
+
+
+def test_rows_in_order_decide():
+    """From 30 January to 12 February, but for the days that would decide."""
+    cells = [f"{month:02d}/{day:02d}/2025" for month in (1, 2, 3) for day in (1, 5, 9, 12)]
+    look = look_at(cells)
+    assert look.ambiguous
+    assert look.format().patterns == ("%m/%d/%Y",)
+    assert "the rows are then in order" in look.remarks()[0]
+    assert look_at(cells[::-1]).format().patterns == ("%m/%d/%Y",)  # the latest first
+
+
+def test_the_order_that_most_cells_need_wins_and_the_others_are_bad():
+    look = look_at(["30/04/2025", "01/22/2025", "23/01/2025", "05/05/2025"])
+    assert look.format().patterns == ("%d/%m/%Y",)
+    assert (look.n_good, look.n_bad, look.first_bad) == (3, 1, (2, "01/22/2025"))
+    assert "'01/22/2025' in row 2" in look.remarks()[0]
+
+
+def test_clocks_over_24_hours_are_durations_in_all_rows():
+    look = look_at(["18:14:00", "36:00:01", "00:00:05"])
+    written = look.format()
+    assert written.kind == "duration"
+    assert written.read(pl.Series(["36:00:01"]))[0].to_list() == [129_601.0]
+
+
+def test_the_name_makes_clocks_durations():
+    cells = ["00:01:30", "00:20:00"]
+    assert look_at(cells, "Duration").format().kind == "duration"
+    assert look_at(cells, "lap_duration").format().kind == "duration"
+    assert look_at(cells, "start").format().kind == "time"
+    assert "duration:%H:%M:%S" in look_at(cells, "start").remarks()[0]
+    assert look_at(cells, "start_time").remarks() == []
+
+
+def test_metres_are_durations_only_beside_hours():
+    assert look_at(["5m", "20m"]).format() is None
+    assert look_at(["5m", "1h", "20m"]).format().patterns == ("units",)
+
+
+@pytest.mark.parametrize("values", [["20250327"] * 3, [20250327] * 3, [20250327.0, None, math.nan]])
+def test_eight_digits_are_dates_by_the_name_or_eight_different_dates(values):
+    assert look_at(values, "amount", strict=False).format() is None
+    look = look_at(values, "order_date", strict=False)
+    assert look.format().patterns == ("%Y%m%d",)
+    assert look.format().read(pl.Series(values, strict=False))[0][0] == seconds_of(MARCH)
+    days = range(20250301, 20250309)
+    assert look_at(list(days), "amount").format().patterns == ("%Y%m%d",)
+    assert look_at(list(days)[1:], "amount").format() is None
+    assert look_at([*days, 20250399], "amount").format() is None
+    assert look_at([*days, 17], "order_date").format() is None
+
+
+@pytest.mark.parametrize(
+    "name", ["time", "timestamp", "ts", "created_at", "createdAt", "EpochTime"]
+)
+def test_counts_of_seconds_are_moments_by_the_name(name):
+    values = [1_743_099_240, 1_743_099_300]
+    for cells in (values, [float(each) for each in values], [str(each) for each in values]):
+        written = look_at(cells, name).format()
+        assert written.patterns == ("unix",)
+        assert written.read(pl.Series(cells))[0].to_list() == values
+    written = look_at([each * 1000 + 500 for each in values], name).format()
+    assert written.patterns == ("unix ms",)
+    assert written.read(pl.Series([1_743_099_240_500]))[0].to_list() == [1_743_099_240.5]
+
+
+@pytest.mark.parametrize("name", ["amount", "id", "format", "what", "tsar", "at"])
+def test_other_names_leave_them_numbers(name):
+    assert look_at([1_743_099_240], name).format() is None
+    assert look_at(["1743099240"], name).format() is None
+
+
+@pytest.mark.parametrize("other", [17, 900_000_000, 2_300_000_000, 1_743_099_240.5])
+def test_one_number_that_is_no_moment_leaves_all_numbers(other):
+    assert look_at([1_743_099_240, other], "time", strict=False).format() is None
+    assert look_at(["1743099240", str(other)], "time").format() is None
+
+
+# --- several patterns -----------------------------------------------------------------------------
+
+
+def test_a_second_pattern_from_a_row_on_is_read_and_said():
+    look = look_at(["2025-03-27"] * 900 + ["27.03.2025"] * 100)
+    written = look.format()
+    assert written.patterns == ("%Y-%m-%d", "%d.%m.%Y")
+    assert look.n_bad == 0
+    assert "from row 901 on like '27.03.2025'" in look.remarks()[0]
+    seconds, bad = written.read(pl.Series(["2025-03-27", "27.03.2025", "03/27/2025"]))
+    assert seconds.to_list() == [seconds_of(MARCH)] * 2 + [None]
+    assert bad.to_list() == [False, False, True]
+
+
+def test_dates_among_datetimes_are_read_and_said():
+    look = look_at(["2025-03-27 18:14", "2025-03-28", "2025-03-27 18:15"])
+    assert look.format().kind == "datetime"
+    assert "in 1 rows like '2025-03-28' (first in row 2)" in look.remarks()[0]
+
+
+def test_a_fourth_pattern_is_bad():
+    cells = ["2025-03-27"] * 4 + ["27.03.2025"] * 3 + ["Mar 27, 2025"] * 2 + ["20250327T1814"]
+    look = look_at(cells)
+    assert len(look.format().patterns) == 3
+    assert (look.n_bad, look.first_bad) == (1, (10, "20250327T1814"))
+    assert "row 10" in look.remarks()[-1]
+
+
+def test_a_cell_far_down_that_is_no_date_is_found():
+    cells = ["2025-03-27 18:14:03"] * 20_000
+    cells[17_654] = "pending"
+    look = look_at(cells)
+    assert (look.n_good, look.n_bad, look.first_bad) == (19_999, 1, (17_655, "pending"))
+    assert look.format() is not None
+
+
+def test_mostly_text_is_no_column_of_moments():
+    look = look_at(["2025-03-27", "a", "b", "c"])
+    assert look.format() is None
+
+
+def test_rows_are_numbered_from_the_first_row_given():
+    assert MomentLook.of(pl.Series(["2025-03-27", "2025-03-28", "x"]), 101).first_bad == (103, "x")
+
+
+# --- zones ----------------------------------------------------------------------------------------
+
+
+def test_one_offset_keeps_the_wall_clock():
+    look = look_at(["2025-03-27T18:14:03+02:00"] * 2)
+    written = look.format()
+    assert written.zone == "+02:00"
+    assert "All offsets are +02:00" in look.remarks()[0]
+    cells = pl.Series(
+        ["2025-03-27T18:14:03+02:00", "2025-03-27T16:14:03Z", "2025-03-27T16:14:03-00"]
+    )
+    assert written.read(cells)[0].to_list() == [seconds_of(EXACT)] * 3
+    assert written.show(seconds_of(EXACT)) == "2025-03-27T18:14:03+02:00"
+
+
+def test_several_offsets_are_read_as_utc():
+    """The hour that the clocks of Berlin show twice."""
+    cells = ["2025-10-26T02:30:00+02:00", "2025-10-26T02:30:00+01:00"]
+    look = look_at(cells)
+    written = look.format()
+    first, second = written.read(pl.Series(cells))[0]
+    assert second - first == 3_600
+    assert first == seconds_of(dt.datetime(2025, 10, 26, 0, 30))
+    assert "clock of UTC" in look.remarks()[0]
+
+
+def test_typed_moments_with_a_zone_keep_its_clock_in_summer_and_winter():
+    utc = pl.Series("when", [dt.datetime(2025, 1, 1, 11), dt.datetime(2025, 7, 1, 10), None])
+    berlin = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("Europe/Berlin")
+    look = MomentLook.of(berlin)
+    written = look.format()
+    assert (written.zone, look.n_good, look.n_gaps) == ("Europe/Berlin", 2, 1)
+    noon = [seconds_of(dt.datetime(2025, month, 1, 12)) for month in (1, 7)]
+    for column in (
+        berlin,
+        berlin.dt.convert_time_zone("America/New_York"),
+        pl.Series(["2025-01-01T11:00Z", "2025-07-01 06:00:00-0400", ""]),
+        pl.Series(["2025-01-01 12:00", "2025-07-01T12:00:00", None]),
+    ):
+        seconds, bad = written.read(column)
+        assert seconds.to_list() == [*noon, None]
+        assert not bad.any()
+
+
+def test_clocks_that_jump_in_spring_leave_no_gap_in_utc():
+    cells = pl.Series(["2025-03-30T00:59:59Z", "2025-03-30T01:00:00Z"])
+    before, after = MomentFormat("datetime", ("%Y-%m-%dT%H:%M:%S%z",), "Europe/Berlin").read(cells)[
+        0
+    ]
+    assert after - before == 3_601
+
+
+# --- columns with a type --------------------------------------------------------------------------
+
+TYPED = [
+    (pl.Series([MARCH.date(), None]), "date", seconds_of(MARCH)),
+    (pl.Series([HALF, None]), "datetime", seconds_of(HALF)),
+    (pl.Series([HALF, None]).cast(pl.Datetime("ms")), "datetime", seconds_of(HALF)),
+    (pl.Series([HALF, None]).cast(pl.Datetime("ns")), "datetime", seconds_of(HALF)),
+    (pl.Series([dt.time(18, 14), None]), "time", 65_640.0),
+    (pl.Series([dt.timedelta(hours=1.5), None]), "duration", 5_400.0),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "value"), TYPED)
+def test_typed_columns(column, kind, value):
+    look = MomentLook.of(column)
+    assert (look.n_good, look.n_gaps, look.n_bad, look.remarks()) == (1, 1, 0, [])
+    written = look.format()
+    assert written.kind == kind
+    assert written.read(column)[0].to_list() == [value, None]
+    again = MomentFormat.from_dict(written.to_dict())
+    texts = pl.Series([again.show(value), ""])
+    assert again.read(texts)[0].to_list() == [value, None]
+
+
+def test_a_format_of_texts_reads_typed_columns_of_its_kind_alone():
+    written = MomentFormat.given("%d.%m.%Y")
+    assert written.read(pl.Series([MARCH.date()]))[0].to_list() == [seconds_of(MARCH)]
+    for column in (pl.Series([dt.time(1)]), pl.Series([dt.timedelta(1)]), pl.Series([True])):
+        seconds, bad = written.read(column)
+        assert seconds.to_list() == [None]
+        assert bad.to_list() == [True]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([True, False]),
+        pl.Series([1.5, 2.5]),
+        pl.Series([[1], [2]]),
+        pl.Series([b"2025-03-27", b"x"]),
+        pl.Series([{"a": 1}, {"a": 2}]),
+        pl.Series([math.inf, 1.0]),
+        pl.Series([math.nan, math.nan]),
+        pl.Series([None, None]),
+        pl.Series([], dtype=pl.String),
+        pl.Series([], dtype=pl.Float64),
+        pl.Series(["", " ", "NA"]),
+    ],
+)
+def test_columns_of_other_types_and_without_cells(column):
+    look = MomentLook.of(column)
+    assert look.format() is None
+    assert look.n_good == 0
+    assert look.n_gaps + look.n_bad == len(column)
+    assert look.remarks() == []
+    seconds, _ = MomentFormat.given("%d.%m.%Y").read(column)
+    assert seconds.null_count() == len(column)
+
+
+def test_categories_are_read_as_their_texts():
+    column = pl.Series(["27.03.2025", "28.03.2025", None]).cast(pl.Categorical)
+    assert MomentLook.of(column).format().read(column)[0][0] == seconds_of(MARCH)
+
+
+# --- parts of a table -----------------------------------------------------------------------------
+
+CELLS = st.sampled_from(
+    [
+        "2025-03-27",
+        "27/03/2025",
+        "03/04/2025",
+        "03/27/2025",
+        "05/06/2025",
+        "18:14",
+        "36:10",
+        "1h 5m",
+    ]
+    + ["20250327", "20250328", "1743099240", "27. März 2025", "27 mars 2025", "2025-03-27T18:14Z"]
+    + ["2025-03-27T18:14+02:00", "soon", "", "NA", " 27/03/2025", "31.02.2025", None]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(CELLS, min_size=1, max_size=40), st.integers(0, 40), st.sampled_from(["x", "time"]))
+def test_joined_halves_are_the_whole(cells, cut, name):
+    column = pl.Series(name, cells, dtype=pl.String)
+    whole = MomentLook.of(column)
+    halves = MomentLook.of(column[:cut]).joined(MomentLook.of(column[cut:], 1 + len(column[:cut])))
+    assert halves.format() == whole.format()
+    assert halves.remarks() == whole.remarks()
+    assert (halves.n_good, halves.n_gaps, halves.n_bad) == (whole.n_good, whole.n_gaps, whole.n_bad)
+    assert halves.first_bad == whole.first_bad
+
+
+def test_the_look_stays_small():
+    look = look_at(["27.03.2025", "03/04/2025"])
+    for part in range(200):
+        look = look.joined(look_at([f"{part % 27 + 1:02d}.03.2025", f"0{part % 9 + 1}/04/2025"]))
+    assert len(look.writings) == 2
+    assert look.n_good == look.n_rows == 402
+
+
+def test_rows_in_order_decide_over_parts():
+    cells = [f"{month:02d}/{day:02d}/2025" for month in (1, 2, 3) for day in (1, 5, 9, 12)]
+    look = look_at(cells[:1])
+    for row in range(1, len(cells)):
+        look = look.joined(MomentLook.of(pl.Series("x", cells[row : row + 1]), row + 1))
+    assert look.format().patterns == ("%m/%d/%Y",)
+
+
+# --- two ways to the same seconds -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["%Y-%m-%d", "%d.%m.%Y %H:%M", "%Y-%m-%d %H:%M:%S", "%m/%d/%Y", "%Y%m%d%H%M%S", "%d. %m. %Y"],
+)
+def test_long_columns_are_read_as_short_ones(pattern):
+    """Fields at fixed places and those taken apart by a regular expression."""
+    rng = np.random.default_rng(0)
+    seconds = rng.integers(-2_000_000_000, 4_000_000_000, 5_000)
+    column = (pl.Series(seconds) * 1000).cast(pl.Datetime("ms")).dt.strftime(pattern)
+    changed = [
+        "",
+        None,
+        "31.02.2025",
+        " ",
+        "2025-02-30",
+        "1.1.2025 1:00",
+        "02/30/2025",
+        "+2025-1-01",
+    ]
+    column = pl.concat([column, pl.Series(changed, dtype=pl.String)])
+    quick = read_cells(column, "date", pattern).seconds
+    slow = np.concatenate([read_cells(part, "date", pattern).seconds for part in parts_of(column)])
+    np.testing.assert_array_equal(quick, slow)
+    assert np.isnan(quick).sum() >= len(changed) - 1
+
+
+def parts_of(column):
+    return [column[start : start + 1000] for start in range(0, len(column), 1000)]
+
+
+@pytest.mark.parametrize("tail", ["", "Z", "+02:00", " +0530"])
+@pytest.mark.parametrize("fraction", ["", ".25", ",250"])
+def test_long_columns_with_fractions_and_offsets(tail, fraction):
+    column = pl.Series([f"2025-03-27T18:{m:02d}:03{fraction}{tail}" for m in range(60)] * 100)
+    look = MomentLook.of(column)
+    seconds, bad = look.format().read(column)
+    assert look.n_bad == bad.sum() == 0
+    start = seconds_of(dt.datetime(2025, 3, 27, 18, 0, 3)) + (0.25 if fraction else 0)
+    np.testing.assert_allclose(
+        seconds[:60].to_numpy(), start + 60 * np.arange(60), rtol=0, atol=1e-6
+    )
+    mixed = pl.concat([column, pl.Series(["2025-03-27T18:00:03x", "2025-03-27T18:00:03+99:00"])])
+    assert look.format().read(mixed)[1].arg_true().to_list() == [6000, 6001]
+
+
+# --- what a person gives --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "cell", "value"),
+    [
+        ("%d.%m.%Y", "date", "27.03.2025", MARCH),
+        ("%d/%m/%Y", "date", "03/04/2025", dt.datetime(2025, 4, 3)),
+        ("%m/%d/%Y", "date", "03/04/2025", dt.datetime(2025, 3, 4)),
+        ("%F %T", "date", "2025-03-27 18:14:03", EXACT),
+        ("%Y-%m-%d %H:%M:%S.%f", "date", "2025-03-27 18:14:03.5", HALF),
+        ("%d%m%Y", "date", "27032025", MARCH),
+        ("%B %d, %Y", "date", "march 27, 2025", MARCH),
+        ("iso", "date", "2025-03-27T18:14:03Z", EXACT),
+        ("iso", "date", "2025-03-27", MARCH),
+        ("unix", "date", "1743033600", MARCH),
+        ("unix ms", "date", "1743033600000", MARCH),
+        ("excel", "date", "45743", MARCH),
+        ("excel", "date", "45743.5", dt.datetime(2025, 3, 27, 12)),
+        ("%H:%M", "time", "18:14", 65_640),
+        ("%I:%M %p", "time", "6:14 pm", 65_640),
+        ("iso", "time", "18:14:03", 65_643),
+        ("%H:%M:%S", "duration", "100:00:01", 360_001),
+        ("%M:%S", "duration", "90:30", 5_430),
+        ("units", "duration", "1h 20m", 4_800),
+        ("iso", "duration", "PT1H", 3_600),
+    ],
+)
+def test_given_formats(text, kind, cell, value):
+    written = MomentFormat.given(text, kind)
+    assert written.read(pl.Series([cell]))[0].to_list() == [seconds_of(value)]
+    assert MomentFormat.from_dict(written.to_dict()) == written
+
+
+def test_counts_that_are_given_read_numbers():
+    excel = MomentFormat.given("excel")
+    seconds, bad = excel.read(pl.Series([45743.25, None, math.nan, 1e12]))
+    assert seconds.to_list() == [seconds_of(MARCH) + 21_600, None, None, None]
+    assert bad.to_list() == [False, False, False, True]
+    assert excel.show(seconds[0]) == "45743.25"
+    assert MomentFormat.given("unix").read(pl.Series([1, -1]))[0].to_list() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("%d.%m.%q", "date", "%q, which is not known"),
+        ("%d.%m", "date", "no year and month"),
+        ("%d.%d.%Y", "date", "%d twice"),
+        ("dd.mm.yyyy", "date", "no directive such as %d"),
+        ("%Y-%m-%d %I:%M", "date", "%I and %p"),
+        ("%Y-%m-%b", "date", "the same thing twice"),
+        ("%Y-%m-%d %M", "date", "minutes without hours"),
+        ("%Y-%m-%d %", "date", "not known"),
+        ("%Y-%m-%d %H:%S", "date", "seconds without minutes"),
+        ("%Y %H:%M", "time", "not a time of day only"),
+        ("unix", "time", "no directive"),
+        ("hours", "duration", "duration:%H:%M:%S"),
+        ("", "date", "such as '%d.%m.%Y'"),
+        ("%d" * 100, "date", "such as '%d.%m.%Y'"),
+        ("%d.%m.%Y", "dates", "Did you mean 'date'"),
+    ],
+)
+def test_mistakes_in_what_is_given_are_said(text, kind, words):
+    with pytest.raises(InputError) as caught:
+        MomentFormat.given(text, kind)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "number"},
+        {"kind": "datetime"},
+        {"patterns": []},
+        {"patterns": "%d.%m.%Y"},
+        {"patterns": ["%d.%m.%Y"] * 100},
+        {"patterns": ["(a+)+$"]},
+        {"patterns": ["%d.%m.%Y\n"]},
+        {"patterns": [17]},
+        {"patterns": ["%e.%m.%Y"]},
+        {"zone": "Mars/Olympus"},
+        {"zone": None},
+        {"zone": 7},
+        {"language": "xx"},
+        {"more": 1},
+    ],
+)
+def test_changed_formats_are_refused(change):
+    told = MomentFormat.given("%d.%m.%Y").to_dict()
+    with pytest.raises(InputError):
+        MomentFormat.from_dict(told | change)
+
+
+def test_text_of_a_pattern_is_no_regular_expression():
+    written = MomentFormat.given("(%Y).%m+%d")
+    assert written.read(pl.Series(["(2025).03+27", "2025.0327"]))[1].to_list() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("%d.%m.%Y %H:%M", "date", "dates like 27.03.2025 18:14"),
+        ("%B %d, %Y", "date", "dates like March 27, 2025"),
+        ("%I:%M %p", "time", "times like 6:14 PM"),
+        ("units", "duration", "durations like 1h 20m 30s"),
+        ("unix", "date", "dates as Unix seconds"),
+    ],
+)
+def test_descriptions(text, kind, words):
+    assert MomentFormat.given(text, kind).describe() == words
+
+
+def test_blanks_and_far_moments_are_shown():
+    written = MomentFormat.given("%d.%m.%Y")
+    assert written.show(math.nan) == ""
+    assert written.show(1e15) == "1e+15 s"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=st.sampled_from("0123456789:-/. TZPMaprMzhms+,%\u00e4"), max_size=25))
+def test_any_cell_is_looked_at_and_what_is_found_is_read(cell):
+    look = look_at([cell], "date")
+    assert look.n_gaps + look.n_good + look.n_bad == 1
+    if look.format():
+        assert look.format().read(pl.Series([cell]))[1].to_list() == [False]
+        assert MomentFormat.from_dict(look.format().to_dict()) == look.format()
+
+
+def test_patterns_that_are_found_may_be_given():
+    for cell, _, kind in FORMS:
+        for way, pattern in ways_to_read(cell):
+            assert checked_pattern(way, pattern) == pattern, (cell, kind)

@@ -20,7 +20,7 @@ from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.tree_shapley import shapley_values
-from riskad.detectors.trees import TREES, FrameDetector
+from riskad.detectors.trees import TREES, FrameDetector, check_trees
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     COUNT,
@@ -69,8 +69,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
 
     Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
     categories. These are split by how frequent they are: sets of categories, as LightGBM forms
-    them, fit the few labels of each by chance (`results/tables/encodings.json`). A category that
-    was not seen in fit counts as missing.
+    them, fit the few labels of each by chance (`results/tables/encodings.json`). Where a column has
+    more than ten, what labelled anomalies say of each is a column to split by, too
+    (`riskad.rows.level_evidence`). A category that was not seen in fit counts as missing.
 
     Parameters
     ----------
@@ -122,6 +123,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     categories_ : dict
         Texts of each text column, by its place, the most frequent first; the place in the list is
         the code in a split.
+    evidence_ : LevelEvidence
+        What labelled anomalies say of the texts of columns with many of them.
     trees_ : Trees
         The trees, which need LightGBM no more (`riskad.detectors.tree_arrays`).
     n_features_in_, feature_names_in_ :
@@ -169,9 +172,10 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        trees = state["trees_"]
-        require(trees.n_features == state["n_features_in_"], "trees_: of other columns")
-        require(trees.cover is not None, "trees_: without the training rows of their leaves")
+        check_trees(state, fewest=0)
+        require(
+            state["trees_"].cover is not None, "trees_: without the training rows of their leaves"
+        )
 
     def __init__(
         self,
@@ -216,7 +220,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
-        rows = RowBlocks(X, codes, weight)
+        rows = RowBlocks(self._learn_evidence(X, codes, weight), codes, weight)
         check_kinds_present(risk, count_labels(codes), rows.totals())
         rows = rows_that_count(rows, risk)
         run = self._boosting(rows, risk)
@@ -311,10 +315,10 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
                 stacklevel=3,
             )
         self.train_risk_ = np.array(run.risks)
-        self.trees_ = from_lightgbm(run.booster.dump_model(), self.n_features_in_)
-        gain = run.booster.feature_importance("gain")
+        self.trees_ = from_lightgbm(run.booster.dump_model(), rows.n_features)
+        gain = self._evidence.by_column(run.booster.feature_importance("gain"))
         self.feature_importances_ = gain / max(gain.sum(), np.finfo(float).tiny)
-        scores = self._scores(rows.X)
+        scores = self.trees_.sum(rows.X)
         self.offset_ = 0.0  # trees part the rows that they were grown on too well to find another
         parts = risk.parts(scores, rows.y, rows.sample_weight)
         total = risk.value(scores, rows.y, rows.sample_weight)
@@ -322,7 +326,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         self.risk_parts_["total"] = float(total)
 
     def _scores(self, X: Any) -> np.ndarray:
-        return self.trees_.sum(X)
+        return self.trees_.sum(self._seen(X))
 
     def describe(self) -> dict[str, Any]:
         """Return the number of rounds, the threshold and the parts of the risk."""
@@ -334,7 +338,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the sum of the trees."""
-        return sum_of_trees(graph, rows, self.trees_)
+        return sum_of_trees(graph, self._graph_rows(graph, rows), self.trees_)
 
     def lighter(self) -> Self:
         """Return an unfitted copy that grows for fewer rounds."""
@@ -345,4 +349,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
 
         A column that a set lacks takes both ways of a split, in the shares of the training rows.
         """
-        return shapley_values(self.trees_, X)
+        found = shapley_values(self.trees_, self._seen(X))
+        if found is None or not self._evidence.places:
+            return found
+        return self._evidence.by_column(found[0]), found[1]

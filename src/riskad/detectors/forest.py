@@ -66,8 +66,9 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     over the trees.
 
     Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
-    categories, which are split by how frequent they are. A category that was not seen in fit counts
-    as missing.
+    categories, which are split by how frequent they are and, where there are more than ten, by
+    what labelled anomalies say of each (`riskad.rows.level_evidence`). A category that was not seen
+    in fit counts as missing.
 
     Parameters
     ----------
@@ -102,6 +103,8 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     categories_ : dict
         Texts of each text column, by its place, the most frequent first; the place in the list is
         the code in a split.
+    evidence_ : LevelEvidence
+        What labelled anomalies say of the texts of columns with many of them.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -175,7 +178,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
-        rows = RowBlocks(X, codes, weight)
+        rows = RowBlocks(self._learn_evidence(X, codes, weight), codes, weight)
         totals = rows.totals()
         check_kinds_present(risk, count_labels(codes), totals)
         signed = class_weights(risk, totals)[codes] * (1.0 if weight is None else weight)
@@ -184,7 +187,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         forest = self._forest(rows, np.abs(signed))
         forest.fit(rows.X, np.where(signed > 0, *_CLASSES[::-1]), np.abs(signed))
         self.trees_ = _scoring_trees([member.tree_ for member in forest.estimators_], rows.X)
-        self.feature_importances_ = forest.feature_importances_
+        self.feature_importances_ = self._evidence.by_column(forest.feature_importances_)
         self._store(rows, risk)
         return self
 
@@ -211,7 +214,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         )
 
     def _store(self, rows: RowBlocks, risk: Risk) -> None:
-        scores = self._scores(rows.X)
+        scores = self.trees_.mean(rows.X)
         self.offset_ = 0.0  # trees part the rows that they were grown on too well to find another
         # Scores far from zero turn any symmetric loss into the zero-one loss.
         decisions = np.where(scores >= self.offset_, 1e3, -1e3)
@@ -243,14 +246,15 @@ class ForestRAD(MinimisesRisk, FrameDetector):
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the mean of P(normal) - P(anomaly) over the trees."""
-        return sum_of_trees(graph, rows, self.trees_, weight=1 / self.trees_.n_trees)
+        seen = self._graph_rows(graph, rows)
+        return sum_of_trees(graph, seen, self.trees_, weight=1 / self.trees_.n_trees)
 
     def lighter(self) -> Self:
         """Return an unfitted copy with fewer trees."""
         return clone(self).set_params(n_estimators=min(_FEW_TREES, self.n_estimators))
 
     def _scores(self, X: Any) -> np.ndarray:
-        return self.trees_.mean(X)
+        return self.trees_.mean(self._seen(X))
 
 
 def _scoring_trees(grown: Sequence[Any], X: Any) -> Trees:

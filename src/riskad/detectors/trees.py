@@ -11,19 +11,31 @@ from sklearn.utils.validation import check_array, validate_data
 from riskad.core.checks import InputError, enumerate_names
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.rows.columns import Levels, as_table, input_errors, is_frame, learn_levels, to_matrix
-from riskad.storage.fields import COUNT, TEXT, DictOf, Fields, ListOf, Record, State, require
+from riskad.rows.level_evidence import LevelEvidence
+from riskad.storage.fields import (
+    COUNT,
+    TEXT,
+    DictOf,
+    Fields,
+    ListOf,
+    Optional,
+    Record,
+    State,
+    require,
+)
 
 __all__ = ["TREES", "FrameDetector", "TreeDetector", "check_trees"]
 
 TREES = Record(("Trees",))
 """The field of an ensemble of trees in a stored state."""
+_NO_EVIDENCE = LevelEvidence([], [], [], [])
 
 
-def check_trees(state: State) -> None:
-    """Refuse a stored state whose trees are none, or of other columns than it says."""
-    trees = state["trees_"]
-    require(trees.n_features == state["n_features_in_"], "trees_: of other columns")
-    require(trees.n_trees >= 1, "trees_: none")
+def check_trees(state: State, fewest: int = 1) -> None:
+    """Refuse a stored state whose trees are too few, or of other columns than it says."""
+    trees, appended = state["trees_"], len(state.get("evidence_", _NO_EVIDENCE).places)
+    require(trees.n_features == state["n_features_in_"] + appended, "trees_: of other columns")
+    require(trees.n_trees >= fewest, "trees_: none")
 
 
 class TreeDetector(Detector):
@@ -56,14 +68,22 @@ class FrameDetector(TreeDetector):
 
     takes_frames: ClassVar[bool] = True
     categories_: Levels
+    evidence_: LevelEvidence
 
-    _state_fields: ClassVar[Fields] = {"categories_": DictOf(COUNT, ListOf(TEXT))}
+    _state_fields: ClassVar[Fields] = {
+        "categories_": DictOf(COUNT, ListOf(TEXT)),
+        "evidence_": Optional(Record(("LevelEvidence",))),  # files of earlier versions have none
+    }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
         places = state.get("categories_", {})
         require(all(place < state["n_features_in_"] for place in places), "categories_: no column")
+        evidence = state.get("evidence_", _NO_EVIDENCE)
+        for place, values in zip(evidence.places, evidence.evidence, strict=True):
+            right = place in places and len(values) == len(places[place]) + 1
+            require(right, "evidence_: of other levels")
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; text columns of a frame as codes."""
@@ -87,6 +107,29 @@ class FrameDetector(TreeDetector):
         if reset:
             self.categories_ = levels
         return X
+
+    def _learn_evidence(self, X: Any, codes: np.ndarray, weight: np.ndarray | None = None) -> Any:
+        """The training rows as trees see them: with what labels of other rows say of levels."""
+        self.evidence_ = LevelEvidence.learn(X, codes, self.categories_, weight)
+        return self.evidence_.appended_in_fit(X, codes, self._seed, weight)
+
+    @property
+    def _evidence(self) -> LevelEvidence:
+        return getattr(self, "evidence_", _NO_EVIDENCE)
+
+    def _seen(self, X: Any) -> Any:
+        """New rows, validated, as trees see them."""
+        return self._evidence.appended(X)
+
+    def _graph_rows(self, graph: Any, rows: str) -> str:
+        """The same in an ONNX graph: the evidence of each code, looked up."""
+        columns = [rows]
+        for place, values in zip(self._evidence.places, self._evidence.evidence, strict=True):
+            codes = graph.node("Gather", rows, np.array([place]), axis=1)
+            blank = np.array(float(len(values) - 1))
+            level = graph.node("Where", graph.node("IsNaN", codes), blank, codes)
+            columns.append(graph.node("Gather", values, graph.cast(level, np.int64)))
+        return graph.node("Concat", *columns, axis=1) if len(columns) > 1 else rows
 
     @staticmethod
     def _learn_categories(X: Any) -> Levels:

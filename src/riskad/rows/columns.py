@@ -30,6 +30,7 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.storage.fields import COUNT, TEXT, Array, DictOf, Fields, ListOf, Maybe, State, require
 
 __all__ = [
+    "FEW_LEVELS",
     "Filled",
     "Levels",
     "as_table",
@@ -44,7 +45,8 @@ Levels: TypeAlias = dict[int, list[str]]
 """The texts of each text column, by the column's place."""
 
 _FEWEST_OF_LEVEL = 2
-_FEW_LEVELS = 10
+FEW_LEVELS = 10
+"""Levels of a category, up to which each can be a yes/no column."""
 
 
 def is_frame(X: Any) -> bool:
@@ -291,7 +293,7 @@ class Filled(TransformerMixin, BaseEstimator):
     def fit(self, X: np.ndarray, y: Any = None) -> Filled:
         """Find medians, columns with gaps, and the codes that occur; y is not looked at."""
         levels = self.levels or {}
-        self.texts_ = [j for j in sorted(levels) if len(levels[j]) <= _FEW_LEVELS]
+        self.texts_ = [j for j in sorted(levels) if len(levels[j]) <= FEW_LEVELS]
         self.numbers_ = [j for j in range(X.shape[1]) if j not in self.texts_]
         numbers = X[:, self.numbers_]
         self.gaps_ = np.flatnonzero(np.isnan(numbers).any(axis=0))

@@ -79,6 +79,7 @@ OURS = {
     "GroupComparison": "riskad.tables.groups",
     "LearnedFeatures": "riskad.detectors.features",
     "LeftOut": "riskad.tables.prepared.left_out",
+    "LevelEvidence": "riskad.rows.level_evidence",
     "MomentColumn": "riskad.tables.prepared.moments",
     "NNPU": "riskad.deep.risk_detectors",
     "NeighbourDistances": "riskad.detectors.features",

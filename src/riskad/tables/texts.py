@@ -146,11 +146,15 @@ def _shape(texts: pl.Series) -> NDArray[np.float64]:
     """Length, shares of digits and capitals, and number of words."""
     text = pl.col("text")
     length = text.str.len_chars().fill_null(0)
-    found = texts.rename("text").to_frame().select(
-        length=length,
-        digits=text.str.count_matches(r"\d") / length,
-        capitals=text.str.count_matches(r"\p{Lu}") / length,
-        words=text.str.count_matches(r"\S+").fill_null(0),
+    found = (
+        texts.rename("text")
+        .to_frame()
+        .select(
+            length=length,
+            digits=text.str.count_matches(r"\d") / length,
+            capitals=text.str.count_matches(r"\p{Lu}") / length,
+            words=text.str.count_matches(r"\S+").fill_null(0),
+        )
     )
     return found.cast(pl.Float64).to_numpy()
 

@@ -179,7 +179,8 @@ class AutoRAD(FrameDetector):
         super()._check_state(state)
         table, views, members = (state[name] for name in ("table_", "views_", "members_"))
         before, after = table_widths(table)
-        require(before == state["n_features_in_"], "table_: of other columns")
+        appended = len(state["evidence_"].places) if "evidence_" in state else 0
+        require(before == state["n_features_in_"] + appended, "table_: of other columns")
         require(all(v.n_features_in_ == after for v in views.values()), "views_: of other columns")
         for name, member in members.items():
             recipe = MEMBERS[name]
@@ -231,15 +232,16 @@ class AutoRAD(FrameDetector):
     def _fit(self, X: Any, y: Any, budget: Budget) -> AutoRAD:
         matrix, codes, _ = self._check_training(X, y)
         labels = LabelsGiven.of(codes)
+        seen = self._learn_evidence(matrix, codes)
         rows = to_learn_from(codes, *budget.rows_to_learn_from(matrix.shape[1]), self._seed)
         codes, self.n_rows_ = codes[rows], len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
-        self.table_: Any = fit_table(matrix[rows], self.categories_, self._seed)
-        views = Views.fit(numbers_of(self.table_, matrix[rows]), codes, self._seed)
+        self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
+        views = Views.fit(numbers_of(self.table_, seen[rows]), codes, self._seed)
         self.views_ = dict(views.learned)
         seconds = self._fit_members(views, codes, labels, budget)
         self._standardise(views, codes)
-        held_out = self._hold_out(views, codes, seconds, budget)
+        held_out = self._hold_out(views, matrix[rows], codes, seconds, budget)
         self._weigh(held_out, seconds, labels.anomaly)
         self._decide(views, codes, held_out)
         return self
@@ -326,7 +328,12 @@ class AutoRAD(FrameDetector):
     # --- held-out labels ------------------------------------------------------------------
 
     def _hold_out(
-        self, views: Views, codes: np.ndarray, seconds: Mapping[str, float], budget: Budget
+        self,
+        views: Views,
+        matrix: Any,
+        codes: np.ndarray,
+        seconds: Mapping[str, float],
+        budget: Budget,
     ) -> HeldOut | None:
         """Scores of labelled rows by fits that have not seen them, while time lasts."""
         n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
@@ -334,7 +341,7 @@ class AutoRAD(FrameDetector):
         if n_splits < 2:
             return None
         rows = with_labelled(codes, COMPARED)
-        views, codes = views.take(rows), codes[rows]
+        views, matrix, codes = views.take(rows), matrix[rows], codes[rows]
         found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], n_splits)
         # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
         slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
@@ -343,12 +350,23 @@ class AutoRAD(FrameDetector):
                 break
             self._say(f"Holding out {len(held)} labelled rows")
             start = time.perf_counter()
-            fold_views = views.without_labels(codes, held)
+            fold_views = self._fold_views(views, matrix, codes, held)
             for name, scores in self._fold_scores(fold_views, codes, held).items():
                 found.scores[name].append(scores)
             found.folds.append(held)
             slowest = max(slowest, time.perf_counter() - start)
         return found if found.folds else None
+
+    def _fold_views(self, views: Views, matrix: Any, codes: np.ndarray, held: np.ndarray) -> Views:
+        """The views as if held-out rows had no label: neither distances nor evidence know it."""
+        if not self.evidence_.places:
+            return views.without_labels(codes, held)
+        known = codes.copy()
+        known[held] = UNLABELLED
+        evidence = self.evidence_.relearned(matrix, known)
+        seen = evidence.appended_in_fit(matrix, known, self._seed)
+        seen[held] = evidence.appended(matrix[held])
+        return Views.fit_without(numbers_of(self.table_, seen), codes, held, self._seed)
 
     def _fold_scores(
         self, views: Views, codes: np.ndarray, held: np.ndarray
@@ -421,7 +439,7 @@ class AutoRAD(FrameDetector):
         parts = []
         with one_blas_thread():
             for start in range(0, X.shape[0], _BLOCK):
-                matrix = numbers_of(self.table_, X[start : start + _BLOCK])
+                matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
                 parts.append(self._combine(Views.of(self.views_, matrix)))
         return np.concatenate(parts)
 

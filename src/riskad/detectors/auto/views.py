@@ -69,6 +69,20 @@ class Views:
         """The features of other rows."""
         return cls(learned, {name: view.transform(matrix) for name, view in learned.items()})
 
+    @classmethod
+    def fit_without(
+        cls, matrix: np.ndarray, codes: np.ndarray, held: np.ndarray, seed: int
+    ) -> Views:
+        """Learn both views from all rows but those held out, and give the features of all."""
+        others = np.setdiff1d(np.arange(len(codes)), held)
+        kept = cls.fit(matrix[others], codes[others], seed)
+        rest = cls.of(kept.learned, matrix[held])
+        features = {}
+        for name, F in kept.features.items():
+            features[name] = np.empty((len(codes), F.shape[1]))
+            features[name][others], features[name][held] = F, rest.features[name]
+        return cls(kept.learned, features)
+
     def __len__(self) -> int:
         return len(next(iter(self.features.values())))
 

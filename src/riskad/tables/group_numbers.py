@@ -42,6 +42,7 @@ _REACH = 1.5
 _ROUNDS = 4
 _MOST_DEGREES = 1e4  # variances that differ by less than sampling does
 _LEAST_SCALE = 1e-3  # of the table's: where groups hold one value each, a gap still has a size
+_LARGEST = 1e100  # squares of larger numbers might have no end
 _FARTHEST = 30.0  # beyond so many standard deviations all values are alike
 # E min(Z^2, c^2) of a standard normal Z: by so much drawing in lowers the variance.
 _KEPT = float(1 - 2 * _REACH * norm.pdf(_REACH) + 2 * (_REACH**2 - 1) * norm.sf(_REACH))
@@ -152,7 +153,9 @@ def _skew(values: Floats) -> float:
 
 
 def _on_scale(values: Floats, floor: float | None) -> Floats:
-    return values if floor is None else np.log(np.maximum(values, floor))
+    if floor is None:
+        return np.clip(values, -_LARGEST, _LARGEST)
+    return np.log(np.maximum(values, floor))
 
 
 # --- the groups ---------------------------------------------------------------------------

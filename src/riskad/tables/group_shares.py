@@ -64,7 +64,7 @@ class ShareByGroup:
     _state_fields: ClassVar[Fields] = {
         "name": TEXT,
         "strength": POSITIVE,
-        "levels": Array("u", ("levels",), rising=True),
+        "levels": Array("u", ("levels",)),
         "counts": Array("i", (None,), low=0),
         "n": Array("i", ("groups",), low=0),
         "pairs": Array("i", ("pairs",), low=0, rising=True),
@@ -75,9 +75,10 @@ class ShareByGroup:
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts do not fit each other."""
-        size = len(state["levels"]) + 1
+        levels, size = state["levels"], len(state["levels"]) + 1
+        require(bool((levels[1:] > levels[:-1]).all()), "levels: expected hashes in rising order")
         require(len(state["counts"]) == size, "counts: one for each level, and the others'")
-        require(len(state["levels"]) <= MOST_LEVELS, "levels: too many")
+        require(len(levels) <= MOST_LEVELS, "levels: too many")
         pairs, groups = state["pairs"], len(state["n"])
         require(not len(pairs) or pairs[-1] < groups * size, "pairs: of no group")
         of_groups = np.bincount(pairs // size, state["rows"], groups)

@@ -61,7 +61,7 @@ class GroupComparison:
     _state_fields: ClassVar[Fields] = {
         "group": TEXT,
         "columns": ListOf(TEXT),
-        "groups": Array("u", ("groups",), rising=True),
+        "groups": Array("u", ("groups",)),
         "numbers": ListOf(Record(("NumberByGroup",))),
         "shares": ListOf(Record(("ShareByGroup",))),
         "dropped": COUNT,
@@ -74,7 +74,9 @@ class GroupComparison:
         names = [part.name for part in parts]
         require(sorted(names) == sorted(set(state["columns"])), "columns: others are compared")
         require(len(names) == len(state["columns"]), "columns: a name twice")
-        n_groups = len(state["groups"])
+        groups, n_groups = state["groups"], len(state["groups"])
+        # Differences of unsigned numbers are never below 0.
+        require(bool((groups[1:] > groups[:-1]).all()), "groups: expected hashes in rising order")
         require(n_groups <= MOST_GROUPS, "groups: too many")
         require(all(len(part.n) == n_groups for part in parts), "groups: another number of them")
 

@@ -28,9 +28,9 @@ _REMEDY = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')."
 
 
 def utf8_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Take off a byte order mark, and recode UTF-16 and UTF-32; leave all else as it is.
+    r"""Take off a byte order mark, and recode UTF-16 and UTF-32; leave all else as it is.
 
-    >>> b"".join(utf8_blocks([b"\\xff\\xfea\\0", b",\\0"], "cards.csv"))
+    >>> b"".join(utf8_blocks([b"\xff\xfea\0", b",\0"], "cards.csv"))
     b'a,'
     """
     blocks = iter(blocks)

@@ -100,9 +100,8 @@ def _frame(
 ) -> pl.DataFrame:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     series = []
-    for (name, type_), values, text in zip(schema.items(), columns, texts, strict=True):
-        if text:
-            values = [v if v is None or isinstance(v, str) else str(v) for v in values]
+    for (name, type_), cells, text in zip(schema.items(), columns, texts, strict=True):
+        values = [None if v is None else str(v) for v in cells] if text else list(cells)
         series.append(pl.Series(name, values, dtype=type_, strict=False))
     return pl.DataFrame(series)
 

@@ -22,11 +22,11 @@ _TIME = r"^1899-12-3[01] "  # the day zero of Excel, which a time of day carries
 def excel_table(place: Place) -> pl.DataFrame:
     """Read a sheet: the one that is named, or the first that has cells.
 
-    A date is written as 2025-03-27 18:14:00, a number with a point, a formula as its last result; an
-    error such as #DIV/0! is blank.
+    A date is written as 2025-03-27 18:14:00, a number with a point, a formula as its last result;
+    an error such as #DIV/0! is blank.
     """
     workbook = _open(place)
-    raw = _named(workbook, place) if place.part else _first(workbook, place)
+    raw = _named(workbook, place, place.part) if place.part else _first(workbook, place)
     raw = raw.select(column for column in raw if column.null_count() < raw.height)
     rows = [[cell or "" for cell in row] for row in raw.head(_HEAD_ROWS).rows()]
     header = find_header(rows)
@@ -72,15 +72,15 @@ def _load(workbook: Any, sheet: str, place: Place) -> pl.DataFrame:
     return frame
 
 
-def _named(workbook: Any, place: Place) -> pl.DataFrame:
+def _named(workbook: Any, place: Place, sheet: str) -> pl.DataFrame:
     sheets = workbook.sheet_names
-    if place.part not in sheets:
+    if sheet not in sheets:
         raise InputError(
-            f"{place.name!r} has no sheet {place.part!r}; its sheets are {enumerate_names(sheets)}."
+            f"{place.name!r} has no sheet {sheet!r}; its sheets are {enumerate_names(sheets)}."
         )
-    frame = _load(workbook, place.part, place)
+    frame = _load(workbook, sheet, place)
     if not frame.height:
-        raise nothing_in(f"{place.name}::{place.part}")
+        raise nothing_in(f"{place.name}::{sheet}")
     return frame
 
 

@@ -58,7 +58,9 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
     """
     filled = [[bool(cell.strip()) for cell in record] for record in records]
     first = next((i for i, cells in enumerate(filled) if any(cells)), 0)
-    sizes = Counter(len(record) for record, cells in zip(records, filled, strict=True) if any(cells))
+    sizes = Counter(
+        len(record) for record, cells in zip(records, filled, strict=True) if any(cells)
+    )
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
     if usual < 2:
         return first
@@ -130,7 +132,9 @@ def _note_renamed(header: Sequence[str], names: Sequence[str], name: str) -> Non
     blank = [new for old, new in pairs if not old.strip()]
     twice = [f"{quoted(old)} is now {quoted(new)}" for old, new in pairs if old.strip()]
     if blank:
-        has = "a column without a name" if len(blank) == 1 else f"{len(blank)} columns without a name"
+        has = (
+            "a column without a name" if len(blank) == 1 else f"{len(blank)} columns without a name"
+        )
         note(f"{name!r} has {has}: called {enumerate_names(blank)}.")
     if twice:
         more = f" and {len(twice) - 4} more" if len(twice) > 4 else ""

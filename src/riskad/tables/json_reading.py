@@ -98,7 +98,7 @@ def _objects(data: bytes, name: str, lines_before: int) -> Iterator[dict[str, An
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{name!r}, line {number}: {quoted(line.strip(), 40)} is not JSON ({error}). Each "
-                "line must be an object such as {\"paid\": 1.5}; the file may be cut short."
+                'line must be an object such as {"paid": 1.5}; the file may be cut short.'
             ) from error
         if not isinstance(found, dict):
             raise InputError(
@@ -124,7 +124,9 @@ def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
         else:
             columns.append(column)
     names = [column.name for column in columns]
-    twice = [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
+    twice = (
+        [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
+    )
     if twice:
         raise InputError(
             f"{name!r} has a key {twice[0]!r} and an object whose key would be called the same; "
@@ -138,7 +140,7 @@ def _simple(column: pl.Series) -> pl.Series:
     if column.dtype.is_nested():
         wrapped = pl.DataFrame({"v": column}).to_struct().struct.json_encode()
         text = wrapped.str.strip_prefix('{"v":').str.strip_suffix("}")
-        return text.set(column.is_null(), None).alias(column.name)  # type: ignore[arg-type]
+        return text.set(column.is_null(), None).alias(column.name)
     if column.dtype.is_numeric() and column.dtype != pl.Int64:
         return column.cast(pl.Float64)
     return column

@@ -231,7 +231,7 @@ def _is_workbook(path: Path) -> bool:
 
 
 def is_duckdb(place: Place) -> bool:
-    """Whether a database is one of DuckDB, by its first bytes, or by its ending if they say nothing."""
+    """Whether a database is one of DuckDB, by its first bytes, else by its ending."""
     with open(place.path, "rb") as file:
         start = file.read(16)
     return start[8:12] == b"DUCK" or (place.ending == ".duckdb" and not start.startswith(b"SQLite"))

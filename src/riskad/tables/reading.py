@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import polars as pl
 
@@ -53,6 +52,7 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
     above the header, names of columns) is said by a `riskad.tables.notes.ReadingNote`.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "cards.csv").write_text("card;amount\n007;1.50\n008;\n")
     ...     read_table(Path(folder, "cards.csv")).rows()
@@ -75,6 +75,7 @@ def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
     one kind. Whole and other numbers are one kind.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "cards.csv").write_text("card;amount\n007;1.50\n008;\n")
     ...     [batch.rows() for batch in read_batches(Path(folder, "cards.csv"))]

@@ -40,13 +40,13 @@ def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Dat
     yield _without_total(last, before, name)
 
 
-def _without_total(
-    last: pl.DataFrame, before: pl.DataFrame | None, name: str
-) -> pl.DataFrame:
+def _without_total(last: pl.DataFrame, before: pl.DataFrame | None, name: str) -> pl.DataFrame:
     if not last.height or last.width < 2:
         return last
     cells = last.row(-1)
-    filled = [(place, cell) for place, cell in enumerate(cells) if cell is not None and cell.strip()]
+    filled = [
+        (place, cell) for place, cell in enumerate(cells) if cell is not None and cell.strip()
+    ]
     if not filled or not _TOTAL.fullmatch(filled[0][1]):
         return last
     rows = last[:-1].tail(_COMPARED_ROWS)
@@ -60,7 +60,7 @@ def _without_total(
         note(f"{name!r}: the last row, {word.strip()!r}, is one of totals and was left out.")
         return last[:-1]
     note(
-        f"{name!r}: the last row begins with {word.strip()!r}. It was kept; if it is one of totals, "
-        "delete it."
+        f"{name!r}: the last row begins with {word.strip()!r}. It was kept; if it is one of "
+        "totals, delete it."
     )
     return last

@@ -123,7 +123,7 @@ def test_cutting_a_csv_changes_nothing(tmp_path, monkeypatch, data):
     ("line", "message"),
     [
         (b"1\n", "line 802: 1 field where the header has 2"),
-        (b"1,\xe9\n", "line 802: byte 0xe9 is not UTF-8"),
+        (b"1,\x81\n", "line 802: byte 0x81 is neither UTF-8 nor Windows-1252"),
         (b'1,5" pipe\n', "line 802: a double quote stands inside"),
         (b'1,"5\n', "never closes"),
     ],

@@ -138,7 +138,11 @@ def fit(
     force: bool,
     **options: Any,
 ) -> None:
-    """Fit a model on DATA (CSV or Parquet), in which one column holds the labels.
+    """Fit a model on DATA, in which one column holds the labels.
+
+    DATA is a CSV, also packed (.gz, .zst, ...), an Excel sheet (cards.xlsx, cards.xlsx::March),
+    JSON lines, Parquet, a table of SQLite or DuckDB (cards.sqlite::payments), or - for standard
+    input.
 
     Blank labels mean unlabelled. Text columns become yes/no columns, blank numbers the median;
     the output says what was done to which column.
@@ -209,7 +213,9 @@ def _check_outputs(
 
 def _check_not_read(outputs: Iterable[str], data: Sequence[str]) -> None:
     """--force replaces results, never the table that they come from."""
-    read = {os.path.realpath(path) for path in data}
+    from riskad.tables.paths import file_of
+
+    read = {os.path.realpath(file_of(path)[0]) for path in data}
     for output in outputs:
         if os.path.realpath(output) in read:
             raise InputError(
@@ -274,7 +280,7 @@ def _prior_methods() -> Any:
 @seed
 @as_json
 def prior(data: Path, as_json: bool, **options: Any) -> None:
-    """Estimate which share of the unlabelled rows of DATA (CSV or Parquet) are anomalies.
+    """Estimate which share of the unlabelled rows of DATA are anomalies.
 
     Prints the rate with its 95 % interval, whether labelled rows look like unlabelled ones of their
     kind, on which the estimate rests, and what to pass to `riskad fit` as --prior, the share of
@@ -289,9 +295,9 @@ def prior(data: Path, as_json: bool, **options: Any) -> None:
     from riskad.tables.reading import read_table
 
     with show_progress() as progress:
-        progress(f"Reading {data.name}")
+        progress(f"Reading {name_of((str(data),))}")
         labels, options["kinds"] = label_column(options), given_kinds(options)
         report = estimate_table_prior(
-            read_table(data), labels, source=data.name, progress=progress, **options
+            read_table(data), labels, source=name_of((str(data),)), progress=progress, **options
         )
     click.echo(say("prior", as_json, report, print_prior))

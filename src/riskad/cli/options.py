@@ -30,6 +30,7 @@ __all__ = [
     "check_table_output",
     "force",
     "given_kinds",
+    "is_pipe",
     "label_column",
     "name_of",
     "seed",
@@ -139,8 +140,13 @@ def label_column(options: dict[str, Any]) -> LabelColumn:
 
 def name_of(data: tuple[str, ...]) -> str:
     """Return what reports call the tables that were given."""
-    first = Path(data[0]).name or data[0]
+    first = "standard input" if is_pipe(data[0]) else Path(data[0]).name or data[0]
     return first if len(data) == 1 else f"{first} and {len(data) - 1} more"
+
+
+def is_pipe(path: str | Path | None) -> bool:
+    """Whether standard input or output is meant in place of a file."""
+    return str(path) == "-"
 
 
 def check_table_output(path: Path | None, force: bool) -> None:
@@ -148,7 +154,7 @@ def check_table_output(path: Path | None, force: bool) -> None:
     from riskad.storage.files import check_output_file
     from riskad.tables.paths import check_table_name
 
-    if path is not None:
+    if path is not None and not is_pipe(path):
         check_output_file(path, force)
         check_table_name(path)
 

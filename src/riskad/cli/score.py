@@ -14,6 +14,7 @@ from riskad.cli.options import (
     as_json,
     check_table_output,
     force,
+    is_pipe,
     name_of,
     top,
 )
@@ -53,8 +54,10 @@ def score(
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
     A model of both kinds of label adds anomaly_probability. Rows are read, scored and written some
-    at a time: DATA (CSV or Parquet) need not fit in memory. Several files, a folder of Parquet
-    files or a pattern in quotes are scored as one table, in their order.
+    at a time: DATA need not fit in memory. It may be CSV, Excel, JSON lines, Parquet, SQLite or
+    DuckDB; several files, a folder of Parquet files or a pattern in quotes are scored as one table,
+    in their order. - is standard input, and as output standard output (CSV); what else there is to
+    say goes to stderr then.
 
     \b
     Examples:
@@ -62,6 +65,8 @@ def score(
       riskad score cards.riskad new.csv -o scored.csv --threshold top:50
       riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
+      riskad score cards.riskad cards.sqlite::payments -o scored.csv
+      cat new.csv | riskad score cards.riskad - -o - > scored.csv
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
     from riskad.app.report.terminal import print_score
@@ -89,7 +94,7 @@ def score(
         said = say(
             "score", as_json, report, print_score, str(output), written={"scored": str(output)}
         )
-    click.echo(said)
+    click.echo(said, err=is_pipe(output))
 
 
 @click.command(short_help="Say why the most suspicious rows of a table are so.")
@@ -140,7 +145,7 @@ def explain(
 
     check_table_output(output, force)
     with together(), show_progress() as progress:
-        progress(f"Reading {model.name} and {data.name}")
+        progress(f"Reading {model.name} and {name_of((str(data),))}")
         table = read_table(data)
         check_columns([] if id is None else [id], table.columns)
         found, report = explain_table(
@@ -149,7 +154,7 @@ def explain(
             id=id or read_header(model).notes.get("fit", {}).get("id"),
             rows=rows,
             reasons=reasons,
-            source=data.name,
+            source=name_of((str(data),)),
             progress=progress,
         )
         if output is not None:
@@ -158,7 +163,7 @@ def explain(
         said = say(
             "explain", as_json, report, print_explain, written.get("reasons"), written=written
         )
-    click.echo(said)
+    click.echo(said, err=is_pipe(output))
 
 
 @click.command("report", short_help="Write a page about a model and a table it scores.")
@@ -189,13 +194,13 @@ def report_table(
 
     _check_report(output, force)
     with together(), show_progress() as progress:
-        progress(f"Reading {model.name} and {data.name}")
+        progress(f"Reading {model.name} and {name_of((str(data),))}")
         described = describe_table(
             load(model),
             read_header(model),
             read_table(data),
             top=top,
-            source=data.name,
+            source=name_of((str(data),)),
             command=command,
             progress=progress,
         )
@@ -258,12 +263,16 @@ def suggest(
 
     check_table_output(output, force)
     with together(), show_progress() as progress:
-        progress(f"Reading {model.name} and {data.name}")
+        progress(f"Reading {model.name} and {name_of((str(data),))}")
         table, fitted = read_table(data), read_header(model).notes.get("fit", {})
         check_columns([] if id is None else [id], table.columns)
         if label is None and fitted.get("label") in table.columns:
             label = fitted["label"]
-        names: dict[str, Any] = {"label": label, "id": id or fitted.get("id"), "source": data.name}
+        names: dict[str, Any] = {
+            "label": label,
+            "id": id or fitted.get("id"),
+            "source": name_of((str(data),)),
+        }
         found, report = suggest_table(load(model), table, n, progress=progress, **names)
         if output is not None:
             write_table(found, output, force)
@@ -271,7 +280,7 @@ def suggest(
         said = say(
             "suggest", as_json, report, print_suggest, written.get("suggested"), written=written
         )
-    click.echo(said)
+    click.echo(said, err=is_pipe(output))
 
 
 @click.command(short_help="Say whether new rows differ from those of the fit.")
@@ -302,7 +311,9 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
     from riskad.tables.reading import read_table
 
     with show_progress() as progress:
-        progress(f"Reading {model.name} and {data.name}")
+        progress(f"Reading {model.name} and {name_of((str(data),))}")
         table = read_table(data)
-        report = drift_table(load(model), table, level=level, source=data.name, progress=progress)
+        report = drift_table(
+            load(model), table, level=level, source=name_of((str(data),)), progress=progress
+        )
     click.echo(say("drift", as_json, report, print_drift))

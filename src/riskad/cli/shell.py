@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ import click
 
 from riskad.cli.words import in_words_of
 from riskad.core.checks import InputError
+from riskad.tables.notes import ReadingNote
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +41,8 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a mistake of the user's ends in a sentence."""
         try:
-            return super().invoke(ctx)
+            with _reading_notes():
+                return super().invoke(ctx)
         except BrokenPipeError:
             raise  # click ends quietly
         except InputError as error:
@@ -47,6 +50,25 @@ class Group(click.Group):
             raise click.ClickException(in_words_of(command, ctx, str(error))) from error
         except OSError as error:
             raise click.ClickException(_sentence(error)) from error
+
+
+@contextmanager
+def _reading_notes() -> Iterator[None]:
+    """Say on stderr, when the work is done, what was decided about the files that were read."""
+    said: dict[str, None] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ReadingNote)
+        try:
+            yield
+        finally:
+            said = {str(w.message): None for w in caught if issubclass(w.category, ReadingNote)}
+            for text in said:
+                click.echo(f"Note: {text}", err=True)
+    for warning in caught:
+        if str(warning.message) not in said:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def _is_unicode(text: str) -> bool:

@@ -6,38 +6,46 @@ column means is decided once, in `riskad.tables.preparation`.
 
 from __future__ import annotations
 
-import codecs
-import csv
-import gzip
-import io
 import re
-import zlib
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, cast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.core.checks import InputError, enumerate_names
+from riskad.core.checks import InputError, quoted
+from riskad.tables.csv_encoding import Utf8, utf8_blocks
+from riskad.tables.header import find_header, find_separator, name_columns, split_record
+from riskad.tables.notes import note
 from riskad.tables.paths import nothing_in
 
-__all__ = ["csv_batches", "first_line", "gzip_errors", "open_bytes"]
+__all__ = ["csv_batches", "file_blocks", "first_line"]
 
 
-_SEPARATORS = ",;\t|"
-_QUOTED = re.compile(r'"[^"]*"')
 _BATCH_BYTES = 1 << 23
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
+_HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
+_SEPARATOR_LINE = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # the first line, written for Excel
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a CSV is written: its separator, its columns, and where its rows begin."""
+
+    separator: str
+    names: list[str]
+    start: int
+
+    def top(self) -> bytes:
+        """A header line that no reader mistakes; the real names may be blank, twice, or long."""
+        return (self.separator.join(f"c{k}" for k in range(len(self.names))) + "\n").encode()
 
 
 @dataclass(frozen=True)
 class _Csv:
-    """The header of a CSV with some of its records, and what messages about them need."""
+    """A header line with some records of a CSV, and what messages about them need."""
 
     data: bytes
     name: str
@@ -50,42 +58,29 @@ class _Csv:
         return self.lines_before + self.data.count(b"\n", 0, position) + 1
 
 
-def open_bytes(path: Path, ending: str) -> AbstractContextManager[IO[bytes]]:
-    """Open a file to be read, unpacked if its ending says that it is packed."""
-    return _unpacked(path) if ending.endswith(".gz") else open(path, "rb")
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[IO[bytes]]:
-    with gzip_errors(path), gzip.open(path, "rb") as file:
-        yield cast(IO[bytes], file)
-
-
-@contextmanager
-def gzip_errors(path: Path) -> Iterator[None]:
-    """Turn what gzip raises on damaged files into an `InputError`."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path.name!r} could not be unpacked as gzip ({error}).") from error
-
-
 def csv_batches(file: IO[bytes], name: str, separator: str | None) -> Iterator[pl.DataFrame]:
-    """Read some records at a time, each time with the header above them."""
-    parts = _csv_parts(file, name)
-    first = _begin_csv(next(parts, b""), name, separator)
-    yield _parse_csv(first)
-    top = _header_bytes(first.data)
-    lines = first.data.count(b"\n")
-    for part in parts:
-        yield _parse_csv(replace(first, data=top + part, lines_before=lines - top.count(b"\n")))
+    """Read some records at a time; at least one frame, without rows if there are none."""
+    parts, utf8 = _csv_parts(file, name), Utf8(name)
+    part = utf8(next(parts, b""), 0)
+    layout = _find_layout(part, name, separator)
+    top, lines = layout.top(), part.count(b"\n", 0, layout.start)
+    part = part[layout.start :]
+    while True:
+        table = _Csv(top + part, name, layout.separator, len(layout.names), lines - 1)
+        frame = _parse_csv(table)
+        frame.columns = layout.names
+        yield frame
         lines += part.count(b"\n")
+        following = next(parts, None)
+        if following is None:
+            return
+        part = utf8(following, lines)
 
 
 def _csv_parts(file: IO[bytes], name: str) -> Iterator[bytes]:
     """Cut a file into parts that end where a record does."""
     rest = b""
-    for block in _blocks(file):
+    for block in file_blocks(file, name):
         rest += block
         ends = _record_ends(rest)
         if ends.size:
@@ -97,30 +92,52 @@ def _csv_parts(file: IO[bytes], name: str) -> Iterator[bytes]:
         yield rest
 
 
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    block = file.read(_BATCH_BYTES)
-    old = b"\n" not in block  # line ends of the oldest spreadsheets
-    while block:
+def file_blocks(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """The text of a file, some bytes at a time, with line ends of one kind and no wide letters."""
+    blocks = utf8_blocks(iter(lambda: file.read(_BATCH_BYTES), b""), name)
+    first = next(blocks, b"")
+    old = b"\n" not in first  # line ends of the oldest spreadsheets
+    for block in _chained(first, blocks):
         yield block.replace(b"\r", b"\n") if old else block
-        block = file.read(_BATCH_BYTES)
 
 
-def _begin_csv(data: bytes, name: str, separator: str | None) -> _Csv:
-    """The first part of a file: its separator and header are found and checked."""
+def _chained(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others
+
+
+def _find_layout(data: bytes, name: str, separator: str | None) -> _Layout:
+    """Separator, header and beginning of the rows, by the first part of a file."""
     if not data.strip():
         raise nothing_in(name)
-    separator = separator or _find_separator(_first_record(data, name, None))
-    header = _first_record(data, name, separator)
-    _check_header(header, name)
-    return _Csv(data, name, separator, len(header))
+    if data.count(b'"') % 2:
+        lines = data[:_HEAD_BYTES].decode(errors="replace").splitlines()
+        _check_quotes(_Csv(data, name, separator or find_separator(lines), 0))
+    ends = _head_ends(data)
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    records = [data[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
+    named = _SEPARATOR_LINE.fullmatch(records[0].strip("\r\n"))
+    if named:
+        separator, records[0] = named[1], ""
+    separator = separator or find_separator(records)
+    fields = [split_record(record, separator) for record in records]
+    header = find_header(fields)
+    _note_skipped([record for record in records[:header] if record.strip()], name)
+    return _Layout(separator, name_columns(fields[header], name), ends[header] + 1)
 
 
-def _header_bytes(data: bytes) -> bytes:
-    """The header line as it stands in the file, with what is blank above it."""
-    for end in _record_ends(data).tolist():
-        if data[: end + 1].removeprefix(codecs.BOM_UTF8).strip():
-            return data[: end + 1]
-    return data
+def _head_ends(data: bytes) -> list[int]:
+    """Where the first records end; at least one."""
+    ends = _record_ends(data[:_HEAD_BYTES])
+    if not ends.size:
+        ends = _record_ends(data)
+    return [int(end) for end in ends[:_HEAD_RECORDS]] or [len(data) - 1]
+
+
+def _note_skipped(records: list[str], name: str) -> None:
+    if records:
+        lines = "1 line" if len(records) == 1 else f"{len(records)} lines"
+        note(f"{name!r}: skipped {lines} above the header ({quoted(records[0].strip())}).")
 
 
 def _parse_csv(table: _Csv) -> pl.DataFrame:
@@ -136,62 +153,11 @@ def _parse_csv(table: _Csv) -> pl.DataFrame:
     return frame.filter(~pl.all_horizontal(pl.all().is_null())) if frame.width > 1 else frame
 
 
-def _first_record(data: bytes, name: str, separator: str | None) -> list[str]:
-    """Return the fields of the first line that is not blank; without a separator, one field."""
-    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
-    try:
-        if separator is None:
-            found = next(([line] for line in text if line.strip()), None)
-        else:
-            found = next(
-                (record for record in csv.reader(text, delimiter=separator) if record), None
-            )
-    except UnicodeDecodeError as error:
-        raise _not_utf8(_Csv(data, name, "", 0)) from error
-    except csv.Error as error:
-        raise InputError(f"The header of {name!r} could not be read ({error}).") from error
-    if found is None:  # a byte order mark and blank lines
-        raise nothing_in(name)
-    return found
-
-
-def _find_separator(first_line: list[str]) -> str:
-    bare = _QUOTED.sub("", first_line[0])
-    return max(_SEPARATORS, key=bare.count)  # the first of them where there is none
-
-
-def _check_header(header: list[str], name: str) -> None:
-    twice = [column for column, times in Counter(header).items() if times > 1]
-    if "" in twice:
-        raise InputError(f"{name!r} has {header.count('')} columns without a name; name them.")
-    if twice:
-        raise InputError(
-            f"{name!r} has more than one column named {enumerate_names(twice)}; "
-            "rename them so that each name occurs once."
-        )
-    if all(_is_number(column) for column in header):
-        raise InputError(
-            f"The first line of {name!r} holds only numbers ({enumerate_names(header, 4)}); "
-            "it must name the columns. Add a header line."
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _explain_csv_error(table: _Csv, error: Exception) -> InputError:
     """Find out, after reading failed, what a person can mend and on which line."""
     try:
-        table.data.decode()
         _check_quotes(table)
         _check_row_lengths(table)
-    except UnicodeDecodeError:
-        return _not_utf8(table)
     except InputError as found:
         return found
     return InputError(f"{table.name!r} could not be read as CSV ({first_line(error)}).")
@@ -210,16 +176,6 @@ def _check_quotes(table: _Csv) -> None:
         raise InputError(
             f"{table.name!r} opens a double quote that it never closes; it may be cut short."
         )
-
-
-def _not_utf8(table: _Csv) -> InputError:
-    remedy = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')."
-    try:
-        table.data.decode()
-    except UnicodeDecodeError as error:
-        line, byte = table.line_of(error.start), table.data[error.start]
-        return InputError(f"{table.name!r}, line {line}: byte 0x{byte:02x} is not UTF-8. {remedy}")
-    return InputError(f"{table.name!r} is not UTF-8. {remedy}")
 
 
 def _check_row_lengths(table: _Csv) -> None:

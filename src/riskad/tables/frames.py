@@ -1,4 +1,4 @@
-"""Frames of other libraries as polars frames."""
+"""Tables of other libraries as polars frames."""
 
 from __future__ import annotations
 
@@ -9,24 +9,54 @@ import polars as pl
 
 from riskad.core.checks import InputError, enumerate_names
 
-__all__ = ["as_polars"]
+__all__ = ["as_polars", "is_frame"]
+
+
+def is_frame(table: Any) -> bool:
+    """Whether `as_polars` takes it: a table in memory of polars, pandas, Arrow or DuckDB.
+
+    >>> is_frame(pl.LazyFrame({"a": [1]})), is_frame("cards.parquet")
+    (True, False)
+    """
+    return isinstance(table, (pl.DataFrame, pl.LazyFrame)) or any(
+        hasattr(table, name) for name in ("iloc", "to_arrow_table", "__arrow_c_stream__")
+    )
 
 
 def as_polars(X: Any) -> pl.DataFrame:
-    """Return a polars frame of a polars or pandas frame; anything else has no column names."""
-    if not isinstance(X, pl.DataFrame):
-        X = _from_pandas(X)
+    """Return a polars frame of any table in memory that has column names.
+
+    >>> as_polars(pl.LazyFrame({"a": [1]})).rows()
+    [(1,)]
+    """
+    if isinstance(X, pl.LazyFrame):
+        X = X.collect()
+    elif not isinstance(X, pl.DataFrame):
+        X = _from_pandas(X) if hasattr(X, "iloc") else _from_arrow(X)
     if not X.height or not X.width:
         raise InputError(f"The table has {X.height} rows and {X.width} columns; nothing to do.")
     return X
 
 
-def _from_pandas(X: Any) -> pl.DataFrame:
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+def _from_arrow(X: Any) -> pl.DataFrame:
+    """A table of pyarrow, a relation of DuckDB, or what else speaks the protocol of Arrow."""
+    if hasattr(X, "to_arrow_table"):
+        X = X.to_arrow_table()
+    if not hasattr(X, "__arrow_c_stream__"):
         raise InputError(
-            f"TablePreparer needs a table with named columns, a polars or a pandas frame; "
-            f"got {type(X).__name__}. A matrix of numbers needs no preparing."
+            "A table needs named columns: give a frame of polars or pandas, an Arrow table or a "
+            f"DuckDB relation; got {type(X).__name__}. A matrix of numbers needs no preparing."
         )
+    try:
+        return pl.DataFrame(X)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise InputError(
+            f"The {type(X).__name__} has columns that are not understood "
+            f"({str(error).splitlines()[0]}). Give them different names, and simple types."
+        ) from error
+
+
+def _from_pandas(X: Any) -> pl.DataFrame:
     names = list(X.columns)
     if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         raise InputError(f"Column names must be different texts; got {enumerate_names(names)}.")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from riskad.core.checks import InputError
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
-from riskad.tables.csv_reading import gzip_errors
+from riskad.tables.packing import unpacked_size
 from riskad.tables.parquet_reading import parquet_size
-from riskad.tables.paths import check_readable
+from riskad.tables.paths import Place, check_readable
 
-__all__ = ["check_memory", "is_larger_than_memory"]
+__all__ = ["check_memory", "check_place", "is_larger_than_memory"]
 
 
 # Peak of `riskad fit` over the size of the table, as measured on tables of numbers and of texts.
 _MEMORY_OF_A_FIT = 8
-_SAMPLE_BYTES = 1 << 22
+# Bytes in memory over bytes in the file.
+_GROWTH = {"excel": 4, "database": 3}
 
 
 def is_larger_than_memory(paths: Sequence[Path]) -> bool:
@@ -28,7 +28,7 @@ def is_larger_than_memory(paths: Sequence[Path]) -> bool:
     """
     others = [path.name for path in paths if path.suffix.lower() not in _PARQUET]
     if len(paths) == 1:
-        return not others and memory_shortage(*check_readable(paths[0])) is not None
+        return not others and memory_shortage(check_readable(paths[0])) is not None
     if others:
         raise InputError(
             f"Several files are read as one table if they are Parquet, which {others[0]!r} is not. "
@@ -42,26 +42,28 @@ def check_memory(path: str | os.PathLike[str], available: int | None = None) -> 
 
     `available` is in bytes; None asks the system, and checks nothing where it does not answer.
     """
-    path, ending = check_readable(path)
-    shortage = memory_shortage(path, ending, available)
+    check_place(check_readable(path), available)
+
+
+def check_place(place: Place, available: int | None = None) -> None:
+    """Fail as `check_memory` does."""
+    shortage = memory_shortage(place, available)
     if shortage is not None:
         needed, available = shortage
         rows = "Take a sample of the unlabelled rows, with all labelled ones"
-        if ending not in _PARQUET:
+        if place.format != "parquet":
             rows += "; or save it as Parquet, which riskad.fit_table reads some rows at a time"
         raise InputError(
-            f"{path.name!r} does not fit in memory: fitting on it takes about "
+            f"{place.name!r} does not fit in memory: fitting on it takes about "
             f"{_show_bytes(needed)}, and {_show_bytes(available)} are free. {rows}. "
             "Scoring has no such limit."
         )
 
 
-def memory_shortage(
-    path: Path, ending: str, available: int | None = None
-) -> tuple[int, int] | None:
+def memory_shortage(place: Place, available: int | None = None) -> tuple[int, int] | None:
     """Bytes that a fit needs and bytes there are, where these are fewer."""
     available = available_memory() if available is None else available
-    needed = int(_MEMORY_OF_A_FIT * _estimate_size(path, ending))
+    needed = int(_MEMORY_OF_A_FIT * _estimate_size(place))
     return None if available is None or needed <= available else (needed, available)
 
 
@@ -96,16 +98,11 @@ def _free_in_container() -> int | None:
         return None
 
 
-def _estimate_size(path: Path, ending: str) -> float:
-    """Bytes of the table in memory, by its first rows; text takes what it takes on disk."""
-    if ending in _PARQUET:
-        return parquet_size(path)
-    size = path.stat().st_size
-    if not ending.endswith(".gz"):
-        return size
-    with open(path, "rb") as packed, gzip_errors(path), gzip.GzipFile(fileobj=packed) as file:
-        unpacked = len(file.read(_SAMPLE_BYTES))
-        return size * unpacked / packed.tell()
+def _estimate_size(place: Place) -> float:
+    """Bytes of the table in memory; text takes what it takes on disk."""
+    if place.format == "parquet":
+        return parquet_size(place.path)
+    return _GROWTH.get(place.format, 1) * unpacked_size(place)
 
 
 def _show_bytes(n: int) -> str:

@@ -1,4 +1,4 @@
-"""Tables out of CSV and Parquet files, whole or in batches.
+"""Tables out of files of all kinds, whole or in batches.
 
 `read_batches` holds a few batches at a time, so that a file of any length can be read.
 `read_table` needs it to fit in memory, and says so before it reads.
@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from riskad.core.checks import InputError, describe_column_difference
-from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.rows.parquet_files import Paths
-from riskad.tables.csv_reading import csv_batches, open_bytes
-from riskad.tables.memory import check_memory
+from riskad.tables.csv_reading import csv_batches
+from riskad.tables.database_reading import sqlite_batches
+from riskad.tables.duckdb_reading import duckdb_batches
+from riskad.tables.excel_reading import excel_table
+from riskad.tables.json_reading import json_batches
+from riskad.tables.memory import check_place
+from riskad.tables.notes import saying_once
+from riskad.tables.packing import open_bytes
 from riskad.tables.parquet_reading import parquet_batches, parquet_types
-from riskad.tables.paths import check_readable, known_separator
+from riskad.tables.paths import Place, check_readable, is_duckdb, known_separator
+from riskad.tables.totals import without_totals
 
 __all__ = ["read_batches", "read_table"]
 
@@ -29,23 +34,34 @@ _BATCH_MULTIPLE = 64
 
 
 def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
-    r"""Read a CSV (every column as text, blank as null) or a Parquet file (its own types).
+    r"""Read a table, of the kind that the name of its file says.
 
-    Commas, semicolons, tabs and bars are told apart by the header line; rows that are blank
-    from end to end are left out.
+    ======================== ==================================================================
+    CSV, TSV, text           Every column as text, blank as null. The separator (comma, semicolon,
+                             tab or bar) and the header are found; UTF-8, UTF-16 and Windows-1252
+                             are told apart.
+    Excel                    Every column as text. The first sheet, or `cards.xlsx::March`.
+    JSON lines               Numbers, yes/no and text; objects inside become columns `shop.city`.
+    Parquet                  Its own types.
+    SQLite, DuckDB           Their own types. The only table, or `cards.sqlite::payments`.
+    ``-``                    Standard input, in any of these formats.
+    ======================== ==================================================================
+
+    Text may be packed: `.gz`, `.bz2`, `.xz`, `.zst`, `.zip`. Rows that are blank from end to end
+    are left out, and so is a last row of totals. What was decided about a file (an encoding, lines
+    above the header, names of columns) is said by a `riskad.tables.notes.ReadingNote`.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "cards.csv").write_text("card;amount\n007;1.50\n008;\n")
     ...     read_table(Path(folder, "cards.csv")).rows()
     [('007', '1.50'), ('008', None)]
     """
-    path, ending = check_readable(path)
-    check_memory(path)
-    if ending in _PARQUET:
-        return pl.concat(parquet_batches(path))
-    with open_bytes(path, ending) as file:
-        return pl.concat(csv_batches(file, path.name, known_separator(ending)))
+    place = check_readable(path)
+    check_place(place)
+    with saying_once(set()):
+        return pl.concat(_frames(place))
 
 
 def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
@@ -59,35 +75,53 @@ def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
     one kind. Whole and other numbers are one kind.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "cards.csv").write_text("card;amount\n007;1.50\n008;\n")
     ...     [batch.rows() for batch in read_batches(Path(folder, "cards.csv"))]
     [[('007', '1.50'), ('008', None)]]
     """
     several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    files = [_Batches(*check_readable(path)) for path in several]
+    files = [_Batches(check_readable(path)) for path in several]
     return files[0] if len(files) == 1 else _Chained(files, _common_schema(files))
+
+
+def _frames(place: Place) -> Iterator[pl.DataFrame]:
+    """The rows of a file, some at a time, as its reader cuts them."""
+    if place.format == "csv":
+        with open_bytes(place) as file:
+            rows = csv_batches(file, place.name, known_separator(place.ending))
+            yield from without_totals(rows, place.name)
+    elif place.format == "json":
+        yield from json_batches(place)
+    elif place.format == "excel":
+        yield from without_totals([excel_table(place)], place.name)
+    elif place.format == "parquet":
+        yield from parquet_batches(place.path)
+    else:
+        yield from (duckdb_batches if is_duckdb(place) else sqlite_batches)(place)
 
 
 @dataclass(frozen=True)
 class _Batches:
     """The rows of a file, some at a time."""
 
-    path: Path
-    ending: str
+    place: Place
+    said: set[str] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
-        if self.ending in _PARQUET:
-            yield from _multiples(parquet_batches(self.path))
-            return
-        with open_bytes(self.path, self.ending) as file:
-            batches = csv_batches(file, self.path.name, known_separator(self.ending))
-            yield from _multiples(batches)
+        frames = _multiples(_frames(self.place))
+        while True:
+            with saying_once(self.said):
+                frame = next(frames, None)
+            if frame is None:
+                return
+            yield frame
 
     def schema(self) -> pl.Schema:
         """The columns and their types."""
-        if self.ending in _PARQUET:
-            return parquet_types(self.path)
+        if self.place.format == "parquet":
+            return parquet_types(self.place.path)
         return next(iter(self)).schema
 
 
@@ -112,7 +146,7 @@ def _common_schema(files: Sequence[_Batches]) -> pl.Schema:
         found = file.schema()
         if set(found) != set(schema):
             raise InputError(
-                f"{str(file.path)!r} has other columns than {str(first.path)!r}:\n"
+                f"{file.place.name!r} has other columns than {first.place.name!r}:\n"
                 + describe_column_difference(schema.names(), found.names())
             )
         for name, there in found.items():
@@ -123,8 +157,8 @@ def _common_schema(files: Sequence[_Batches]) -> pl.Schema:
                 schema[name] = there
             elif there not in (here, pl.Null):
                 raise InputError(
-                    f"Column {name!r} is {here} in {str(first.path)!r} and {there} in "
-                    f"{str(file.path)!r}. Write the files with one type for each column."
+                    f"Column {name!r} is {here} in {first.place.name!r} and {there} in "
+                    f"{file.place.name!r}. Write the files with one type for each column."
                 )
     return schema
 

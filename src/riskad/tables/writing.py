@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.storage.files import atomic_path
 from riskad.tables.columns import is_flat, to_text
 from riskad.tables.csv_reading import first_line
-from riskad.tables.paths import check_table_name, known_separator
+from riskad.tables.paths import PIPE, check_table_name, known_separator
 
 __all__ = ["open_writer", "write_table"]
 
@@ -31,6 +32,8 @@ Write = Callable[[pl.DataFrame], None]
 
 def write_table(frame: pl.DataFrame, path: str | os.PathLike[str], force: bool = False) -> None:
     """Write `frame` as CSV or Parquet, as the name says; an existing file needs `force`.
+
+    "-" is standard output, as CSV.
 
     A spreadsheet that opens a CSV runs text that begins with =, +, -, @, a tab or a carriage return
     as a formula, and rows may come from strangers. Such text, in cells and in names of columns, is
@@ -47,6 +50,9 @@ def write_table(frame: pl.DataFrame, path: str | os.PathLike[str], force: bool =
     2.0,-3
     <BLANKLINE>
     """
+    if str(path) == PIPE:
+        _write_csv(frame, sys.stdout.buffer, "standard output", ",")
+        return
     path, ending = check_table_name(path)
     with atomic_path(path, force) as part:
         if ending in _PARQUET:
@@ -60,7 +66,8 @@ def open_writer(path: str | os.PathLike[str], force: bool = False) -> Iterator[W
     r"""Give a function that adds a frame to a table; the file is there when the block succeeds.
 
     The file is that of `write_table` for all rows. When the block fails, or is interrupted, `path`
-    is as it was before. Frames must have the same columns, and one must be written.
+    is as it was before. Frames must have the same columns, and one must be written. "-" is standard
+    output, as CSV: rows go there as they are written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +77,10 @@ def open_writer(path: str | os.PathLike[str], force: bool = False) -> Iterator[W
     ...     Path(folder, "cards.csv").read_text()
     'card\n007\n008\n'
     """
+    if str(path) == PIPE:
+        yield _adding_csv(sys.stdout.buffer, "standard output", ",")
+        sys.stdout.buffer.flush()
+        return
     path, ending = check_table_name(path)
     with atomic_path(path, force) as part:
         open_ = _parquet_writer if ending in _PARQUET else _csv_writer
@@ -150,11 +161,16 @@ class _Abandoned(Exception):
 @contextmanager
 def _csv_writer(part: Path, name: str, ending: str) -> Iterator[Write]:
     with open(part, "wb") as file:
+        yield _adding_csv(file, name, _written_separator(ending))
 
-        def write(frame: pl.DataFrame) -> None:
-            _write_csv(frame, file, name, _written_separator(ending), header=file.tell() == 0)
 
-        yield write
+def _adding_csv(file: IO[bytes], name: str, separator: str) -> Write:
+    headers = iter([True])
+
+    def write(frame: pl.DataFrame) -> None:
+        _write_csv(frame, file, name, separator, header=next(headers, False))
+
+    return write
 
 
 def _write_csv(

@@ -1,0 +1,123 @@
+"""Text of any usual encoding as UTF-8, some bytes at a time.
+
+UTF-16 and UTF-32 are told by a byte order mark or by their zeros, UTF-8 by being valid. What is
+not valid is Windows-1252, which most spreadsheets wrote for decades; Latin-1 is a part of it.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+
+from riskad.core.checks import InputError
+from riskad.tables.notes import note
+from riskad.tables.paths import check_is_text
+
+__all__ = ["Utf8", "utf8_blocks"]
+
+_MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+_SNIFFED_BYTES = 1 << 12
+_WINDOWS = "cp1252"
+_REMEDY = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')."
+
+
+def utf8_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    r"""Take off a byte order mark, and recode UTF-16 and UTF-32; leave all else as it is.
+
+    >>> b"".join(utf8_blocks([b"\xff\xfea\0", b",\0"], "cards.csv"))
+    b'a,'
+    """
+    blocks = iter(blocks)
+    first = next(blocks, b"")
+    check_is_text(first, name)
+    encoding, mark = _wide_encoding(first)
+    if encoding == "utf-8":
+        yield first[len(mark) :]
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        yield decoder.decode(first[len(mark) :]).encode()
+        for block in blocks:
+            yield decoder.decode(block).encode()
+        decoder.decode(b"", final=True)
+    except UnicodeError as error:
+        raise InputError(
+            f"{name!r} begins as {encoding[:6].upper()} and goes on as something else, or was cut "
+            f"short. {_REMEDY}"
+        ) from error
+
+
+def _wide_encoding(start: bytes) -> tuple[str, bytes]:
+    """The encoding of a file that begins so, and its byte order mark."""
+    for mark, encoding in _MARKS.items():
+        if start.startswith(mark):
+            return encoding, mark
+    sample = start[:_SNIFFED_BYTES]
+    zeros = [sample[k::2].count(0) / max(len(sample) // 2, 1) for k in (0, 1)]
+    if max(zeros) > 0.6 and min(zeros) < 0.1:  # text of the West: every other byte is zero
+        return ("utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"), b""
+    return "utf-8", b""
+
+
+class Utf8:
+    """Recodes the parts of a file, and remembers which encoding the parts before had."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._encoding: str | None = None
+
+    def __call__(self, data: bytes, lines_before: int) -> bytes:
+        """The part as UTF-8; `lines_before` are for messages."""
+        if data.isascii():
+            return data
+        if self._encoding == _WINDOWS:
+            return self._from_windows(data, lines_before)
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            if self._encoding is not None or _is_mostly_utf8(data):
+                raise self._refused(
+                    data, error, lines_before, "is not UTF-8, which the rest of the file is"
+                ) from error
+            recoded = self._from_windows(data, lines_before)
+            line = _line(data, error.start, lines_before)
+            note(
+                f"{self._name!r} was read as Windows-1252: byte 0x{data[error.start]:02x} on line "
+                f"{line} is not UTF-8. If letters look wrong, save it again as UTF-8."
+            )
+            self._encoding = _WINDOWS
+            return recoded
+        self._encoding = "utf-8"
+        return data
+
+    def _from_windows(self, data: bytes, lines_before: int) -> bytes:
+        try:
+            return data.decode(_WINDOWS).encode()
+        except UnicodeDecodeError as error:
+            raise self._refused(
+                data, error, lines_before, "is neither UTF-8 nor Windows-1252"
+            ) from error
+
+    def _refused(
+        self, data: bytes, error: UnicodeDecodeError, lines_before: int, why: str
+    ) -> InputError:
+        line, byte = _line(data, error.start, lines_before), data[error.start]
+        return InputError(f"{self._name!r}, line {line}: byte 0x{byte:02x} {why}. {_REMEDY}")
+
+
+def _is_mostly_utf8(data: bytes) -> bool:
+    """Whether letters of more than one byte are more frequent than bytes that fit in none."""
+    text = data.decode(errors="replace")
+    beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
+    return beyond_ascii > 2 * text.count("\ufffd")
+
+
+def _line(data: bytes, place: int, lines_before: int) -> int:
+    return lines_before + data.count(b"\n", 0, place) + 1

@@ -1,0 +1,146 @@
+"""JSON lines: one object on each line, whose keys are the columns.
+
+Objects inside an object become columns of their own, `shop.city`; what is deeper, and lists, become
+text. Types are those of JSON. All lines are looked at before the first rows come, as a key or a
+type may turn up late.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any
+
+import polars as pl
+
+from riskad.core.checks import InputError, quoted
+from riskad.tables.csv_encoding import Utf8
+from riskad.tables.csv_reading import file_blocks
+from riskad.tables.packing import open_bytes
+from riskad.tables.paths import Place, nothing_in
+
+__all__ = ["json_batches"]
+
+
+def json_batches(place: Place) -> Iterator[pl.DataFrame]:
+    """Read some lines at a time; the columns are those of all lines."""
+    schema: dict[str, pl.DataType] = {}
+    for frame in _frames(place):
+        for name, there in frame.schema.items():
+            schema[name] = _common(schema.get(name, pl.Null()), there)
+    if not schema:
+        raise nothing_in(place.name)
+    for frame in _frames(place):
+        missing = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
+        yield frame.with_columns(missing).select(list(schema)).cast(pl.Schema(schema))
+
+
+def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:
+    """A type that holds what both hold."""
+    if here == there or there == pl.Null:
+        return here
+    if here == pl.Null:
+        return there
+    return pl.Float64() if here.is_numeric() and there.is_numeric() else pl.String()
+
+
+def _frames(place: Place) -> Iterator[pl.DataFrame]:
+    """The lines of a file, some at a time, with the columns that these have."""
+    utf8, lines = Utf8(place.name), 0
+    with open_bytes(place) as file:
+        for part in _parts(file, place.name):
+            yield _flat(_parse(utf8(part, lines), place.name, lines), place.name)
+            lines += part.count(b"\n")
+
+
+def _parts(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """Cut a file where a line ends."""
+    rest = b""
+    for block in file_blocks(file, name):
+        rest += block
+        end = rest.rfind(b"\n") + 1
+        if rest[:end].strip():
+            yield rest[:end]
+            rest = rest[end:]
+    if rest.strip():
+        yield rest
+
+
+def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
+    try:
+        return pl.read_ndjson(data, infer_schema_length=None)
+    except pl.exceptions.PolarsError:
+        return _parse_slowly(data, name, lines_before)
+
+
+def _parse_slowly(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
+    """Parse line by line what polars refuses: a mistake, which is named, or values of all kinds."""
+    columns: dict[str, list[Any]] = {}
+    rows = [row for row in _objects(data, name, lines_before) if row is not None]
+    for key in dict.fromkeys(key for row in rows for key in row):
+        values = [row.get(key) for row in rows]
+        kinds = {type(value) for value in values if value is not None}
+        if kinds <= {int, float} and kinds:
+            columns[key] = [None if value is None else float(value) for value in values]
+        elif len(kinds) != 1 or kinds & {dict, list}:
+            columns[key] = [_as_text(value) for value in values]
+        else:
+            columns[key] = values
+    return pl.DataFrame(columns, strict=False)
+
+
+def _objects(data: bytes, name: str, lines_before: int) -> Iterator[dict[str, Any] | None]:
+    for number, line in enumerate(data.decode().split("\n"), lines_before + 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{name!r}, line {number}: {quoted(line.strip(), 40)} is not JSON ({error}). Each "
+                'line must be an object such as {"paid": 1.5}; the file may be cut short.'
+            ) from error
+        if not isinstance(found, dict):
+            raise InputError(
+                f"{name!r}, line {number}: {quoted(line.strip(), 40)} is no object. Each line must "
+                'name its values: {"paid": 1.5}.'
+            )
+        yield found
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Columns of one value in each cell."""
+    columns: list[pl.Series] = []
+    for column in frame:
+        if column.dtype == pl.Struct:
+            inner = column.struct.unnest()
+            columns += [each.rename(f"{column.name}.{each.name}") for each in inner]
+        else:
+            columns.append(column)
+    names = [column.name for column in columns]
+    twice = (
+        [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
+    )
+    if twice:
+        raise InputError(
+            f"{name!r} has a key {twice[0]!r} and an object whose key would be called the same; "
+            "rename one of them."
+        )
+    return pl.DataFrame([_simple(column) for column in columns])
+
+
+def _simple(column: pl.Series) -> pl.Series:
+    """Numbers of two types, yes/no and text; all that is nested as JSON text."""
+    if column.dtype.is_nested():
+        wrapped = pl.DataFrame({"v": column}).to_struct().struct.json_encode()
+        text = wrapped.str.strip_prefix('{"v":').str.strip_suffix("}")
+        return text.set(column.is_null(), None).alias(column.name)
+    if column.dtype.is_numeric() and column.dtype != pl.Int64:
+        return column.cast(pl.Float64)
+    return column

@@ -180,10 +180,14 @@ def _summary(cells: Sequence[dict[str, Any]], biases: Sequence[dict[str, float]]
         tightness = [x for cell in cells if (x := cell[name]["tightness"]) is not None]
         out[name] = {
             "least coverage": min(cell[name]["coverage"] for cell in cells),
-            "tightness": [min(tightness), round(float(np.median(tightness)), 2), max(tightness)],
+            "tightness": _range(tightness) if tightness else None,
         }
     within = sum(0 <= each["exact"] <= each["bound"] for each in biases)
     return out | {
         "vacuous": f"{sum(cell['vacuous'] for cell in cells)} of {len(cells)}",
         "bias": {"within": f"{within} of {len(biases)}"},
     }
+
+
+def _range(values: Sequence[float]) -> list[float]:
+    return [min(values), round(float(np.median(values)), 2), max(values)]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -12,10 +13,20 @@ from riskad.bench.experiment import built_in, find_experiment, load_experiment
 from riskad.bench.records import OK, SKIPPED, read_records
 from riskad.bench.render import write_report
 from riskad.bench.runner import run_experiment
-from riskad.bench.studies import choosing, mixtures, priors, probabilities, suggesting
+from riskad.bench.studies import (
+    bounds,
+    choosing,
+    cv_rules,
+    mixtures,
+    priors,
+    probabilities,
+    stopping,
+    suggesting,
+)
 from riskad.bench.trial import build_estimator, find_object, run_cell
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.datasets import DatasetSource, ImageDataset
 
 RESULTS = Path(__file__).parents[1] / "results"
 STUDIES = built_in("studies")
@@ -193,6 +204,196 @@ def test_trees_come_out_again(data_folder):
     rows = run(cells("trees", dataset="vertebral", method="ForestRAD"))
     expected = committed("trees.json")["ForestRAD"]["auc_by_set"]["vertebral"]
     assert fmean(row["auc"] for row in rows) == pytest.approx(expected, abs=2e-3)
+
+
+@needs_results
+@pytest.mark.needs_data
+def test_ways_to_choose_lambda_come_out_again(data_folder):
+    """One set and one loss of the committed file: 30 splits, all rules."""
+    rows = run(cells("cv-rules", dataset="vertebral", loss="squared"))
+    assert len(rows) == 30
+    found = {(row["rule"], row["rounds"]): row for row in cv_rules.report(rows)["rows"]}
+    for row in committed("cv_rules.json")["rows"]:
+        mean = found[row["rule"], row["rounds"]]["sets"]["squared"]["vertebral"]
+        assert mean == pytest.approx(row["sets"]["squared"]["vertebral"], abs=2e-3), row["rule"]
+
+
+@needs_results
+@pytest.mark.parametrize(
+    ("risk", "loss", "counts"),
+    [("rad", "squared", [50, 5, 10_000]), ("nnrad", "sigmoid", [500, 50, 100])],
+)
+def test_bounds_come_out_again(risk, loss, counts):
+    (cell,) = cells("bounds", risk=risk, loss=loss, rows=counts)
+    (found,) = bounds.report(run([cell]))["cells"]
+    (expected,) = (
+        each
+        for each in committed("theory/bounds.json")["cells"]
+        if [each[name] for name in ("risk", "loss", "normal", "anomaly", "unlabelled")]
+        == [risk, loss, *counts]
+    )
+    assert_same(found, expected)
+
+
+@needs_results
+def test_biases_come_out_again():
+    found = bounds.report(run(cells("bounds", method="bias")))
+    assert found["summary"]["bias"] == {"within": "27 of 27"}
+    for own, each in zip(found["bias"], committed("theory/bounds.json")["bias"], strict=True):
+        assert own == pytest.approx(each, rel=1e-6)
+
+
+# --- bounds ------------------------------------------------------------------------------------
+
+
+def test_risks_of_many_rows_are_the_true_ones():
+    world = bounds.World(seed=0)
+    risk = bounds.get_risk("rad", "logistic", a=0.1, prior=0.8)
+    many = bounds.LabelCounts(10**8, 10**8, 10**8)
+    found = world.estimates(risk, many, 2, np.random.default_rng(0))
+    np.testing.assert_allclose(found, [world.true_risk("logistic")] * 2, rtol=1e-3)
+
+
+def test_a_bound_that_fails_is_seen():
+    found = [bounds._compare(np.arange(100.0), bound) for bound in (98.0, 9.0)]
+    assert [each["coverage"] for each in found] == [0.99, 0.1]
+    assert [each["tightness"] for each in found] == [1.04, 0.1]
+    (record,) = run(cells("bounds", risk="rad", loss="squared", rows=[50, 5, 10_000]))
+    worse = record | {"settings": record["settings"] | {"loss": "hinge"}, "spread": found[1]}
+    summary = bounds.report([record, worse])["summary"]
+    assert summary["spread"]["least coverage"] == 0.1
+    assert summary["spread"]["tightness"][0] == 0.1
+    assert summary["deviation"]["least coverage"] == record["deviation"]["coverage"]
+
+
+# --- rules for lam="cv" ------------------------------------------------------------------------
+
+# Held-out AUCs of five lambdas in four folds; the place of the tight one is 1.
+BY_FOLD = np.array(
+    [
+        [0.70, 0.72, 0.70, 0.72],
+        [0.80, 0.82, 0.80, 0.82],
+        [0.82, 0.83, 0.83, 0.86],
+        [0.84, 0.80, 0.85, 0.86],
+        [0.95, 0.75, 0.95, 0.75],
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "place"),
+    [
+        ("best", 4),
+        ("gains 1 SE", 1),
+        ("gains 1 SE, one decade", 2),
+        ("nearest to tight within 1 SE", 1),
+    ],
+)
+def test_rules_choose_from_held_out_aucs(rule, place):
+    assert cv_rules.RULES[rule](BY_FOLD, 1, 1) == place
+
+
+def test_more_rounds_of_folds_are_no_more_evidence():
+    gain = np.array([0.0, 0.1, 0.2, 0.1])
+    twice = cv_rules.standard_error(np.r_[gain, gain], 2)
+    assert twice == pytest.approx(cv_rules.standard_error(gain, 1), rel=0.1)
+    assert cv_rules.corrected_error(gain, 1) > cv_rules.standard_error(gain, 1)
+
+
+def test_sets_are_missed_below_what_was_published():
+    def row(trial, loss, tight, best):
+        return {
+            "dataset": "vertebral",
+            "root": 101,
+            "trial": trial,
+            "settings": {"loss": loss},
+            "auc": {"0": {"tight": tight}, "2": {"best": best}},
+        }
+
+    rows = [row(t, loss, 0.1 + t, 0.99) for t in (0, 1) for loss in ("squared", "hinge")]
+    found = cv_rules.report([*rows, row(2, "hinge", 0.0, 0.99)])
+    assert (found["trials"], found["losses"]) == (3, ["squared", "hinge"])
+    best, tight = found["rows"]
+    assert (best["rule"], best["rounds"], best["n_missed"]) == ("best", 2, 0)
+    assert tight["sets"] == {"squared": {"vertebral": 0.6}, "hinge": {"vertebral": 0.4}}
+    assert tight["mean"] == 0.5
+    assert tight["missed"]["hinge"] == ["vertebral"]
+
+
+# --- when to stop --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Blobs(DatasetSource):
+    """Ten classes of rows, each shifted along a column of its own."""
+
+    def load(self):
+        rng = np.random.default_rng(0)
+        y = np.repeat(np.arange(10), 600)
+        X = rng.standard_normal((len(y), 10), dtype=np.float32)
+        X[np.arange(len(y)), y] += 4
+        return ImageDataset(self.name, X, y, X[:0], y[:0])
+
+
+def short(method, **settings):
+    """A cell of a method with small networks and few steps; rows take the place of images."""
+    cell = cells("stopping", dataset="MNIST", method=method, anomaly_rate=0.1)[0]
+    settings = {**cell.settings, "module": "mlp", "learning_rate": 0.01, **settings}
+    return replace(cell, source=Blobs("MNIST"), settings=settings)
+
+
+def test_setups_have_the_rate_and_the_labels_they_should():
+    y = np.repeat(np.arange(10), 500)
+    setup = stopping.make_setup(y, 3, 0.1)
+    rows = np.concatenate([part.numpy() for part in setup.pools.values()])
+    assert len(set(rows)) == len(rows) == 425
+    assert not set(rows) & set(setup.aside)
+    assert (y[rows] != 3).mean() == pytest.approx(0.1, abs=0.002)
+    assert {kind: len(part) for kind, part in setup.pools.items()} == {1: 19, -1: 2, 0: 404}
+    assert set(y[setup.pools[NORMAL]]) == {3}
+    assert 3 not in y[setup.pools[ANOMALY]]
+    assert (setup.normal.sum(), (~setup.normal).sum()) == (
+        75,
+        300 - (y[setup.aside] == 3).sum() + 75,
+    )
+
+
+def test_every_labelled_row_is_held_out_once():
+    setup = stopping.make_setup(np.repeat(np.arange(10), 2000), 3, 0.1)
+    parts = list(stopping.folds(setup.pools))
+    for kind in (NORMAL, ANOMALY):
+        held = np.concatenate([held[kind].numpy() for _, held in parts])
+        np.testing.assert_array_equal(np.sort(held), np.sort(setup.pools[kind].numpy()))
+    for left, held in parts:
+        assert not any(set(left[kind].tolist()) & set(held[kind].tolist()) for kind in left)
+
+
+def test_networks_are_followed():
+    (row,) = run([short("rad", steps=[2, 4], check_every=2, loss="logistic", prior="true")])
+    assert list(row["auc"]) == ["2 steps", "4 steps", "held out", "three folds"]
+    at = {rule: np.array(values) for rule, values in row["auc"].items()}
+    assert all(values.shape == (10,) for values in at.values())
+    # The network on all rows stops after two or four steps, whatever the folds say.
+    stopped = np.isclose(at["three folds"], at["2 steps"]) | np.isclose(
+        at["three folds"], at["4 steps"]
+    )
+    assert stopped.all()
+    (entry,) = stopping.report([row])["rows"]
+    assert entry["auc"]["4 steps"] == round(float(at["4 steps"].mean()), 4)
+    assert (entry["pi_n"], entry["loss"], entry["prior"]) == (0.1, "logistic", "true")
+
+
+def test_other_methods_are_followed():
+    pu, sad = run(
+        [short("nnpu", steps=[2, 4], check_every=2), short("sad", n_steps=4, pretrain_steps=2)]
+    )
+    assert {rule: len(values) for rule, values in pu["auc"].items()} == {
+        "2 steps": 10,
+        "4 steps": 10,
+    }
+    assert {rule: len(values) for rule, values in sad["auc"].items()} == {"4 steps": 10}
+    rows = stopping.report([sad, pu])["rows"]
+    assert [row["method"] for row in rows] == ["nnpu", "sad"]
 
 
 # --- mixtures --------------------------------------------------------------------------------

@@ -306,7 +306,9 @@ def test_charts_have_names_for_those_who_cannot_see_them(findings):
 
 
 def test_everything_from_the_data_is_escaped():
-    fit = fit_table(make_hostile(), LABELS, id="card", source=HOSTILE[0], kinds={HOSTILE[0]: "category"}, top=20)
+    fit = fit_table(
+        make_hostile(), LABELS, id="card", source=HOSTILE[0], kinds={HOSTILE[0]: "category"}, top=20
+    )
     warned = replace(describe_fit(fit_table(make_cards(), LABELS, id="card")), command="riskad")
     usual = Reader(render_page(replace(warned, warnings=["mind"])))
     page = render_page(describe_fit(fit, command=f"riskad fit {HOSTILE[1]}"))

@@ -92,7 +92,9 @@ def page_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hostile_path(tmp_path_factory):
-    fit = fit_table(make_hostile(), LABELS, id="card", source=HOSTILE[0], kinds={HOSTILE[0]: "category"}, top=20)
+    fit = fit_table(
+        make_hostile(), LABELS, id="card", source=HOSTILE[0], kinds={HOSTILE[0]: "category"}, top=20
+    )
     path = tmp_path_factory.mktemp("hostile") / "report.html"
     write_report(describe_fit(fit, command=HOSTILE[1]), path)
     return path

@@ -110,7 +110,9 @@ def test_a_wish_overrides_the_look():
     assert kind_of(["01", "02"], n_times=10, kinds=number)[0] == "number"
     assert kind_of([5411, 5812], n_times=10, kinds=category)[0] == "category"
     assert kind_of(["2024-01-02", "2024-01-03"], n_times=10, kinds=category)[0] == "category"
-    assert kind_of([1743099240, 1743012840], n_times=10, kinds={"x": "datetime:unix"})[0] == "datetime"
+    assert (
+        kind_of([1743099240, 1743012840], n_times=10, kinds={"x": "datetime:unix"})[0] == "datetime"
+    )
     with pytest.raises(InputError, match="'a' in row 1 is not a number"):
         kind_of(["a", "1"], kinds=number)
     with pytest.raises(InputError, match="no column 'y'"):
@@ -157,7 +159,9 @@ def test_slips_among_many_numbers_count_as_blank_and_are_said():
     assert "x: 1 cell not so written count as blank, 'unknown!' in row 201 first" in (
         preparer.describe()
     )
-    with pytest.warns(NotAsInTraining, match=r"x: 1 cell that cannot be read.*'lots' in row 2 first"):
+    with pytest.warns(
+        NotAsInTraining, match=r"x: 1 cell that cannot be read.*'lots' in row 2 first"
+    ):
         preparer.transform(pl.DataFrame({"x": ["1", "lots"], "y": [1, 2]}))
 
 
@@ -170,7 +174,9 @@ def test_what_keeps_a_column_from_being_numbers_is_said():
 
 
 def test_nothing_left_is_an_error_with_the_reasons():
-    with pytest.raises(InputError, match=r"(?s)No column is left.*'a': left out: every row holds 'x'"):
+    with pytest.raises(
+        InputError, match=r"(?s)No column is left.*'a': left out: every row holds 'x'"
+    ):
         TablePreparer().fit(pl.DataFrame({"a": ["x", "x"], "b": ["", ""]}))
 
 

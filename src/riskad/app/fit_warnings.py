@@ -97,9 +97,7 @@ def _negative_risk(detector: Any) -> list[str]:
     ]
 
 
-def _unlike_the_unlabelled(
-    preparer: TablePreparer, kept: KeptRows, seed: int | None
-) -> list[str]:
+def _unlike_the_unlabelled(preparer: TablePreparer, kept: KeptRows, seed: int | None) -> list[str]:
     """Say so if labelled rows are clearly not like unlabelled ones of their kind."""
     if count_labels(kept.codes).normal < FEWEST_COMPARED:
         return []

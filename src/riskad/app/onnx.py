@@ -101,7 +101,9 @@ def to_onnx(model: Any) -> Any:
         raise InputError(f"A {type(detector).__name__} is no detector that could be exported.")
     _check_fitted(detector)
     graph = Graph(onnx)
-    rows = rows_of(graph, detector) if preparer is None else prepared_rows(graph, preparer, detector)
+    rows = (
+        rows_of(graph, detector) if preparer is None else prepared_rows(graph, preparer, detector)
+    )
     sparse = preparer is not None and preparer.sparse_
     scores = detector.onnx_scores(graph, rows, sparse)
     graph.output("anomaly_score", graph.node("Neg", scores), onnx.TensorProto.DOUBLE)

@@ -99,7 +99,10 @@ def table_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add options for what the labels of a table mean, and which columns to learn from."""
     label = click.option(
-        *("-l", "--label"), required=label_required, metavar="COLUMN", help="Column with the labels."
+        *("-l", "--label"),
+        required=label_required,
+        metavar="COLUMN",
+        help="Column with the labels.",
     )
 
     def add(command: Callable[..., None]) -> Callable[..., None]:

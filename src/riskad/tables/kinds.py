@@ -217,11 +217,12 @@ def _joined(first: Any, second: Any) -> Any:
 
 def decide_reader(look: Look) -> Reader:
     """Return how a column is read by its looks: as moments, yes and no, numbers, else as text."""
-    for found, reader in (
+    looks: tuple[tuple[Any, Any], ...] = (
         (look.moment, MomentReader),
         (look.flag, FlagReader),
         (look.number, NumberReader),
-    ):
+    )
+    for found, reader in looks:
         if found is None or not _fits(found):
             continue
         form = found.format()
@@ -268,7 +269,9 @@ def count_cells(
 
     If `exact` the sample is all of them.
     """
-    typed = pl.DataFrame({name: r.read(frame[name], first_row, quiet=True) for name, r in readers.items()})
+    typed = pl.DataFrame(
+        {name: r.read(frame[name], first_row, quiet=True) for name, r in readers.items()}
+    )
     most = None if exact else _MOST_VALUES
     sketches = {column.name: _sketch(column, most) for column in typed}
     few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // max(1, typed.width)))

@@ -227,7 +227,9 @@ class ParquetTable(LabelledTable):
             return self.fold(partial(_without_codes, work), join, features)
 
         preparer.fit_batches(self.rows.parts, fold)
-        self._training = self.rows.reading(preparer.read_columns, partial(preparer.transform, quiet=True))
+        self._training = self.rows.reading(
+            preparer.read_columns, partial(preparer.transform, quiet=True)
+        )
         samples = self.fold(
             partial(_Samples.of, preparer=preparer), _Samples.joined, preparer.read_columns
         )

@@ -106,9 +106,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         `{"when": "date:%d.%m.%Y", "amount": "number:1.234,50"}`.
     group : str, optional
         A column that says which rows belong together, such as a customer. It is not learned from
-        itself, but for each number and category a further number says how unusual it is within its group
-        (`riskad.tables.groups`), and where there is one column of dates, another how long ago the
-        row before it of the same group was.
+        itself, but for each number and category a further number says how unusual it is within its
+        group (`riskad.tables.groups`), and where there is one column of dates, another how long ago
+        the row before it of the same group was.
     max_levels : int
         The most yes/no columns that one category may become.
     form : "matrix" or "frame"

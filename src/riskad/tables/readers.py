@@ -168,4 +168,3 @@ def to_seconds(moments: pl.Series) -> pl.Series:
         return moments.cast(pl.Int32).cast(pl.Float64) * _DAY
     per_second = 1e9 if moments.dtype == pl.Time else _MICROSECONDS
     return moments.cast(pl.Int64).cast(pl.Float64) / per_second
-

@@ -7,12 +7,15 @@ there is something to draw. Their descriptions are in `riskad/bench/experiments/
 ================  ======================================================================
 study             asks
 ================  ======================================================================
+`bounds`          how often the paper's bounds hold, and how loose they are
 `choosing`        what choosing a, prior and lambda from the data is worth
+`cv_rules`        which way of choosing lambda from held-out labelled rows is best
 `groups`          what comparing rows within their group is worth
 `lambda_rules`    how the rules for lambda rank held-out rows, by number of labels
 `mixtures`        how well the anomaly rate is found where it is known
 `priors`          how well the anomaly rate is found on the paper's sets
 `probabilities`   whether calibrated probabilities are right
+`stopping`        when to stop training networks on few labels
 `suggesting`      what labelling the suggested rows is worth
 ================  ======================================================================
 """

@@ -12,7 +12,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.storage.fields import ANYTHING_PLAIN, NUMBER, TEXT, Fields, ListOf, Record, State, require
+from riskad.storage.fields import (
+    ANYTHING_PLAIN,
+    NUMBER,
+    TEXT,
+    Fields,
+    ListOf,
+    Record,
+    State,
+    require,
+)
 from riskad.tables.cells import Value
 from riskad.tables.date_features import GapToPrevious
 from riskad.tables.groups import GroupComparison
@@ -218,8 +227,8 @@ class SincePrevious(Derived):
     """Days since the row before of the same group.
 
     Of training rows it is the one before in the table. A row to be scored is compared with the last
-    one that the model knows of its group, so that it depends on no other row that is scored; without
-    one, or where that is later, there is a gap.
+    one that the model knows of its group, so that it depends on no other row that is scored;
+    without one, or where that is later, there is a gap.
 
     Parameters
     ----------

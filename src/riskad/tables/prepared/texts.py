@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -36,8 +36,8 @@ class TextColumn(UsedColumn):
         Rows without a text, all, and different texts.
     """
 
-    vectors: TextVectors = cast(TextVectors, None)
-    fills: list[float] = cast(list[float], None)
+    vectors: TextVectors = None  # type: ignore[assignment]
+    fills: list[float] = field(default_factory=list)
     blanks: int = 0
     n_rows: int = 0
     n_different: int = 0
@@ -132,8 +132,8 @@ class TextColumn(UsedColumn):
     def onnx_input(self, g: Any) -> str:
         """Refuse: graphs cannot take texts apart."""
         raise InputError(
-            f"Column {quoted(self.name)} holds free text, which ONNX cannot take apart. Fit a model "
-            "without it (drop) to export it."
+            f"Column {quoted(self.name)} holds free text, which ONNX cannot take apart. Fit a "
+            "model without it (drop) to export it."
         )
 
     def onnx_block(self, g: Any, value: str) -> list[str]:

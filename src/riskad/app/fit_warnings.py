@@ -9,6 +9,7 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.anomaly_rate import check_labels
 from riskad.app.noticed import no_warnings
+from riskad.app.suspicious import say_suspicions
 from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, LabelCounts, count_labels
 from riskad.decisions.label_check import FEWEST_COMPARED
@@ -47,6 +48,7 @@ def say_warnings(
         *_unused_labels(detector, counts),
         *(str(note) for note in noted),
         *_constant_columns(preparer),
+        *say_suspicions(preparer, kept.parsed, kept.parsed, kept.codes),
         *_few_anomalies(counts),
         *_negative_risk(detector),
         *_unlike_the_unlabelled(preparer, kept, detector.random_state),

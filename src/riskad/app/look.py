@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from riskad.app.noticed import Progress, collect_warnings
 from riskad.app.reasons import show_value
 from riskad.app.results import earlier_results, pick_features, with_group
+from riskad.app.suspicious import say_suspicions
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
 from riskad.tables.cells import BLANK, as_text, is_blank
@@ -191,7 +192,7 @@ class _Seen:
 
     def suspicious(self) -> list[str]:
         """What looks wrong."""
-        return []
+        return say_suspicions(self.preparer, self.parsed, self.raw, self.codes)
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,10 @@ def _say(column: UsedColumn, plain: NDArray[Any]) -> str:
 def _in_bins(plain: NDArray[Any]) -> Any:
     """A function that counts numbers in bins from the 1 % to the 99 % quantile of all."""
     known = plain[~np.isnan(plain)]
-    low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
+    different = np.unique(known)
+    if len(different) <= _BINS:
+        return lambda values: [int((values == each).sum()) for each in different]
+    low, high = np.quantile(known, (0.01, 0.99))
     if not low < high:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, _BINS + 1)

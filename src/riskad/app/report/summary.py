@@ -83,6 +83,7 @@ class ReportData:
     effects: list[dict[str, Any]]
     effects_of: str
     columns: dict[str, str]
+    made_of_columns: dict[str, str]
     preparation: list[str]
     reading: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -249,6 +250,7 @@ def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
         "evidence": about.evidence,
         "members": about.fitted.get("leaderboard", []),
         "columns": model[0].kinds_,
+        "made_of_columns": {c.name: c.made_of_it() for c in model[0].columns_.values()},
         "preparation": about.preparation,
     }
 

@@ -1,0 +1,49 @@
+"""What looks wrong in the rows of a table, in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from riskad.tables.preparation import TablePreparer
+from riskad.tables.prepared.moments import MomentColumn
+from riskad.tables.prepared.texts import TextColumn
+from riskad.tables.readers import to_seconds
+from riskad.tables.suspicions import find_suspicions
+
+__all__ = ["say_suspicions"]
+
+
+def say_suspicions(
+    preparer: TablePreparer, parsed: pl.DataFrame, raw: pl.DataFrame, codes: Any
+) -> list[str]:
+    """Say what looks wrong: copies, leaks, mixed units, clock jumps, changes halfway.
+
+    Parameters
+    ----------
+    preparer
+        Fitted on the table.
+    parsed, raw
+        Rows as they were read and as they were written.
+    codes
+        Their labels; None where there are none.
+
+    Returns
+    -------
+    list of str
+        A sentence for each suspicion.
+    """
+    moments: dict[str, pl.Series] = {}
+    compared: list[pl.Series] = []
+    for column in preparer.used():
+        values = parsed[column.name]
+        if isinstance(column, MomentColumn):
+            if column.kind in ("date", "datetime"):
+                moments[column.name] = to_seconds(values)
+        elif values.dtype == pl.Boolean:
+            compared.append(values.cast(pl.Float64))
+        elif not isinstance(column, TextColumn):
+            compared.append(values)
+    frame = pl.DataFrame(compared) if compared else parsed.select(pl.lit(0.0).alias(""))
+    return [str(each) for each in find_suspicions(frame, raw, codes, moments=moments)]

@@ -47,8 +47,10 @@ __all__ = [
 ]
 
 _IDENTIFIER_NAME = re.compile(
-    r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$", re.ASCII
+    r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$|(?i:[\W_](no|nr|number)|key)$",
+    re.ASCII,
 )
+_TIME_NAME = re.compile(r"(?i)(year|month|day|week|hour|minute|second|time|jahr|monat|tag|stunde)")
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
 _GLANCE = 1_000  # cells that tell whether a column may be of a kind at all
 # Cells that do not fit are slips, counted as blank and said, if they are so few among so many.
@@ -297,4 +299,6 @@ def numbers_rows(sketch: Numbers, name: str) -> bool:
     if sketch.distinct is None or sketch.n_rows < 3:
         return False
     consecutive = sketch.high - sketch.low + 1 == sketch.n_rows >= _COUNTER_ROWS
-    return consecutive or bool(_IDENTIFIER_NAME.search(name))
+    if consecutive and not _TIME_NAME.search(name):
+        return True
+    return bool(_IDENTIFIER_NAME.search(name))

@@ -35,7 +35,7 @@ PAIRS = (
     *(("いいえ", "はい"), ("아니오", "예"), ("✗", "✓"), ("✘", "✔"), ("☐", "☑"), ("❌", "✅")),
 )
 # A cross or tick in some rows and nothing in the others.
-MARKS = ("x", "✓", "✔", "☑", "✅")
+MARKS = ("x", "✓", "✔", "☑", "✅", "y", "j")
 _WORDS = sorted({word for pair in PAIRS for word in pair} | set(MARKS))
 _LONGEST = max(len(word.encode()) for word in _WORDS) * 2  # a capital may take more bytes
 _SHORTEST_ALONE = 3  # letters of a word that is a flag without its opposite; NO may be Norway

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -21,9 +21,14 @@ from riskad.tables.words import say_count, say_distinct, show_number
 
 __all__ = ["Told", "learn_column", "left_out_unread"]
 
-_WORDS_OF_TEXT = 3.0  # on average, from which on texts are sentences rather than names
-_LIST = r"^[\[{(].*[\])}]$|^[^\s,;|]+(\s*[;|]\s*[^\s,;|]+)+$"
-_MOSTLY = 0.9
+# Texts of which hardly two are alike are names of the rows if they are codes, with digits or in one
+# word; if they are words, they may say something. Where many repeat, only sentences are text.
+_WORDS_OF_TEXT, _WORDS_OF_SENTENCES = 1.5, 3.0
+_LETTERS = r"\p{L}"
+_BRACKETS = r"^[\[{(].*[\])}]$"
+_SEPARATORS = (";", "|", ",")
+_MOSTLY, _OFTEN = 0.9, 0.1
+_LOOKED_AT = 10_000
 _FEWEST_TEXTS = 20  # different ones that are needed to learn what texts have in common
 
 
@@ -144,17 +149,40 @@ def _learn_text(told: Told, max_levels: int) -> PreparedColumn:
 
 
 def _kind_of_text(texts: pl.Series, n_distinct: int, n_filled: int) -> str:
-    """What texts are: a category, lists, sentences, or names of the rows."""
-    known = texts.drop_nulls().head(10_000)
+    """What texts are: a category, lists, words that say something, or names of the rows."""
+    known = texts.drop_nulls().head(_LOOKED_AT)
     different = n_distinct > n_filled / 2 and n_distinct > 2
     if not len(known):
         return "category"
-    if (known.str.contains(_LIST).mean() or 0.0) >= _MOSTLY:  # type: ignore[operator]
+    if _are_lists(known):
         return "list"
-    words = float(known.str.count_matches(r"\S+").mean() or 0.0)  # type: ignore[arg-type]
-    if words >= _WORDS_OF_TEXT and (different or n_distinct > MANY_LEVELS):
+    words = _mean(known.str.count_matches(r"\S+"))
+    letters = _mean(known.str.count_matches(_LETTERS)) / _mean(known.str.len_chars())
+    if different and words >= _WORDS_OF_TEXT and letters > 0.5:
+        return "text"
+    if n_distinct > MANY_LEVELS and words >= _WORDS_OF_SENTENCES and letters > 0.5:
         return "text"
     return "identifier" if different else "category"
+
+
+def _mean(values: pl.Series) -> float:
+    return float(cast(float, values.mean()))
+
+
+def _are_lists(texts: pl.Series) -> bool:
+    """Whether texts are lists: in brackets, or fewer items than there are texts made of them."""
+    if _mean(texts.str.contains(_BRACKETS).cast(pl.Float64)) >= _MOSTLY:
+        return True
+    for separator in _SEPARATORS:
+        several = texts.str.contains(separator, literal=True)
+        if _mean(several.cast(pl.Float64)) < _OFTEN:
+            continue
+        split = texts.str.split(separator)
+        items = split.explode().str.strip_chars()
+        short = _mean(items.str.count_matches(r"\S+")) < _WORDS_OF_SENTENCES
+        if short and split.list.len().n_unique() > 1 and items.n_unique() < texts.n_unique():
+            return True
+    return False
 
 
 def _number_hint(look: NumberLook | None) -> list[str]:

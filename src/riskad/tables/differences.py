@@ -32,11 +32,13 @@ country: 3 rows with a new value ('NA', 'XX').
         rows: Mapping[str, int] | None = None,
         values: Mapping[str, set[str]] | None = None,
         unread: Mapping[str, tuple[int, str]] | None = None,
+        changes: Mapping[str, list[str]] | None = None,
     ):
         self.blanks = Counter(blanks or {})
         self.rows = Counter(rows or {})
         self.values = dict(values or {})
         self.unread = dict(unread or {})
+        self.changes = dict(changes or {})
         super().__init__(self._sentence())
 
     @classmethod
@@ -58,6 +60,7 @@ country: 3 rows with a new value ('NA', 'XX').
             rows=self.rows + other.rows,
             values=self.values | values,
             unread=unread,
+            changes={**other.changes, **self.changes},  # of a column, those that were first
         )
 
     def _sentence(self) -> str:
@@ -74,4 +77,5 @@ country: 3 rows with a new value ('NA', 'XX').
             if len(values) >= MOST_NEW_VALUES:
                 shown = f"{enumerate_names(values[:3])} and at least {len(values) - 3} more"
             notes.append(f"{name}: {say_count(n, 'row')} with a new value ({shown})")
+        notes += [said.rstrip(".") for each in self.changes.values() for said in each]
         return "Not as in training: " + "; ".join(notes) + "."

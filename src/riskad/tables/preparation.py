@@ -59,6 +59,7 @@ from riskad.tables.prepared.deriving import learn_derived
 from riskad.tables.prepared.earlier import upgraded_columns
 from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
 from riskad.tables.readers import TextReader
+from riskad.tables.shifts import Shifts
 from riskad.tables.words import list_names, say_count
 
 __all__ = ["TablePreparer", "find_kinds"]
@@ -121,6 +122,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         `riskad.tables.prepared.derived.Derived` numbers, which are made of several columns.
     columns_ : dict
         A `riskad.tables.prepared.base.PreparedColumn` for each column, by name.
+    shifts_ : Shifts
+        Where numbers lay and how many cells were blank, by which a changed unit is seen later.
     n_rows_ : int
         Rows of the table.
 
@@ -157,6 +160,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         "n_rows_": COUNT,
         "columns_": DictOf(TEXT, Record(_COLUMN_TYPES)),
         "derived_": ListOf(Record(_DERIVED_TYPES)),
+        "shifts_": Maybe(Record(("Shifts",))),
     }
 
     @classmethod
@@ -172,6 +176,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             "group": None,
             "form": "matrix",
             "derived_": [],
+            "shifts_": None,
             "columns_": upgraded_columns(state),
         }
 
@@ -287,6 +292,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(names), sample.n_rows
         self.derived_ = learn_derived(self, sample.rows, batches, fold, exact)
+        self.shifts_ = Shifts.learn(sample.rows.select(self._compared_columns()))
         return sample.rows
 
     # --- what was found ------------------------------------------------------------------
@@ -366,7 +372,15 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         number that messages give to the first row of a part. With `quiet` nothing is said of cells
         that could not be read: those of training rows are known.
         """
-        return self.features(self.parse(X, first_row=first_row, quiet=quiet))
+        parsed = self.parse(X, first_row=first_row, quiet=quiet)
+        changes = {} if quiet or self.shifts_ is None else self.shifts_.changes(parsed, first_row)
+        if changes:
+            warnings.warn(NotAsInTraining(changes=changes), stacklevel=2)
+        return self.features(parsed)
+
+    def _compared_columns(self) -> list[str]:
+        """Columns in which changed units and new gaps are looked for."""
+        return [column.name for column in self.used() if column.kind in ("number", "category")]
 
     def parse(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> pl.DataFrame:
         """Return the columns that are used, read as what they are, null if blank.

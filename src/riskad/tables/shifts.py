@@ -101,12 +101,17 @@ class Shifts:
         first_row
             The number of the first of these rows, where they are part of a table.
         """
-        found = []
+        return [said for each in self.changes(parsed, first_row).values() for said in each]
+
+    def changes(self, parsed: pl.DataFrame, first_row: int) -> dict[str, list[str]]:
+        """The sentences of `compare`, by column."""
+        found: dict[str, list[str]] = {}
         for place, name in enumerate(self.columns):
             if name in parsed.columns and parsed.height >= _FEWEST:
-                found.append(self._new_unit(place, parsed[name], first_row))
-                found.append(self._new_blanks(place, parsed[name], first_row))
-        return [sentence for sentence in found if sentence]
+                unit = self._new_unit(place, parsed[name], first_row)
+                blanks = self._new_blanks(place, parsed[name], first_row)
+                found[name] = [said for said in (unit, blanks) if said]
+        return {name: said for name, said in found.items() if said}
 
     def _new_unit(self, place: int, column: pl.Series, first_row: int) -> str | None:
         before, sizes = self.quantiles[place], _sizes(column)

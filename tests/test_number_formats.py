@@ -27,7 +27,7 @@ def read(cells, first_row=1):
     assert look.n_good + look.n_bad + look.n_gaps == len(column)
     if bad.any():
         row = bad.arg_max()
-        assert look.first_bad == (first_row + row, str(column[row]).strip())
+        assert look.first_bad == (first_row + row, strip_blanks(column.cast(pl.String))[row])
     return values.to_list()
 
 

@@ -16,7 +16,6 @@ __all__ = [
     "body_pattern",
     "cell_pattern",
     "is_currency",
-    "is_known_prefix",
     "is_unit",
     "scale_of",
     "words_of",
@@ -28,8 +27,8 @@ GROUP_MARKS = ",.'\u2019" + BLANKS  # between the groups of a long number
 
 # Codes that are also English words (ALL, TOP) are left out.
 _MONEY = """
-    € $ £ ¥ ₹ ₽ ₩ ₺ ₴ ₪ ₫ ₦ ₱ ₿ ฿ ¢ ₡ ₲ ₸ ₮ ₼ ₾ ₵ US$ C$ CA$ A$ AU$ NZ$ HK$ S$ R$ MX$ NT$ R
-    zł zl Kč Ft lei kr kr. Kr Kr. Fr Fr. SFr SFr. Rs Rs. RM Rp
+    € $ £ ¥ ₹ ₽ ₩ ₺ ₴ ₪ ₫ ₦ ₱ ₿ ฿ ¢ ₡ ₲ ₸ ₮ ₼ ₾ ₵ US$ C$ CA$ A$ AU$ NZ$ HK$ S$ R$ MX$ NT$
+    zł zl Kč Ft lei kr kr. Kr Kr. Fr Fr. SFr SFr. Rs Rs. Rp
     EUR USD GBP JPY CHF CAD AUD NZD CNY RMB HKD SGD INR PKR BDT LKR KRW TWD THB VND IDR MYR PHP
     PLN CZK HUF RON BGN SEK NOK DKK ISK RUB UAH TRY ILS AED SAR QAR KWD EGP ZAR NGN KES GHS MAD
     BRL MXN ARS CLP COP PEN UYU BTC ETH Euro Euros euro euros Dollar dollars dollar
@@ -65,7 +64,7 @@ NOT_UNITS = frozenset(("am", "pm", "a.m.", "p.m.", "uhr", "st", "nd", "rd", "th"
 
 _BLANK = f"[{BLANKS}]"
 _SIGN = f"[{re.escape(SIGNS)}]"
-ANY_PREFIX = r"[\p{L}\p{Sc}]{1,4}\.?"
+ANY_PREFIX = "|".join(re.escape(word) for word in sorted(CURRENCIES, key=len, reverse=True))
 ANY_SUFFIX = rf"[\p{{L}}\p{{Sc}}%\u2030°/²³.]{{1,12}}(?:{_BLANK}[\p{{L}}\p{{Sc}}.]{{1,8}})?"
 
 
@@ -112,11 +111,6 @@ def words_of(affix: str) -> list[str]:
 def is_currency(word: str) -> bool:
     """Whether a word is a currency's sign, code or name."""
     return word in CURRENCIES
-
-
-def is_known_prefix(affix: str) -> bool:
-    """Whether this may stand before a number: nothing or a currency."""
-    return all(is_currency(word) for word in words_of(affix))
 
 
 def scale_of(affix: str) -> float:

@@ -26,7 +26,6 @@ from riskad.tables.formats.number_marks import (
     SIGNS,
     body_pattern,
     cell_pattern,
-    is_known_prefix,
     is_unit,
 )
 from riskad.tables.formats.tallies import Tally, by_length, join_tallies, tally_cells
@@ -138,14 +137,14 @@ class NumberLook:
 
     def _bounded(self) -> NumberLook:
         """Give up on units where there are too many, so that a look stays small."""
-        unknown = [way for way in self.tallies if not _is_known(way)]
-        many = self.many_units or len({way[:2] for way in unknown}) > _MOST_UNITS
+        unknown = [way for way in self.tallies if not is_unit(way.suffix)]
+        many = self.many_units or len({way.suffix for way in unknown}) > _MOST_UNITS
         if not many or not unknown:
             return self
         others = self.others
         for way in unknown:
             others = join_tallies(others, self.tallies[way])
-        known = {way: tally for way, tally in self.tallies.items() if _is_known(way)}
+        known = {way: tally for way, tally in self.tallies.items() if is_unit(way.suffix)}
         return replace(self, tallies=known, others=others, many_units=True)
 
     @property
@@ -154,17 +153,17 @@ class NumberLook:
         return self.first_code is not None
 
     @cached_property
-    def _units(self) -> set[tuple[str, str]]:
-        counts: dict[tuple[str, str], int] = {}
+    def _units(self) -> set[str]:
+        counts: dict[str, int] = {}
         for way, tally in self.tallies.items():
-            counts[way[:2]] = counts.get(way[:2], 0) + tally.n
+            counts[way.suffix] = counts.get(way.suffix, 0) + tally.n
         return accepted(counts, sum(counts.values()) + (self.others.n if self.others else 0))
 
     def _count(self, *shapes: str) -> int:
         return sum(
             tally.n
             for way, tally in self.tallies.items()
-            if way[:2] in self._units and way.shape in shapes
+            if way.suffix in self._units and way.shape in shapes
         )
 
     @cached_property
@@ -172,16 +171,16 @@ class NumberLook:
         points, commas = self._count(POINT), self._count(COMMA)
         if points or commas or self._count(COMMA3):
             return "," if commas > points else "."
-        lone = [way for way in self.tallies if way.shape == DOT3 and way[:2] in self._units]
+        lone = [way for way in self.tallies if way.shape == DOT3 and way.suffix in self._units]
         return "," if lone and all(is_money(*way[:2]) for way in lone) else "."
 
     def _is_good(self, way: Written) -> bool:
         bad = (COMMA if self._decimal == "." else POINT, "" if self._has_other_shapes else PHONE)
-        return way[:2] in self._units and way.shape not in bad
+        return way.suffix in self._units and way.shape not in bad
 
     @cached_property
     def _has_other_shapes(self) -> bool:
-        return any(way.shape != PHONE for way in self.tallies if way[:2] in self._units)
+        return any(way.shape != PHONE for way in self.tallies if way.suffix in self._units)
 
     @cached_property
     def n_good(self) -> int:
@@ -273,13 +272,9 @@ class NumberLook:
         found = [
             tally
             for way, tally in self.tallies.items()
-            if way[:2] in self._units and way.shape in shapes
+            if way.suffix in self._units and way.shape in shapes
         ]
         return min(found, key=lambda tally: tally.row)
-
-
-def _is_known(way: Written) -> bool:
-    return is_known_prefix(way.prefix) and is_unit(way.suffix)
 
 
 def _body(cell: str) -> str:

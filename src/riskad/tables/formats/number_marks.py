@@ -18,6 +18,7 @@ __all__ = [
     "is_currency",
     "is_unit",
     "scale_of",
+    "unit_of",
     "words_of",
 ]
 
@@ -116,14 +117,24 @@ def is_currency(word: str) -> bool:
 def scale_of(affix: str) -> float:
     """Return what the words behind a number multiply it by.
 
-    >>> scale_of("k"), scale_of(" Mio. €"), scale_of(" K")
-    (1000.0, 1000000.0, 1.0)
+    >>> scale_of("k"), scale_of(" Mio. €"), scale_of(" k€"), scale_of(" K")
+    (1000.0, 1000000.0, 1000.0, 1.0)
     """
     words = words_of(affix)
     apart = bool(affix) and affix[0] in BLANKS
     if not words or (apart and words[0] in ("K", "B")):
         return 1.0
-    return SCALES.get(words[0], 1.0)
+    return SCALES.get(words[0].rstrip("€$£") or words[0], 1.0)
+
+
+def unit_of(prefix: str, suffix: str) -> str:
+    """Return what a number is counted in, without the blanks and what multiplies it.
+
+    >>> unit_of("", " kg"), unit_of("$", "M"), unit_of("", "")
+    ('kg', '$', '')
+    """
+    scaled = scale_of(suffix) != 1
+    return " ".join(words_of(prefix) + words_of(suffix)[scaled:])
 
 
 def is_unit(affix: str) -> bool:

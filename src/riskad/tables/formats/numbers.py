@@ -27,6 +27,7 @@ from riskad.tables.formats.number_marks import (
     body_pattern,
     cell_pattern,
     is_unit,
+    unit_of,
 )
 from riskad.tables.formats.tallies import Tally, by_length, join_tallies, tally_cells
 from riskad.tables.formats.units import accepted
@@ -37,8 +38,10 @@ __all__ = ["NumberLook", "Written"]
 # How a number may be read. What fits only one decimal mark is evidence for it.
 POINT, COMMA = "point", "comma"  # 12.5 and 1,234.5 or 1,234,567; 12,5 and 1.234,5 or 1.234.567
 DOT3, COMMA3 = "1.234", "1,234"  # fit both, with different values
-WHOLE = "whole"  # 1234 and 1 234 and 1'234 fit both, with the same value
+WHOLE = "whole"  # 123 and 1 234 and 1'234 fit both, with the same value
+FOUR = "1234"  # does, too, and shows that no mark separates groups
 PHONE = "123 456 789"  # is a number, too, but not where all cells are like it
+_MANY = 20  # of so many numbers with three decimals, one ends in 0 and would be written shorter
 _MOST_UNITS = 64  # that are not known; with more of them, they are words and no units
 
 _PATTERNS = {mark: cell_pattern(body_pattern(mark)) for mark in (".", ",")}
@@ -62,8 +65,10 @@ class NumberLook:
     ``12.5``, ``1,234.5``, ``1,234,567`` and ``0.123`` for the point, ``12,5``, ``1.234,5``,
     ``1.234.567`` and ``0,123`` for the comma. The mark with more evidence is that of the column;
     cells that contradict it are bad. Without evidence, ``1,234`` is one thousand and ``1.234`` is
-    between one and two (programs write so), but an amount of money like ``1.234 €`` is one
-    thousand, because money has no thousandths; `remarks` says where this was a guess.
+    between one and two (programs write so). But ``1.234`` is one thousand where it is money
+    (``1.234 €``), which has no thousandths, and where twenty numbers or more are like it and all
+    others are whole and below 1000: of so many numbers with three decimals one would end in 0 and
+    be written shorter. `remarks` says where this was a guess.
 
     Numbers all of which are like ``612 345 678`` or ``+49 170 123 456`` are those of telephones.
 
@@ -172,7 +177,9 @@ class NumberLook:
         if points or commas or self._count(COMMA3):
             return "," if commas > points else "."
         lone = [way for way in self.tallies if way.shape == DOT3 and way.suffix in self._units]
-        return "," if lone and all(is_money(*way[:2]) for way in lone) else "."
+        money = bool(lone) and all(is_money(*way[:2]) for way in lone)
+        grouped = self._count(DOT3) >= _MANY and self._count(WHOLE) and not self._count(FOUR)
+        return "," if money or grouped else "."
 
     def _is_good(self, way: Written) -> bool:
         bad = (COMMA if self._decimal == "." else POINT, "" if self._has_other_shapes else PHONE)
@@ -251,9 +258,9 @@ class NumberLook:
         units: dict[str, Tally] = {}
         for way, tally in self.tallies.items():
             if self._is_good(way):
-                unit = " ".join(f"{way.prefix} {way.suffix}".split())
+                unit = unit_of(way.prefix, way.suffix).casefold()
                 units[unit] = tally.joined(units.get(unit))
-        if len({unit.casefold() for unit in units}) < 2:
+        if len(units) < 2:
             return ""
         ranked = sorted(units.values(), key=lambda tally: (-tally.n, tally.row))
         shown = ", ".join(
@@ -308,7 +315,9 @@ def _look_at_plain(column: pl.Series, values: pl.Series, first_row: int) -> Numb
         )
     dots = column.str.contains(".", literal=True) & filled
     lone = _lone_dots(column, values, dots)
-    ways = ((WHOLE, filled & ~dots), (POINT, dots & ~lone), (DOT3, lone))
+    four = (values.abs() >= 1000).fill_null(False) & ~dots
+    whole = filled & ~dots & ~four
+    ways = ((WHOLE, whole), (FOUR, four), (POINT, dots & ~lone), (DOT3, lone))
     tallies = {
         Written("", "", shape): _plain_tally(column, cells, first_row)
         for shape, cells in ways
@@ -373,6 +382,8 @@ def _group_ways(frame: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(DOT3))
         .when(cell.str.contains(_PHONE))
         .then(pl.lit(PHONE))
+        .when(cell.str.contains("[0-9]{4}"))
+        .then(pl.lit(FOUR))
         .otherwise(pl.lit(WHOLE))
     )
     length = cell.str.len_chars()

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import polars as pl
 
 from riskad.core.checks import quoted
-from riskad.tables.formats.gaps import BLANKS, is_gap, strip_blanks
+from riskad.tables.formats.gaps import BLANKS, is_gap
 from riskad.tables.formats.number_format import (
     NumberFormat,
     as_column_of_texts,
+    clean,
     fit,
     group_mark,
     is_money,
@@ -352,7 +353,7 @@ def _first_code(cells: pl.Series, filled: pl.Series, rows: pl.Series) -> tuple[i
 
 def _look_at_dressed(texts: pl.Series, rows: pl.Series) -> NumberLook:
     """Look at the cells that a cast does not read."""
-    cells = strip_blanks(texts)
+    cells = clean(texts)
     point, comma = (fit(cells, _PATTERNS[mark]) for mark in ".,")
     fits = point | comma
     rest, rest_rows = cells.filter(~fits), rows.filter(~fits)

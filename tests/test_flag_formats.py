@@ -26,13 +26,18 @@ def read(cells, first_row=1):
     return values.to_list()
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("spell", [str.lower, str.upper, str.title])
-def test_the_usual_pairs(pair, spell):
-    no, yes = map(spell, pair)
+# A Turkish i without its dot has a capital that is that of another letter.
+SPELLINGS = [
+    tuple(map(spell, pair))
+    for pair in PAIRS
+    for spell in (str.lower, str.upper, str.title)
+    if tuple(spell(word).lower() for word in pair) == pair
+]
+
+
+@pytest.mark.parametrize(("no", "yes"), SPELLINGS)
+def test_the_usual_pairs(no, yes):
     cells = [no, yes, f" {yes}{NBSP}", "", None, "NA"]
-    if no.lower() != pair[0]:  # İ and ı: only some languages lower them to their own
-        pytest.skip("not a capital of this word")
     assert FlagLook.of(pl.Series(cells)).format() == FlagFormat(no, yes)
     assert read(cells) == [False, True, True, None, None, None]
 

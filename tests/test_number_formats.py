@@ -27,7 +27,7 @@ def read(cells, first_row=1):
     assert look.n_good + look.n_bad + look.n_gaps == len(column)
     if bad.any():
         row = bad.arg_max()
-        assert look.first_bad == (first_row + row, str(column[row]).strip())
+        assert look.first_bad == (first_row + row, strip_blanks(column.cast(pl.String))[row])
     return values.to_list()
 
 
@@ -135,6 +135,9 @@ CELLS = {
     "68 °F": 68,
     "5 m": 5,
     "45 m²": 45,
+    "45 m2": 45,
+    "1,5 cm3": 1.5,
+    "2km2": 2,
     "100 ml": 100,
     "2.4GHz": 2.4,
     "16 GB": 16,
@@ -151,6 +154,8 @@ CELLS = {
     "1,2 Mio. €": 1.2e6,
     "3 Mrd. €": 3e9,
     "5k €": 5000,
+    "5 k€": 5000,
+    "7 M€": 7e6,
     "2 crore": 2e7,
 }
 
@@ -224,6 +229,10 @@ COLUMNS = {
     "nothing settles a point": (["1.234", "5.678", "12"], [1.234, 5.678, 12]),
     "money has no thousandths": (["1.234 €", "12 €", "5.678 €"], [1234, 12, 5678]),
     "both marks of three digits": (["1,234", "1.234"], [1234, 1.234]),
+    "populations": (["1.234", "12.000"] * 10 + ["999"], [1234, 12000] * 10 + [999]),
+    "few populations": (["1.234", "12.000"] * 9 + ["999"], [1.234, 12] * 9 + [999]),
+    "three decimals": (["1.234", "12.000"] * 10, [1.234, 12] * 10),
+    "three decimals or four digits": (["1.234"] * 20 + ["5", "1234"], [1.234] * 20 + [5, 1234]),
     "minority of commas is bad": (["1.5", "2.5", "3,5"], [1.5, 2.5, None]),
     "minority of points is bad": (["1,5", "2,5", "3.5", "x"], [1.5, 2.5, None, None]),
     "a note among numbers": (["12 kg", "13 kg", "see note"], [12, 13, None]),
@@ -385,7 +394,15 @@ def test_remarks_say_what_was_a_guess(cells, words):
 
 
 @pytest.mark.parametrize(
-    "cells", [["1", "2"], ["1.5", "1.234"], ["1,5 €", "1.234 €"], ["12 kg", "12 KG", "5kg"], ["x"]]
+    "cells",
+    [
+        ["1", "2"],
+        ["1.5", "1.234"],
+        ["1,5 €", "1.234 €"],
+        ["12 kg", "12 KG", "5kg"],
+        ["9", "5k", "3M"],
+        ["x"],
+    ],
 )
 def test_there_is_nothing_to_remark(cells):
     assert NumberLook.of(pl.Series(cells)).remarks() == []
@@ -412,7 +429,7 @@ def test_there_is_nothing_to_remark(cells):
         (["0,5"], 1.5e-9, "1,5e-09"),
         (["0.5"], 0, "0"),
         (["5 kg"], 12.5, "12.5 kg"),
-        (["5 M€"], 12.5, "12.5 M€"),
+        (["5 M€"], 12.5e6, "12.5 M€"),
         (["5k", "3k"], 12500, "12.5k"),
         (["1 234 567"], 1e6, "1 000 000"),
         (["1.234", "1,5"], 1234, "1234"),

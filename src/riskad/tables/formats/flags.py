@@ -72,12 +72,11 @@ class FlagFormat:
         column = as_column_of_texts(column)
         if column.dtype == pl.String:
             return self._read_texts(column)
-        if column.dtype.is_float():
-            column = column.fill_nan(None)
         nothing = column.is_null() & False
         if column.dtype.is_numeric():
-            wrong = (~column.is_in([0, 1])).fill_null(False)
-            return column.set(wrong, None).cast(pl.Boolean), wrong
+            numbers = column.cast(pl.Float64).fill_nan(None)
+            wrong = (~numbers.is_in([0.0, 1.0])).fill_null(False)
+            return numbers.set(wrong, None).cast(pl.Boolean), wrong
         if column.dtype in (pl.Boolean, pl.Null):
             return column.cast(pl.Boolean), nothing
         return nothing.set(column.is_not_null() | True, None), column.is_not_null()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 __all__ = ["BLANKS", "GAP_WORDS", "is_gap", "strip_blanks", "without_gaps"]
@@ -25,6 +27,7 @@ GAP_WORDS = frozenset(_WORDS.split()) | {
     "no data",
     "keine angabe",
 }
+_ANY_WORD = f"^(?i:{'|'.join(re.escape(word) for word in sorted(GAP_WORDS))})$"
 
 
 def strip_blanks(texts: pl.Series) -> pl.Series:
@@ -46,16 +49,7 @@ def is_gap(texts: pl.Series) -> pl.Series:
     >>> is_gap(pl.Series(["n/a", "12", None, "#N/A"])).to_list()
     [True, False, True, True]
     """
-    short = (texts.str.len_bytes() <= _LONGEST).fill_null(False)
-    gaps = texts.is_null()
-    words = texts.filter(short)
-    if len(words):
-        found = words.str.to_lowercase().is_in(list(GAP_WORDS))
-        gaps = gaps.scatter(short.arg_true().filter(found), True) if found.any() else gaps
-    return gaps
-
-
-_LONGEST = max(len(word.encode()) for word in GAP_WORDS)
+    return texts.str.contains(_ANY_WORD).fill_null(True)
 
 
 def without_gaps(texts: pl.Series) -> pl.Series:

@@ -25,6 +25,7 @@ from riskad.tables.formats.number_marks import (
 __all__ = [
     "NumberFormat",
     "as_column_of_texts",
+    "clean",
     "fit",
     "group_mark",
     "is_money",
@@ -68,6 +69,19 @@ def plain_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series | None]:
     if column.dtype.is_float():
         other &= column.is_not_nan()
     return values, other if other.any() else None
+
+
+def clean(texts: pl.Series) -> pl.Series:
+    """Take blanks from around texts, and write m2 and m3 as m² and m³: no unit has digits.
+
+    >>> clean(pl.Series([" 45 m2", "form2"])).to_list()
+    ['45 m²', 'form2']
+    """
+    cells = strip_blanks(texts)
+    for digit, power in (("2", "²"), ("3", "³")):
+        if cells.str.ends_with(f"m{digit}").any():
+            cells = cells.str.replace(rf"^([^\p{{L}}]*[ckdm]?m){digit}$", f"${{1}}{power}")
+    return cells
 
 
 def fit(cells: pl.Series, pattern: str) -> pl.Series:
@@ -170,7 +184,7 @@ class NumberFormat:
         return values.scatter(places, found), other.scatter(places, bad)
 
     def _read_texts(self, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
-        cells = strip_blanks(texts)
+        cells = clean(texts)
         good = fit(cells, self._pattern)
         if good.all():
             return self._read_good(cells), ~good

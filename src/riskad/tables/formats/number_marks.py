@@ -16,9 +16,9 @@ __all__ = [
     "body_pattern",
     "cell_pattern",
     "is_currency",
-    "is_known_prefix",
     "is_unit",
     "scale_of",
+    "unit_of",
     "words_of",
 ]
 
@@ -28,8 +28,8 @@ GROUP_MARKS = ",.'\u2019" + BLANKS  # between the groups of a long number
 
 # Codes that are also English words (ALL, TOP) are left out.
 _MONEY = """
-    € $ £ ¥ ₹ ₽ ₩ ₺ ₴ ₪ ₫ ₦ ₱ ₿ ฿ ¢ ₡ ₲ ₸ ₮ ₼ ₾ ₵ US$ C$ CA$ A$ AU$ NZ$ HK$ S$ R$ MX$ NT$ R
-    zł zl Kč Ft lei kr kr. Kr Kr. Fr Fr. SFr SFr. Rs Rs. RM Rp
+    € $ £ ¥ ₹ ₽ ₩ ₺ ₴ ₪ ₫ ₦ ₱ ₿ ฿ ¢ ₡ ₲ ₸ ₮ ₼ ₾ ₵ US$ C$ CA$ A$ AU$ NZ$ HK$ S$ R$ MX$ NT$
+    zł zl Kč Ft lei kr kr. Kr Kr. Fr Fr. SFr SFr. Rs Rs. Rp
     EUR USD GBP JPY CHF CAD AUD NZD CNY RMB HKD SGD INR PKR BDT LKR KRW TWD THB VND IDR MYR PHP
     PLN CZK HUF RON BGN SEK NOK DKK ISK RUB UAH TRY ILS AED SAR QAR KWD EGP ZAR NGN KES GHS MAD
     BRL MXN ARS CLP COP PEN UYU BTC ETH Euro Euros euro euros Dollar dollars dollar
@@ -65,7 +65,7 @@ NOT_UNITS = frozenset(("am", "pm", "a.m.", "p.m.", "uhr", "st", "nd", "rd", "th"
 
 _BLANK = f"[{BLANKS}]"
 _SIGN = f"[{re.escape(SIGNS)}]"
-ANY_PREFIX = r"[\p{L}\p{Sc}]{1,4}\.?"
+ANY_PREFIX = "|".join(re.escape(word) for word in sorted(CURRENCIES, key=len, reverse=True))
 ANY_SUFFIX = rf"[\p{{L}}\p{{Sc}}%\u2030°/²³.]{{1,12}}(?:{_BLANK}[\p{{L}}\p{{Sc}}.]{{1,8}})?"
 
 
@@ -114,22 +114,27 @@ def is_currency(word: str) -> bool:
     return word in CURRENCIES
 
 
-def is_known_prefix(affix: str) -> bool:
-    """Whether this may stand before a number: nothing or a currency."""
-    return all(is_currency(word) for word in words_of(affix))
-
-
 def scale_of(affix: str) -> float:
     """Return what the words behind a number multiply it by.
 
-    >>> scale_of("k"), scale_of(" Mio. €"), scale_of(" K")
-    (1000.0, 1000000.0, 1.0)
+    >>> scale_of("k"), scale_of(" Mio. €"), scale_of(" k€"), scale_of(" K")
+    (1000.0, 1000000.0, 1000.0, 1.0)
     """
     words = words_of(affix)
     apart = bool(affix) and affix[0] in BLANKS
     if not words or (apart and words[0] in ("K", "B")):
         return 1.0
-    return SCALES.get(words[0], 1.0)
+    return SCALES.get(words[0].rstrip("€$£") or words[0], 1.0)
+
+
+def unit_of(prefix: str, suffix: str) -> str:
+    """Return what a number is counted in, without the blanks and what multiplies it.
+
+    >>> unit_of("", " kg"), unit_of("$", "M"), unit_of("", "")
+    ('kg', '$', '')
+    """
+    scaled = scale_of(suffix) != 1
+    return " ".join(words_of(prefix) + words_of(suffix)[scaled:])
 
 
 def is_unit(affix: str) -> bool:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import polars as pl
 
 from riskad.core.checks import quoted
-from riskad.tables.formats.gaps import BLANKS, is_gap, strip_blanks
+from riskad.tables.formats.gaps import BLANKS, is_gap
 from riskad.tables.formats.number_format import (
     NumberFormat,
     as_column_of_texts,
+    clean,
     fit,
     group_mark,
     is_money,
@@ -26,8 +27,8 @@ from riskad.tables.formats.number_marks import (
     SIGNS,
     body_pattern,
     cell_pattern,
-    is_known_prefix,
     is_unit,
+    unit_of,
 )
 from riskad.tables.formats.tallies import Tally, by_length, join_tallies, tally_cells
 from riskad.tables.formats.units import accepted
@@ -38,8 +39,10 @@ __all__ = ["NumberLook", "Written"]
 # How a number may be read. What fits only one decimal mark is evidence for it.
 POINT, COMMA = "point", "comma"  # 12.5 and 1,234.5 or 1,234,567; 12,5 and 1.234,5 or 1.234.567
 DOT3, COMMA3 = "1.234", "1,234"  # fit both, with different values
-WHOLE = "whole"  # 1234 and 1 234 and 1'234 fit both, with the same value
+WHOLE = "whole"  # 123 and 1 234 and 1'234 fit both, with the same value
+FOUR = "1234"  # does, too, and shows that no mark separates groups
 PHONE = "123 456 789"  # is a number, too, but not where all cells are like it
+_MANY = 20  # of so many numbers with three decimals, one ends in 0 and would be written shorter
 _MOST_UNITS = 64  # that are not known; with more of them, they are words and no units
 
 _PATTERNS = {mark: cell_pattern(body_pattern(mark)) for mark in (".", ",")}
@@ -63,8 +66,10 @@ class NumberLook:
     ``12.5``, ``1,234.5``, ``1,234,567`` and ``0.123`` for the point, ``12,5``, ``1.234,5``,
     ``1.234.567`` and ``0,123`` for the comma. The mark with more evidence is that of the column;
     cells that contradict it are bad. Without evidence, ``1,234`` is one thousand and ``1.234`` is
-    between one and two (programs write so), but an amount of money like ``1.234 €`` is one
-    thousand, because money has no thousandths; `remarks` says where this was a guess.
+    between one and two (programs write so). But ``1.234`` is one thousand where it is money
+    (``1.234 €``), which has no thousandths, and where twenty numbers or more are like it and all
+    others are whole and below 1000: of so many numbers with three decimals one would end in 0 and
+    be written shorter. `remarks` says where this was a guess.
 
     Numbers all of which are like ``612 345 678`` or ``+49 170 123 456`` are those of telephones.
 
@@ -138,14 +143,14 @@ class NumberLook:
 
     def _bounded(self) -> NumberLook:
         """Give up on units where there are too many, so that a look stays small."""
-        unknown = [way for way in self.tallies if not _is_known(way)]
-        many = self.many_units or len({way[:2] for way in unknown}) > _MOST_UNITS
+        unknown = [way for way in self.tallies if not is_unit(way.suffix)]
+        many = self.many_units or len({way.suffix for way in unknown}) > _MOST_UNITS
         if not many or not unknown:
             return self
         others = self.others
         for way in unknown:
             others = join_tallies(others, self.tallies[way])
-        known = {way: tally for way, tally in self.tallies.items() if _is_known(way)}
+        known = {way: tally for way, tally in self.tallies.items() if is_unit(way.suffix)}
         return replace(self, tallies=known, others=others, many_units=True)
 
     @property
@@ -154,17 +159,17 @@ class NumberLook:
         return self.first_code is not None
 
     @cached_property
-    def _units(self) -> set[tuple[str, str]]:
-        counts: dict[tuple[str, str], int] = {}
+    def _units(self) -> set[str]:
+        counts: dict[str, int] = {}
         for way, tally in self.tallies.items():
-            counts[way[:2]] = counts.get(way[:2], 0) + tally.n
+            counts[way.suffix] = counts.get(way.suffix, 0) + tally.n
         return accepted(counts, sum(counts.values()) + (self.others.n if self.others else 0))
 
     def _count(self, *shapes: str) -> int:
         return sum(
             tally.n
             for way, tally in self.tallies.items()
-            if way[:2] in self._units and way.shape in shapes
+            if way.suffix in self._units and way.shape in shapes
         )
 
     @cached_property
@@ -172,16 +177,18 @@ class NumberLook:
         points, commas = self._count(POINT), self._count(COMMA)
         if points or commas or self._count(COMMA3):
             return "," if commas > points else "."
-        lone = [way for way in self.tallies if way.shape == DOT3 and way[:2] in self._units]
-        return "," if lone and all(is_money(*way[:2]) for way in lone) else "."
+        lone = [way for way in self.tallies if way.shape == DOT3 and way.suffix in self._units]
+        money = bool(lone) and all(is_money(*way[:2]) for way in lone)
+        grouped = self._count(DOT3) >= _MANY and self._count(WHOLE) and not self._count(FOUR)
+        return "," if money or grouped else "."
 
     def _is_good(self, way: Written) -> bool:
         bad = (COMMA if self._decimal == "." else POINT, "" if self._has_other_shapes else PHONE)
-        return way[:2] in self._units and way.shape not in bad
+        return way.suffix in self._units and way.shape not in bad
 
     @cached_property
     def _has_other_shapes(self) -> bool:
-        return any(way.shape != PHONE for way in self.tallies if way[:2] in self._units)
+        return any(way.shape != PHONE for way in self.tallies if way.suffix in self._units)
 
     @cached_property
     def n_good(self) -> int:
@@ -252,9 +259,9 @@ class NumberLook:
         units: dict[str, Tally] = {}
         for way, tally in self.tallies.items():
             if self._is_good(way):
-                unit = " ".join(f"{way.prefix} {way.suffix}".split())
+                unit = unit_of(way.prefix, way.suffix).casefold()
                 units[unit] = tally.joined(units.get(unit))
-        if len({unit.casefold() for unit in units}) < 2:
+        if len(units) < 2:
             return ""
         ranked = sorted(units.values(), key=lambda tally: (-tally.n, tally.row))
         shown = ", ".join(
@@ -273,13 +280,9 @@ class NumberLook:
         found = [
             tally
             for way, tally in self.tallies.items()
-            if way[:2] in self._units and way.shape in shapes
+            if way.suffix in self._units and way.shape in shapes
         ]
         return min(found, key=lambda tally: tally.row)
-
-
-def _is_known(way: Written) -> bool:
-    return is_known_prefix(way.prefix) and is_unit(way.suffix)
 
 
 def _body(cell: str) -> str:
@@ -313,7 +316,9 @@ def _look_at_plain(column: pl.Series, values: pl.Series, first_row: int) -> Numb
         )
     dots = column.str.contains(".", literal=True) & filled
     lone = _lone_dots(column, values, dots)
-    ways = ((WHOLE, filled & ~dots), (POINT, dots & ~lone), (DOT3, lone))
+    four = (values.abs() >= 1000).fill_null(False) & ~dots
+    whole = filled & ~dots & ~four
+    ways = ((WHOLE, whole), (FOUR, four), (POINT, dots & ~lone), (DOT3, lone))
     tallies = {
         Written("", "", shape): _plain_tally(column, cells, first_row)
         for shape, cells in ways
@@ -348,7 +353,7 @@ def _first_code(cells: pl.Series, filled: pl.Series, rows: pl.Series) -> tuple[i
 
 def _look_at_dressed(texts: pl.Series, rows: pl.Series) -> NumberLook:
     """Look at the cells that a cast does not read."""
-    cells = strip_blanks(texts)
+    cells = clean(texts)
     point, comma = (fit(cells, _PATTERNS[mark]) for mark in ".,")
     fits = point | comma
     rest, rest_rows = cells.filter(~fits), rows.filter(~fits)
@@ -378,6 +383,8 @@ def _group_ways(frame: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(DOT3))
         .when(cell.str.contains(_PHONE))
         .then(pl.lit(PHONE))
+        .when(cell.str.contains("[0-9]{4}"))
+        .then(pl.lit(FOUR))
         .otherwise(pl.lit(WHOLE))
     )
     length = cell.str.len_chars()

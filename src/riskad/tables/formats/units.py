@@ -1,4 +1,4 @@
-"""Which words around the numbers of a column are units, seen over all of its rows."""
+"""Which words behind the numbers of a column are units, seen over all of its rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from riskad.tables.formats.number_marks import (
     NOT_UNITS,
     is_currency,
-    is_known_prefix,
     is_unit,
     scale_of,
     words_of,
@@ -19,10 +18,10 @@ __all__ = ["accepted"]
 _MOST_UNKNOWN = 3  # 5 stars, 4.5 stars, 1 star; more than that are words
 
 
-def accepted(counts: Mapping[tuple[str, str], int], n_filled: int) -> set[tuple[str, str]]:
-    """Return the pairs of prefix and suffix that leave a number a number.
+def accepted(counts: Mapping[str, int], n_filled: int) -> set[str]:
+    """Return the suffixes that leave a number a number.
 
-    A prefix is a currency. A suffix is a known unit, a currency, or a word of two letters or more
+    These are: nothing, a known unit, a currency, or a word of two letters or more
     if at most three such words, together in at least half of all cells that are filled, occur. One
     letter (5 m) is a unit where no other letter occurs: 12a, 12b and 14c are house numbers. Words
     that multiply (k, Mio.) do so only if no cell has another unit: 5k beside 12 kg is not read.
@@ -30,21 +29,17 @@ def accepted(counts: Mapping[tuple[str, str], int], n_filled: int) -> set[tuple[
     Parameters
     ----------
     counts
-        How many cells have each pair.
+        How many cells have each suffix.
     n_filled
         How many cells hold anything.
 
-    >>> sorted(accepted({("", " kg"): 9, ("", " lb"): 2, ("Nr", ""): 5}, 16))
-    [('', ' kg'), ('', ' lb')]
-    >>> accepted({("", "a"): 9, ("", "b"): 2}, 11)
+    >>> sorted(accepted({" kg": 9, " lb": 2, " boxes": 3}, 14))
+    [' kg', ' lb']
+    >>> accepted({"a": 9, "b": 2}, 11)
     set()
     """
-    pairs = {pair for pair in counts if is_known_prefix(pair[0])}
-    suffixes = Counter[str]()
-    for pair in pairs:
-        suffixes[pair[1]] += counts[pair]
-    refused = _unknown(suffixes, n_filled) | _letters(suffixes) | _scales(suffixes)
-    return {pair for pair in pairs if pair[1] not in refused}
+    suffixes = Counter(dict(counts))
+    return set(counts) - _unknown(suffixes, n_filled) - _letters(suffixes) - _scales(suffixes)
 
 
 def _unknown(suffixes: Counter[str], n_filled: int) -> set[str]:

@@ -291,7 +291,7 @@ def _looked(look: Look, texts: pl.Series, rows: NDArray[np.int64]) -> Look:
             filled = texts.is_not_null() & (texts != "")
             first = _first(texts, filled, int(rows[0]))
             return replace(look, n_gaps=look.n_rows - int(filled.sum()), first_other=first)
-        fresh = [ways for ways in found if ways not in tried]
+        fresh = [ways for ways in found if ways not in tried][: _MOST_WRITINGS - len(tried)]
         if round_ and not fresh:
             break
         for ways in fresh:

@@ -14,7 +14,7 @@ from riskad.tables.formats.moment_looks import MomentLook
 from riskad.tables.formats.moment_patterns import checked_pattern, ways_to_read
 from riskad.tables.formats.moment_reading import read_cells
 from riskad.tables.formats.moments import MomentFormat
-from riskad.tables.formats.month_names import LANGUAGES, MONTHS, month_name
+from riskad.tables.formats.month_names import _MONTH_TABLE, LANGUAGES, MONTHS, month_name
 
 EPOCH = dt.datetime(1970, 1, 1)
 MARCH = dt.datetime(2025, 3, 27)
@@ -211,39 +211,20 @@ def test_what_is_shown_is_read_back_as_the_same(cell, value, kind):
     written = look_at([cell]).format()
     shown = written.show(seconds_of(value))
     assert written.read(pl.Series([shown]))[0].to_list() == [seconds_of(value)]
-    assert shown in written.describe() or written.describe()
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        *(
-            "hello",
-            "1.2.3",
-            "192.168.1.1",
-            "12.5",
-            "1,234.50",
-            "5 m",
-            "12 kg",
-            "3/4",
-            "10:20:30:40",
-        ),
-        *("2025", "2025-13-01", "31.02.2025", "29.02.2023", "00.01.2025", "25:61", "+49 30 123456"),
-        *("2025-03-27 24:00", "27.03.2025 18:60", "13:00 PM", "0:30 AM", "P1Y", "PT", "P", "h", ""),
-        *("27 Foo 2025", "Mar 45 2025", "2025-03-27T18:14+25:00", "2025-03-27 hello", "v1.2.10"),
-        *(
-            "12/2025/03",
-            "1-2-3-4",
-            "2025-03-27-28",
-            "A27.03.2025",
-            "0000-01-01",
-            "२०२५-०३-२७",
-            "٢:١٤",
-        ),
-        *("1" * 500, "27.03.2025" * 50, "\0", "1\x002", "🙂 12:30", "20251301", "x20250327"),
-        "1e5",
-    ],
-)
+NO_MOMENTS = [
+    *("hello", "1.2.3", "192.168.1.1", "12.5", "1,234.50", "5 m", "5.5m", "12 kg", "3/4", "1e5"),
+    *("2025", "2025-13-01", "31.02.2025", "29.02.2023", "00.01.2025", "25:61", "+49 30 123456"),
+    *("2025-03-27 24:00", "27.03.2025 18:60", "13:00 PM", "0:30 AM", "P1Y", "PT", "P", "h", ""),
+    *("27 Foo 2025", "Mar 45 2025", "2025-03-27T18:14+25:00", "2025-03-27 hello", "v1.2.10"),
+    *("12/2025/03", "1-2-3-4", "2025-03-27-28", "A27.03.2025", "0000-01-01", "10:20:30:40"),
+    *("4711-05", "12/1234", "1 12 10", "20251301", "x20250327", "२०२५-०३-२७", "٢:١٤"),
+    *("1" * 500, "27.03.2025" * 50, "\0", "1\x002", "🙂 12:30"),
+]
+
+
+@pytest.mark.parametrize("cell", NO_MOMENTS)
 def test_other_cells_are_no_moments(cell):
     look = look_at([cell] * 10, "date")
     assert look.format() is None
@@ -264,14 +245,13 @@ def test_months_of_each_language_are_read_and_shown(language, short):
 
 
 def test_no_name_means_two_months():
-    for name, month in MONTHS.items():
-        assert name[:2] == month_name(month, "en", True).lower()[:2] or name not in {
-            month_name(other, each, short).lower()
-            for other in range(1, 13)
-            if other != month
-            for each in LANGUAGES
-            for short in (False, True)
-        }
+    spelled = [
+        (name.lower(), month)
+        for entries in _MONTH_TABLE.values()
+        for month, entry in enumerate(entries, 1)
+        for name in entry
+    ]
+    assert len(set(spelled)) == len(MONTHS) == len({name for name, _ in spelled})
 
 
 # --- what all cells decide ------------------------------------------------------------------------
@@ -556,17 +536,11 @@ def test_categories_are_read_as_their_texts():
 
 CELLS = st.sampled_from(
     [
-        "2025-03-27",
-        "27/03/2025",
-        "03/04/2025",
-        "03/27/2025",
-        "05/06/2025",
-        "18:14",
-        "36:10",
-        "1h 5m",
+        *("2025-03-27", "27/03/2025", "03/04/2025", "03/27/2025", "05/06/2025", "18:14", "36:10"),
+        *("20250327", "20250328", "1743099240", "27. März 2025", "27 mars 2025", "1h 5m", "5m"),
+        *("2025-03-27T18:14+02:00", "2025-03-27T18:14Z", "soon", "", "NA", " 27/03/2025"),
+        *("31.02.2025", None),
     ]
-    + ["20250327", "20250328", "1743099240", "27. März 2025", "27 mars 2025", "2025-03-27T18:14Z"]
-    + ["2025-03-27T18:14+02:00", "soon", "", "NA", " 27/03/2025", "31.02.2025", None]
 )
 
 
@@ -588,6 +562,15 @@ def test_the_look_stays_small():
         look = look.joined(look_at([f"{part % 27 + 1:02d}.03.2025", f"0{part % 9 + 1}/04/2025"]))
     assert len(look.writings) == 2
     assert look.n_good == look.n_rows == 402
+
+
+def test_cells_that_are_all_written_differently_end_soon():
+    marks = [a + b for a in ("/", ".", "-", ", ", " ") for b in ("/", ".", "-", ", ", " ", ":")]
+    cells = [f"27{mark}Mar{mark[::-1]}2025" for mark in marks] * 40
+    look = look_at(cells)
+    assert len(look.writings) <= 12
+    assert look.n_good + look.n_bad == len(cells)
+    assert look.format() is None
 
 
 def test_rows_in_order_decide_over_parts():

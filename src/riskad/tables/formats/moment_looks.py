@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.tables.formats.moment_patterns import ISO, SPECIAL, Way, has_clock, ways_to_read
-from riskad.tables.formats.moment_reading import GAPS, stripped, texts_of
+from riskad.tables.formats.moment_reading import texts_of, without_gaps
 from riskad.tables.formats.moment_remarks import remarks_on
 from riskad.tables.formats.moment_writings import (
     Cell,
@@ -283,15 +283,15 @@ def _looked(look: Look, texts: pl.Series, rows: NDArray[np.int64]) -> Look:
     tried: set[tuple[Way, ...]] = set()
     for round_ in range(_MOST_WRITINGS):
         if round_ == 1:  # most columns are read in full before a cell is stripped
-            texts, rows = _without_gaps(texts, rows)
+            texts, rows = _filled(texts, rows)
             look = replace(look, n_gaps=look.n_rows - len(texts) - sum(w.n for w in writings))
             tried = set()
         found, hopeless = _ways_in(texts, look.moment_name)
         if hopeless and not round_:
-            filled = texts.is_not_null() & ~texts.is_in(GAPS)
+            filled = texts.is_not_null() & (texts != "")
             first = _first(texts, filled, int(rows[0]))
             return replace(look, n_gaps=look.n_rows - int(filled.sum()), first_other=first)
-        fresh = [ways for ways in found if ways not in tried]
+        fresh = [ways for ways in found if ways not in tried][: _MOST_WRITINGS - len(tried)]
         if round_ and not fresh:
             break
         for ways in fresh:
@@ -307,8 +307,8 @@ def _looked(look: Look, texts: pl.Series, rows: NDArray[np.int64]) -> Look:
     return joined
 
 
-def _without_gaps(texts: pl.Series, rows: NDArray[np.int64]) -> tuple[pl.Series, NDArray[np.int64]]:
-    bare = stripped(texts)
+def _filled(texts: pl.Series, rows: NDArray[np.int64]) -> tuple[pl.Series, NDArray[np.int64]]:
+    bare = without_gaps(texts)
     filled = bare.is_not_null()
     return bare.filter(filled), rows[filled.to_numpy()]
 
@@ -318,7 +318,7 @@ def _ways_in(texts: pl.Series, moment_name: bool) -> tuple[list[tuple[Way, ...]]
     n = len(texts)
     spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
     places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
-    few = stripped(texts.gather(sorted(places))).drop_nulls()
+    few = without_gaps(texts.gather(sorted(places))).drop_nulls()
     counts = Counter(ways_to_read(text, moment_name) for text in few)
     without = counts.pop((), 0)
     found = [ways for ways, _ in counts.most_common()]

@@ -336,7 +336,7 @@ def _orders(template: str, digits: list[int]) -> list[tuple[str, ...]]:
         return [("%Y", "%m", "%d")]
     if years == [2]:
         return [("%d", "%m", "%Y"), ("%m", "%d", "%Y")]
-    if years or digits[2] != 2:
+    if years or digits[2] != 2 or "} {" in template:  # 1 12 10 are three numbers
         return []
     by_year = [("%y", "%m", "%d")] if digits == [2, 2, 2] and "{}-{}" in template else []
     return [("%d", "%m", "%y"), ("%m", "%d", "%y"), *by_year]

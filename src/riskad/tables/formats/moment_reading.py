@@ -26,17 +26,16 @@ from riskad.tables.formats.moment_patterns import COUNTS, directives, expression
 from riskad.tables.formats.month_names import MONTHS
 
 __all__ = [
-    "GAPS",
     "Cells",
     "month_words",
     "read_cells",
     "read_count",
     "read_temporal",
-    "stripped",
     "texts_of",
+    "without_gaps",
 ]
 
-GAPS = (
+_GAPS = (
     *("", "-", "--", "---", ".", "?", "na", "n/a", "#n/a", "n.a.", "nan", "nat", "null", "none"),
     *("nil", "missing", "unknown", "(blank)", "blank", "\\n", "<na>", "0000-00-00"),
 )
@@ -68,10 +67,10 @@ class Cells:
         return self
 
 
-def stripped(texts: pl.Series) -> pl.Series:
+def without_gaps(texts: pl.Series) -> pl.Series:
     """Texts without white space around them; null where nothing or a word for nothing is left."""
     bare = texts.str.strip_chars()
-    return bare.set(bare.str.to_lowercase().is_in(GAPS), None)
+    return bare.set(bare.str.to_lowercase().is_in(_GAPS), None)
 
 
 def read_cells(texts: pl.Series, kind: str, pattern: str) -> Cells:

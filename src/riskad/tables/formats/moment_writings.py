@@ -19,7 +19,8 @@ Cell = tuple[int, str]  # the row and what is in it
 Mask = NDArray[np.bool_]
 _FEW = 8  # dates that must differ for numbers like 20250327 to be dates
 _FIRST_CELLS = 256
-METRES = r"^-?[0-9.,]+\s?m$"  # or minutes
+_MONTHS_ALONE = ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y")
+_METRES = r"^-?[0-9.,]+\s?m$"  # or minutes
 # Whole numbers count seconds only within 2000 to 2039.
 _UNIX = (946_684_800.0, 2_208_988_800.0)
 
@@ -135,7 +136,7 @@ class Writing:
         if "%b" in pattern:
             found = replace(found, words=month_words(texts.unique(), kind, pattern))
         if pattern == "units":
-            metres = texts.filter(pl.Series(taken)).str.contains(METRES)
+            metres = texts.filter(pl.Series(taken)).str.contains(_METRES)
             has = {"m": metres.any(), "units": not metres.all()}
             found = replace(found, words=frozenset(word for word in has if has[word]))
         offsets = np.unique(cells.offsets[~np.isnan(cells.offsets)])
@@ -170,7 +171,7 @@ def _read_by(texts: pl.Series, ways: tuple[Way, ...]) -> tuple[list[Mask], Cells
     """Which cells each way reads, and the cells by the way that reads most of the first ones."""
     if len(ways) == 1:
         cells = read_cells(texts, *ways[0])
-        if is_number_like(ways[0][1]):
+        if is_number_like(ways[0][1]) or ways[0][1] in _MONTHS_ALONE:
             return [cells.read & _plausible(texts, cells.seconds, ways[0][1])], cells
         return [cells.read], cells
     few = texts.drop_nulls().head(_FIRST_CELLS)
@@ -199,8 +200,11 @@ def _also_read(texts: pl.Series, cells: Cells, way: Way, other: Way) -> Mask:
 
 
 def _plausible(texts: pl.Series, seconds: Floats, pattern: str) -> Mask:
-    """Whether numbers may be moments: whole, seconds of our time or dates of 1900 to 2100."""
-    whole = texts.str.contains(r"^\s*[0-9]+\s*$").fill_null(False).to_numpy()
+    """Whether numbers may be moments: whole, seconds of our time or dates of 1900 to 2100.
+
+    4711-05 is a number of something, too.
+    """
+    whole = texts.str.contains(r"^\s*[0-9]+([-/][0-9]+)?\s*$").fill_null(False).to_numpy()
     low, high = _UNIX if pattern.startswith("unix") else (-2_208_988_800.0, 4_133_980_800.0)
     with np.errstate(invalid="ignore"):
         return whole & (seconds >= low) & (seconds < high)

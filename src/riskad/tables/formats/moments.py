@@ -32,8 +32,8 @@ from riskad.tables.formats.moment_reading import (
     read_cells,
     read_count,
     read_temporal,
-    stripped,
     texts_of,
+    without_gaps,
 )
 from riskad.tables.formats.month_names import LANGUAGES, month_name, weekday_name
 
@@ -136,7 +136,7 @@ class MomentFormat:
         if cells.read.all():
             return cells, texts.is_not_null()
         left = ~cells.read
-        bare = stripped(texts.filter(pl.Series(left)))
+        bare = without_gaps(texts.filter(pl.Series(left)))
         others = Cells.unread(len(bare))
         for pattern in self.patterns:
             open_ = ~others.read & bare.is_not_null().to_numpy()

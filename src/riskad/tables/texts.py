@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -167,7 +168,7 @@ def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
     ends = np.cumsum(padded.str.len_chars().to_numpy().astype(np.int64))
     starts = np.concatenate([[0], ends])[:-1]
     cuts = np.flatnonzero(np.diff(starts // _BLOCK, prepend=-1))
-    for first, last in zip(cuts, [*cuts[1:], len(texts)], strict=True):
+    for first, last in pairwise([*cuts, len(texts)]):
         yield _pieces(padded[int(first) : int(last)], ends[first:last] - starts[first])
 
 

@@ -1,0 +1,110 @@
+"""Texts as compact vectors."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from riskad import InputError
+from riskad.storage.codec import build, from_tree, to_tree
+from riskad.tables import texts
+from riskad.tables.texts import TextVectors
+
+REFUNDS = [f"refund of order {i} to card" for i in range(40)]
+CALLS = [f"customer called about delivery {i}" for i in range(40)]
+SHAPE = 4
+
+
+@pytest.fixture(scope="module")
+def notes():
+    return pl.Series("note", REFUNDS + CALLS)
+
+
+def near(vectors, a, b):
+    a, b = vectors.features(pl.Series([a, b]))[:, SHAPE:]
+    return a @ b / np.sqrt((a @ a) * (b @ b))
+
+
+def test_texts_with_the_same_pieces_are_close(notes):
+    vectors = TextVectors.learn(notes)
+    alike = near(vectors, "refunded an order", "REFUND order 7")
+    assert alike > 0.8
+    assert near(vectors, "refund order 7", "delivery: customer calls") < alike - 0.5
+
+
+def test_the_numbers_say_what_a_text_looks_like(notes):
+    vectors = TextVectors.learn(notes)
+    features = vectors.features(pl.Series(["Ab 12", "ÄÖ", " x  y "]))
+    np.testing.assert_allclose(
+        features[:, :SHAPE], [[5, 2 / 5, 1 / 5, 2], [2, 0, 1, 1], [6, 0, 0, 2]]
+    )
+    names = vectors.names("note")
+    assert len(names) == features.shape[1] == SHAPE + 16
+    assert names[0] == "note: length"
+    assert names[-1] == "note: direction 16"
+
+
+def test_blank_texts_have_no_directions(notes):
+    features = TextVectors.learn(notes).features(pl.Series([None, "", "refund"], dtype=pl.String))
+    np.testing.assert_array_equal(features[:2, [0, 3]], 0)
+    assert np.isnan(np.delete(features[:2], [0, 3], axis=1)).all()
+    assert np.isfinite(features[2]).all()
+
+
+def test_the_same_texts_and_seed_give_the_same_vectors(notes, monkeypatch):
+    monkeypatch.setattr(texts, "_MOST_LEARNED", 30)
+    first, again, other = (TextVectors.learn(notes, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.directions, again.directions)
+    assert not np.array_equal(first.rarity, other.rarity)  # of another sample
+
+
+def test_a_text_is_the_same_in_any_company(notes, monkeypatch):
+    vectors = TextVectors.learn(notes)
+    together = vectors.features(notes)
+    monkeypatch.setattr(texts, "_BLOCK", 50)
+    np.testing.assert_allclose(vectors.features(notes), together, atol=1e-12)
+    alone = np.vstack([vectors.features(notes[i : i + 1]) for i in range(len(notes))])
+    np.testing.assert_allclose(alone, together, atol=1e-12)
+
+
+def test_pieces_are_hashed_wherever_they_stand():
+    once, twice = (next(texts._each_block(pl.Series([t]))) for t in ("abc", "xyz abc"))
+    assert set(once.indices) - set(twice.indices) == set()
+    counts = once.indptr[-1]
+    assert counts == 3 + 2 + 1 + 1  # of " abc ": three, two and one pieces, and a word
+
+
+def test_long_texts_are_cut(notes):
+    vectors = TextVectors.learn(notes)
+    cut, longer = vectors.features(pl.Series(["ab " * 400, "ab " * 100_000]))
+    np.testing.assert_allclose(cut, longer)
+    assert cut[0] == 1_000
+
+
+@pytest.mark.parametrize("known", [[], [None, ""], ["one"], ["one", "one", None]])
+def test_without_texts_that_differ_there_are_no_directions(known):
+    vectors = TextVectors.learn(pl.Series(known, dtype=pl.String))
+    features = vectors.features(pl.Series(["two", None], dtype=pl.String))
+    assert features.shape == (2, SHAPE)
+    assert len(vectors.names("note")) == SHAPE
+
+
+def test_any_character_is_allowed():
+    odd = pl.Series(["\x00", "日本語 テキスト", "👩‍👩‍👧 ok", "İstanbul ß", "\n\t", " "])
+    features = TextVectors.learn(odd).features(odd)
+    assert np.isfinite(features).all()
+    assert TextVectors.learn(odd).features(odd[:0]).shape == (0, features.shape[1])
+
+
+def test_categories_are_texts_and_numbers_are_not(notes):
+    vectors = TextVectors.learn(notes.cast(pl.Categorical))
+    np.testing.assert_array_equal(vectors.directions, TextVectors.learn(notes).directions)
+    with pytest.raises(InputError, match="'age' holds values of type Int64"):
+        vectors.features(pl.Series("age", [1, 2]))
+
+
+def test_vectors_can_be_stored(notes):
+    vectors = TextVectors.learn(notes)
+    loaded = from_tree(*to_tree(vectors))
+    np.testing.assert_array_equal(loaded.features(notes), vectors.features(notes))
+    with pytest.raises(InputError, match="rarity"):
+        build(TextVectors, vars(vectors) | {"rarity": vectors.rarity[:-1]})

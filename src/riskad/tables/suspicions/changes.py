@@ -7,10 +7,11 @@ between blocks the distance of the shares F before it and G after it is
     D = max_j |F_j - G_j|  of cumulative shares (numbers),     sum_j |f_j - g_j| / 2  (texts).
 
 A change is said where the largest D is at least 0.5 and far beyond chance, and where either side is
-uniform: the two halves of a side differ by D / 4 at most, and by what chance adds. A column that trends with the rows, or
-wanders, differs within the sides as well and is left alone. So is one that holds one value on
-either side, by which the rows are sorted, and so are columns that change where the labels do. If
-more than half of the columns change, they are said together: two tables may have been joined.
+uniform: wherever its middle half is parted, its own D is a quarter of that at most, and what chance
+adds. A column that trends with the rows, or wanders, differs within the sides as well and is left
+alone. So is one that holds one value on either side, by which the rows are sorted, and so are
+columns that change where the labels do. If more than half of the columns change, they are said
+together: two tables may have been joined.
 """
 
 from __future__ import annotations
@@ -98,10 +99,10 @@ def _change(classes: Integers, ordered: bool, n_columns: int) -> int | None:
     by_chance = kstwo.sf(distance, max(1, rows * (n - rows) // n)) * blocks * n_columns
     if distance < _DISTANCE or by_chance > _CHANCE or not _uniform(counts, at + 1, ordered):
         return None
-    if all(np.ptp(side) == 0 for side in (classes[:rows], classes[rows:])):
-        return None  # the rows are sorted by it
     near = borders[max(at - 1, 0)], borders[min(at + 3, blocks)]
-    return _exact(classes, (int(near[0]), int(near[1])))
+    rows = _exact(classes, (int(near[0]), int(near[1])))
+    sorted_by_it = all(np.ptp(side) == 0 for side in (classes[:rows], classes[rows:]))
+    return None if sorted_by_it else rows
 
 
 def _distances(counts: NDArray[np.float64], ordered: bool) -> NDArray[np.float64]:
@@ -116,15 +117,12 @@ def _distances(counts: NDArray[np.float64], ordered: bool) -> NDArray[np.float64
 
 
 def _uniform(counts: NDArray[np.float64], at: int, ordered: bool) -> bool:
-    """Whether the halves of either side are alike."""
+    """Whether the rows of either side are alike, wherever its middle half is parted."""
     distance = _distances(counts, ordered)[at - 1]
     for side in (counts[:at], counts[at:]):
-        middle = len(side) // 2
-        if not middle:
-            continue
-        halves = side[:middle].sum(), side[middle:].sum()
-        by_chance = 1.5 * np.sqrt(1 / halves[0] + 1 / halves[1])
-        if _distances(side, ordered)[middle - 1] > _WITHIN * distance + by_chance:
+        inner = _distances(side, ordered)[len(side) // 4 : -(len(side) // 4) or None]
+        by_chance = 3.5 / np.sqrt(side.sum())
+        if len(inner) and inner.max() > _WITHIN * distance + by_chance:
             return False
     return True
 

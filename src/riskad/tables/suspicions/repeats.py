@@ -1,9 +1,9 @@
 """Rows that are there twice, and values that stand for a blank.
 
 Copies are counted where rows would not be alike by chance: some column has different values in at
-least a fifth of the different rows, and at most half of the rows are copies. A number is taken for the sign of a blank if it is one that people use so (-1, -9, -99,
-9999, ...), occurs several times, and lies apart: below 0 where nothing else does, or above all
-others by half of their range.
+least a fifth of the different rows, and at most half of the rows are copies. A number is taken for
+the sign of a blank if it is one that people use so (-1, -9, -99, 9999, ...), occurs several times,
+and lies apart: below 0 where nothing else does, or above all others by half of their range.
 """
 
 from __future__ import annotations

@@ -142,6 +142,15 @@ def test_rows_sorted_by_label_are_left_alone():
     assert len(changes(x=x, y=rng_of(1).normal(size=1000))) == 1
 
 
+def test_columns_that_change_with_others_are_left_alone():
+    """The rows are sorted by something: what the columns mean is the same."""
+    x = rng_of().normal(size=(1000, 6))
+    x[400:, 0] += 5
+    assert len(changes(**{f"c{j}": x[:, j] for j in range(6)})) == 1
+    x[400:, 1:4] += 1
+    assert changes(**{f"c{j}": x[:, j] for j in range(6)}) == []
+
+
 # --- leaks ----------------------------------------------------------------------------------
 
 

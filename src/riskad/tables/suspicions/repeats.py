@@ -35,11 +35,8 @@ def find_copies(raw: pl.DataFrame, first_row: int) -> list[Suspicion]:
     copies = ~raw.select(pl.struct(pl.all()).is_first_distinct())[:, 0].to_numpy()
     n, different = int(copies.sum()), int((~copies).sum())
     most = max(column.n_unique() for column in raw)
-    if (
-        n < max(1, _LEAST_COPIES * raw.height)
-        or n > different
-        or most < _LEAST_DIFFERENT * different
-    ):
+    by_nature = n > different or most < _LEAST_DIFFERENT * different
+    if by_nature or n < max(1, _LEAST_COPIES * raw.height):
         return []
     what = "is an exact copy" if n == 1 else "are exact copies"
     words = f"{say_count(n, 'row')} {what} of an earlier one"

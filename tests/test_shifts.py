@@ -29,14 +29,11 @@ def test_a_changed_unit_is_found_with_its_factor(factor):
 def test_a_unit_that_changes_within_the_batch_is_found_with_its_row():
     shifts = Shifts.learn(pl.DataFrame({"amount": amounts(2000, spread=0.3)}))
     values = amounts(400, seed=1, spread=0.3)
-    values[values > 120] = 40.0
     values[250:] *= 100
+    values[3] = 1e9
     (sentence,) = shifts.compare(pl.DataFrame({"amount": values}), first_row=1001)
-    assert "in 15" in sentence
-    assert "of 400 rows" in sentence
-    row = int(sentence.split("First in row ")[1].rstrip(".").replace(",", ""))
-    assert row >= 1001
-    assert 1251 - row < 251
+    assert "in 150 of 400 rows" in sentence
+    assert sentence.endswith("First in row 1,251.")
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -42,7 +42,9 @@ def payments(n=400, seed=0):
     rows = pl.DataFrame(
         {
             "amount": np.exp(rng.normal(of / 4, 0.3)),
-            "shop": [f"shop {(each + k) % 7}" for each, k in zip(of, rng.integers(0, 2, n))],
+            "shop": [
+                f"shop {(each + k) % 7}" for each, k in zip(of, rng.integers(0, 2, n), strict=True)
+            ],
         }
     )
     return rows, pl.Series("customer", [f"c{each}" for each in of])
@@ -342,7 +344,7 @@ def test_a_model_holds_no_names():
         ({"columns": ["amount"]}, "columns"),
         ({"columns": ["amount", "shop", "shop"]}, "columns"),
         ({"groups": np.arange(3, dtype=np.uint64)}, "groups"),
-        ({"groups": np.arange(20, dtype=np.uint64)[::-1].copy()}, "groups: .* rising"),
+        ({"groups": np.arange(20, dtype=np.uint64)[::-1].copy()}, r"groups: .* rising"),
         ({"dropped": -1}, "dropped"),
     ],
 )
@@ -402,7 +404,7 @@ def test_nothing_to_compare_is_said():
         GroupComparison.learn(pl.DataFrame(height=400), customers)
     with pytest.raises(InputError, match="'g' names no group"):
         GroupComparison.learn(pl.DataFrame({"x": [1.0]}), pl.Series("g", [None]))
-    with pytest.raises(InputError, match="column 'when': .* got Date"):
+    with pytest.raises(InputError, match=r"column 'when': .* got Date"):
         GroupComparison.learn(
             pl.DataFrame({"when": pl.Series([0]).cast(pl.Date)}), pl.Series("g", ["a"])
         )

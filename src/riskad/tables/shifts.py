@@ -123,8 +123,10 @@ class Shifts:
             if moved.sum() < max(_FEWEST, _LEAST_SHARE * present.sum()):
                 continue
             factor = _factor(before, sizes[moved])
-            if factor is not None:
-                return _say_unit(column.name, before[3], factor, sizes, moved, present, first_row)
+            if factor is not None:  # a wild value of the old unit is not where the new one begins
+                as_before = sizes / factor
+                moved &= (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
+                return _say_unit(column.name, before[3], factor, sizes, moved, first_row)
         return None
 
     def _new_blanks(self, place: int, column: pl.Series, first_row: int) -> str | None:
@@ -178,12 +180,11 @@ def _say_unit(
     factor: float,
     sizes: Floats,
     moved: NDArray[np.bool_],
-    present: NDArray[np.bool_],
     first_row: int,
 ) -> str:
     middle = show_number(float(f"{np.median(sizes[moved]):.3g}"))
     where = "here"
-    if moved.sum() < 0.95 * present.sum():
+    if moved.sum() < 0.9 * np.isfinite(sizes).sum():
         where = f"in {int(moved.sum()):,} of {say_count(len(sizes), 'row')}"
     as_large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
     return (

@@ -7,16 +7,22 @@ between blocks the distance of the shares F before it and G after it is
     D = max_j |F_j - G_j|  of cumulative shares (numbers),     sum_j |f_j - g_j| / 2  (texts).
 
 A change is said where the largest D is at least 0.5 and far beyond chance, and where either side is
-uniform: the two halves of a side differ by D / 4 at most, and by what chance adds. A column that trends with the rows, or
-wanders, differs within the sides as well and is left alone. So is one that holds one value on
-either side, by which the rows are sorted, and so are columns that change where the labels do. If
-more than half of the columns change, they are said together: two tables may have been joined.
+uniform: wherever its middle half is parted, its own D is a quarter of that at most, and what chance
+adds. A column that trends with the rows, or wanders, differs within the sides as well and is left
+alone. So are
+
+- a column that holds one value on either side, by which the rows are sorted;
+- columns that change where the labels do;
+- columns that change where more than a quarter of the others move as well, by a D of 0.15: there
+  the rows are others, not what the column means. If more than half of the columns change outright,
+  this is said, once: two tables may have been joined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -34,14 +40,44 @@ _FEWEST_ROWS = 200
 _BLOCKS, _CLASSES = 64, 32
 _DISTANCE, _WITHIN = 0.5, 0.25
 _CHANCE = 1e-4
+_MOVED, _MANY = 0.15, 0.25  # other columns: how far, and how many of them
+_SAMPLE = 50_000  # values that tell quantiles well enough
 _LEAST_SIDE = 0.1  # of the rows: a few odd ones at an end are no change of meaning
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """How many cells of each block are of each class."""
+
+    name: str
+    counts: NDArray[np.float64]
+    ordered: bool
+
+    @classmethod
+    def of(cls, column: pl.Series, borders: Integers) -> Self:
+        classes, ordered = _classes(column)
+        n, size = len(borders) - 1, _CLASSES + 2
+        cells = np.repeat(np.arange(n) * size, np.diff(borders)) + classes
+        counts = np.bincount(cells, minlength=n * size).reshape(n, size).astype(float)
+        return cls(column.name, counts, ordered)
+
+    def distances(self, blocks: slice = slice(None)) -> NDArray[np.float64]:
+        """D of each border between these blocks."""
+        before = self.counts[blocks].cumsum(axis=0)
+        after = before[-1] - before
+        before, after = before[:-1], after[:-1]
+        gaps = before / before.sum(axis=1, keepdims=True) - after / after.sum(axis=1, keepdims=True)
+        if self.ordered:
+            return np.abs(gaps.cumsum(axis=1)).max(axis=1)
+        return np.abs(gaps).sum(axis=1) / 2
 
 
 @dataclass(frozen=True)
 class _Change:
-    """A column, and how many rows come before the change."""
+    """A column, the border where it changes, and how many rows come before."""
 
     column: str
+    border: int
     rows: int
 
 
@@ -54,16 +90,22 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8], first_row: int) 
     >>> print(found[0])
     score: its values are others from row 301 on: does it mean something else there? (row 301)
     """
-    if parsed.height < _FEWEST_ROWS:
+    n = parsed.height
+    if n < _FEWEST_ROWS:
         return []
-    labels = codes.astype(np.int64) + 1
+    borders = np.linspace(0, n, min(_BLOCKS, n // 10) + 1).astype(np.int64)
+    columns = [_Column.of(column, borders) for column in parsed]
     found = []
-    for column in parsed:
-        classes, ordered = _classes(column)
-        rows = _change(classes, ordered, len(parsed.columns))
-        if rows is not None and not _labels_change(labels, rows):
-            found.append(_Change(column.name, rows))
-    return _say(found, parsed.width, first_row)
+    for column in columns:
+        at = _border(column, borders, len(columns))
+        if at is not None:
+            rows = _exact(_classes(parsed[column.name])[0], borders, at)
+            if rows is not None and not _labels_change(codes, rows):
+                found.append(_Change(column.name, at, rows))
+    if len(found) > max(1, len(columns) / 2):
+        return [_say_all(found, len(columns), first_row)]
+    alone = [change for change in found if not _others_move(columns, change)]
+    return [_say(change, first_row) for change in alone]
 
 
 def _classes(column: pl.Series) -> tuple[Integers, bool]:
@@ -73,7 +115,8 @@ def _classes(column: pl.Series) -> tuple[Integers, bool]:
         known = values[np.isfinite(values)]
         if not len(known):
             return np.zeros(len(values), dtype=np.int64), True
-        edges = np.unique(np.quantile(known, np.arange(1, _CLASSES) / _CLASSES))
+        some = known[:: len(known) // _SAMPLE + 1]
+        edges = np.unique(np.quantile(some, np.arange(1, _CLASSES) / _CLASSES))
         above = np.searchsorted(edges, values, side="right") + 1
         return np.where(np.isfinite(values), above, 0), True
     texts = column.cast(pl.String)
@@ -84,86 +127,70 @@ def _classes(column: pl.Series) -> tuple[Integers, bool]:
     return np.where(texts.is_null().to_numpy(), 0, found.to_numpy()), False
 
 
-def _change(classes: Integers, ordered: bool, n_columns: int) -> int | None:
-    """How many rows come before a change; None where there is none."""
-    n = len(classes)
-    blocks = min(_BLOCKS, n // 10)
-    borders = np.linspace(0, n, blocks + 1).astype(int)
-    counts = np.zeros((blocks, _CLASSES + 2))
-    np.add.at(counts, (np.repeat(np.arange(blocks), np.diff(borders)), classes), 1)
-    distances = _distances(counts, ordered)
-    sides = (borders[1:-1] >= _LEAST_SIDE * n) & (borders[1:-1] <= (1 - _LEAST_SIDE) * n)
-    at = int(np.where(sides, distances, 0).argmax())
-    distance, rows = float(distances[at]), int(borders[at + 1])
-    by_chance = kstwo.sf(distance, max(1, rows * (n - rows) // n)) * blocks * n_columns
-    if distance < _DISTANCE or by_chance > _CHANCE or not _uniform(counts, at + 1, ordered):
+def _border(column: _Column, borders: Integers, n_columns: int) -> int | None:
+    """The border where a column changes, counted from 1; None where it does not."""
+    n, inner = int(borders[-1]), borders[1:-1]
+    distances = column.distances()
+    sides = (inner >= _LEAST_SIDE * n) & (inner <= (1 - _LEAST_SIDE) * n)
+    at = 1 + int(np.where(sides, distances, 0).argmax())
+    distance, rows = float(distances[at - 1]), int(borders[at])
+    by_chance = kstwo.sf(distance, max(1, rows * (n - rows) // n)) * len(inner) * n_columns
+    if distance < _DISTANCE or by_chance > _CHANCE:
         return None
-    if all(np.ptp(side) == 0 for side in (classes[:rows], classes[rows:])):
-        return None  # the rows are sorted by it
-    near = borders[max(at - 1, 0)], borders[min(at + 3, blocks)]
-    return _exact(classes, (int(near[0]), int(near[1])))
+    uniform = (_uniform(column, side, distance) for side in (slice(None, at), slice(at, None)))
+    return at if all(uniform) else None
 
 
-def _distances(counts: NDArray[np.float64], ordered: bool) -> NDArray[np.float64]:
-    """D of each border between blocks."""
-    before = counts.cumsum(axis=0)
-    after = before[-1] - before
-    before, after = before[:-1], after[:-1]
-    gaps = before / before.sum(axis=1, keepdims=True) - after / after.sum(axis=1, keepdims=True)
-    if ordered:
-        return np.abs(gaps.cumsum(axis=1)).max(axis=1)
-    return np.abs(gaps).sum(axis=1) / 2
+def _uniform(column: _Column, side: slice, distance: float) -> bool:
+    """Whether the rows of a side are alike, wherever its middle half is parted."""
+    inner = column.distances(side)
+    inner = inner[len(inner) // 4 : -(len(inner) // 4) or None]
+    by_chance = 3.5 / np.sqrt(column.counts[side].sum())
+    return not len(inner) or bool(inner.max() <= _WITHIN * distance + by_chance)
 
 
-def _uniform(counts: NDArray[np.float64], at: int, ordered: bool) -> bool:
-    """Whether the halves of either side are alike."""
-    distance = _distances(counts, ordered)[at - 1]
-    for side in (counts[:at], counts[at:]):
-        middle = len(side) // 2
-        if not middle:
-            continue
-        halves = side[:middle].sum(), side[middle:].sum()
-        by_chance = 1.5 * np.sqrt(1 / halves[0] + 1 / halves[1])
-        if _distances(side, ordered)[middle - 1] > _WITHIN * distance + by_chance:
-            return False
-    return True
+def _exact(classes: Integers, borders: Integers, at: int) -> int | None:
+    """How many rows come before the change, which is near a border; None if rows are sorted by it.
 
-
-def _exact(classes: Integers, near: tuple[int, int]) -> int:
-    """The row of the change, among those near the border that was found.
-
-    Each class of rows speaks for the side where it is the more frequent, by the logarithm of how
-    much more.
+    Each row near the border speaks for the side where its class is the more frequent, by the
+    logarithm of how much more.
     """
+    start, stop = int(borders[at - 1]), int(borders[at + 1])
     size = _CLASSES + 2
-    before = np.bincount(classes[: near[0]], minlength=size) + 0.5
-    after = np.bincount(classes[near[1] :], minlength=size) + 0.5
+    before = np.bincount(classes[: int(borders[at])], minlength=size) + 0.5
+    after = np.bincount(classes[int(borders[at]) :], minlength=size) + 0.5
     speaks = np.log(before / before.sum()) - np.log(after / after.sum())
-    gained = np.concatenate([[0.0], speaks[classes[near[0] : near[1]]].cumsum()])
-    return near[0] + int(gained.argmax())
+    gained = np.concatenate([[0.0], speaks[classes[start:stop]].cumsum()])
+    rows = start + int(gained.argmax())
+    sorted_by_it = all(np.ptp(side) == 0 for side in (classes[:rows], classes[rows:]) if len(side))
+    return None if sorted_by_it else rows
 
 
-def _labels_change(labels: Integers, rows: int) -> bool:
+def _others_move(columns: Sequence[_Column], change: _Change) -> bool:
+    """Whether the rows are others after a change, not only the column that changes."""
+    others = [column for column in columns if column.name != change.column]
+    moved = [column.distances()[change.border - 1] >= _MOVED for column in others]
+    return len(others) > 0 and bool(np.mean(moved) > _MANY)
+
+
+def _labels_change(codes: NDArray[np.int8], rows: int) -> bool:
+    labels = codes.astype(np.int64) + 1
     before, after = (np.bincount(side, minlength=3) for side in (labels[:rows], labels[rows:]))
     gaps = before / before.sum() - after / after.sum()
     return bool(np.abs(gaps).sum() / 2 >= _DISTANCE)
 
 
-def _say(found: Sequence[_Change], n_columns: int, first_row: int) -> list[Suspicion]:
-    if len(found) > max(1, n_columns / 2):
-        first = min(change.rows for change in found) + first_row
-        names = list_names([change.column for change in found])
-        words = (
-            f"{len(found)} of {n_columns} columns hold other values further down ({names}): are "
-            "two tables joined, or the rows sorted?"
-        )
-        return [Suspicion(None, words, (first,))]
-    return [
-        Suspicion(
-            change.column,
-            f"its values are others from row {change.rows + first_row:,} on: does it mean "
-            "something else there?",
-            (change.rows + first_row,),
-        )
-        for change in found
-    ]
+def _say(change: _Change, first_row: int) -> Suspicion:
+    row = change.rows + first_row
+    words = f"its values are others from row {row:,} on: does it mean something else there?"
+    return Suspicion(change.column, words, (row,))
+
+
+def _say_all(found: Sequence[_Change], n_columns: int, first_row: int) -> Suspicion:
+    row = int(np.median([change.rows for change in found])) + first_row
+    names = list_names([change.column for change in found])
+    words = (
+        f"{len(found)} of {n_columns} columns hold other values from about row {row:,} on "
+        f"({names}): are two tables joined, or the rows sorted?"
+    )
+    return Suspicion(None, words, (row,))

@@ -1,9 +1,10 @@
 """Rows that are there twice, and values that stand for a blank.
 
 Copies are counted where rows would not be alike by chance: some column has different values in at
-least a fifth of the different rows, and at most half of the rows are copies. A number is taken for the sign of a blank if it is one that people use so (-1, -9, -99,
-9999, ...), occurs several times, and lies apart: below 0 where nothing else does, or above all
-others by half of their range.
+least a fifth of the different rows, and at most half of the rows are copies; fewer than 1 % hardly
+matter and are passed over. A number is taken for the sign of a blank if it is one that people use
+so (-1, -9, -99, 9999, ...), occurs several times, and lies apart: below 0 where nothing else does,
+or above all others by half of their range.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __all__ = ["find_copies", "find_stand_ins"]
 
 _FEWEST, _FEWEST_DIFFERENT = 5, 10
 _LEAST_DIFFERENT = 0.2
+_LEAST_COPIES = 0.01
 _NINES = tuple(float("9" * digits) for digits in range(2, 11))
 _BELOW = (-1.0, -9.0, *(-nines for nines in _NINES))
 
@@ -33,7 +35,8 @@ def find_copies(raw: pl.DataFrame, first_row: int) -> list[Suspicion]:
     copies = ~raw.select(pl.struct(pl.all()).is_first_distinct())[:, 0].to_numpy()
     n, different = int(copies.sum()), int((~copies).sum())
     most = max(column.n_unique() for column in raw)
-    if not n or n > different or most < _LEAST_DIFFERENT * different:
+    by_nature = n > different or most < _LEAST_DIFFERENT * different
+    if by_nature or n < max(1, _LEAST_COPIES * raw.height):
         return []
     what = "is an exact copy" if n == 1 else "are exact copies"
     words = f"{say_count(n, 'row')} {what} of an earlier one"

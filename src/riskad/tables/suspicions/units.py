@@ -19,6 +19,7 @@ __all__ = ["find_mixed_units"]
 
 _FEWEST_DIFFERENT = 20
 _LEAST_SHARE = 0.01
+_SAMPLE = 50_000  # values that show the clusters
 _NEAR = 0.1  # how far quartiles may be off the factor, in powers of ten
 _EMPTY = 0.15  # half the width of the empty stretch, in powers of ten
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -35,6 +36,7 @@ is row 301, after which all do (rows 301, 302, 303, 304, 305)
     sizes = np.abs(floats_of(column))
     known = np.isfinite(sizes) & (sizes > 0)
     logs = np.log10(sizes[known])
+    logs = logs[:: len(logs) // _SAMPLE + 1]
     if len(logs) < 2 * _FEWEST_DIFFERENT:
         return None
     for factor in FACTORS:

@@ -19,7 +19,7 @@ _WORDS = """
     na n/a n.a. n.a #n/a #na nan #nan <na> null (null) nil none nat
     ? ?? - -- --- \u2013 \u2014 \u2212 . .. \u2026 / \\ * \\n
     blank (blank) empty (empty) missing (missing) unknown (unknown) undefined unspecified
-    #value! #ref! #div/0! #null! #num! #name? nd n.d. tbd tba k.a. s/o
+    #value! #ref! #div/0! #null! #num! #name? nd n.d. tbd tba k.a. s/o 0000-00-00
 """
 GAP_WORDS = frozenset(_WORDS.split()) | {
     "not available",

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from riskad.tables.formats.gaps import without_gaps
 from riskad.tables.formats.moment_patterns import ISO, SPECIAL, Way, has_clock, ways_to_read
-from riskad.tables.formats.moment_reading import texts_of, without_gaps
+from riskad.tables.formats.moment_reading import texts_of
 from riskad.tables.formats.moment_remarks import remarks_on
 from riskad.tables.formats.moment_writings import (
     Cell,

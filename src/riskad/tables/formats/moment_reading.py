@@ -32,13 +32,8 @@ __all__ = [
     "read_count",
     "read_temporal",
     "texts_of",
-    "without_gaps",
 ]
 
-_GAPS = (
-    *("", "-", "--", "---", ".", "?", "na", "n/a", "#n/a", "n.a.", "nan", "nat", "null", "none"),
-    *("nil", "missing", "unknown", "(blank)", "blank", "\\n", "<na>", "0000-00-00"),
-)
 _PADDED = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2}
 _TAIL = r"^(?:[.,](?P<f>[0-9]{1,9}))?\s?(?P<z>Z|z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?)?$"
 _FEW = 4_096  # cells fewer than this are not worth a second way
@@ -65,12 +60,6 @@ class Cells:
         """These cells, but for those of `others` at the places `where`."""
         self.seconds[where], self.offsets[where] = others.seconds, others.offsets
         return self
-
-
-def without_gaps(texts: pl.Series) -> pl.Series:
-    """Texts without white space around them; null where nothing or a word for nothing is left."""
-    bare = texts.str.strip_chars()
-    return bare.set(bare.str.to_lowercase().is_in(_GAPS), None)
 
 
 def read_cells(texts: pl.Series, kind: str, pattern: str) -> Cells:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
+from riskad.tables.formats.gaps import without_gaps
 from riskad.tables.formats.moment_calendar import (
     DAY,
     EARLIEST,
@@ -33,7 +34,6 @@ from riskad.tables.formats.moment_reading import (
     read_count,
     read_temporal,
     texts_of,
-    without_gaps,
 )
 from riskad.tables.formats.month_names import LANGUAGES, month_name, weekday_name
 

@@ -15,12 +15,23 @@ __all__ = ["prepared_rows", "rows_of"]
 
 def prepared_rows(g: Graph, preparer: TablePreparer, detector: Any) -> str:
     """Return the rows that `TablePreparer.transform` gives, as the detector sees them."""
-    inputs = [(column, column.onnx_input(g)) for column in preparer.used()]
+    inputs = {column.name: column.onnx_input(g) for column in preparer.used()}
+    derived = [(each, each.onnx(g, inputs)) for each in preparer.derived_]
     if preparer.form == "matrix":
-        blocks = [node for column, value in inputs for node in column.onnx_block(g, value)]
+        blocks = [n for c in preparer.used() for n in c.onnx_block(g, inputs[c.name])]
+        blocks += [
+            _filled(g, *pair)
+            for each, nodes in derived
+            for pair in zip(nodes, each.fills, strict=True)
+        ]
         return g.node("Concat", *blocks, axis=1)
-    nodes = {k: v for column, value in inputs for k, v in column.onnx_frame(g, value).items()}
-    return _framed_rows(g, detector, nodes)
+    framed = [column.onnx_frame(g, inputs[column.name]) for column in preparer.used()]
+    framed += [dict(zip(each.names(), nodes, strict=True)) for each, nodes in derived]
+    return _framed_rows(g, detector, {k: v for each in framed for k, v in each.items()})
+
+
+def _filled(g: Graph, node: str, fill: float) -> str:
+    return g.node("Where", g.node("IsNaN", node), np.array(fill), node)
 
 
 def rows_of(g: Graph, detector: Any) -> str:

@@ -1,0 +1,288 @@
+"""Tables as people keep them: dates, money, words and groups, from the file to the model file."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from scipy import sparse
+from sklearn.metrics import roc_auc_score
+
+import riskad
+from riskad.app.look import look_table
+from riskad.app.onnx import feeds, to_onnx
+from riskad.app.report.look_page import render_look
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.tables.differences import NotAsInTraining
+from riskad.tables.labelled import LabelColumn
+from riskad.tables.preparation import TablePreparer
+
+LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+NOTES = ("please deliver to the back door", "call before you come", "urgent refund to new account")
+
+
+def payments(n=400, seed=0):
+    """Payments from a spreadsheet: large ones at night are frauds."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.15
+    minutes = np.where(fraud, rng.integers(0, 5 * 60, n), rng.integers(8 * 60, 23 * 60, n))
+    day = np.datetime64("2025-01-01") + rng.integers(0, 90, n).astype("timedelta64[D]")
+    when = pl.Series(day.astype("datetime64[us]") + minutes.astype("timedelta64[m]"))
+    amount = rng.lognormal(3 + 2 * fraud, 0.5)
+    sent = when - pl.Series(rng.integers(1, 20, n)).cast(pl.Duration("us")) * 0
+    label = np.where(rng.random(n) < 0.4, np.where(fraud, "fraud", "ok"), "")
+    notes = np.array(NOTES)[np.where(fraud, 2, rng.integers(0, 2, n))]
+    return pl.DataFrame(
+        {
+            "when": when.dt.strftime("%d.%m.%Y %H:%M"),
+            "sent": sent.dt.offset_by("-3d").dt.strftime("%d.%m.%Y"),
+            "amount": [f"{x:,.2f} €" for x in amount],
+            "share": [f"{x:.1f}%" for x in rng.uniform(0, 100, n)],
+            "paid": np.where(rng.random(n) < 0.5, "ja", "nein"),
+            "shop": [f"Shop {i}" for i in rng.integers(0, 70, n)],
+            "note": [f"{text} number {i}" for i, text in enumerate(notes)],
+            "customer": [f"C{i}" for i in rng.integers(0, 40, n)],
+            "label": label,
+        }
+    ), fraud
+
+
+@pytest.fixture(scope="module")
+def table():
+    return payments()
+
+
+def test_every_column_is_read_and_said(table):
+    preparer = TablePreparer(group="customer").fit(table[0].drop("label"))
+    assert preparer.kinds_ == {
+        "when": "datetime",
+        "sent": "date",
+        "amount": "number",
+        "share": "number",
+        "paid": "flag",
+        "shop": "categories",
+        "note": "text",
+        "customer": "group",
+    }
+    said = preparer.describe()
+    for words in (
+        "when: dates like 27.03.2025 18:14: hour, weekday, day of month, elapsed",
+        "amount: numbers in €",
+        "share: numbers in %",
+        "time between dates: when to sent",
+        "1 yes/no column: paid",
+        "1 many-level category column: shop (70 levels)",
+    ):
+        assert words in said
+    assert any("compared within 40 groups" in line for line in said)
+
+
+@pytest.mark.parametrize("form", ["matrix", "frame"])
+def test_rows_in_parts_and_from_a_model_file_are_the_same_rows(table, form, tmp_path):
+    frame = table[0].drop("label")
+    preparer = TablePreparer(group="customer", form=form).fit(frame)
+    whole = preparer.transform(frame)
+    parts = [preparer.transform(frame[i : i + 90], first_row=i + 1) for i in range(0, 400, 90)]
+    _assert_same(pl.concat(parts) if form == "frame" else sparse.vstack(parts), whole)
+    riskad.save(preparer, tmp_path / "preparer.riskad")
+    _assert_same(riskad.load(tmp_path / "preparer.riskad").transform(frame), whole)
+    parsed = preparer.parse(frame)
+    assert preparer.parse(parsed).equals(parsed)
+    again = preparer.refit().fit(parsed)
+    assert list(again.get_feature_names_out()) == list(preparer.get_feature_names_out())
+    _assert_same(again.transform(parsed), whole)
+
+
+def _assert_same(found, expected):
+    if isinstance(expected, pl.DataFrame):
+        assert found.equals(expected)
+    else:
+        np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-12)
+
+
+def test_what_a_spreadsheet_holds_is_found(table):
+    """Dates and money tell the frauds apart; nothing was written for the program."""
+    frame, _ = table
+    fit = riskad.fit_table(frame, LABELS, model="forest", settings={"random_state": 0})
+    new, truth = payments(seed=1)
+    scores = -fit.model.score_samples(new)
+    assert roc_auc_score(truth, scores) > 0.97
+    columns = {effect.column for effect in fit.report.effects[:4]}
+    assert columns & {"when", "amount", "note"}
+    assert fit.report.columns["when"] == "datetime"
+
+
+def test_reasons_speak_as_the_table_does(table):
+    frame, _ = table
+    fit = riskad.fit_table(frame, LABELS, model="shallow", group="customer")
+    found = riskad.explain_rows(fit.model, frame[:20])
+    assert "when to sent" in found.columns
+    assert "amount beside its customer" in found.columns
+    by_name = {reason.column: reason for reason in found.of(0)}
+    assert by_name["when"].value == frame["when"][0]
+    assert by_name["paid"].value == frame["paid"][0]
+    assert by_name["when to sent"].value.endswith(" days")
+    total = found.base + found.contributions.sum(axis=1)
+    np.testing.assert_allclose(total, -fit.model.score_samples(frame[:20]), atol=1e-8)
+
+
+@pytest.mark.parametrize("model", ["shallow", "boosted", "forest"])
+def test_graphs_take_moments_as_seconds(table, model):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    frame = table[0].drop("note", "customer")
+    fit = riskad.fit_table(frame, LABELS, model=model)
+    proto = to_onnx(fit.model)
+    said = {entry.name: entry.doc_string for entry in proto.graph.input}
+    assert said["when"].startswith("seconds since 1970-01-01")
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    rows = fit.model[0].parse(frame)
+    theirs, _ = session.run(None, feeds(proto, rows))
+    np.testing.assert_allclose(theirs, -fit.model.score_samples(frame), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"), [("note", "free text"), ("customer", "look groups up")]
+)
+def test_what_graphs_cannot_do_is_said(table, column, words):
+    pytest.importorskip("onnx")
+    frame = table[0].select("amount", "label", column)
+    group = "customer" if column == "customer" else None
+    fit = riskad.fit_table(frame, LABELS, model="shallow", group=group)
+    with pytest.raises(InputError, match=words):
+        to_onnx(fit.model)
+
+
+def test_a_group_tells_what_is_odd_for_whom():
+    rng = np.random.default_rng(0)
+    n = 3000
+    customer = rng.integers(0, 100, n)
+    level = rng.normal(0, 5, 100)
+    odd = rng.random(n) < 0.06
+    amount = level[customer] + rng.normal(0, 0.5, n)
+    amount[odd] = rng.normal(0, 5, odd.sum())
+    label = np.where(rng.random(n) < 0.2, np.where(odd, "fraud", "ok"), "")
+    frame = pl.DataFrame({"amount": amount, "customer": customer, "label": label})
+    new = label == ""
+    found = {}
+    for group in (None, "customer"):
+        fit = riskad.fit_table(frame, LABELS, model="forest", drop=["customer"], group=group)
+        found[group] = roc_auc_score(odd[new], -fit.model.score_samples(frame.filter(new)))
+    assert found["customer"] > 0.85
+    assert found[None] < 0.7
+    unseen = frame.head(3).with_columns(customer=pl.lit("somebody new"))
+    assert np.isfinite(fit.model.score_samples(unseen)).all()
+    with pytest.raises(InputError, match="missing: 'customer'"):
+        fit.model.score_samples(unseen.drop("customer"))
+
+
+def test_a_row_before_of_the_same_group():
+    days = [1, 4, 2, 9, 9]
+    frame = pl.DataFrame(
+        {
+            "when": [f"2025-03-{day:02}" for day in days],
+            "who": ["a", "a", "b", "b", "c"],
+            "x": [1.5, 2.5, 3.0, 4.5, 7.0],
+        }
+    )
+    preparer = TablePreparer(group="who", kinds={"who": "category"})
+    parsed = preparer.fit_parse(frame)
+    name = "when since the row before of its who"
+    place = preparer.matrix_names().index(name)
+    trained = preparer.features(parsed, training=True)[:, place]
+    np.testing.assert_allclose(trained, [5, 3, 5, 7, 5])  # the median where there is none before
+    later = pl.DataFrame({"when": ["2025-03-06", "2025-03-10"], "who": ["a", "z"], "x": [1.0, 2.0]})
+    np.testing.assert_allclose(preparer.transform(later)[:, place], [2, 5])
+
+
+def test_what_is_new_is_said_with_its_row(table):
+    frame = table[0].drop("label")
+    preparer = TablePreparer().fit(frame)
+    cents = frame.with_columns(
+        amount=pl.col("amount").str.replace(",", "").str.replace(".", "", literal=True)
+    )
+    with pytest.warns(NotAsInTraining, match="amount: usually .* 100 times as large"):
+        preparer.transform(cents)
+    iso = frame.with_columns(when=pl.lit("2025-01-02 10:00"))
+    with pytest.raises(
+        InputError, match=r"'when' holds dates like 27.03.2025 18:14, but '2025.*row 1 "
+    ):
+        preparer.transform(iso)
+    words = frame.with_columns(paid=pl.lit("vielleicht"))
+    with pytest.raises(
+        InputError, match=r"'paid' holds 'nein' and 'ja', but 'vielleicht' in row 1"
+    ):
+        preparer.transform(words)
+
+
+# --- looking ------------------------------------------------------------------------------
+
+
+def test_a_look_says_what_each_column_is(table):
+    found = look_table(table[0], LABELS, id=None, source="payments")
+    assert str(found.labels).endswith("unlabelled")
+    columns = {column.name: column for column in found.columns}
+    assert columns["amount"].made_of_it == "numbers in €"
+    assert columns["amount"].examples[0].endswith("€")
+    kinds = [values.kind for values in columns["amount"].values]
+    assert kinds == ["normal", "anomaly", "unlabelled"]
+    assert sum(columns["paid"].values[0].counts) == found.labels.normal
+    page = render_look(found)
+    assert page.count("<svg") == sum(column.used for column in found.columns)
+    assert "Shop" in page
+
+
+def test_a_look_needs_no_labels_and_no_memory(table):
+    frame = table[0].drop("label")
+    whole = look_table(frame)
+    parts = look_table([frame[:150], frame[150:]])
+    assert parts.rows == whole.rows == 400
+    assert [(c.name, c.kind) for c in parts.columns] == [(c.name, c.kind) for c in whole.columns]
+    assert {values.kind for column in whole.columns for values in column.values} == {"rows"}
+
+
+def test_a_leak_and_copies_are_said(table):
+    frame, fraud = table
+    leak = frame.with_columns(checked=pl.Series(np.where(fraud, 9.5, 1.5) + np.arange(400) / 1e4))
+    found = look_table(pl.concat([leak, leak[:40]]), LABELS)
+    assert any("checked" in line for line in found.suspicious)
+    assert any("40 rows" in line or "copies" in line for line in found.suspicious)
+    fit = riskad.fit_table(leak, LABELS, model="shallow")
+    assert any("checked" in line for line in fit.report.warnings)
+
+
+def test_the_command_that_looks(table, tmp_path):
+    path = tmp_path / "payments.csv"
+    table[0].write_csv(path, separator=";")
+    given = [str(path), "--label", "label", "--normal", "ok", "--anomaly", "fraud"]
+    page = tmp_path / "look.html"
+    done = CliRunner().invoke(cli, ["look", *given, "--kind", "shop=category", "--page", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "datetime" in done.output
+    command = "--normal ok --anomaly fraud --kind shop=category -o model.riskad"
+    assert command in done.output.replace("\n", " ")
+    assert "<svg" in page.read_text(encoding="utf-8")
+    done = CliRunner().invoke(cli, ["look", str(path), "--json"])
+    assert json.loads(done.output)["rows"] == 400
+    done = CliRunner().invoke(cli, ["look", *given, "--page", str(tmp_path / "look.pdf")])
+    assert done.exit_code == 2
+    assert "must end in .html" in done.output
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("amount", "expected the name of a column"),
+        ("amount=money", "choose from number"),
+        ("price=number", "no column 'price'"),
+        ("when=date:%d.%m.%Y", "is not so written"),
+    ],
+)
+def test_kinds_that_cannot_be_are_refused(table, tmp_path, said, message):
+    path = tmp_path / "payments.csv"
+    table[0].write_csv(path)
+    done = CliRunner().invoke(cli, ["look", str(path), "--kind", said])
+    assert done.exit_code in (1, 2)
+    assert message in done.output.replace("\n", " ")
+    assert "Traceback" not in done.output

@@ -410,6 +410,26 @@ def test_nothing_to_compare_is_said():
         )
 
 
+def test_groups_may_be_of_any_plain_type_but_no_lists():
+    rows, customers = payments()
+    codes = customers.str.slice(1)
+    expected = GroupComparison.learn(rows, codes).features(rows, codes)
+    for dtype in (pl.Int64, pl.Float64, pl.Categorical):
+        typed = codes.cast(dtype)
+        found = GroupComparison.learn(rows, typed).features(rows, codes)
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InputError, match="its cells are lists"):
+        GroupComparison.learn(rows, pl.Series("customer", [["a"]] * 400))
+
+
+def test_where_every_row_is_its_own_group_the_table_judges():
+    x = np.random.default_rng(0).normal(size=200)
+    rows, groups = pl.DataFrame({"x": x}), pl.Series("id", range(200))
+    comparison = GroupComparison.learn(rows, groups)
+    z = comparison.training_features(rows, groups)[:, 0]
+    assert np.corrcoef(z, x)[0, 1] > 0.99
+
+
 def test_parts_of_other_tables_are_not_joined():
     a = GroupCounts.of(pl.DataFrame({"x": [1.0]}), pl.Series("g", ["a"]))
     b = GroupCounts.of(pl.DataFrame({"y": [1.0]}), pl.Series("g", ["a"]))

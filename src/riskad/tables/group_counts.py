@@ -105,6 +105,11 @@ def check_groups(parsed: pl.DataFrame, groups: pl.Series) -> None:
         raise InputError(
             f"each row is of one group, got {len(groups):,} groups for {parsed.height:,} rows."
         )
+    if groups.dtype.is_nested():
+        raise InputError(
+            f"{groups.name!r} cannot say which group a row is of: its cells are lists ("
+            f"{groups.dtype}). Name a column of texts or numbers."
+        )
     for name, dtype in parsed.schema.items():
         if not (dtype.is_numeric() or dtype in (pl.String, pl.Categorical, pl.Boolean)):
             raise InputError(

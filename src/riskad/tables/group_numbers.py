@@ -30,7 +30,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 from scipy.stats import norm
 
-from riskad.storage.fields import NUMBER, POSITIVE, TEXT, Array, Fields, Maybe, Number, State
+from riskad.storage.fields import NUMBER, POSITIVE, TEXT, Array, Fields, Maybe, Number
 
 __all__ = ["NumberByGroup"]
 
@@ -84,10 +84,6 @@ class NumberByGroup:
         "mean": Array("f", ("groups",)),
         "variance": Array("f", ("groups",), low=0),
     }
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Nothing: the fields say all there is to say."""
 
     @classmethod
     def learn(cls, name: str, values: Floats, places: Places, n_groups: int) -> Self:

@@ -329,9 +329,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     @property
     def sparse_(self) -> bool:
-        """Whether the matrix is sparse: when most features are yes/no columns."""
-        # A category fills one of its yes/no columns in each row.
-        return self.form == "matrix" and len(self.used()) < len(self.source_columns_) / 4
+        """Whether `transform` gives a sparse matrix."""
+        return self.form == "matrix" and self._is_sparse()
+
+    def _is_sparse(self) -> bool:
+        """Whether most of the matrix is 0, as when categories have many levels."""
+        filled = sum(column.n_filled() for column in self.used()) + len(self.derived_names())
+        return filled < len(self.matrix_names()) / 4
 
     def derived_names(self) -> list[str]:
         """Return the names of the numbers that are made of several columns."""
@@ -417,14 +421,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self._matrix(parsed, [each.values(parsed) for each in self.derived_])
 
     def _matrix(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Matrix:
-        used, width = self.used(), len(self.matrix_names())
         blocks = chain(
-            (column.block(parsed[column.name]) for column in used),
+            (column.block(parsed[column.name]) for column in self.used()),
             (each.filled(values) for each, values in zip(self.derived_, derived, strict=True)),
         )
-        if len(used) < width / 4:
+        if self._is_sparse():
             return join_sparse(blocks)
-        return join_dense(blocks, (parsed.height, width))
+        return join_dense(blocks, (parsed.height, len(self.matrix_names())))
 
     def matrix_names(self) -> list[str]:
         """Return the names of the columns of `matrix`."""
@@ -462,7 +465,10 @@ _NOUNS = {"flag": "yes/no", "categories": "many-level category"}
 
 
 def _nothing_left(columns: Sequence[PreparedColumn]) -> InputError:
-    reasons = [f"  {quoted(column.name)}: {column.made_of_it()}" for column in columns][:10]
+    reasons = [
+        f"  {quoted(column.name)}: {'; '.join([column.made_of_it(), *column.remarks])}"
+        for column in columns[:10]
+    ]
     return InputError("No column is left to learn from:\n" + "\n".join(reasons))
 
 

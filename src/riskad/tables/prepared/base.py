@@ -91,6 +91,10 @@ class UsedColumn(PreparedColumn):
     def names(self) -> list[str]:
         """Return the names of its columns in the matrix."""
 
+    def n_filled(self) -> int:
+        """Return how many of these columns a row fills, as a rule: others are 0."""
+        return len(self.names())
+
     @abstractmethod
     def block(self, values: pl.Series) -> Matrix:
         """Return its columns of the matrix, without gaps."""

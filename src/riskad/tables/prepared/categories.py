@@ -118,6 +118,10 @@ class CategoryColumn(UsedColumn):
         """Return a name for each level."""
         return [f"{self.name}={level}" for level in self.levels]
 
+    def n_filled(self) -> int:
+        """Return 1: a row has one level."""
+        return 1
+
     def block(self, values: pl.Series) -> sparse.csr_matrix:
         """Return yes/no columns; a text that was never seen has "(other)", or none."""
         codes = self._codes(_filled(values))

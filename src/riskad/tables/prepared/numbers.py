@@ -107,6 +107,10 @@ class NumberColumn(UsedColumn):
         value = [self.name] * (self.median is not None)
         return value + [f"{self.name} is blank"] * bool(self.blanks)
 
+    def n_filled(self) -> int:
+        """Return 1: hardly a row is blank."""
+        return 1
+
     def block(self, values: pl.Series) -> Matrix:
         """Return the numbers with the median in gaps, and where gaps are."""
         columns = []

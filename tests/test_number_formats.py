@@ -383,6 +383,8 @@ def test_whole_numbers_with_leading_zeros_are_codes(cells, code):
             ["1.234", "5"],
             "'1.234' has two readings and no row settles which: it is read as 1.234. ",
         ),
+        (["1.234 kr."], "is read as 1234. Say kind 'number:1,234.5' for the other one."),
+        (["-1.234 €"], "is read as -1234. Say kind 'number:1,234.5' for the other one."),
         (["1.234 €"], "Say kind 'number:1,234.5' for the other one."),
         (["1.5", "2.5", "1,5", "1,5 €"], "'1,5' in row 3 has a decimal comma, unlike most: 2 such"),
         (["12 kg", "3 kg", "4 lb"], "Units are mixed: '12 kg' in 2 rows, '4 lb' in 1 row; the"),
@@ -477,6 +479,25 @@ def test_formats_are_described(cells, words):
 )
 def test_a_person_says_by_an_example_how_numbers_are_written(example, cell, value):
     assert NumberFormat.given(example).read(pl.Series([cell]))[0].to_list() == [value]
+
+
+@pytest.mark.parametrize(
+    ("example", "cells", "values"),
+    [
+        ("1.234,5", ["1,234 €", "1.234 €", "5 $"], [1.234, 1234, 5]),
+        ("1,234.5", ["1,234 €", "1.234 €", "5 $"], [1234, 1.234, 5]),
+        ("1.234,5", ["1.5", "2,5", "3,5"], [None, 2.5, 3.5]),
+        ("1.5 x", ["1.5", "2.5", "3.5", "4 x"], [1.5, 2.5, 3.5, 4]),
+        ("5 boxes", ["1.5", "2.5", "3.5", "4 boxes"], [1.5, 2.5, 3.5, 4]),
+        ("5", ["1.5", "2.5", "3.5", "4 boxes"], [1.5, 2.5, 3.5, None]),
+    ],
+)
+def test_what_a_person_says_settles_a_column_with_its_units(example, cells, values):
+    look = NumberLook.of(pl.Series(cells[:1])).joined(NumberLook.of(pl.Series(cells[1:]), 2))
+    look = look.as_given(NumberFormat.given(example))
+    assert look.format().read(pl.Series(cells))[0].to_list() == values
+    assert (look.n_good, look.n_bad) == (len(values) - values.count(None), values.count(None))
+    assert not any("two readings" in remark for remark in look.remarks())
 
 
 @pytest.mark.parametrize("example", ["1,234", "1.234", "1.234 €", "", "abc", "1,2,3", "12.03.2024"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from riskad.core.checks import InputError
 from riskad.tables.formats.gaps import GAP_WORDS, is_gap, strip_blanks, without_gaps
-from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.formats.number_format import NumberFormat, clean
 from riskad.tables.formats.numbers import NumberLook
 
 NBSP, THIN, NARROW, MINUS = "\u00a0", "\u2009", "\u202f", "\u2212"
@@ -27,7 +27,7 @@ def read(cells, first_row=1):
     assert look.n_good + look.n_bad + look.n_gaps == len(column)
     if bad.any():
         row = bad.arg_max()
-        assert look.first_bad == (first_row + row, strip_blanks(column.cast(pl.String))[row])
+        assert look.first_bad == (first_row + row, clean(column.cast(pl.String))[row])
     return values.to_list()
 
 
@@ -254,6 +254,7 @@ COLUMNS = {
     "infinity is bad": (["1", "2", "inf", "1e999"], [1, 2, None, None]),
     "digits without end": (["1", "2", "9" * 400], [1, 2, None]),
     "a telephone among numbers": (["612 345 678", "1 234", "12"], [612345678, 1234, 12]),
+    "exponents that only a cast reads": (["1,5", "0E100", "1e120"], [1.5, 0, 1e120]),
     "kind changes": (["1", "2", "3", "2024-01-01"], [1, 2, 3, None]),
 }
 

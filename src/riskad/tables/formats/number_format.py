@@ -169,10 +169,10 @@ class NumberFormat:
         """Return the numbers (null where there is none), and where a cell holds something else."""
         column = as_column_of_texts(column)
         values, other = plain_numbers(column)
-        if (
-            column.dtype == pl.String and self.decimal == ","
-        ):  # 1.234 is not what a cast takes it for
-            other = column.is_not_null()
+        if column.dtype == pl.String and self.decimal == ",":  # a cast takes 1.234 for a little
+            dots = column.str.contains(".", literal=True).fill_null(False)
+            other = dots if other is None else dots | other
+            other = other if other.any() else None
         if other is None:
             return values, values.is_null() & False
         if column.dtype != pl.String:

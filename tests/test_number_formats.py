@@ -250,6 +250,7 @@ COLUMNS = {
     "signs": ([f"{MINUS}5", "+5", "-5", "\u20135", "(5)", "5-"], [-5, 5, -5, -5, -5, -5]),
     "signs of money": (["$-5", "-$5", "($5)", "$5-", "$5"], [-5, -5, -5, -5, 5]),
     "currencies": (["5 €", "$6", "7 CHF", "GBP 8"], [5, 6, 7, 8]),
+    "a point behind a currency": (["$.50", "Fr. 12.50", "Fr.3", "Fr. .5"], [0.5, 12.5, 3, 0.5]),
     "scientific": (["1e-3", "1.5E+03", "7"], [1e-3, 1500, 7]),
     "infinity is bad": (["1", "2", "inf", "1e999"], [1, 2, None, None]),
     "digits without end": (["1", "2", "9" * 400], [1, 2, None]),
@@ -350,6 +351,11 @@ def test_another_unit_or_mark_at_scoring_time_is_bad():
     values, bad = learnt.read(pl.Series(["7 kg", "7 lb", "7.5 kg", "7", "7k", None, "NA"]))
     assert values.to_list() == [7, None, None, 7, None, None, None]
     assert bad.to_list() == [False, True, True, False, True, False, False]
+
+
+def test_a_currency_has_its_point_or_not():
+    learnt = NumberLook.of(pl.Series(["Rs 50"])).format()
+    assert learnt.read(pl.Series(["Rs.50", "Rs. 7", "Rs 7"]))[0].to_list() == [50, 7, 7]
 
 
 def test_the_name_of_a_column_stays():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from riskad.core.checks import InputError
 from riskad.tables.formats.gaps import GAP_WORDS, is_gap, strip_blanks, without_gaps
-from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.formats.number_format import NumberFormat, clean
 from riskad.tables.formats.numbers import NumberLook
 
 NBSP, THIN, NARROW, MINUS = "\u00a0", "\u2009", "\u202f", "\u2212"
@@ -27,7 +27,7 @@ def read(cells, first_row=1):
     assert look.n_good + look.n_bad + look.n_gaps == len(column)
     if bad.any():
         row = bad.arg_max()
-        assert look.first_bad == (first_row + row, strip_blanks(column.cast(pl.String))[row])
+        assert look.first_bad == (first_row + row, clean(column.cast(pl.String))[row])
     return values.to_list()
 
 
@@ -250,10 +250,12 @@ COLUMNS = {
     "signs": ([f"{MINUS}5", "+5", "-5", "\u20135", "(5)", "5-"], [-5, 5, -5, -5, -5, -5]),
     "signs of money": (["$-5", "-$5", "($5)", "$5-", "$5"], [-5, -5, -5, -5, 5]),
     "currencies": (["5 €", "$6", "7 CHF", "GBP 8"], [5, 6, 7, 8]),
+    "a point behind a currency": (["$.50", "Fr. 12.50", "Fr.3", "Fr. .5"], [0.5, 12.5, 3, 0.5]),
     "scientific": (["1e-3", "1.5E+03", "7"], [1e-3, 1500, 7]),
     "infinity is bad": (["1", "2", "inf", "1e999"], [1, 2, None, None]),
     "digits without end": (["1", "2", "9" * 400], [1, 2, None]),
     "a telephone among numbers": (["612 345 678", "1 234", "12"], [612345678, 1234, 12]),
+    "exponents that only a cast reads": (["1,5", "0E100", "1e120"], [1.5, 0, 1e120]),
     "kind changes": (["1", "2", "3", "2024-01-01"], [1, 2, 3, None]),
 }
 
@@ -351,6 +353,11 @@ def test_another_unit_or_mark_at_scoring_time_is_bad():
     assert bad.to_list() == [False, True, True, False, True, False, False]
 
 
+def test_a_currency_has_its_point_or_not():
+    learnt = NumberLook.of(pl.Series(["Rs 50"])).format()
+    assert learnt.read(pl.Series(["Rs.50", "Rs. 7", "Rs 7"]))[0].to_list() == [50, 7, 7]
+
+
 def test_the_name_of_a_column_stays():
     for cells in (["1"], ["1 €"], ["1,5"], ["1", "2 €"]):
         assert NumberLook.of(pl.Series(cells)).format().read(pl.Series("x", cells))[0].name == "x"
@@ -383,6 +390,8 @@ def test_whole_numbers_with_leading_zeros_are_codes(cells, code):
             ["1.234", "5"],
             "'1.234' has two readings and no row settles which: it is read as 1.234. ",
         ),
+        (["1.234 kr."], "is read as 1234. Say kind 'number:1,234.5' for the other one."),
+        (["-1.234 €"], "is read as -1234. Say kind 'number:1,234.5' for the other one."),
         (["1.234 €"], "Say kind 'number:1,234.5' for the other one."),
         (["1.5", "2.5", "1,5", "1,5 €"], "'1,5' in row 3 has a decimal comma, unlike most: 2 such"),
         (["12 kg", "3 kg", "4 lb"], "Units are mixed: '12 kg' in 2 rows, '4 lb' in 1 row; the"),
@@ -477,6 +486,25 @@ def test_formats_are_described(cells, words):
 )
 def test_a_person_says_by_an_example_how_numbers_are_written(example, cell, value):
     assert NumberFormat.given(example).read(pl.Series([cell]))[0].to_list() == [value]
+
+
+@pytest.mark.parametrize(
+    ("example", "cells", "values"),
+    [
+        ("1.234,5", ["1,234 €", "1.234 €", "5 $"], [1.234, 1234, 5]),
+        ("1,234.5", ["1,234 €", "1.234 €", "5 $"], [1234, 1.234, 5]),
+        ("1.234,5", ["1.5", "2,5", "3,5"], [None, 2.5, 3.5]),
+        ("1.5 x", ["1.5", "2.5", "3.5", "4 x"], [1.5, 2.5, 3.5, 4]),
+        ("5 boxes", ["1.5", "2.5", "3.5", "4 boxes"], [1.5, 2.5, 3.5, 4]),
+        ("5", ["1.5", "2.5", "3.5", "4 boxes"], [1.5, 2.5, 3.5, None]),
+    ],
+)
+def test_what_a_person_says_settles_a_column_with_its_units(example, cells, values):
+    look = NumberLook.of(pl.Series(cells[:1])).joined(NumberLook.of(pl.Series(cells[1:]), 2))
+    look = look.as_given(NumberFormat.given(example))
+    assert look.format().read(pl.Series(cells))[0].to_list() == values
+    assert (look.n_good, look.n_bad) == (len(values) - values.count(None), values.count(None))
+    assert not any("two readings" in remark for remark in look.remarks())
 
 
 @pytest.mark.parametrize("example", ["1,234", "1.234", "1.234 €", "", "abc", "1,2,3", "12.03.2024"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -169,10 +170,10 @@ class NumberFormat:
         """Return the numbers (null where there is none), and where a cell holds something else."""
         column = as_column_of_texts(column)
         values, other = plain_numbers(column)
-        if (
-            column.dtype == pl.String and self.decimal == ","
-        ):  # 1.234 is not what a cast takes it for
-            other = column.is_not_null()
+        if column.dtype == pl.String and self.decimal == ",":  # a cast takes 1.234 for a little
+            dots = column.str.contains(".", literal=True).fill_null(False)
+            other = dots if other is None else dots | other
+            other = other if other.any() else None
         if other is None:
             return values, values.is_null() & False
         if column.dtype != pl.String:
@@ -193,9 +194,13 @@ class NumberFormat:
     def _read_good(self, cells: pl.Series) -> pl.Series:
         """Return the numbers of cells that follow the pattern."""
         minus = re.escape(MINUS)
-        before = "".join(self.prefixes) + SIGNS + BLANKS + "("
+        before = "".join(self._before).replace(".", "") + SIGNS + BLANKS + "("
         after = "".join(self.suffixes) + MINUS + BLANKS + ")"
-        body = cells.str.strip_chars_start(before).str.strip_chars_end(after)
+        body = cells
+        for word in self._before:
+            if "." in word:  # as a whole, to leave the point of .5
+                body = body.str.replace(word, "", literal=True)
+        body = body.str.strip_chars_start(before).str.strip_chars_end(after)
         numbers = self._cast(body, self.thousands or _OTHER[self.decimal])
         if numbers.null_count() > cells.null_count():  # other marks occur besides the usual one
             numbers = self._cast(body, GROUP_MARKS.replace(self.decimal, ""))
@@ -219,13 +224,16 @@ class NumberFormat:
             body = body.str.replace(",", ".", literal=True)
         return body.cast(pl.Float64, strict=False)
 
-    @property
+    @cached_property
     def _pattern(self) -> str:
-        """The pattern of a cell; a prefix that ends in a point rules out numbers like .5."""
-        leading = not any(prefix.rstrip(BLANKS).endswith(".") for prefix in self.prefixes)
-        return cell_pattern(
-            body_pattern(self.decimal, leading), _escaped(self.prefixes), _escaped(self.suffixes)
-        )
+        body = body_pattern(self.decimal)
+        return cell_pattern(body, _escaped(self._before), _escaped(self.suffixes))
+
+    @cached_property
+    def _before(self) -> list[str]:
+        """The words that may stand before a number; where Rs may, Rs. may, too."""
+        words = [prefix.strip(BLANKS) for prefix in self.prefixes]
+        return words + [f"{word}." for word in words if is_currency(f"{word}.")]
 
     def describe(self) -> str:
         """Return in a few words how the numbers are written."""

@@ -69,7 +69,7 @@ ANY_PREFIX = "|".join(re.escape(word) for word in sorted(CURRENCIES, key=len, re
 ANY_SUFFIX = rf"[\p{{L}}\p{{Sc}}%\u2030°/²³.]{{1,12}}(?:{_BLANK}[\p{{L}}\p{{Sc}}.]{{1,8}})?"
 
 
-def body_pattern(decimal: str, leading: bool = True) -> str:
+def body_pattern(decimal: str) -> str:
     """Return the pattern of a number without sign and unit.
 
     Groups are of three digits behind one to three, the first of which is no zero, or of two digits
@@ -79,8 +79,6 @@ def body_pattern(decimal: str, leading: bool = True) -> str:
     ----------
     decimal
         The decimal mark, a point or a comma; the other one may separate groups.
-    leading
-        Whether a number may begin with the decimal mark (.5).
 
     >>> import re
     >>> [bool(re.fullmatch(body_pattern("."), cell)) for cell in ("1,234.5", "1,2,3", "12,5")]
@@ -92,8 +90,7 @@ def body_pattern(decimal: str, leading: bool = True) -> str:
     groups = "|".join(f"(?:{each}[0-9]{{3}})+" for each in marks)
     indian = "|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}" if decimal == "." else ""
     grouped = f"(?:[1-9][0-9]{{0,2}}(?:{groups}){indian})(?:{mark}[0-9]+)?"
-    start = f"|{mark}[0-9]+" if leading else ""
-    return f"(?:{grouped}|(?:[0-9]+(?:{mark}[0-9]+)?{start})(?:[eE][-+]?0?[0-9]{{1,2}})?)"
+    return f"(?:{grouped}|(?:[0-9]+(?:{mark}[0-9]+)?|{mark}[0-9]+)(?:[eE][-+]?0?[0-9]{{1,2}})?)"
 
 
 def cell_pattern(body: str, prefix: str = ANY_PREFIX, suffix: str = ANY_SUFFIX) -> str:

@@ -90,6 +90,8 @@ class NumberLook:
         Row and text of the first whole number with leading zeros, which is a code ('007').
     many_units
         Whether there are too many words behind numbers to be units.
+    given
+        What a person said about the numbers, see `as_given`.
 
     >>> look = NumberLook.of(pl.Series(["1.234,50 €", "12 €", "n/a", "?", "call us"]))
     >>> look.n_good, look.n_gaps, look.n_bad, look.first_bad
@@ -108,6 +110,7 @@ class NumberLook:
     n_trailing: int = 0
     first_code: tuple[int, str] | None = None
     many_units: bool = False
+    given: NumberFormat | None = None
 
     @classmethod
     def of(cls, column: pl.Series, first_row: int = 1) -> NumberLook:
@@ -139,7 +142,17 @@ class NumberLook:
             self.n_trailing + other.n_trailing,
             min(codes, default=None),
             self.many_units or other.many_units,
+            self.given or other.given,
         )._bounded()
+
+    def as_given(self, given: NumberFormat) -> NumberLook:
+        """Return the look where a person's word settles the decimal mark and adds to the units.
+
+        >>> look = NumberLook.of(pl.Series(["1,234 €", "5 €"])).as_given(NumberFormat.given("1,5"))
+        >>> look.format().read(pl.Series(["1,234 €"]))[0].to_list()
+        [1.234]
+        """
+        return replace(self, given=given)
 
     def _bounded(self) -> NumberLook:
         """Give up on units where there are too many, so that a look stays small."""
@@ -163,7 +176,9 @@ class NumberLook:
         counts: dict[str, int] = {}
         for way, tally in self.tallies.items():
             counts[way.suffix] = counts.get(way.suffix, 0) + tally.n
-        return accepted(counts, sum(counts.values()) + (self.others.n if self.others else 0))
+        units = accepted(counts, sum(counts.values()) + (self.others.n if self.others else 0))
+        said = {suffix.strip(BLANKS) for suffix in self.given.suffixes} if self.given else set()
+        return units | {suffix for suffix in counts if suffix.strip(BLANKS) in said}
 
     def _count(self, *shapes: str) -> int:
         return sum(
@@ -174,6 +189,8 @@ class NumberLook:
 
     @cached_property
     def _decimal(self) -> str:
+        if self.given is not None:
+            return self.given.decimal
         points, commas = self._count(POINT), self._count(COMMA)
         if points or commas or self._count(COMMA3):
             return "," if commas > points else "."
@@ -232,12 +249,13 @@ class NumberLook:
 
     def remarks(self) -> list[str]:
         """Say, in sentences, what was a guess and what looks wrong."""
-        if self.format() is None:
+        found = self.format()
+        if found is None:
             return []
-        found = [self._remark_on_marks(), self._remark_on_units(), self._remark_on_codes()]
-        return [remark for remark in found if remark]
+        said = [self._remark_on_marks(found), self._remark_on_units(), self._remark_on_codes()]
+        return [remark for remark in said if remark]
 
-    def _remark_on_marks(self) -> str:
+    def _remark_on_marks(self, found: NumberFormat) -> str:
         losing, name = (COMMA, "comma") if self._decimal == "." else (POINT, "point")
         if n_losing := self._count(losing):
             first = self._first(losing)
@@ -245,10 +263,11 @@ class NumberLook:
                 f"{quoted(first.cell)} in row {first.row:,} has a decimal {name}, unlike most: "
                 f"{say_count(n_losing, 'such cell')} cannot be read."
             )
-        if self._count(POINT, COMMA) or not self._count(DOT3, COMMA3):
+        settled = self.given is not None or self._count(POINT, COMMA)
+        if settled or not self._count(DOT3, COMMA3):
             return ""
         cell = self._first(DOT3, COMMA3).cell
-        value = NumberFormat(self._decimal).read(pl.Series([_body(cell)]))[0][0]
+        value = found.read(pl.Series([cell]))[0][0]
         other = "1.234,5" if self._decimal == "." else "1,234.5"
         return (
             f"{quoted(cell)} has two readings and no row settles which: it is read as "
@@ -283,10 +302,6 @@ class NumberLook:
             if way.suffix in self._units and way.shape in shapes
         ]
         return min(found, key=lambda tally: tally.row)
-
-
-def _body(cell: str) -> str:
-    return "".join(letter for letter in cell if letter in "0123456789.,")
 
 
 def _first_of(*affixes: tuple[str, ...]) -> tuple[str, ...]:

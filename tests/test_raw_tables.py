@@ -156,6 +156,8 @@ def test_the_report_says_how_far_raw_is_behind():
     ]
     found = raw_tables.report(rows)
     assert found["tables"]["a"]["raw"]["auc"] == 0.8
+    assert found["lines"][0].startswith("| table | raw | engineered |")
+    assert found["lines"][2] == "| a | 0.800 / 0.400 | 0.900 / 0.450 |  |  |"
     assert found["raw less"]["engineered"]["auc"] == {
         "mean": 0.0,
         "worst": {"a": -0.1},

@@ -132,9 +132,11 @@ class GivenKind:
                 )
             return FlagReader(flags)
         if self.kind == "number":
-            given = NumberFormat.given(self.written) if self.written else None
-            found = look.number.format() if look.number is not None else None
-            return NumberReader(given or found or NumberFormat())
+            numbers = look.number
+            if self.written and numbers is not None:
+                numbers = numbers.as_given(NumberFormat.given(self.written))
+            found = numbers.format() if numbers is not None else None
+            return NumberReader(found or NumberFormat())
         moments = look.moment.format() if look.moment is not None else None
         if self.written:
             return MomentReader(MomentFormat.given(self.written, self.kind))

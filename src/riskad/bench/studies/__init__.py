@@ -15,6 +15,7 @@ study             asks
 `mixtures`        how well the anomaly rate is found where it is known
 `priors`          how well the anomaly rate is found on the paper's sets
 `probabilities`   whether calibrated probabilities are right
+`raw_tables`      what it costs to give a table as it is, beside columns made by hand
 `stopping`        when to stop training networks on few labels
 `suggesting`      what labelling the suggested rows is worth
 ================  ======================================================================

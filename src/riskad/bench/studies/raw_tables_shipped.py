@@ -21,7 +21,7 @@ from riskad.datasets.fetch import DatasetMissing
 
 __all__ = ["SHIPPED", "load_shipped"]
 
-_MOST_ROWS = 8_000
+_MOST_ROWS = 12_000
 
 
 def load_shipped(name: str, seed: int) -> RawTable:

@@ -150,6 +150,21 @@ def test_a_bad_header_is_no_title(read, data, match):
     refuse(read, match, data)
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ('1,x"y\n2,z\n3,w"v\n', "line 2: a double quote stands inside"),
+        ('1,x"\n2,z\n3,w"\n', "line 2: a double quote stands inside"),
+        ('1,"x, y"\n2,"z"v\n', "line 3: a double quote stands inside"),
+        ('1,""x\n2,z\n', "line 2: a double quote stands inside"),
+        ('"1","x\n"2","z"\n"3",w"\n', "line 2: a double quote stands inside"),
+        ('"1","x ""y"", z"\n"2","z\n', "line 3 opens a double quote that it never closes"),
+    ],
+)
+def test_a_quote_that_is_out_of_place(read, rows, said):
+    refuse(read, said, f"a,b\n{rows}")
+
+
 def test_names_that_are_blank_or_twice(read):
     frame, notes = read("a,,a,a_2,a, \n1,2,3,4,5,6\n")
     assert frame.columns == ["a", "column_2", "a_3", "a_2", "a_4", "column_6"]
@@ -364,9 +379,10 @@ def test_sqlite_tables(read, tmp_path, monkeypatch):
     monkeypatch.setattr(database_reading, "_BATCH_CELLS", 500)
     data = sqlite_file(
         tmp_path,
-        'CREATE TABLE "my ""cards"""(n INTEGER, x REAL, t TEXT, mixed, nothing)',
-        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i < 1000) INSERT INTO "
-        '"my ""cards""" SELECT i, i / 2, printf(\'%03d\', i), iif(i = 900, \'odd\', i), NULL FROM c',
+        'CREATE TABLE "my ""cards"""(n INTEGER, x REAL, t TEXT, mixed, blank)',
+        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i < 1000) "
+        'INSERT INTO "my ""cards""" '
+        "SELECT i, i / 2, printf('%03d', i), iif(i = 900, 'odd', i), NULL FROM c",
     )
     frame, _ = read(data, "cards.db")
     assert dict(frame.schema) == {
@@ -374,7 +390,7 @@ def test_sqlite_tables(read, tmp_path, monkeypatch):
         "x": pl.Float64,
         "t": pl.String,
         "mixed": pl.String,
-        "nothing": pl.Null,
+        "blank": pl.Null,
     }
     assert frame.height == 1000
     assert frame.row(899) == (900, 450.0, "900", "odd", None)
@@ -389,7 +405,7 @@ def test_which_table_of_a_database(read, tmp_path):
     refuse(read, "no table 'c'; its tables are 'a', 'b'", data, "cards.sqlite", "::c")
     refuse(read, "holds no table", sqlite_file(tmp_path, "PRAGMA user_version = 1"), "cards.db")
     refuse(read, "could not be read as SQLite", b"x" * 2000, "cards.sqlite")
-    refuse(read, "could not be read as SQLite", data[:5000], "cards.sqlite")
+    refuse(read, "could not be read as SQLite", data[:1500], "cards.sqlite")
     mixed = sqlite_file(tmp_path, "CREATE TABLE a(x)", "INSERT INTO a VALUES (x'00'), (1)")
     refuse(read, "Column 'x' holds bytes and other values", mixed, "cards.sqlite")
 

@@ -155,6 +155,9 @@ def _parse_csv(table: _Csv) -> pl.DataFrame:
         frame = pl.read_csv(table.data, separator=table.separator, infer_schema=False)
     except pl.exceptions.PolarsError as error:
         raise _explain_csv_error(table, error) from error
+    # Fewer rows than lines: a field runs over several, or a quote is missing that should end it.
+    if frame.height < table.data.count(b"\n") - 1 and b'"' in table.data:
+        _check_quotes(table)
     # A row with too few fields is filled with nulls at its end, silently.
     if frame.height and frame[:, -1].null_count():
         _check_row_lengths(table)
@@ -174,18 +177,24 @@ def _explain_csv_error(table: _Csv, error: Exception) -> InputError:
 
 def _check_quotes(table: _Csv) -> None:
     """Fail, naming the line, if a double quote neither opens nor closes a field."""
-    beside = b'[^"\r\n' + re.escape(table.separator.encode()) + b"]"
-    begun = b"(?:^|[\n" + re.escape(table.separator.encode()) + b'])""' + beside
-    stray = re.search(beside + b'"' + beside, table.data) or re.search(begun, table.data)
-    if stray:
+    mark = re.escape(table.separator.encode())
+    quoted_field, bare_field = rb'"(?:[^"]++|"")*+"', rb'[^"\n' + mark + rb"]*+"
+    end_of_field = mark + rb"|\r?\n|\Z"
+    fields = rb"(?:(?:%b|%b)(?:%b))*+" % (quoted_field, bare_field, end_of_field)
+    right = re.match(fields, table.data)
+    place = right.end() if right else 0
+    if place == len(table.data):
+        return
+    line = table.line_of(place)
+    if not re.match(quoted_field, table.data[place:]) and table.data[place : place + 1] == b'"':
         raise InputError(
-            f"{table.name!r}, line {table.line_of(stray.start())}: a double quote stands inside a "
-            'field. Put the field in double quotes and write the quote twice: "5"" pipe".'
+            f"{table.name!r}, line {line} opens a double quote that it never closes; the file may "
+            "be cut short."
         )
-    if table.data.count(b'"') % 2:
-        raise InputError(
-            f"{table.name!r} opens a double quote that it never closes; it may be cut short."
-        )
+    raise InputError(
+        f"{table.name!r}, line {line}: a double quote stands inside a field. Put the field in "
+        'double quotes and write the quote twice: "5"" pipe".'
+    )
 
 
 def _check_row_lengths(table: _Csv) -> None:

@@ -36,7 +36,7 @@ def find_separator(records: Sequence[str]) -> str:
     """The mark that cuts the header into most fields, and most records into equally many.
 
     Only marks by which half of the records are of one length count, if there is such a mark. The
-    comma, which stands in numbers and in texts, comes last; where there is none of them it is taken.
+    comma, which stands in numbers and in texts, comes last; without any mark it is the comma.
 
     >>> find_separator(["name;paid", "Ann;1,50", "Bob;2,25"])
     ';'
@@ -68,7 +68,7 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
         len(record) for record, cells in zip(records, filled, strict=True) if any(cells)
     )
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
-    if usual < 2:
+    if usual < 2 or sizes[usual] < 2:
         return first
     for i, (record, cells) in enumerate(zip(records, filled, strict=True)):
         if not any(cells):

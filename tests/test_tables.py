@@ -250,7 +250,7 @@ def test_numbers_are_no_formulas_and_parquet_needs_no_care(tmp_path):
         (b"a,b,c\n1,2,3\n4,5\n6,7,8\n", r"line 3: 2 fields .* the line was cut short"),
         (b"a,b,c\n1,2,3\n4,5\n", r"line 3: 2 fields .* the file was cut short"),
         (b"a,b,c\n1,2,3\n4,5", r"line 3: 2 fields .* the file was cut short"),
-        (b'a,b,c\n1,2,3\n4,"5', "never closes; it may be cut short"),
+        (b'a,b,c\n1,2,3\n4,"5', "line 3 opens a double quote that it never closes"),
         (b"a,b,c\n1,2,3,4\n", "A field that contains ',' must be in double quotes"),
     ],
 )

@@ -13,7 +13,7 @@ from riskad.core.checks import InputError
 from riskad.tables.notes import note
 from riskad.tables.paths import check_is_text
 
-__all__ = ["Utf8", "utf8_blocks"]
+__all__ = ["Utf8", "check_utf8", "utf8_blocks"]
 
 _MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
     codecs.BOM_UTF8: "utf-8",
@@ -66,8 +66,20 @@ def _wide_encoding(start: bytes) -> tuple[str, bytes]:
     return "utf-8", b""
 
 
+def check_utf8(data: bytes, name: str, lines_before: int) -> None:
+    """Fail, naming line and byte, if `data` is not UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        why = "is not UTF-8, which the rest of the file is"
+        raise _refused(data, error, name, lines_before, why) from error
+
+
 class Utf8:
-    """Recodes the parts of a file, and remembers which encoding the parts before had."""
+    """Recodes the parts of a file by the first that is not plain ASCII.
+
+    Later parts of a file in UTF-8 are not looked at: who parses them finds what is not.
+    """
 
     def __init__(self, name: str):
         self._name = name
@@ -75,41 +87,38 @@ class Utf8:
 
     def __call__(self, data: bytes, lines_before: int) -> bytes:
         """The part as UTF-8; `lines_before` are for messages."""
-        if data.isascii():
+        if self._encoding == "utf-8" or data.isascii():
             return data
-        if self._encoding == _WINDOWS:
-            return self._from_windows(data, lines_before)
+        if self._encoding is None:
+            self._encoding = self._find(data, lines_before)
+        if self._encoding == "utf-8":
+            return data
+        try:
+            return data.decode(_WINDOWS).encode()
+        except UnicodeDecodeError as error:
+            why = "is neither UTF-8 nor Windows-1252"
+            raise _refused(data, error, self._name, lines_before, why) from error
+
+    def _find(self, data: bytes, lines_before: int) -> str:
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            if self._encoding is not None or _is_mostly_utf8(data):
-                raise self._refused(
-                    data, error, lines_before, "is not UTF-8, which the rest of the file is"
-                ) from error
-            recoded = self._from_windows(data, lines_before)
+            if _is_mostly_utf8(data):
+                check_utf8(data, self._name, lines_before)
             line = _line(data, error.start, lines_before)
             note(
                 f"{self._name!r} was read as Windows-1252: byte 0x{data[error.start]:02x} on line "
                 f"{line} is not UTF-8. If letters look wrong, save it again as UTF-8."
             )
-            self._encoding = _WINDOWS
-            return recoded
-        self._encoding = "utf-8"
-        return data
+            return _WINDOWS
+        return "utf-8"
 
-    def _from_windows(self, data: bytes, lines_before: int) -> bytes:
-        try:
-            return data.decode(_WINDOWS).encode()
-        except UnicodeDecodeError as error:
-            raise self._refused(
-                data, error, lines_before, "is neither UTF-8 nor Windows-1252"
-            ) from error
 
-    def _refused(
-        self, data: bytes, error: UnicodeDecodeError, lines_before: int, why: str
-    ) -> InputError:
-        line, byte = _line(data, error.start, lines_before), data[error.start]
-        return InputError(f"{self._name!r}, line {line}: byte 0x{byte:02x} {why}. {_REMEDY}")
+def _refused(
+    data: bytes, error: UnicodeDecodeError, name: str, lines_before: int, why: str
+) -> InputError:
+    line, byte = _line(data, error.start, lines_before), data[error.start]
+    return InputError(f"{name!r}, line {line}: byte 0x{byte:02x} {why}. {_REMEDY}")
 
 
 def _is_mostly_utf8(data: bytes) -> bool:

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.tables.csv_encoding import Utf8, utf8_blocks
+from riskad.tables.csv_encoding import Utf8, check_utf8, utf8_blocks
 from riskad.tables.header import find_header, find_separator, name_columns, split_record
 from riskad.tables.notes import note
 from riskad.tables.paths import nothing_in
@@ -27,7 +27,7 @@ __all__ = ["csv_batches", "file_blocks", "first_line"]
 _BATCH_BYTES = 1 << 23
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
-_SEPARATOR_LINE = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # the first line, written for Excel
+_SEPARATOR_LINE = re.compile(r"sep=([,;|\t:^~ ])", re.IGNORECASE)  # written for Excel
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ def _find_layout(data: bytes, name: str, separator: str | None) -> _Layout:
     ends = _head_ends(data)
     starts = [0, *(end + 1 for end in ends[:-1])]
     records = [data[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
-    named = _SEPARATOR_LINE.fullmatch(records[0].strip("\r\n"))
-    if named:
-        separator, records[0] = named[1], ""
+    if _SEPARATOR_LINE.fullmatch(records[0].strip("\r\n")):
+        records[0] = ""  # the lines tell better: it stays when a file is saved with another
     separator = separator or find_separator(records)
     fields = [split_record(record, separator) for record in records]
     header = find_header(fields)
+    _check_header_line(records[header], name)
     _note_skipped([record for record in records[:header] if record.strip()], name)
     return _Layout(separator, name_columns(fields[header], name), ends[header] + 1)
 
@@ -132,6 +132,14 @@ def _head_ends(data: bytes) -> list[int]:
     if not ends.size:
         ends = _record_ends(data)
     return [int(end) for end in ends[:_HEAD_RECORDS]] or [len(data) - 1]
+
+
+def _check_header_line(record: str, name: str) -> None:
+    if "\r" in record.strip("\r\n") and '"' not in record:
+        raise InputError(
+            f"The header of {name!r} holds a carriage return ({quoted(record[-60:].strip())}): the "
+            "line ends of the file are mixed. Save it again with line ends of one kind."
+        )
 
 
 def _note_skipped(records: list[str], name: str) -> None:
@@ -147,6 +155,9 @@ def _parse_csv(table: _Csv) -> pl.DataFrame:
         frame = pl.read_csv(table.data, separator=table.separator, infer_schema=False)
     except pl.exceptions.PolarsError as error:
         raise _explain_csv_error(table, error) from error
+    # Fewer rows than lines: a field runs over several, or a quote is missing that should end it.
+    if frame.height < table.data.count(b"\n") - 1 and b'"' in table.data:
+        _check_quotes(table)
     # A row with too few fields is filled with nulls at its end, silently.
     if frame.height and frame[:, -1].null_count():
         _check_row_lengths(table)
@@ -156,6 +167,7 @@ def _parse_csv(table: _Csv) -> pl.DataFrame:
 def _explain_csv_error(table: _Csv, error: Exception) -> InputError:
     """Find out, after reading failed, what a person can mend and on which line."""
     try:
+        check_utf8(table.data, table.name, table.lines_before)
         _check_quotes(table)
         _check_row_lengths(table)
     except InputError as found:
@@ -165,17 +177,24 @@ def _explain_csv_error(table: _Csv, error: Exception) -> InputError:
 
 def _check_quotes(table: _Csv) -> None:
     """Fail, naming the line, if a double quote neither opens nor closes a field."""
-    beside = b'[^"\r\n' + re.escape(table.separator.encode()) + b"]"
-    stray = re.search(beside + b'"' + beside, table.data)
-    if stray:
+    mark = re.escape(table.separator.encode())
+    quoted_field, bare_field = rb'"(?:[^"]++|"")*+"', rb'[^"\n' + mark + rb"]*+"
+    end_of_field = mark + rb"|\r?\n|\Z"
+    fields = rb"(?:(?:%b|%b)(?:%b))*+" % (quoted_field, bare_field, end_of_field)
+    right = re.match(fields, table.data)
+    place = right.end() if right else 0
+    if place == len(table.data):
+        return
+    line = table.line_of(place)
+    if not re.match(quoted_field, table.data[place:]) and table.data[place : place + 1] == b'"':
         raise InputError(
-            f"{table.name!r}, line {table.line_of(stray.start())}: a double quote stands inside a "
-            'field. Put the field in double quotes and write the quote twice: "5"" pipe".'
+            f"{table.name!r}, line {line} opens a double quote that it never closes; the file may "
+            "be cut short."
         )
-    if table.data.count(b'"') % 2:
-        raise InputError(
-            f"{table.name!r} opens a double quote that it never closes; it may be cut short."
-        )
+    raise InputError(
+        f"{table.name!r}, line {line}: a double quote stands inside a field. Put the field in "
+        'double quotes and write the quote twice: "5"" pipe".'
+    )
 
 
 def _check_row_lengths(table: _Csv) -> None:

@@ -16,7 +16,7 @@ from riskad.tables.notes import note
 
 __all__ = ["find_header", "find_separator", "name_columns", "split_record"]
 
-_SEPARATORS = ",;\t|"
+_SEPARATORS = ";\t|,"
 _NUMBER_OR_DATE = re.compile(r"\s*[-+(]?\s*[$€£]?\s*\d")
 _YEAR = re.compile(r"\s*(19|20)\d\d\s*")
 
@@ -33,18 +33,24 @@ def split_record(record: str, separator: str) -> list[str]:
 
 
 def find_separator(records: Sequence[str]) -> str:
-    """The mark by which most records have equally many fields; of several that of most fields.
+    """The mark that cuts the header into most fields, and most records into equally many.
+
+    Only marks by which half of the records are of one length count, if there is such a mark. The
+    comma, which stands in numbers and in texts, comes last; without any mark it is the comma.
 
     >>> find_separator(["name;paid", "Ann;1,50", "Bob;2,25"])
     ';'
     """
 
-    def rank(separator: str) -> tuple[int, int]:
-        several = [n for record in records if (n := len(split_record(record, separator))) > 1]
-        n_fields, times = Counter(several).most_common(1)[0] if several else (0, 0)
-        return times, n_fields
+    def rank(separator: str) -> tuple[bool, int, int]:
+        fields = [split_record(record, separator) for record in records]
+        sizes = Counter(len(each) for each in fields if len(each) > 1)
+        times = max(sizes.values(), default=0)
+        half = 2 * times >= sum(map(bool, fields))
+        return half and times > 0, len(fields[find_header(fields)]), times
 
-    return max(_SEPARATORS, key=rank)
+    best = max(_SEPARATORS, key=rank)
+    return best if rank(best)[2] else ","
 
 
 def find_header(records: Sequence[Sequence[str]]) -> int:
@@ -62,7 +68,7 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
         len(record) for record, cells in zip(records, filled, strict=True) if any(cells)
     )
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
-    if usual < 2:
+    if usual < 2 or sizes[usual] < 2:
         return first
     for i, (record, cells) in enumerate(zip(records, filled, strict=True)):
         if not any(cells):

@@ -14,7 +14,7 @@ from typing import IO, Any
 import polars as pl
 
 from riskad.core.checks import InputError, quoted
-from riskad.tables.csv_encoding import Utf8
+from riskad.tables.csv_encoding import Utf8, check_utf8
 from riskad.tables.csv_reading import file_blocks
 from riskad.tables.packing import open_bytes
 from riskad.tables.paths import Place, nothing_in
@@ -70,6 +70,7 @@ def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
     try:
         return pl.read_ndjson(data, infer_schema_length=None)
     except pl.exceptions.PolarsError:
+        check_utf8(data, name, lines_before)
         return _parse_slowly(data, name, lines_before)
 
 

@@ -87,12 +87,10 @@ class MomentParts:
         dated = kind in ("date", "datetime") and known.size > 0
         origin = float(known.min()) if dated else 0.0
         span = (float(known.max()) - origin) / DAY if dated else math.inf
-        parts = tuple(
-            part
-            for part in _PARTS[kind]
-            if _varies(_part(part, known, origin)) and span >= _PERIODS.get(part, (0, 0))[1]
-        )
-        return cls(kind, parts, origin)
+        parts = tuple(part for part in _PARTS[kind] if span >= _PERIODS.get(part, (0, 0))[1])
+        every = cls(kind, parts, origin).ordered(known)
+        kept = tuple(part for part, values in zip(parts, every.T, strict=True) if _varies(values))
+        return cls(kind, kept, origin)
 
     def names(self, column: str) -> list[str]:
         """Names of what `ordered` makes of a column."""
@@ -106,7 +104,9 @@ class MomentParts:
 
     def ordered_parts(self, seconds: Any) -> list[Any]:
         """Each part by itself, of whatever has NumPy's functions: arrays, or numbers of a graph."""
-        return [_part(part, seconds, self.origin) for part in self.parts]
+        days = np.floor(seconds / DAY)
+        calendar = civil_of_days(days) if {"month", "day of month"} & set(self.parts) else None
+        return [_part(part, seconds, days, calendar, self.origin) for part in self.parts]
 
     def cyclic_names(self, column: str) -> list[str]:
         """Names of what `cyclic` makes of a column.
@@ -157,17 +157,16 @@ class MomentParts:
         return cls(kind, tuple(parts), origin)
 
 
-def _part(part: str, seconds: Floats, origin: float) -> Floats:
+def _part(part: str, seconds: Any, days: Any, calendar: Any, origin: float) -> Any:
     if part == "seconds":
         return seconds
     if part == "elapsed":
         return (seconds - origin) / DAY
-    days = np.floor(seconds / DAY)
     if part == "hour":
         return (seconds - days * DAY) / 3_600
     if part == "weekday":
         return np.mod(days + 3, 7)
-    _, month, day = civil_of_days(days)
+    _, month, day = calendar
     return month if part == "month" else day
 
 

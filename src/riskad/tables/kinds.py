@@ -7,8 +7,10 @@ parts may be anywhere.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,6 +26,7 @@ from riskad.tables.formats.number_format import NumberFormat
 from riskad.tables.formats.numbers import NumberLook
 from riskad.tables.readers import (
     FlagReader,
+    FormatReader,
     MomentReader,
     NumberReader,
     Reader,
@@ -44,6 +47,7 @@ __all__ = [
     "join_looks",
     "look_at",
     "numbers_rows",
+    "over_columns",
 ]
 
 _IDENTIFIER_NAME = re.compile(
@@ -53,6 +57,8 @@ _IDENTIFIER_NAME = re.compile(
 _TIME_NAME = re.compile(r"(?i)(year|month|day|week|hour|minute|second|time|jahr|monat|tag|stunde)")
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
 _GLANCE = 1_000  # cells that tell whether a column may be of a kind at all
+_MANY = 20_000  # rows from which on some are looked at before all are read
+_CODE = r"^\s*0[0-9]+\s*$"
 # Cells that do not fit are slips, counted as blank and said, if they are so few among so many.
 _SLIPS = 0.01
 _FEWEST_BESIDE_SLIPS = 50
@@ -64,6 +70,7 @@ _FEWEST_SAMPLED = 1 << 12
 _MOST_CELLS = 1 << 23
 
 T = TypeVar("T")
+R = TypeVar("R")
 Fold: TypeAlias = Callable[
     [Callable[[Any, int], Any], Callable[[Any, Any], Any], Iterable[Any]], Any
 ]
@@ -163,11 +170,27 @@ class Look:
     n_rows: int = 0
     is_numeric: bool = False
     """Whether the table has it as numbers, not as texts that may be some."""
+    values: pl.Series | None = None
+    """The cells, where they were read already."""
 
     @classmethod
-    def of(cls, column: pl.Series, first_row: int, given: GivenKind | None = None) -> Look:
-        """Look at a column; where texts were asked for, only at whether it can be used."""
+    def of(
+        cls,
+        column: pl.Series,
+        first_row: int,
+        given: GivenKind | None = None,
+        whole: bool = False,
+    ) -> Look:
+        """Look at a column; where texts were asked for, only at whether it can be used.
+
+        Of a `whole` column with many rows some tell how it is written. If all can be read so, that
+        is how it is written, and they are read.
+        """
         n = len(column)
+        if whole and given is None and column.dtype == pl.String and n > _MANY:
+            found = _read_as_some(column, first_row)
+            if found is not None:
+                return found
         if is_blank(column):
             return cls(True, "", n_rows=n)
         if not is_flat(column):
@@ -200,6 +223,24 @@ class Look:
             n,
             self.is_numeric and other.is_numeric,
         )
+
+
+def _read_as_some(column: pl.Series, first_row: int) -> Look | None:
+    """Read all cells as some of them are written; None where some do not fit."""
+    look = Look.of(column.gather_every(len(column) // _GLANCE), first_row)
+    reader = decide_reader(look)
+    if not isinstance(reader, FormatReader) or reader.tolerant:
+        return None
+    values, bad = reader.format.read(column)
+    if bad.any() or (reader.word == "number" and _has_codes(column)):
+        return None
+    return replace(look, n_rows=len(column), values=reader.to_typed(values, column, first_row))
+
+
+def _has_codes(texts: pl.Series) -> bool:
+    """Whether a text is a whole number with leading zeros, which is a code: '007'."""
+    zeros = texts.filter(texts.str.strip_chars_start().str.starts_with("0"))
+    return bool(zeros.str.contains(_CODE).any())
 
 
 def _glance(
@@ -247,9 +288,23 @@ Looks: TypeAlias = tuple[list[str], dict[str, Look]]
 Counts: TypeAlias = tuple[dict[str, Any], RowSample]
 
 
-def look_at(frame: pl.DataFrame, first_row: int, *, given: Mapping[str, GivenKind]) -> Looks:
-    """Look at all columns."""
-    return frame.columns, {c.name: Look.of(c, first_row, given.get(c.name)) for c in frame}
+def look_at(
+    frame: pl.DataFrame, first_row: int, *, given: Mapping[str, GivenKind], whole: bool = False
+) -> Looks:
+    """Look at all columns of a table, or of a part of it."""
+
+    def look(column: pl.Series) -> Look:
+        return Look.of(column, first_row, given.get(column.name), whole)
+
+    return frame.columns, dict(
+        zip(frame.columns, over_columns(look, frame.get_columns()), strict=True)
+    )
+
+
+def over_columns(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What a function gives for each column; polars lets threads work side by side."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(work, items))
 
 
 def join_looks(first: Looks, second: Looks) -> Looks:
@@ -267,17 +322,28 @@ def join_looks(first: Looks, second: Looks) -> Looks:
 
 
 def count_cells(
-    frame: pl.DataFrame, first_row: int, *, readers: Mapping[str, Reader], exact: bool
+    frame: pl.DataFrame,
+    first_row: int,
+    *,
+    readers: Mapping[str, Reader],
+    exact: bool,
+    read: Mapping[str, pl.Series | None],
 ) -> Counts:
     """Count what is in the columns, read as what they are, and keep a sample of the rows.
 
-    If `exact` the sample is all of them.
+    If `exact` the sample is all of them, and some columns may have been read already.
     """
-    typed = pl.DataFrame(
-        {name: r.read(frame[name], first_row, quiet=True) for name, r in readers.items()}
-    )
     most = None if exact else _MOST_VALUES
-    sketches = {column.name: _sketch(column, most) for column in typed}
+
+    def count(name: str) -> tuple[pl.Series, Any]:
+        values = read.get(name)
+        if values is None:
+            values = readers[name].read(frame[name], first_row, quiet=True)
+        return values, _sketch(values, most)
+
+    counted = over_columns(count, list(readers))
+    typed = pl.DataFrame([values for values, _ in counted])
+    sketches = {values.name: sketch for values, sketch in counted}
     few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // max(1, typed.width)))
     return sketches, RowSample.of(typed, first_row, None if exact else few)
 

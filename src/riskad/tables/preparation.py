@@ -52,9 +52,10 @@ from riskad.tables.kinds import (
     join_counts,
     join_looks,
     look_at,
+    over_columns,
 )
 from riskad.tables.matrices import Matrix, join_dense, join_sparse
-from riskad.tables.prepared.base import PreparedColumn, UsedColumn
+from riskad.tables.prepared.base import MEDIAN_ROWS, PreparedColumn, UsedColumn
 from riskad.tables.prepared.deriving import learn_derived
 from riskad.tables.prepared.earlier import upgraded_columns
 from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
@@ -269,9 +270,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Find all kinds; gives the rows, or a sample of them, read as what they are."""
         check_choice("form", self.form, _FORMS)
         given = {name: GivenKind.read(name, said) for name, said in (self.kinds or {}).items()}
-        names, looks = fold(partial(look_at, given=given), join_looks, batches)
+        names, looks = fold(partial(look_at, given=given, whole=exact), join_looks, batches)
         check_columns([*given, *([] if self.group is None else [self.group])], names)
-        self.columns_: dict[str, PreparedColumn] = {}
         left_out = {name: left_out_unread(name, look, self.group) for name, look in looks.items()}
         readers = {
             name: given[name].reader(name, look) if name in given else decide_reader(look)
@@ -280,19 +280,25 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         }
         if self.group is not None:
             readers[self.group] = TextReader()
-        counting = partial(count_cells, readers=readers, exact=exact)
+        read = {name: look.values for name, look in looks.items()} if exact else {}
+        counting = partial(count_cells, readers=readers, exact=exact, read=read)
         sketches, sample = fold(counting, join_counts, batches)
-        for name, column in left_out.items():
-            self.columns_[name] = column or learn_column(
-                Told(name, looks[name], readers[name], sketches[name], sample, given.get(name)),
-                self.max_levels,
-            )
+
+        def learn(name: str) -> PreparedColumn:
+            column = left_out[name]
+            if column is not None:
+                return column
+            told = (name, looks[name], readers[name], sketches[name], sample, given.get(name))
+            return learn_column(Told(*told), self.max_levels)
+
+        self.columns_ = dict(zip(names, over_columns(learn, names), strict=True))
         if not self.used():
             raise _nothing_left(list(self.columns_.values()))
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(names), sample.n_rows
         self.derived_ = learn_derived(self, sample.rows, batches, fold, exact)
-        self.shifts_ = Shifts.learn(sample.rows.select(self._compared_columns()))
+        some = sample.rows[:: max(1, sample.rows.height // MEDIAN_ROWS)]
+        self.shifts_ = Shifts.learn(some.select(self._compared_columns()))
         return sample.rows
 
     # --- what was found ------------------------------------------------------------------
@@ -434,7 +440,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return [n for column in self.used() for n in column.names()] + self.derived_names()
 
     def _frame(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> pl.DataFrame:
-        own = [each for c in self.used() for each in c.frame_columns(parsed[c.name])]
+        framed = over_columns(lambda c: c.frame_columns(parsed[c.name]), self.used())
+        own = [each for columns in framed for each in columns]
         numbers = (values[:, j] for values in derived for j in range(values.shape[1]))
         made = [
             pl.Series(name, values, nan_to_null=True)

@@ -23,7 +23,15 @@ from riskad.tables.formats.moments import MomentFormat
 from riskad.tables.formats.number_format import NumberFormat
 from riskad.tables.words import say_count
 
-__all__ = ["FlagReader", "MomentReader", "NumberReader", "Reader", "TextReader", "to_seconds"]
+__all__ = [
+    "FlagReader",
+    "FormatReader",
+    "MomentReader",
+    "NumberReader",
+    "Reader",
+    "TextReader",
+    "to_seconds",
+]
 
 _MICROSECONDS = 1e6
 _DAY = 86_400.0
@@ -57,7 +65,7 @@ class Reader(ABC):
 
 
 @dataclass(frozen=True)
-class _FormatReader(Reader):
+class FormatReader(Reader):
     """Reads by a format; of `tolerant` readers cells that do not fit count as blank and are said.
 
     A reader is tolerant where a few cells of the training rows did not fit either.
@@ -74,7 +82,7 @@ class _FormatReader(Reader):
         values, bad = self.format.read(column)
         if bad.any():
             self._refuse(column, bad, first_row, quiet)
-        return self._typed(values, column, first_row).alias(column.name)
+        return self.to_typed(values, column, first_row)
 
     def _refuse(self, column: pl.Series, bad: pl.Series, first_row: int, quiet: bool) -> None:
         row, n = int(bad.arg_max() or 0), int(bad.sum())
@@ -92,13 +100,17 @@ class _FormatReader(Reader):
     def _said(self) -> str:
         return str(self.format.describe())
 
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return what the format read of a column as values of the type that rows have then on."""
+        return self._typed(values, column, first_row).alias(column.name)
+
     @abstractmethod
     def _typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return values of the type that rows have from then on."""
+        """Return values of another type."""
 
 
 @dataclass(frozen=True)
-class NumberReader(_FormatReader):
+class NumberReader(FormatReader):
     """Reads numbers, in the way in which the column writes them."""
 
     format: NumberFormat
@@ -110,7 +122,7 @@ class NumberReader(_FormatReader):
 
 
 @dataclass(frozen=True)
-class FlagReader(_FormatReader):
+class FlagReader(FormatReader):
     """Reads yes and no, in the words of the column."""
 
     format: FlagFormat
@@ -127,7 +139,7 @@ class FlagReader(_FormatReader):
 
 
 @dataclass(frozen=True)
-class MomentReader(_FormatReader):
+class MomentReader(FormatReader):
     """Reads dates and times, in the way in which the column writes them."""
 
     format: MomentFormat

@@ -17,7 +17,10 @@ from riskad.tables.differences import NotAsInTraining
 from riskad.tables.matrices import Matrix
 from riskad.tables.readers import Reader
 
-__all__ = ["PreparedColumn", "UsedColumn"]
+__all__ = ["MEDIAN_ROWS", "PreparedColumn", "UsedColumn", "thinned", "with_gaps"]
+
+MEDIAN_ROWS = 1 << 16
+"""Rows from which medians are taken; more change them by less than anybody notices."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,11 @@ class UsedColumn(PreparedColumn):
     @abstractmethod
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
         """Return values like those of the fit, with gaps and new ones, to try a graph on."""
+
+
+def thinned(values: pl.Series, most: int = 20_000) -> pl.Series:
+    """Return at most so many of the values, evenly spread over the rows."""
+    return values.gather_every(max(1, -(-len(values) // most)))
 
 
 def with_gaps(values: NDArray[np.float64], rng: np.random.Generator) -> list[Value]:

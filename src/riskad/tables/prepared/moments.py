@@ -26,7 +26,7 @@ from riskad.tables.date_features import MomentParts
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.moments import MomentFormat
 from riskad.tables.matrices import Matrix
-from riskad.tables.prepared.base import UsedColumn, with_gaps
+from riskad.tables.prepared.base import MEDIAN_ROWS, UsedColumn, thinned, with_gaps
 from riskad.tables.prepared.graph_numbers import GraphNumbers
 from riskad.tables.readers import MomentReader, Reader, to_seconds
 from riskad.tables.sketches import Numbers
@@ -92,9 +92,11 @@ class MomentColumn(UsedColumn):
     ) -> MomentColumn:
         """Return the column that a sketch of all rows and a sample of them describe."""
         reader = cast(MomentReader, reader)
-        seconds = to_seconds(sample.drop_nulls())
+        known = to_seconds(sample.drop_nulls())
+        median = cast(float | None, thinned(known, MEDIAN_ROWS).median())
+        ends = pl.Series([sketch.low, sketch.high], dtype=pl.Float64)
+        seconds = pl.concat([thinned(known).alias(""), ends])
         parts = MomentParts.learn(reader.format.kind, seconds)
-        median = cast(float | None, seconds.median())
         return cls(
             name,
             reader.format.kind,

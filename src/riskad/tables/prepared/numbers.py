@@ -17,7 +17,7 @@ from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.number_format import NumberFormat
 from riskad.tables.matrices import Matrix
-from riskad.tables.prepared.base import UsedColumn, with_gaps
+from riskad.tables.prepared.base import MEDIAN_ROWS, UsedColumn, thinned, with_gaps
 from riskad.tables.readers import FlagReader, NumberReader, Reader
 from riskad.tables.sketches import Numbers
 from riskad.tables.words import say_count, show_number
@@ -75,8 +75,9 @@ class NumberColumn(UsedColumn):
     ) -> NumberColumn:
         """Return the column that a sketch of all rows and a sample of them describe."""
         reader = cast(NumberReader, reader)
-        low, middle, high = (sample.quantile(q, "linear") for q in (0.25, 0.5, 0.75))
+        middle = cast(float | None, thinned(sample, MEDIAN_ROWS).median())
         median = sketch.low if middle is None else float(middle)
+        low, high = (thinned(sample).quantile(q, "linear") for q in (0.25, 0.75))
         spread = 0.0 if low is None or high is None else (float(high) - float(low)) / 2
         constant = sketch.low == sketch.high
         return cls(

@@ -193,7 +193,7 @@ def _trial_rows(model: Any) -> Any:
     rng = np.random.default_rng(0)
     preparer, detector = _steps(model)
     if preparer is not None:
-        return pl.DataFrame([column.trial(rng, _TRIAL_ROWS) for column in preparer.used()])
+        return pl.DataFrame({c.name: c.trial(rng, _TRIAL_ROWS) for c in preparer.used()})
     levels = getattr(detector, "categories_", {})
     if not levels:
         return _trial_matrix(detector, rng)

@@ -326,7 +326,7 @@ def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
 
 def _usual_features(preparer: TablePreparer, usual: Mapping[str, Value]) -> Any:
     """A usual row as the detector takes it; what is made of several columns is usual, too."""
-    row = pl.DataFrame([column.typed([usual[column.name]]) for column in preparer.used()])
+    row = pl.DataFrame({c.name: c.typed([usual[c.name]]) for c in preparer.used()})
     return preparer.usual_features(row)
 
 

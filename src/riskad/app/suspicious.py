@@ -35,15 +35,15 @@ def say_suspicions(
         A sentence for each suspicion.
     """
     moments: dict[str, pl.Series] = {}
-    compared: list[pl.Series] = []
+    compared: dict[str, pl.Series] = {}
     for column in preparer.used():
         values = parsed[column.name]
         if isinstance(column, MomentColumn):
             if column.kind in ("date", "datetime"):
                 moments[column.name] = to_seconds(values)
         elif values.dtype == pl.Boolean:
-            compared.append(values.cast(pl.Float64))
+            compared[column.name] = values.cast(pl.Float64)
         elif not isinstance(column, TextColumn):
-            compared.append(values)
+            compared[column.name] = values
     frame = pl.DataFrame(compared) if compared else parsed.select(pl.lit(0.0).alias(""))
     return [str(each) for each in find_suspicions(frame, raw, codes, moments=moments)]

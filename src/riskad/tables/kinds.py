@@ -342,7 +342,7 @@ def count_cells(
         return values, _sketch(values, most)
 
     counted = over_columns(count, list(readers))
-    typed = pl.DataFrame([values for values, _ in counted])
+    typed = pl.DataFrame({values.name: values for values, _ in counted})
     sketches = {values.name: sketch for values, sketch in counted}
     few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // max(1, typed.width)))
     return sketches, RowSample.of(typed, first_row, None if exact else few)

@@ -447,7 +447,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             pl.Series(name, values, nan_to_null=True)
             for name, values in zip(self.derived_names(), numbers, strict=True)
         ]
-        return pl.DataFrame(own + made)
+        return pl.DataFrame({each.name: each for each in own + made})
 
     def _pick_used(self, frame: pl.DataFrame) -> pl.DataFrame:
         used = self.read_columns

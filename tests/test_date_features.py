@@ -180,15 +180,13 @@ def test_elapsed_is_in_days_with_a_sign():
 
 
 def slow_gaps(groups, seconds):
-    """Row by row: the time since the latest earlier row, ties in the order of rows."""
+    """Row by row: the time since the latest row that was earlier."""
     found = []
-    for row, (group, second) in enumerate(zip(groups, seconds, strict=True)):
+    for group, second in zip(groups, seconds, strict=True):
         before = [
             other
-            for place, (name, other) in enumerate(zip(groups, seconds, strict=True))
-            if name == group
-            and None not in (name, other, second)
-            and (other, place) < (second, row)
+            for name, other in zip(groups, seconds, strict=True)
+            if name == group and None not in (name, other, second) and other < second
         ]
         found.append(second - max(before) if before else math.nan)
     return found
@@ -204,35 +202,18 @@ def random_rows(n, seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_gaps_are_those_of_a_slow_loop(seed):
     groups, seconds = random_rows(60, seed)
-    found = GapToPrevious.training_gaps(pl.Series(groups), pl.Series(seconds))
+    groups, seconds = pl.Series(groups), pl.Series(seconds)
+    found = GapToPrevious.learn(groups, seconds).gaps(groups, seconds)
     np.testing.assert_array_equal(found, slow_gaps(groups, seconds))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_training_rows_have_the_same_gaps_when_they_are_scored(seed):
-    rng = np.random.default_rng(seed)
-    groups = pl.Series(rng.integers(0, 5, 50))
-    seconds = pl.Series(rng.permutation(50).astype(float))
-    kept = GapToPrevious.learn(groups, seconds)
-    np.testing.assert_array_equal(
-        kept.gaps(groups, seconds), GapToPrevious.training_gaps(groups, seconds)
-    )
-
-
-def test_parts_that_follow_each_other_have_the_gaps_of_the_whole():
+def test_rows_in_parts_have_the_gaps_of_the_whole():
     rng = np.random.default_rng(1)
     groups = pl.Series(rng.integers(0, 5, 90))
-    seconds = pl.Series(np.arange(90.0))
-    kept, parts = GapToPrevious(), []
-    for start in range(0, 90, 30):
-        part = slice(start, start + 30)
-        parts.append(kept.gaps(groups[part], seconds[part]))
-        kept = kept.after(groups[part], seconds[part])
-    whole = GapToPrevious.training_gaps(groups, seconds)
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
-    again = GapToPrevious.learn(groups, seconds)
-    assert again.groups.tolist() == kept.groups.tolist()
-    assert again.last.tolist() == kept.last.tolist()
+    seconds = pl.Series(rng.permutation(90).astype(float))
+    kept = GapToPrevious.learn(groups, seconds)
+    parts = [kept.gaps(groups[i : i + 7], seconds[i : i + 7]) for i in range(0, 90, 7)]
+    np.testing.assert_array_equal(np.concatenate(parts), kept.gaps(groups, seconds))
 
 
 def test_groups_are_the_same_as_numbers_and_as_texts():
@@ -243,23 +224,24 @@ def test_groups_are_the_same_as_numbers_and_as_texts():
         assert math.isnan(found[1])
 
 
-def test_a_row_before_the_last_known_one_has_no_gap():
+def test_a_row_before_all_known_ones_has_no_gap():
     kept = GapToPrevious.learn(pl.Series(["a"]), pl.Series([100.0]))
     found = kept.gaps(pl.Series(["a", "a"]), pl.Series([120.0, 50.0]))
     assert found[0] == 20.0
     assert math.isnan(found[1])
 
 
-def test_no_more_groups_are_kept_than_fit(monkeypatch):
-    monkeypatch.setattr("riskad.tables.date_features._MOST_GROUPS", 3)
+def test_no_more_moments_are_kept_than_fit(monkeypatch):
+    monkeypatch.setattr("riskad.tables.date_features._MOST_KEPT", 3)
     kept = GapToPrevious.learn(pl.Series(range(10)), pl.Series(np.arange(10.0)))
-    assert sorted(kept.last.tolist()) == [7.0, 8.0, 9.0]
+    assert sorted(kept.seconds.tolist()) == [7.0, 8.0, 9.0]
 
 
 def test_no_rows_have_no_gaps():
     empty = pl.Series([], dtype=pl.String), pl.Series([], dtype=pl.Float64)
-    assert GapToPrevious.training_gaps(*empty).tolist() == []
-    assert len(GapToPrevious.learn(*empty).groups) == 0
+    kept = GapToPrevious.learn(*empty)
+    assert len(kept.groups) == 0
+    assert kept.gaps(*empty).tolist() == []
 
 
 def test_lengths_must_agree():
@@ -281,16 +263,16 @@ def test_what_is_kept_comes_back_from_a_file():
 @pytest.mark.parametrize(
     "change",
     [
-        {"last": np.array([1.0])},
-        {"last": np.array([1.0, np.nan])},
-        {"last": np.array([1, 2])},
+        {"seconds": np.array([1.0])},
+        {"seconds": np.array([1.0, np.nan])},
+        {"seconds": np.array([1, 2])},
         {"groups": np.array([2, 1])},
         {"groups": np.array([[1, 2]])},
         {"more": 1},
     ],
 )
 def test_changed_arrays_are_refused(change):
-    told = {"groups": np.array([1, 2]), "last": np.array([1.0, 2.0])}
+    told = {"groups": np.array([1, 2]), "seconds": np.array([1.0, 2.0])}
     assert len(GapToPrevious.from_dict(told).groups) == 2
     with pytest.raises(InputError):
         GapToPrevious.from_dict(told | change)

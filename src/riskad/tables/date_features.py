@@ -41,7 +41,7 @@ _PARTS = {
     "duration": ("seconds",),
 }
 _MOST_PAIRS = 10
-_MOST_GROUPS = 100_000
+_MOST_KEPT = 200_000
 
 
 def _floats(seconds: pl.Series | Floats) -> Floats:
@@ -231,95 +231,72 @@ def _spread(first: Floats, second: Floats) -> float:
 
 @dataclass(frozen=True)
 class GapToPrevious:
-    """Seconds since the previous row of the same group.
+    """Seconds since the row before of the same group, among the training rows.
 
-    The previous row is the last one in time before it: of the rows that are given along with it, or
-    the last moment of its group that is kept here. Of groups that were never seen, and where group
-    or moment is blank, the first row has NaN. Kept are the 100,000 groups seen last, by 64 bits of
-    a hash of their names.
+    A row has the time since the last training row of its group that was earlier, whatever rows are
+    given along with it: so a training row has the same gap when it is scored, and rows of a table
+    in parts have those of the whole. Without an earlier row, and where group or moment is blank, it
+    is NaN. Kept are the moments of the last 200,000 training rows, with 64 bits of a hash of their
+    groups' names.
 
     Examples
     --------
     >>> who, when = pl.Series(["a", "b", "a"]), pl.Series([10.0, 20.0, 70.0])
-    >>> GapToPrevious.training_gaps(who, when).tolist()
+    >>> kept = GapToPrevious.learn(who, when)
+    >>> kept.gaps(who, when).tolist()
     [nan, nan, 60.0]
-    >>> GapToPrevious.learn(who, when).gaps(pl.Series(["a", "c"]), pl.Series([75.0, 80.0])).tolist()
+    >>> kept.gaps(pl.Series(["a", "c"]), pl.Series([75.0, 80.0])).tolist()
     [5.0, nan]
     """
 
     groups: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    last: Floats = field(default_factory=lambda: np.empty(0))
+    seconds: Floats = field(default_factory=lambda: np.empty(0))
 
     @classmethod
     def learn(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
-        """Keep the last moment of each group of the training rows, in whatever order these are."""
-        return cls().after(groups, seconds)
-
-    @classmethod
-    def training_gaps(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
-        """The gap of each training row, in their order."""
-        return cls().gaps(groups, seconds)
+        """Keep the moments of training rows, in whatever order these are."""
+        rows = _by_group(groups, seconds).select("group", "second").unique()
+        rows = rows.top_k(_MOST_KEPT, by=["second", "group"]).sort("group", "second")
+        return cls(rows["group"].to_numpy(), rows["second"].to_numpy())
 
     def gaps(self, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
-        """The gap of each row, in their order; rows are sorted by time within groups here.
-
-        The training rows have the gaps that they had in training.
-        """
-        rows = _by_group(groups, seconds).sort("group", "second", "row")
-        hashes, second = rows["group"].to_numpy(), rows["second"].to_numpy()
-        same = np.r_[False, hashes[1:] == hashes[:-1]][: len(hashes)]
-        before = np.where(same, np.r_[np.nan, second[:-1]][: len(hashes)], np.nan)
-        kept = self._kept(hashes)
-        earlier = np.where(kept < second, kept, np.nan)
-        found = np.full(len(groups), np.nan)
-        found[rows["row"].to_numpy()] = second - np.fmax(before, earlier)
-        return found
-
-    def since_kept(self, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
-        """The time since the last moment that is kept of a row's group, whatever other rows are
-        given; NaN where none is kept before it.
-        """
-        rows = _by_group(groups, seconds)
-        second, kept = rows["second"].to_numpy(), self._kept(rows["group"].to_numpy())
-        found = np.full(len(groups), np.nan)
-        found[rows["row"].to_numpy()] = np.where(kept < second, second - kept, np.nan)
-        return found
-
-    def after(self, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
-        """What is kept once these rows have been seen, too."""
-        kept = pl.DataFrame({"group": self.groups, "second": self.last})
-        rows = pl.concat([kept, _by_group(groups, seconds).select("group", "second")])
-        last = rows.group_by("group").agg(pl.col("second").max())
-        last = last.top_k(_MOST_GROUPS, by=["second", "group"]).sort("group")
-        return type(self)(last["group"].to_numpy(), last["second"].to_numpy())
-
-    def _kept(self, hashes: NDArray[np.int64]) -> Floats:
-        if not len(self.groups):
-            return np.full(len(hashes), np.nan)
-        places = np.minimum(np.searchsorted(self.groups, hashes), len(self.groups) - 1)
-        return np.where(self.groups[places] == hashes, self.last[places], np.nan)
+        """The gap of each row, in their order."""
+        rows = _by_group(groups, seconds).sort("second")
+        kept = pl.DataFrame({"group": self.groups, "before": self.seconds}).sort("before")
+        found = rows.join_asof(
+            kept,
+            left_on="second",
+            right_on="before",
+            by="group",
+            strategy="backward",
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        gaps = np.full(len(groups), np.nan)
+        gaps[found["row"].to_numpy()] = (found["second"] - found["before"]).to_numpy()
+        return gaps
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
         """The arrays that a model keeps."""
-        return {"groups": self.groups, "last": self.last}
+        return {"groups": self.groups, "seconds": self.seconds}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Self:
         """What `to_dict` gave; anything else is refused."""
-        if not isinstance(told, Mapping) or set(told) != {"groups", "last"}:
-            raise InputError("The last moments of groups are 'groups' and 'last', nothing else.")
-        groups, last = np.asarray(told["groups"]), np.asarray(told["last"])
+        if not isinstance(told, Mapping) or set(told) != {"groups", "seconds"}:
+            raise InputError("The moments of groups are 'groups' and 'seconds', nothing else.")
+        groups, seconds = np.asarray(told["groups"]), np.asarray(told["seconds"])
         if (
             groups.dtype != np.int64
-            or last.dtype != np.float64
+            or seconds.dtype != np.float64
             or groups.ndim != 1
-            or groups.shape != last.shape
-            or len(groups) > _MOST_GROUPS
-            or not np.all(groups[1:] > groups[:-1])
-            or not np.all(np.isfinite(last))
+            or groups.shape != seconds.shape
+            or len(groups) > _MOST_KEPT
+            or not np.all(groups[1:] >= groups[:-1])
+            or not np.all(np.isfinite(seconds))
         ):
-            raise InputError("The last moments of groups are not those of a model; save it again.")
-        return cls(groups, last)
+            raise InputError("The moments of groups are not those of a model; save it again.")
+        return cls(groups, seconds)
 
 
 def _by_group(groups: pl.Series, seconds: pl.Series | Floats) -> pl.DataFrame:

@@ -226,16 +226,15 @@ class BesideGroup(Derived):
 class SincePrevious(Derived):
     """Days since the row before of the same group.
 
-    Of training rows it is the one before in the table. A row to be scored is compared with the last
-    one that the model knows of its group, so that it depends on no other row that is scored;
-    without one, or where that is later, there is a gap.
+    That is the last training row of its group that was earlier (`GapToPrevious`), so that it
+    depends on no other row that is scored; without one there is a gap.
 
     Parameters
     ----------
     group, moment
         Names of the columns.
     kept
-        `GapToPrevious.to_dict` of the last moment of each group.
+        `GapToPrevious.to_dict` of the moments of each group.
     """
 
     group: str = ""
@@ -253,8 +252,8 @@ class SincePrevious(Derived):
     def learn(cls, parsed: pl.DataFrame, group: str, moment: str) -> SincePrevious:
         """Return what is kept of parsed rows."""
         seconds = to_seconds(parsed[moment])
-        gaps = GapToPrevious.training_gaps(parsed[group], seconds)[:, None] / _DAY
         kept = GapToPrevious.learn(parsed[group], seconds)
+        gaps = kept.gaps(parsed[group], seconds)[:, None] / _DAY
         return cls(medians(gaps), group, moment, kept.to_dict())
 
     def names(self) -> list[str]:
@@ -263,10 +262,8 @@ class SincePrevious(Derived):
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
         """Return days."""
-        groups, seconds = parsed[self.group], to_seconds(parsed[self.moment])
-        if training:
-            return GapToPrevious.training_gaps(groups, seconds)[:, None] / _DAY
-        return GapToPrevious.from_dict(self.kept).since_kept(groups, seconds)[:, None] / _DAY
+        kept = GapToPrevious.from_dict(self.kept)
+        return kept.gaps(parsed[self.group], to_seconds(parsed[self.moment]))[:, None] / _DAY
 
     def needs(self) -> list[str]:
         """Return the group and the moment."""

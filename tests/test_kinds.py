@@ -84,6 +84,14 @@ def test_no_kind_is_missed_often():
     assert not often
 
 
+def test_kinds_of_columns_that_nothing_was_learned_from_are_found():
+    fresh = columns("held_out")
+    assert not {entry["file"] for entry in fresh} & {entry["file"] for entry in columns("real")}
+    wrong = wrong_ones(fresh)
+    print("\n".join(wrong))
+    assert len(wrong) <= 0.05 * len(fresh)
+
+
 def test_kinds_of_made_columns_are_found():
     made = columns("made")
     wrong = wrong_ones(made)

@@ -21,6 +21,7 @@ from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.tree_shapley import shapley_values
 from riskad.detectors.trees import TREES, FrameDetector, check_trees
+from riskad.rows.columns import FEW_LEVELS
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     COUNT,
@@ -68,10 +69,10 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     as in extremely randomised trees: with few labels the best of all splits is mostly chance.
 
     Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
-    categories. These are split by how frequent they are: sets of categories, as LightGBM forms
-    them, fit the few labels of each by chance (`results/tables/encodings.json`). Where a column has
-    more than ten, what labelled anomalies say of each is a column to split by, too
-    (`riskad.rows.level_evidence`). A category that was not seen in fit counts as missing.
+    categories. Of up to ten categories a split parts one from the others. More are split by how
+    frequent they are, and by what labelled anomalies say of each (`riskad.rows.level_evidence`):
+    sets of them, as LightGBM forms them, fit the few labels of each by chance. A category that was
+    not seen in fit counts as missing.
 
     Parameters
     ----------
@@ -257,6 +258,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             "feature_pre_filter": False,
             "extra_trees": True,
             "lambda_l2": _L2,
+            "max_cat_to_onehot": FEW_LEVELS,  # splits part one category from the others
             "seed": self._seed,
             "num_threads": int(self.n_jobs),
             "deterministic": True,
@@ -265,7 +267,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         }
 
     def _boosting(self, rows: RowBlocks, risk: Risk) -> Boosting:
-        return Boosting(rows, risk, self._parameters(), [])
+        few = [j for j, texts in self.categories_.items() if len(texts) <= FEW_LEVELS]
+        return Boosting(rows, risk, self._parameters(), few)
 
     # --- rows -----------------------------------------------------------------------------
 

@@ -98,8 +98,8 @@ def _check_names(names: Sequence[Any]) -> None:
 
 _TEXT = re.compile(r"could not convert string to float: (?:np\.str_\()?('.*?')")
 _WITHOUT_TEXT = (
-    "AutoRAD and BoostedRAD take a frame with text as it is; riskad.fit_table does for every "
-    "model; else turn it into numbers first, for example with sklearn's OneHotEncoder."
+    "AutoRAD, BoostedRAD and ForestRAD take a frame with text as it is; riskad.fit_table does for "
+    "every model; else turn it into numbers first, for example with sklearn's OneHotEncoder."
 )
 
 

@@ -16,6 +16,10 @@ on it:
 
 The distilled one learns the scores that `PretrainedRAD` gives to a thousand unlabelled rows.
 
+Of a frame, a column of up to ten categories becomes a yes/no column for each. One of more becomes
+their places in the order of frequency and, where it is clear, what labelled anomalies say of each
+category (`riskad.rows.level_evidence`): for the folds of held-out labels, without these.
+
 Each member's scores are brought to mean 0 and standard deviation 1 on the unlabelled rows and
 averaged with weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of
 them and SE the standard error of A,

@@ -119,10 +119,13 @@ class AutoRAD(FrameDetector):
     offset_ : float
         Threshold on `score_samples`: where the zero-one risk of held-out labelled and unlabelled
         rows is lowest (`riskad.decisions.thresholds`); where none could be held out, so that the
-        share 1
-        - prior_ of the unlabelled rows are below it.
+        share 1 - prior_ of the unlabelled rows are below it.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` rest on.
+    categories_ : dict
+        Texts of each text column, by its place, the most frequent first.
+    evidence_ : LevelEvidence
+        What labelled anomalies say of the texts of columns with many of them.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 

@@ -85,7 +85,7 @@ def test_rows_in_parts_and_from_a_model_file_are_the_same_rows(table, form, tmp_
     preparer = TablePreparer(group="customer", form=form).fit(frame)
     whole = preparer.transform(frame)
     parts = [preparer.transform(frame[i : i + 90], first_row=i + 1) for i in range(0, 400, 90)]
-    _assert_same(pl.concat(parts) if form == "frame" else sparse.vstack(parts), whole)
+    _assert_same(pl.concat(parts) if form == "frame" else np.vstack(parts), whole)
     riskad.save(preparer, tmp_path / "preparer.riskad")
     _assert_same(riskad.load(tmp_path / "preparer.riskad").transform(frame), whole)
     parsed = preparer.parse(frame)
@@ -99,7 +99,8 @@ def _assert_same(found, expected):
     if isinstance(expected, pl.DataFrame):
         assert found.equals(expected)
     else:
-        np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-12)
+        dense = [each.toarray() if sparse.issparse(each) else each for each in (found, expected)]
+        np.testing.assert_allclose(*dense, rtol=1e-12)
 
 
 def test_what_a_spreadsheet_holds_is_found(table):
@@ -194,6 +195,23 @@ def test_a_row_before_of_the_same_group():
     np.testing.assert_allclose(trained, [5, 3, 5, 7, 5])  # the median where there is none before
     later = pl.DataFrame({"when": ["2025-03-06", "2025-03-10"], "who": ["a", "z"], "x": [1.0, 2.0]})
     np.testing.assert_allclose(preparer.transform(later)[:, place], [2, 5])
+
+
+def test_a_blank_speaks_where_what_is_written_does_not():
+    """A telephone number names a row, and frauds have none."""
+    rng = np.random.default_rng(0)
+    fraud = rng.random(300) < 0.2
+    phone = [
+        None if gone else f"0{i:07}" for i, gone in enumerate(rng.random(300) < 0.1 + 0.8 * fraud)
+    ]
+    frame = pl.DataFrame({"phone": phone, "x": rng.normal(size=300)})
+    preparer = TablePreparer().fit(frame)
+    assert preparer.kinds_["phone"] == "identifier"
+    assert list(preparer.get_feature_names_out()) == ["phone is blank", "x"]
+    np.testing.assert_array_equal(preparer.transform(frame)[:, 0], frame["phone"].is_null())
+    parsed = preparer.parse(frame)
+    _assert_same(preparer.refit().fit(parsed).transform(parsed), preparer.transform(frame))
+    assert "phone: " in " ".join(preparer.describe())
 
 
 def test_what_is_new_is_said_with_its_row(table):

@@ -6,12 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import polars as pl
-import pytest
 
-from riskad.tables import preparation
-
-if not hasattr(preparation, "find_kinds"):
-    pytest.skip("kinds are not found yet", allow_module_level=True)
+from riskad.tables.preparation import find_kinds
 
 FOLDER = Path(__file__).parent / "fixtures" / "columns"
 KINDS = {
@@ -36,7 +32,7 @@ def columns(name):
 
 def kind_of(entry):
     frame = pl.DataFrame({entry["column"]: pl.Series(entry["cells"], dtype=pl.String)})
-    return preparation.find_kinds(frame)[entry["column"]]
+    return find_kinds(frame)[entry["column"]]
 
 
 def right(entry, found):

@@ -30,6 +30,7 @@ from riskad.core.checks import DataWarning, InputError, MissingLibrary
 from riskad.tables import csv_reading, database_reading, duckdb_reading
 from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.labelled import LabelColumn
+from riskad.tables.memory import check_memory
 from riskad.tables.notes import ReadingNote
 from riskad.tables.paths import file_of, find_tables
 from riskad.tables.reading import read_batches, read_table
@@ -428,6 +429,18 @@ def test_duckdb_tables(read, tmp_path, monkeypatch):
     with duckdb.connect(str(tmp_path / "made.duckdb")) as database:
         database.execute("DELETE FROM cards")
     assert read((tmp_path / "made.duckdb").read_bytes(), "cards.duckdb")[0].shape == (0, 4)
+
+
+def test_memory_is_that_of_the_table_not_of_the_database(tmp_path):
+    small, large = "CREATE TABLE small AS SELECT 1 AS x", "CREATE TABLE large AS SELECT {} AS x"
+    sqlite_file(tmp_path, small, large.format("zeroblob(3000000)"))
+    with duckdb.connect(str(tmp_path / "made.duckdb")) as database:
+        database.execute(small)
+        database.execute(large.format("repeat('x', 3000000)"))
+    for name in ("made.sqlite", "made.duckdb"):
+        check_memory(tmp_path / f"{name}::small", available=10**6)
+        with pytest.raises(InputError, match=r"does not fit in memory: .* takes about 24 MB"):
+            check_memory(tmp_path / f"{name}::large", available=10**6)
 
 
 def test_the_parts_of_a_path(tmp_path, read):

@@ -87,6 +87,7 @@ OURS = {
     "NumberColumn": "riskad.tables.prepared.numbers",
     "OneClassSVM": "riskad.detectors.one_class_svm",
     "OutlierScores": "riskad.detectors.features",
+    "PresenceColumn": "riskad.tables.prepared.presence",
     "PretrainedRAD": "riskad.detectors.pretrained",
     "RiskZero": "riskad.decisions.thresholds",
     "Selection": "riskad.decisions.selection",

@@ -13,10 +13,9 @@ import polars as pl
 from riskad.core.checks import InputError, enumerate_names
 from riskad.tables.paths import Place
 
-__all__ = ["choose_table", "quote_name", "sqlite_batches"]
+__all__ = ["choose_table", "quote_name", "sqlite_batches", "sqlite_size"]
 
 _BATCH_CELLS = 1 << 19
-_TYPES = ("integer", "real", "text", "blob")
 
 
 def choose_table(place: Place, tables: Sequence[str]) -> str:
@@ -48,22 +47,38 @@ def quote_name(name: str) -> str:
 
 def sqlite_batches(place: Place) -> Iterator[pl.DataFrame]:
     """Read the rows of a table or view in batches; at least one, without rows if there are none."""
-    with _errors(place), closing(_connect(place.path)) as database:
-        found = database.execute(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-            "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
-        )
-        table = quote_name(choose_table(place, [name for (name,) in found]))
+    with _opened(place) as (database, table):
         schema = _schema(database, table)
         size = max(_BATCH_CELLS // len(schema), 1)
-        texts = [type_ == pl.String for type_ in schema.values()]
         cursor = database.execute(f"SELECT * FROM {table}")
         rows = cursor.fetchmany(size)
         while True:
-            yield _frame(rows, schema, texts)
+            yield _frame(rows, schema)
             rows = cursor.fetchmany(size)
             if not rows:
                 return
+
+
+def sqlite_size(place: Place) -> float:
+    """Bytes of the table in memory, by its first rows."""
+    with _opened(place) as (database, table):
+        ((n_rows,),) = database.execute(f"SELECT count(*) FROM {table}")
+    first = next(sqlite_batches(place))
+    return first.estimated_size() * n_rows / max(first.height, 1)
+
+
+@contextmanager
+def _opened(place: Place) -> Iterator[tuple[sqlite3.Connection, str]]:
+    """The database, to be read only, and the name of the table in it, quoted."""
+    try:
+        with closing(_connect(place.path)) as database:
+            found = database.execute(
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+                "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+            )
+            yield database, quote_name(choose_table(place, [name for (name,) in found]))
+    except sqlite3.Error as error:
+        raise InputError(f"{place.name!r} could not be read as SQLite ({error}).") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -95,20 +110,11 @@ def _type(kinds: set[str], name: str) -> Any:
     return pl.Float64 if "real" in kinds else pl.Int64 if kinds else pl.Null
 
 
-def _frame(
-    rows: list[tuple[Any, ...]], schema: dict[str, Any], texts: Sequence[bool]
-) -> pl.DataFrame:
+def _frame(rows: list[tuple[Any, ...]], schema: dict[str, Any]) -> pl.DataFrame:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     series = []
-    for (name, type_), cells, text in zip(schema.items(), columns, texts, strict=True):
-        values = [None if v is None else str(v) for v in cells] if text else list(cells)
+    for (name, type_), cells in zip(schema.items(), columns, strict=True):
+        texts = type_ == pl.String
+        values = [None if v is None else str(v) for v in cells] if texts else list(cells)
         series.append(pl.Series(name, values, dtype=type_, strict=False))
     return pl.DataFrame(series)
-
-
-@contextmanager
-def _errors(place: Place) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise InputError(f"{place.name!r} could not be read as SQLite ({error}).") from error

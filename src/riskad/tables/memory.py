@@ -8,17 +8,18 @@ from pathlib import Path
 
 from riskad.core.checks import InputError
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
+from riskad.tables.database_reading import sqlite_size
+from riskad.tables.duckdb_reading import duckdb_size
 from riskad.tables.packing import unpacked_size
 from riskad.tables.parquet_reading import parquet_size
-from riskad.tables.paths import Place, check_readable
+from riskad.tables.paths import Place, check_readable, is_duckdb
 
 __all__ = ["check_memory", "check_place", "is_larger_than_memory"]
 
 
 # Peak of `riskad fit` over the size of the table, as measured on tables of numbers and of texts.
 _MEMORY_OF_A_FIT = 8
-# Bytes in memory over bytes in the file.
-_GROWTH = {"excel": 4, "database": 3}
+_UNPACKED_SHEET = 4  # bytes in memory over bytes in a workbook, which is packed
 
 
 def is_larger_than_memory(paths: Sequence[Path]) -> bool:
@@ -102,7 +103,9 @@ def _estimate_size(place: Place) -> float:
     """Bytes of the table in memory; text takes what it takes on disk."""
     if place.format == "parquet":
         return parquet_size(place.path)
-    return _GROWTH.get(place.format, 1) * unpacked_size(place)
+    if place.format == "database":
+        return duckdb_size(place) if is_duckdb(place) else sqlite_size(place)
+    return (_UNPACKED_SHEET if place.format == "excel" else 1) * unpacked_size(place)
 
 
 def _show_bytes(n: int) -> str:

@@ -72,6 +72,7 @@ _COLUMN_TYPES = (
     "LeftOut",
     "MomentColumn",
     "NumberColumn",
+    "PresenceColumn",
     "TextColumn",
 )
 
@@ -261,7 +262,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     def refit(self) -> TablePreparer:
         """Return an unfitted preparer that finds the same kinds in rows that `parse` gave."""
-        kinds = {column.name: column.given_kind for column in self.used()}
+        kinds = {c.name: c.given_kind for c in self.used() if c.given_kind}
         return TablePreparer(
             kinds=kinds, group=self.group, max_levels=self.max_levels, form=self.form
         )

@@ -14,6 +14,7 @@ from riskad.tables.prepared.categories import MANY_LEVELS, CategoryColumn, enoug
 from riskad.tables.prepared.left_out import LeftOut
 from riskad.tables.prepared.moments import MomentColumn
 from riskad.tables.prepared.numbers import FlagColumn, NumberColumn
+from riskad.tables.prepared.presence import PresenceColumn
 from riskad.tables.prepared.texts import TextColumn
 from riskad.tables.readers import Reader
 from riskad.tables.sketches import RowSample
@@ -23,7 +24,7 @@ __all__ = ["Told", "learn_column", "left_out_unread"]
 
 # Texts of which hardly two are alike are names of the rows if they are codes, with digits or in one
 # word; if they are words, they may say something. Where many repeat, only sentences are text.
-_WORDS_OF_TEXT, _WORDS_OF_SENTENCES = 1.5, 3.0
+_WORDS_OF_TEXT, _WORDS_OF_ITEMS, _WORDS_OF_SENTENCES = 1.5, 3.0, 5.0
 _LETTERS = r"\p{L}"
 _BRACKETS = r"^[\[{(].*[\])}]$"
 _SEPARATORS = (";", "|", ",")
@@ -140,6 +141,8 @@ def _learn_text(told: Told, max_levels: int) -> PreparedColumn:
         return TextColumn.learn(name, kind, sketch, values, hint)
     if kind == "identifier":
         about = say_distinct(n_distinct, n_filled, sketch.distinct is not None)
+        if min(sketch.blanks, n_filled) >= enough_rows(sketch.n_rows) and sketch.blanks:
+            return PresenceColumn(name, kind, hint, why=about, blanks=sketch.blanks)
         return LeftOut(name, kind, hint, why=about)
     column = CategoryColumn.learn(name, sketch, max_levels, hint)
     if column is None:
@@ -170,7 +173,7 @@ def _mean(values: pl.Series) -> float:
 
 
 def _are_lists(texts: pl.Series) -> bool:
-    """Whether texts are lists: in brackets, or fewer items than there are texts made of them."""
+    """Whether texts are lists: in brackets, or of few items, now more of them, now fewer."""
     if _mean(texts.str.contains(_BRACKETS).cast(pl.Float64)) >= _MOSTLY:
         return True
     for separator in _SEPARATORS:
@@ -179,8 +182,10 @@ def _are_lists(texts: pl.Series) -> bool:
             continue
         split = texts.str.split(separator)
         items = split.explode().str.strip_chars()
-        short = _mean(items.str.count_matches(r"\S+")) < _WORDS_OF_SENTENCES
-        if short and split.list.len().n_unique() > 1 and items.n_unique() < texts.n_unique():
+        short = _mean(items.str.count_matches(r"\S+")) < _WORDS_OF_ITEMS
+        sizes = split.list.len()
+        uneven = _mean((sizes != sizes.mode()[0]).cast(pl.Float64)) >= _OFTEN
+        if short and uneven and items.n_unique() <= texts.n_unique():
             return True
     return False
 

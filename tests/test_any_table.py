@@ -305,3 +305,43 @@ def test_kinds_that_cannot_be_are_refused(table, tmp_path, said, message):
     assert done.exit_code in (1, 2)
     assert message in done.output.replace("\n", " ")
     assert "Traceback" not in done.output
+
+
+# --- long columns -------------------------------------------------------------------------
+
+
+def test_a_column_that_changes_in_a_late_row_is_found_and_said():
+    """Some rows tell how a long column is written, and all of them are asked."""
+    rng = np.random.default_rng(0)
+    amounts = [f"{x:.2f} €" for x in rng.lognormal(3, 1, 30_000)]
+    preparer = TablePreparer().fit(pl.DataFrame({"x": amounts}))
+    assert preparer.kinds_ == {"x": "number"}
+    late = [*amounts[:29_000], *["open"] * 1_000]
+    table = pl.DataFrame({"x": late, "y": rng.normal(size=30_000)})
+    preparer = TablePreparer().fit(table)
+    assert preparer.kinds_["x"] != "number"
+    said = " ".join(preparer.describe())
+    assert "most are numbers, but not 'open' in row 29,001" in said
+    codes = pl.DataFrame({"x": [*map(str, rng.integers(1, 99, 29_999)), "007"]})
+    assert TablePreparer().fit(codes).kinds_ == {"x": "categories"}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1.234,50", "7,25", "19,90"],
+        ["$1,234.50", "($7.25)", "$19.90"],
+        ["27.03.2025 18:14", "01.04.2025 09:00", ""],
+        ["03/27/2025", "04/01/2025", "12/24/2025"],
+        ["ja", "nein", "ja"],
+        ["1h 20m", "5m", "2h"],
+        ["a", "b", "c"],
+        ["12 kg", "7.5 kg", "n/a"],
+    ],
+)
+def test_long_columns_are_read_as_short_ones(cells):
+    short = pl.DataFrame({"x": cells * 10})
+    long = pl.DataFrame({"x": cells * 8_000})
+    few, many = (TablePreparer().fit(table) for table in (short, long))
+    assert few.kinds_ == many.kinds_
+    assert few.parse(short).equals(many.parse(short))

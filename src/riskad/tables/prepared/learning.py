@@ -29,8 +29,9 @@ _LETTERS = r"\p{L}"
 _BRACKETS = r"^[\[{(].*[\])}]$"
 _SEPARATORS = (";", "|", ",")
 _MOSTLY, _OFTEN = 0.9, 0.1
+_LONG_LIST = 3.0  # items on average
 _LOOKED_AT = 10_000
-_FEWEST_TEXTS = 20  # different ones that are needed to learn what texts have in common
+_FEWEST_TEXTS, _FEWEST_LISTS = 20, 8  # different ones, to learn what they have in common
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def _learn_text(told: Told, max_levels: int) -> PreparedColumn:
     if told.given is not None:
         kind, enough = told.given.kind, 2
     else:
-        kind, enough = _kind_of_text(values, n_distinct, n_filled), _FEWEST_TEXTS
+        kind = _kind_of_text(values, n_distinct, n_filled)
+        enough = _FEWEST_LISTS if kind == "list" else _FEWEST_TEXTS
     if kind in ("text", "list") and n_distinct >= enough:
         return TextColumn.learn(name, kind, sketch, values, hint)
     if kind == "identifier":
@@ -185,7 +187,9 @@ def _are_lists(texts: pl.Series) -> bool:
         short = _mean(items.str.count_matches(r"\S+")) < _WORDS_OF_ITEMS
         sizes = split.list.len()
         uneven = _mean((sizes != sizes.mode()[0]).cast(pl.Float64)) >= _OFTEN
-        if short and uneven and items.n_unique() <= texts.n_unique():
+        few = items.n_unique() <= texts.n_unique()
+        few = few or (_mean(sizes) >= _LONG_LIST and 2 * items.n_unique() <= len(items))
+        if short and uneven and few:
             return True
     return False
 

@@ -86,12 +86,12 @@ def _named(workbook: Any, place: Place, sheet: str) -> pl.DataFrame:
 
 def _first(workbook: Any, place: Place) -> pl.DataFrame:
     """The first sheet with cells; the others are named, if they have some, too."""
-    full: list[str] = []
+    found, full = pl.DataFrame(), []
     for sheet in workbook.sheet_names:
         frame = _load(workbook, sheet, place)
         if frame.height:
+            found = found if full else frame
             full.append(sheet)
-            found = frame if len(full) == 1 else found
     if not full:
         raise nothing_in(place.name)
     if len(full) > 1:

@@ -86,7 +86,8 @@ def _named(workbook: Any, place: Place, sheet: str) -> pl.DataFrame:
 
 def _first(workbook: Any, place: Place) -> pl.DataFrame:
     """The first sheet with cells; the others are named, if they have some, too."""
-    found, full = pl.DataFrame(), []
+    found = pl.DataFrame()
+    full: list[str] = []
     for sheet in workbook.sheet_names:
         frame = _load(workbook, sheet, place)
         if frame.height:

@@ -534,6 +534,16 @@ def test_standard_output(capfdbinary, monkeypatch):
     assert capfdbinary.readouterr().out == b"a\n'=1\n2\n" + b"a\n'=1\n2\n'=1\n2\n"
 
 
+def test_a_reader_that_went_away_is_no_error_of_the_table(monkeypatch):
+    class Gone:
+        def write(self, data):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", type("Out", (), {"buffer": Gone()}))
+    with pytest.raises(BrokenPipeError), open_writer("-") as write:
+        write(pl.DataFrame({"a": ["1"]}))
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     rng = np.random.default_rng(0)

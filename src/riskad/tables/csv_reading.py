@@ -156,7 +156,7 @@ def _parse_csv(table: _Csv) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         raise _explain_csv_error(table, error) from error
     # Fewer rows than lines: a field runs over several, or a quote is missing that should end it.
-    if frame.height < table.data.count(b"\n") - 1 and b'"' in table.data:
+    if b'"' in table.data and frame.height < table.data.count(b"\n") - 1:
         _check_quotes(table)
     # A row with too few fields is filled with nulls at its end, silently.
     if frame.height and frame[:, -1].null_count():

@@ -86,7 +86,13 @@ def _named(workbook: Any, place: Place, sheet: str) -> pl.DataFrame:
 
 def _first(workbook: Any, place: Place) -> pl.DataFrame:
     """The first sheet with cells; the others are named, if they have some, too."""
-    full = [sheet for sheet in workbook.sheet_names if _load(workbook, sheet, place).height]
+    found = pl.DataFrame()
+    full: list[str] = []
+    for sheet in workbook.sheet_names:
+        frame = _load(workbook, sheet, place)
+        if frame.height:
+            found = found if full else frame
+            full.append(sheet)
     if not full:
         raise nothing_in(place.name)
     if len(full) > 1:
@@ -94,7 +100,7 @@ def _first(workbook: Any, place: Place) -> pl.DataFrame:
             f"{place.name!r} has {len(full)} sheets: {full[0]!r} was read. For another write "
             f"{place.name}::{full[1]}"
         )
-    return _load(workbook, full[0], place)
+    return found
 
 
 def _clock(column: pl.Series) -> pl.Series:

@@ -101,7 +101,7 @@ def check_table_name(
     packed = " (text also packed: .csv.gz, .csv.zst, ...)" if len(listed) < len(endings) else ""
     raise InputError(
         f"{path.name!r} is no kind of table that riskad knows: the name must end in one of "
-        f"{', '.join(listed)}{packed}."
+        f"{', '.join(listed)}{packed}. Another program can save it as CSV."
     )
 
 

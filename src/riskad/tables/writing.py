@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import os
 import queue
 import sys
@@ -51,7 +53,7 @@ def write_table(frame: pl.DataFrame, path: str | os.PathLike[str], force: bool =
     <BLANKLINE>
     """
     if str(path) == PIPE:
-        _write_csv(frame, sys.stdout.buffer, "standard output", ",")
+        _write_to_pipe(frame)
         return
     path, ending = check_table_name(path)
     with atomic_path(path, force) as part:
@@ -78,8 +80,8 @@ def open_writer(path: str | os.PathLike[str], force: bool = False) -> Iterator[W
     'card\n007\n008\n'
     """
     if str(path) == PIPE:
-        yield _adding_csv(sys.stdout.buffer, "standard output", ",")
-        sys.stdout.buffer.flush()
+        headers = itertools.chain([True], itertools.repeat(False))
+        yield lambda frame: _write_to_pipe(frame, next(headers))
         return
     path, ending = check_table_name(path)
     with atomic_path(path, force) as part:
@@ -161,16 +163,19 @@ class _Abandoned(Exception):
 @contextmanager
 def _csv_writer(part: Path, name: str, ending: str) -> Iterator[Write]:
     with open(part, "wb") as file:
-        yield _adding_csv(file, name, _written_separator(ending))
+
+        def write(frame: pl.DataFrame) -> None:
+            _write_csv(frame, file, name, _written_separator(ending), header=file.tell() == 0)
+
+        yield write
 
 
-def _adding_csv(file: IO[bytes], name: str, separator: str) -> Write:
-    headers = iter([True])
-
-    def write(frame: pl.DataFrame) -> None:
-        _write_csv(frame, file, name, separator, header=next(headers, False))
-
-    return write
+def _write_to_pipe(frame: pl.DataFrame, header: bool = True) -> None:
+    """Write rows by Python, which knows a reader that went away; polars calls it an error."""
+    text = io.BytesIO()
+    _write_csv(frame, text, "standard output", ",", header)
+    sys.stdout.buffer.write(text.getbuffer())
+    sys.stdout.buffer.flush()
 
 
 def _write_csv(

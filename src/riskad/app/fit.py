@@ -128,8 +128,9 @@ def fit_table(
     Parameters
     ----------
     table
-        A polars frame (`riskad.tables.reading.read_table` reads one), paths of Parquet files (needs
-        pyarrow), or a `riskad.tables.labelled.LabelledTable` of one's own.
+        A frame of polars, pandas, pyarrow or DuckDB (`riskad.tables.reading.read_table` reads one),
+        paths of Parquet files (needs pyarrow), or a `riskad.tables.labelled.LabelledTable` of one's
+        own.
     labels
         The label column and what its values mean.
     id, drop

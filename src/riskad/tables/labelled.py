@@ -30,6 +30,7 @@ from riskad.rows.parquet_files import Paths, find_parquet, parquet_columns
 from riskad.rows.parted import Part
 from riskad.rows.source import Block
 from riskad.tables.columns import check_columns, to_text
+from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
 
@@ -254,7 +255,8 @@ def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) ->
     Parameters
     ----------
     table
-        A polars frame, paths of Parquet files, or a `LabelledTable` of one's own.
+        A frame (polars, pandas, pyarrow, a DuckDB relation), paths of Parquet files, or a
+        `LabelledTable` of one's own.
     labels
         The column of labels.
     engine
@@ -267,8 +269,8 @@ def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) ->
     """
     if isinstance(table, LabelledTable):
         return table
-    if isinstance(table, pl.DataFrame):
-        return FrameTable(table, labels)
+    if is_frame(table):
+        return FrameTable(as_polars(table), labels)
     return ParquetTable(table, labels, engine)
 
 

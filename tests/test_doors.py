@@ -54,7 +54,7 @@ DETECTORS = {
     "deep pu": riskad.NNPU(n_steps=5),
     "deep sad": riskad.DeepSAD(n_steps=5, pretrain_steps=0),
 }
-TAKE_TEXT = ("auto", "boosted")
+TAKE_TEXT = ("auto", "boosted", "forest")
 TAKE_SPARSE = ("shallow", "pu", "boosted", "forest", "pretrained", "auto")
 every_detector = pytest.mark.parametrize("name", DETECTORS)
 

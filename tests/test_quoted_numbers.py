@@ -452,6 +452,11 @@ PLAN = "arithmetic with the figures above it"
 NOT_MEASURED = {
     "README.md": {
         "Python 3.11": SETTING,
+        "(`1.234,50 €`, `79.8%`, `27.03.2025 18:14`, `ja`, `n/a`)": EXAMPLE,
+        "`1,234.50 €`, `383,74`, `79.8%`, `12 kg`, `(5.00)`, `1e-3`": EXAMPLE,
+        "`27.03.2025 18:14`, `Mar 27, 2025`, `6:14 PM`, `1h 20m`": EXAMPLE,
+        "--kind paid=number:1.234,50`": EXAMPLE,
+        "(at most 1 %) count as blank": SETTING,
         "2 % of the largest": SETTING,
         "some 20 ms a row": ROUGH,
         "some 60 ms a row": ROUGH,

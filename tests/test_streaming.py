@@ -400,7 +400,7 @@ def break_file(path, kind):
         ("a.parquet", "lists for text", r"'country' holds values of type List\(String\)"),
         ("a.parquet", "bytes for numbers", "'amount' holds values of type Binary"),
         ("a.parquet", "dates for numbers", "'amount' holds numbers, but .* in row 1 is not"),
-        ("a.parquet", "an infinity", "inf in row 1,701 is infinite"),
+        ("a.parquet", "an infinity", "inf in row 1,701 is not a number"),
         ("a.parquet", "no rows", "a header but no rows"),
         ("a.csv", "no rows", "a header but no rows"),
         ("a.parquet", "scored before", "already has a column 'is_anomaly'"),

@@ -49,37 +49,55 @@ def look(
       riskad look cards.csv --label status --normal ok --anomaly fraud --page look.html
     """  # noqa: D301
     from riskad.app.look import look_table
-    from riskad.app.report.look_page import render_look
     from riskad.app.report.terminal_look import print_look
-    from riskad.storage.files import atomic_path, check_output_file
-    from riskad.tables.memory import is_larger_than_memory
-    from riskad.tables.paths import find_tables
-    from riskad.tables.reading import read_batches, read_table
 
-    if page is not None:
-        check_output_file(page, force)
-        if page.suffix.lower() not in (".html", ".htm"):
-            raise click.UsageError(f"The name of a page, {str(page)!r}, must end in .html.")
-    fit = _fit_command(ctx)
+    fit, written = _fit_command(ctx), _checked(page, force)
     kinds = given_kinds(options)
     labels = label_column(options)
     with show_progress() as progress:
         progress(f"Reading {name_of(data)}")
-        paths = find_tables(data)
-        table = read_batches(paths) if is_larger_than_memory(paths) else read_table(paths[0])
         found = look_table(
-            table,
+            _read(data),
             labels if labels.column else None,
             kinds=kinds,
             source=name_of(data),
             progress=progress,
             **options,
         )
-    said = say("look", as_json, found, print_look, fit, None if page is None else str(page))
+    said = say("look", as_json, found, print_look, fit, written)
     if page is not None:
-        with atomic_path(page, force) as part:
-            part.write_text(render_look(found), encoding="utf-8")
+        _write_page(found, page, force)
     click.echo(said)
+
+
+def _checked(page: Path | None, force: bool) -> str | None:
+    """The path of the page, if one can be written there."""
+    from riskad.storage.files import check_output_file
+
+    if page is None:
+        return None
+    check_output_file(page, force)
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise click.UsageError(f"The name of a page, {str(page)!r}, must end in .html.")
+    return str(page)
+
+
+def _read(data: tuple[str, ...]) -> Any:
+    """The table, in memory or some rows at a time."""
+    from riskad.tables.memory import is_larger_than_memory
+    from riskad.tables.paths import find_tables
+    from riskad.tables.reading import read_batches, read_table
+
+    paths = find_tables(data)
+    return read_batches(paths) if is_larger_than_memory(paths) else read_table(paths[0])
+
+
+def _write_page(found: Any, page: Path, force: bool) -> None:
+    from riskad.app.report.look_page import render_look
+    from riskad.storage.files import atomic_path
+
+    with atomic_path(page, force) as part:
+        part.write_text(render_look(found), encoding="utf-8")
 
 
 def _fit_command(ctx: click.Context) -> str:

@@ -269,6 +269,8 @@ def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) ->
     """
     if isinstance(table, LabelledTable):
         return table
+    if isinstance(table, pl.DataFrame):
+        return FrameTable(table, labels)
     if is_frame(table):
         return FrameTable(as_polars(table), labels)
     return ParquetTable(table, labels, engine)

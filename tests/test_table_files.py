@@ -622,3 +622,14 @@ def test_corrupted_csvs_are_read_right_or_refused_in_a_sentence(name, tmp_path):
             assert rows in (records[len(records) - n :], records[len(records) - n - 1 : -1]), number
     assert min(n_read, len(refused)) > 20
     assert [text for text in refused if "\n" in text or "cards.csv" not in text] == []
+
+
+def test_a_view_of_a_database_reads_no_other_file(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\n1\n", encoding="utf-8")
+    path = tmp_path / "sent.duckdb"
+    with duckdb.connect(str(path)) as database:
+        database.execute(f"CREATE VIEW payments AS SELECT * FROM read_csv('{secret}')")
+    with pytest.raises(InputError):
+        read_table(path)

@@ -16,6 +16,8 @@ from riskad.tables.paths import Place
 __all__ = ["duckdb_batches", "duckdb_size"]
 
 _BATCH_CELLS = 1 << 19
+# A view may name any file or address; a database that somebody sent reads nothing but itself.
+_ALONE = {"enable_external_access": "false"}
 _TABLES = """
 SELECT table_name FROM duckdb_tables() WHERE NOT internal
 UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal
@@ -53,7 +55,7 @@ def _opened(place: Place) -> Iterator[Any]:
             "as Parquet."
         ) from error
     try:
-        with closing(duckdb.connect(str(place.path), read_only=True)) as database:
+        with closing(duckdb.connect(str(place.path), read_only=True, config=_ALONE)) as database:
             names = [name for (name,) in database.execute(_TABLES).fetchall()]
             yield database.table(quote_name(choose_table(place, names)))
     except duckdb.Error as error:

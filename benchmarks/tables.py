@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import re
 import statistics
 import subprocess
 import sys
@@ -77,7 +77,7 @@ def typed_schema(folder: Path) -> dict[str, pl.DataType]:
 
 def run(work: str, folder: Path) -> dict[str, float]:
     """Do one of the two in this process, and say what it took."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = memory("VmRSS")
     start = time.perf_counter()
     if work == "typed":
         frame = pl.read_csv(folder / "clean.csv", schema=typed_schema(folder))
@@ -91,8 +91,14 @@ def run(work: str, folder: Path) -> dict[str, float]:
         frame = preparer.features(preparer.fit_parse(raw), training=True)
         assert "identifier" not in preparer.kinds_.values(), preparer.kinds_
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return {"seconds": seconds, "peak_mb": peak / 1024, "frame_mb": frame.estimated_size() / 2**20}
+    peak = memory("VmHWM") - before
+    return {"seconds": seconds, "peak_mb": peak, "frame_mb": frame.estimated_size() / 2**20}
+
+
+def memory(name: str) -> float:
+    """Megabytes that this process has (VmRSS) or had at most (VmHWM), as Linux tells."""
+    status = Path("/proc/self/status").read_text()
+    return float(re.search(rf"{name}:\s+(\d+)", status)[1]) / 1024
 
 
 def main() -> None:

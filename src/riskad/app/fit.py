@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from riskad.app.column_effects import ColumnEffect, explain_fit
-from riskad.app.evidence import Evidence, find_evidence
+from riskad.app.evidence import Evidence, find_evidence, groups_of, say_held_out
 from riskad.app.fit_warnings import say_warnings
 from riskad.app.inspect import plain_parameters
 from riskad.app.noticed import Progress, collect_warnings
@@ -140,7 +140,9 @@ def fit_table(
         `riskad.TablePreparer`.
     group
         A column that says which rows belong together, a customer for instance: how unusual a value
-        is within its group is then told, too.
+        is within its group is then told, too. Rows of one group are held out together, so that
+        quality, thresholds and probabilities are those for groups not seen before, and the interval
+        of the AUC counts groups. A row in which the cell is blank is a group of its own.
     model
         A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow".
     settings
@@ -221,6 +223,7 @@ class _Work:
     scores: NDArray[np.float64]
     evidence: Evidence
     kept: KeptRows
+    groups: NDArray[np.intp] | None
     ranked: pl.DataFrame
     flagged: int
 
@@ -245,6 +248,7 @@ class _Work:
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
             self.features = self.preparer.features(self.kept.parsed, training=True)
+            self.groups = groups_of(self.preparer, self.kept)
         self.noted += notes
         _check_dense(self.detector, self.features)
 
@@ -258,7 +262,7 @@ class _Work:
         self.progress("Scoring the rows")
         self.scores = detector.anomaly_score(self.features)
         self.progress("Checking it on held-out labelled rows")
-        self.evidence = find_evidence(self.preparer, detector, self.kept, self.scores)
+        self.evidence = find_evidence(self.preparer, detector, self.kept, self.scores, self.groups)
         detector.calibration_ = replace(
             self.evidence.calibration, n_unlabelled=self.table.counts.unlabelled
         )
@@ -273,12 +277,14 @@ class _Work:
         if detector.fits_any_source and rows is not None:
             detector.fit(rows)
             return
+        # Others are held to the groups when their folds are fitted.
+        told = {"groups": self.groups} if detector.holds_out_groups else {}
         if not detector.tells_progress or detector.callback is not None:
-            detector.fit(self.features, self.kept.codes)
+            detector.fit(self.features, self.kept.codes, **told)
             return
         detector.set_params(callback=self.progress)
         try:
-            detector.fit(self.features, self.kept.codes)
+            detector.fit(self.features, self.kept.codes, **told)
         finally:
             detector.set_params(callback=None)
 
@@ -333,7 +339,7 @@ class _Work:
             settings=plain_parameters(detector),
             fitted=detector.describe() | self.facts,
             said=detector.describe_in_words(),
-            evidence=detector.evidence_in_words(),
+            evidence=say_held_out(detector, self.preparer.group),
             effects=[],
             auc=self.evidence.auc,
             why_no_auc=self.evidence.why_no_auc,

@@ -11,16 +11,16 @@ from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
-from riskad.decisions.calibration import Calibration, cross_scores
+from riskad.decisions.calibration import Calibration, cross_scores, cross_splits
 from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.decisions.row_groups import as_groups
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
-__all__ = ["Evidence", "find_evidence", "groups_of", "say_held_out"]
+__all__ = ["FEWEST_FOR_AUC", "Evidence", "find_evidence", "groups_of", "say_held_out"]
 
-_FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
+FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
 _NO_TIME = "the budget left no time to hold labelled rows out"
 _NOTHING_LEFT = "without the groups that were to be held out there were no rows to learn from"
 
@@ -44,9 +44,12 @@ def groups_of(preparer: TablePreparer, kept: KeptRows) -> NDArray[np.intp] | Non
     return as_groups(kept.parsed[preparer.group].rank("dense").to_numpy(), len(kept.codes))
 
 
-def say_held_out(detector: Any, group: str | None) -> str:
+def say_held_out(detector: Any, group: str | None, time: str | None) -> str:
     """Say what held-out rows were scored by."""
     said: str = detector.evidence_in_words()
+    if time is not None:
+        said = f"scored by a fit to rows that are earlier by {time!r}"
+        return said if group is None else f"{said}; the interval counts each {group!r} as one"
     if group is None:
         return said
     return f"{said}; rows of one {group!r} were held out together, and the interval counts these"
@@ -103,9 +106,9 @@ def find_evidence(
 def _too_few(codes: Codes) -> str:
     """Why the labels tell no AUC, if they do not."""
     counts = count_labels(codes)
-    if min(counts.normal, counts.anomaly) >= _FEWEST_FOR_AUC:
+    if min(counts.normal, counts.anomaly) >= FEWEST_FOR_AUC:
         return ""
-    return f"it takes {_FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
+    return f"it takes {FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
 
 
 def _too_few_groups(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
@@ -129,4 +132,5 @@ def _score_held_out(
     # The kinds of the columns are settled; medians and levels are found anew in each fold.
     template = make_pipeline(preparer.refit(), detector)
     seed = detector.random_state
-    return cross_scores(template, kept.parsed, kept.codes, scores, random_state=seed, groups=groups)
+    splits = cross_splits(kept.codes, random_state=seed, groups=groups)
+    return cross_scores(template, kept.parsed, kept.codes, scores, splits, seed)

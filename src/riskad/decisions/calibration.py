@@ -20,18 +20,19 @@ Simulations in `tests/test_conformal.py` show what it comes to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy.special import expit, logit
+from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
 from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
-from riskad.decisions.held_out import fold_fits, quietly
+from riskad.decisions.held_out import quietly
 from riskad.decisions.mixture import Histograms, calibration_line, find_rate
 from riskad.decisions.row_groups import as_groups, has_others
 from riskad.decisions.selection import PNUStratifiedKFold
@@ -49,7 +50,9 @@ from riskad.storage.fields import (
     require,
 )
 
-__all__ = ["Calibration", "calibrate", "cross_calibrate", "cross_scores"]
+__all__ = ["Calibration", "calibrate", "cross_calibrate", "cross_scores", "cross_splits"]
+
+Split: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 _SPLITS = 5
 _MOST = 20_000  # unlabelled rows that folds score; scores that are kept, as quantiles of more
@@ -337,9 +340,8 @@ def cross_calibrate(
 
     `template` is what is cloned and fitted to folds, where that is not the fitted model itself.
     """
-    held_out = cross_scores(
-        template, X, codes, fitted, n_splits=n_splits, random_state=random_state, groups=groups
-    )
+    splits = cross_splits(codes, n_splits, random_state, groups)
+    held_out = cross_scores(template, X, codes, fitted, splits, random_state)
     return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state)
 
 
@@ -348,25 +350,36 @@ def cross_scores(
     X: Any,
     codes: np.ndarray,
     fitted: np.ndarray,
-    *,
-    n_splits: int = _SPLITS,
+    splits: Iterable[Split],
     random_state: int | None = None,
-    groups: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Anomaly scores by fits that have not seen the row, nor another of its group, on the scale of
-    `fitted`; NaN for rows that all fits have seen, or that no fit has scored.
-
-    Groups are numbers (`riskad.decisions.row_groups.as_groups`).
+    """Anomaly scores of held-out rows by fits to the rows to train on, on the scale of `fitted`;
+    NaN for rows that no fit has scored.
     """
     held_out = np.full(len(codes), np.nan)
     watched = _watched(codes, random_state)
     rows = _safe_indexing(X, watched)
     with quietly():
-        folds = _folds(codes, n_splits, random_state, groups)
-        for fit, held in fold_fits(template, X, codes, folds):
-            scores, out = -fit.score_samples(rows), np.isin(watched, held)
-            held_out[watched[out]] = _on_scale(scores[out], scores[~out], fitted[watched[~out]])
+        for train, held in splits:
+            fit = clone(template).fit(_safe_indexing(X, train), codes[train])
+            scores = -fit.score_samples(rows)
+            out, seen = np.isin(watched, held), np.isin(watched, train)
+            held_out[watched[out]] = _on_scale(scores[out], scores[seen], fitted[watched[seen]])
     return held_out
+
+
+def cross_splits(
+    codes: np.ndarray,
+    n_splits: int = _SPLITS,
+    random_state: int | None = None,
+    groups: np.ndarray | None = None,
+) -> Iterator[Split]:
+    """Rows to train on and to hold out, fold by fold; those of a group are on one side.
+
+    Groups are numbers (`riskad.decisions.row_groups.as_groups`).
+    """
+    for held in _folds(codes, n_splits, random_state, groups):
+        yield np.setdiff1d(np.arange(len(codes)), held, assume_unique=True), held
 
 
 def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:

@@ -10,15 +10,19 @@ from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import InputError
-from riskad.core.labels import UNLABELLED, Codes, count_labels
-from riskad.decisions.calibration import Calibration, cross_calibrate
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
+from riskad.decisions.calibration import Calibration, cross_scores, cross_splits
+from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
+from riskad.decisions.row_groups import as_groups
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
-__all__ = ["Evidence", "find_evidence"]
+__all__ = ["FEWEST_FOR_AUC", "Evidence", "find_evidence", "groups_of", "say_held_out"]
 
-_FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
+FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
+_NO_TIME = "the budget left no time to hold labelled rows out"
+_NOTHING_LEFT = "without the groups that were to be held out there were no rows to learn from"
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,33 @@ class Evidence:
     why_no_auc: str
 
 
+def groups_of(preparer: TablePreparer, kept: KeptRows) -> NDArray[np.intp] | None:
+    """Return the number of each row's group, if the column of groups was named.
+
+    Each row in which that cell is blank is a group of its own.
+    """
+    if preparer.group is None:
+        return None
+    return as_groups(kept.parsed[preparer.group].rank("dense").to_numpy(), len(kept.codes))
+
+
+def say_held_out(detector: Any, group: str | None, time: str | None) -> str:
+    """Say what held-out rows were scored by."""
+    said: str = detector.evidence_in_words()
+    if time is not None:
+        said = f"scored by a fit to rows that are earlier by {time!r}"
+        return said if group is None else f"{said}; the interval counts each {group!r} as one"
+    if group is None:
+        return said
+    return f"{said}; rows of one {group!r} were held out together, and the interval counts these"
+
+
 def find_evidence(
-    preparer: TablePreparer, detector: Any, kept: KeptRows, scores: NDArray[np.float64]
+    preparer: TablePreparer,
+    detector: Any,
+    kept: KeptRows,
+    scores: NDArray[np.float64],
+    groups: NDArray[np.intp] | None = None,
 ) -> Evidence:
     """Return what labelled rows say that a fit has not seen.
 
@@ -41,45 +70,67 @@ def find_evidence(
         The steps of the fitted model. A detector that has held rows out itself has a calibration.
     kept, scores
         Rows in memory, and their anomaly scores by the model.
+    groups
+        Which of them belong together.
 
     Returns
     -------
     Evidence
         The evidence.
     """
-    why_no_auc = _too_few(kept.codes)
+    why_no_auc = _too_few(kept.codes) or _too_few_groups(kept.codes, groups, preparer.group)
     if hasattr(detector, "calibration_"):  # it may have sampled the unlabelled rows
         calibration = detector.calibration_.over(scores[kept.codes == UNLABELLED])
         auc = getattr(detector, "auc_", None)
         if not why_no_auc and auc is None:
-            why_no_auc = "the budget left no time to hold labelled rows out"
+            why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
         return Evidence(calibration, None if why_no_auc else auc, why_no_auc)
-    calibration, why_not = _calibrate(preparer, detector, kept, scores)
-    if why_not or why_no_auc:
-        return Evidence(calibration, None, why_not or why_no_auc)
-    return Evidence(calibration, auc_with_interval(calibration.codes, calibration.scores), "")
+    try:
+        held_out = _score_held_out(preparer, detector, kept, scores, groups)
+    except InputError as error:
+        held_out = np.full(len(kept.codes), np.nan)
+        reason = str(error).splitlines()[0]
+        why_no_auc = f"a part of the rows cannot be fitted by itself ({reason})"
+    zero, seed = detector.anomaly_threshold, detector.random_state
+    calibration = Calibration.of(held_out, kept.codes, scores, zero, random_state=seed)
+    if not why_no_auc and not min(len(calibration.normals), len(calibration.anomalies)):
+        why_no_auc = _NOTHING_LEFT
+    if why_no_auc:
+        return Evidence(calibration, None, why_no_auc)
+    known = (kept.codes != UNLABELLED) & ~np.isnan(held_out)
+    by_group = None if groups is None else groups[known]
+    auc = auc_with_interval(calibration.codes, calibration.scores, groups=by_group)
+    return Evidence(calibration, auc, "")
 
 
 def _too_few(codes: Codes) -> str:
     """Why the labels tell no AUC, if they do not."""
     counts = count_labels(codes)
-    if min(counts.normal, counts.anomaly) >= _FEWEST_FOR_AUC:
+    if min(counts.normal, counts.anomaly) >= FEWEST_FOR_AUC:
         return ""
-    return f"it takes {_FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
+    return f"it takes {FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
 
 
-def _calibrate(
-    preparer: TablePreparer, detector: Any, kept: KeptRows, scores: NDArray[np.float64]
-) -> tuple[Calibration, str]:
-    """Return what decisions rest on, and where it lacks held-out rows, why."""
+def _too_few_groups(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
+    """Why groups that are held out as a whole tell no AUC, if they do not."""
+    if groups is None or labelled_folds(codes, 2, groups=groups):
+        return ""
+    n, m = (len(np.unique(groups[codes == kind])) for kind in (NORMAL, ANOMALY))
+    return (
+        f"rows of one {column!r} are held out together, and the labelled rows cannot be parted so "
+        f"that both parts have both kinds: normal ones are of {n:,} groups, anomalies of {m:,}"
+    )
+
+
+def _score_held_out(
+    preparer: TablePreparer,
+    detector: Any,
+    kept: KeptRows,
+    scores: NDArray[np.float64],
+    groups: NDArray[np.intp] | None,
+) -> NDArray[np.float64]:
     # The kinds of the columns are settled; medians and levels are found anew in each fold.
     template = make_pipeline(preparer.refit(), detector)
-    zero, seed = detector.anomaly_threshold, detector.random_state
-    try:
-        found = cross_calibrate(template, kept.parsed, kept.codes, scores, zero, random_state=seed)
-    except InputError as error:
-        unseen = np.full(len(kept.codes), np.nan)
-        reason = str(error).splitlines()[0]
-        why_not = f"a part of the rows cannot be fitted by itself ({reason})"
-        return Calibration.of(unseen, kept.codes, scores, zero), why_not
-    return found, ""
+    seed = detector.random_state
+    splits = cross_splits(kept.codes, random_state=seed, groups=groups)
+    return cross_scores(template, kept.parsed, kept.codes, scores, splits, seed)

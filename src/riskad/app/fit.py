@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,10 +15,11 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from riskad.app.column_effects import ColumnEffect, explain_fit
-from riskad.app.evidence import Evidence, find_evidence
+from riskad.app.evidence import Evidence, find_evidence, groups_of, say_held_out
 from riskad.app.fit_warnings import say_warnings
 from riskad.app.inspect import plain_parameters
 from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.over_time import Period, Times, judge_later_rows
 from riskad.app.reasons import Reasons
 from riskad.app.results import (
     RESULT_COLUMNS,
@@ -76,10 +77,12 @@ class FitReport:
     model: str = "ShallowRAD"
     effects_of: str = ""
     reading: list[str] = field(default_factory=list)
+    over_time: list[Period] = field(default_factory=list)
 
     def notes(self) -> dict[str, Any]:
         """Return what is kept in the model file: all but the rows themselves."""
-        return {"fit": {key: value for key, value in asdict(self).items() if key != "top"}}
+        left_out = {"top"} if self.over_time else {"top", "over_time"}
+        return {"fit": {key: value for key, value in asdict(self).items() if key not in left_out}}
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def fit_table(
     drop: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
     group: str | None = None,
+    time: str | None = None,
     model: str = "auto",
     settings: Mapping[str, Any] | None = None,
     threshold: Threshold | str = "risk",
@@ -140,7 +144,16 @@ def fit_table(
         `riskad.TablePreparer`.
     group
         A column that says which rows belong together, a customer for instance: how unusual a value
-        is within its group is then told, too.
+        is within its group is then told, too. Rows of one group are held out together, so that
+        quality, thresholds and probabilities are those for groups not seen before, and the interval
+        of the AUC counts groups. A row in which the cell is blank is a group of its own.
+    time
+        A column of dates by which to train on the past and judge by what came later: rows are
+        parted into five periods with as many labelled rows each, and those of each but the first
+        are scored by a fit to all earlier ones. Quality, thresholds and probabilities rest on these
+        scores, and `FitReport.over_time` says how quality and the share of anomalies move. The
+        model itself is fitted to all rows. Rows in which the cell is blank count as the earliest.
+        These fits take about as long again as the model itself, or longer.
     model
         A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow".
     settings
@@ -182,7 +195,7 @@ def fit_table(
     >>> sorted(suspect.row for suspect in fit.report.top)
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
-    start = time.perf_counter()
+    start = perf_counter()
     rule = read_rule(threshold)
     detector = make_detector(model, settings or {})
     if forget_rows:
@@ -193,7 +206,7 @@ def fit_table(
     form = "frame" if detector.takes_frames else "matrix"
     preparer = TablePreparer(kinds=kinds, group=group, form=form)
     work = _Work(opened, preparer, detector, progress)
-    work.prepare(id, drop)
+    work.prepare(id, drop, time)
     work.fit(rule, top)
     if forget_rows:
         detector.forget_rows()
@@ -221,6 +234,9 @@ class _Work:
     scores: NDArray[np.float64]
     evidence: Evidence
     kept: KeptRows
+    groups: NDArray[np.intp] | None
+    times: Times | None
+    periods: list[Period]
     ranked: pl.DataFrame
     flagged: int
 
@@ -236,7 +252,7 @@ class _Work:
         self.facts: dict[str, float] = {}
         check_not_scored(self.columns, RESULT_COLUMNS[:3])
 
-    def prepare(self, id: str | None, drop: Sequence[str]) -> None:
+    def prepare(self, id: str | None, drop: Sequence[str], time: str | None) -> None:
         """Decide what each column is, and keep rows in memory as numbers."""
         label = self.table.label
         features = pick_features(self.table.columns, label, id, drop, self.earlier)
@@ -245,6 +261,8 @@ class _Work:
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
             self.features = self.preparer.features(self.kept.parsed, training=True)
+            self.groups = groups_of(self.preparer, self.kept)
+            self.times = Times.of(time, self.preparer, self.kept)
         self.noted += notes
         _check_dense(self.detector, self.features)
 
@@ -258,7 +276,7 @@ class _Work:
         self.progress("Scoring the rows")
         self.scores = detector.anomaly_score(self.features)
         self.progress("Checking it on held-out labelled rows")
-        self.evidence = find_evidence(self.preparer, detector, self.kept, self.scores)
+        self.evidence, self.periods = self._find_evidence()
         detector.calibration_ = replace(
             self.evidence.calibration, n_unlabelled=self.table.counts.unlabelled
         )
@@ -268,17 +286,25 @@ class _Work:
         self.facts = self._facts_of_rows()
         self.flagged, self.ranked = self._rank(rule, top)
 
+    def _find_evidence(self) -> tuple[Evidence, list[Period]]:
+        told = (self.preparer, self.detector, self.kept, self.scores)
+        if self.times is None:
+            return find_evidence(*told, self.groups), []
+        return judge_later_rows(*told, self.times, self.groups)
+
     def _fit_detector(self) -> None:
         detector, rows = self.detector, self.table.training_rows(self.preparer)
         if detector.fits_any_source and rows is not None:
             detector.fit(rows)
             return
+        # Others are held to the groups when their folds are fitted.
+        told = {"groups": self.groups} if detector.holds_out_groups else {}
         if not detector.tells_progress or detector.callback is not None:
-            detector.fit(self.features, self.kept.codes)
+            detector.fit(self.features, self.kept.codes, **told)
             return
         detector.set_params(callback=self.progress)
         try:
-            detector.fit(self.features, self.kept.codes)
+            detector.fit(self.features, self.kept.codes, **told)
         finally:
             detector.set_params(callback=None)
 
@@ -333,7 +359,7 @@ class _Work:
             settings=plain_parameters(detector),
             fitted=detector.describe() | self.facts,
             said=detector.describe_in_words(),
-            evidence=detector.evidence_in_words(),
+            evidence=say_held_out(detector, self.preparer.group, self._judged_by()),
             effects=[],
             auc=self.evidence.auc,
             why_no_auc=self.evidence.why_no_auc,
@@ -344,7 +370,12 @@ class _Work:
             rate=detector.calibration_.rate,
             model=type(detector).__name__,
             reading=self._how_read(),
+            over_time=self.periods,
         )
+
+    def _judged_by(self) -> str | None:
+        """The column of times, if later rows were judged by it."""
+        return None if self.times is None or self.evidence.auc is None else self.times.column
 
     def _how_read(self) -> list[str]:
         if self.table.in_memory:

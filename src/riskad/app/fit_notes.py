@@ -57,6 +57,14 @@ _FIT: Fields = {
     "model": TEXT,
     "effects_of": TEXT,
     "reading": ListOf(TEXT),
+    "over_time": Optional(
+        ListOf(
+            Fixed(
+                {"start": TEXT, "end": TEXT, "auc": Maybe(Fixed(_AUC))}
+                | dict.fromkeys(("rows", "normal", "anomaly"), COUNT)
+            )
+        )
+    ),
 }
 # What bounds rest on; only the fit itself knows it.
 _KNOWN_TO_FIT: Fields = {

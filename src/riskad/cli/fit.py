@@ -106,6 +106,12 @@ def _setting_options() -> list[click.Parameter]:
     help="What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
 )
 @click.option(
+    "--time",
+    metavar="COLUMN",
+    help="Column of dates: quality and thresholds are then those of fits to the past, judged by "
+    "what came later. Blank counts as the earliest.",
+)
+@click.option(
     "--forget-rows",
     is_flag=True,
     help="Write a model that holds no row of DATA; auto and pretrained cannot do without.",

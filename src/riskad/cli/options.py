@@ -81,7 +81,7 @@ _TABLE_OPTIONS = (
         "--group",
         metavar="COLUMN",
         help="Column of rows that belong together, a customer for instance: values are then also "
-        "compared within it.",
+        "compared within it, and its rows held out together.",
     ),
     click.option(
         "--kind",

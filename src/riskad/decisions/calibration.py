@@ -20,21 +20,21 @@ Simulations in `tests/test_conformal.py` show what it comes to.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy.special import expit, logit
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
-from riskad.core.checks import DataWarning, InputError, check_in_interval
+from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
 from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
-from riskad.decisions.held_out import fold_fits
+from riskad.decisions.held_out import quietly
 from riskad.decisions.mixture import Histograms, calibration_line, find_rate
+from riskad.decisions.row_groups import as_groups, has_others
 from riskad.decisions.selection import PNUStratifiedKFold
 from riskad.rows.columns import as_table
 from riskad.storage.fields import (
@@ -50,7 +50,9 @@ from riskad.storage.fields import (
     require,
 )
 
-__all__ = ["Calibration", "calibrate", "cross_calibrate"]
+__all__ = ["Calibration", "calibrate", "cross_calibrate", "cross_scores", "cross_splits"]
+
+Split: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 _SPLITS = 5
 _MOST = 20_000  # unlabelled rows that folds score; scores that are kept, as quantiles of more
@@ -247,6 +249,7 @@ def calibrate(
     weighted: bool = False,
     n_splits: int = _SPLITS,
     random_state: int | None = None,
+    groups: Any = None,
 ) -> Any:
     """Give a fitted detector what thresholds, p-values and probabilities rest on.
 
@@ -269,6 +272,9 @@ def calibrate(
         kind is in every fit.
     random_state : int, optional
         Seed of the folds; None is 0.
+    groups : array, optional
+        Which rows belong together, those of one customer for instance: they are held out together.
+        A row whose group is blank (None, NaN) is one of its own.
 
     Returns
     -------
@@ -300,7 +306,15 @@ def calibrate(
     fitted = -model.score_samples(X)
     zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
     calibration = cross_calibrate(
-        model, X, codes, fitted, zero, pi_n=pi_n, n_splits=n_splits, random_state=random_state
+        model,
+        X,
+        codes,
+        fitted,
+        zero,
+        pi_n=pi_n,
+        n_splits=n_splits,
+        random_state=random_state,
+        groups=None if groups is None else as_groups(groups, len(codes)),
     )
     if weighted:
         rows = model[:-1].transform(X) if hasattr(model, "steps") else X
@@ -320,22 +334,52 @@ def cross_calibrate(
     pi_n: Any = None,
     n_splits: int = _SPLITS,
     random_state: int | None = None,
+    groups: np.ndarray | None = None,
 ) -> Calibration:
     """The calibration of a fit, given its anomaly scores and threshold.
 
     `template` is what is cloned and fitted to folds, where that is not the fitted model itself.
     """
+    splits = cross_splits(codes, n_splits, random_state, groups)
+    held_out = cross_scores(template, X, codes, fitted, splits, random_state)
+    return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state)
+
+
+def cross_scores(
+    template: Any,
+    X: Any,
+    codes: np.ndarray,
+    fitted: np.ndarray,
+    splits: Iterable[Split],
+    random_state: int | None = None,
+) -> np.ndarray:
+    """Anomaly scores of held-out rows by fits to the rows to train on, on the scale of `fitted`;
+    NaN for rows that no fit has scored.
+    """
     held_out = np.full(len(codes), np.nan)
     watched = _watched(codes, random_state)
     rows = _safe_indexing(X, watched)
-    with warnings.catch_warnings():
-        # What a fold lacks by chance is not news about the data.
-        warnings.simplefilter("ignore", DataWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for fit, held in fold_fits(template, X, codes, _folds(codes, n_splits, random_state)):
-            scores, out = -fit.score_samples(rows), np.isin(watched, held)
-            held_out[watched[out]] = _on_scale(scores[out], scores[~out], fitted[watched[~out]])
-    return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state)
+    with quietly():
+        for train, held in splits:
+            fit = clone(template).fit(_safe_indexing(X, train), codes[train])
+            scores = -fit.score_samples(rows)
+            out, seen = np.isin(watched, held), np.isin(watched, train)
+            held_out[watched[out]] = _on_scale(scores[out], scores[seen], fitted[watched[seen]])
+    return held_out
+
+
+def cross_splits(
+    codes: np.ndarray,
+    n_splits: int = _SPLITS,
+    random_state: int | None = None,
+    groups: np.ndarray | None = None,
+) -> Iterator[Split]:
+    """Rows to train on and to hold out, fold by fold; those of a group are on one side.
+
+    Groups are numbers (`riskad.decisions.row_groups.as_groups`).
+    """
+    for held in _folds(codes, n_splits, random_state, groups):
+        yield np.setdiff1d(np.arange(len(codes)), held, assume_unique=True), held
 
 
 def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
@@ -348,13 +392,18 @@ def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
     return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
 
 
-def _folds(codes: np.ndarray, n_splits: int, seed: int | None) -> Iterator[np.ndarray]:
-    """Rows to hold out; the only one of its kind never is, since a fit needs it."""
-    kinds, counts = np.unique(codes, return_counts=True)
-    several = np.isin(codes, kinds[counts > 1])
+def _folds(
+    codes: np.ndarray, n_splits: int, seed: int | None, groups: np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """Rows to hold out; the only row or group of its kind never is, since a fit needs it."""
+    if groups is not None:
+        several = has_others(codes, groups)
+    else:
+        kinds, counts = np.unique(codes, return_counts=True)
+        several = np.isin(codes, kinds[counts > 1])
     if not (several & (codes != UNLABELLED)).any():
         return
-    for fold in PNUStratifiedKFold(n_splits, random_state=seed).folds(codes):
+    for fold in PNUStratifiedKFold(n_splits, random_state=seed).folds(codes, groups):
         held = np.flatnonzero(fold & several)
         if len(held):
             yield held

@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from riskad.core.checks import InputError
+from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
+from riskad.decisions.row_groups import as_groups, deal_groups
 from riskad.rows.columns import as_table
 
-__all__ = ["fold_fits", "labelled_folds", "out_of_fold_scores"]
+__all__ = ["fold_fits", "labelled_folds", "out_of_fold_scores", "quietly"]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """What a part of the rows lacks by chance, a column's variation say, is no news to a user."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def labelled_folds(
-    y: np.ndarray, n_splits: int, random_state: int | None = None
+    y: np.ndarray,
+    n_splits: int,
+    random_state: int | None = None,
+    groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Split the labelled rows into folds with both kinds in each; unlabelled rows are in none."""
+    """Split the labelled rows into folds with both kinds in each; unlabelled rows are in none.
+
+    Rows of one of the `groups` (numbers) share a fold. There are then fewer folds where it takes
+    that for each to have both kinds, and none where two are too many.
+    """
     from sklearn.model_selection import StratifiedKFold
 
     labelled = np.flatnonzero(y != 0)
+    if groups is not None:
+        return _grouped_folds(y, labelled, groups, n_splits, random_state)
     splitter = StratifiedKFold(n_splits, shuffle=True, random_state=random_state)
     return [labelled[held] for _, held in splitter.split(labelled, y[labelled])]
+
+
+def _grouped_folds(
+    y: np.ndarray, labelled: np.ndarray, groups: np.ndarray, n_splits: int, seed: int | None
+) -> list[np.ndarray]:
+    codes, names = y[labelled], as_groups(groups[labelled], len(labelled))
+    for size in range(n_splits, 1, -1):
+        fold = deal_groups(codes, names, size, np.random.default_rng(seed or 0))
+        if all(
+            (np.bincount(fold[codes == k], minlength=size) > 0).all() for k in (NORMAL, ANOMALY)
+        ):
+            return [labelled[fold == place] for place in range(size)]
+    return []
 
 
 def fold_fits(

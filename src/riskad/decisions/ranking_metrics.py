@@ -14,14 +14,17 @@ from scipy.special import expit, logit
 from scipy.stats import rankdata, t
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.labels import UNLABELLED
 from riskad.decisions.estimates import (
     Estimate,
+    codes_and_scores,
     normal_quantile,
     rate_of,
     scores_by_kind,
     share_above,
     share_interval,
 )
+from riskad.decisions.row_groups import GroupEffect, Judged, as_groups
 
 __all__ = [
     "AUC_INTERVALS",
@@ -42,7 +45,11 @@ class Auc(Estimate):
 
 
 def auc_with_interval(
-    y: Any, anomaly_scores: Any, confidence: float = 0.95, interval: str = "score"
+    y: Any,
+    anomaly_scores: Any,
+    confidence: float = 0.95,
+    interval: str = "score",
+    groups: Any = None,
 ) -> Auc:
     """AUC over the labelled rows, with an interval.
 
@@ -58,6 +65,10 @@ def auc_with_interval(
       on the logit scale. It assumes no shape of the scores, and no number of labels is too large
       for it; with a perfect ranking V is 0 and says nothing, which is refused.
 
+    Where `groups` says which rows belong together, those of one customer for instance, V is
+    multiplied by what the likeness of rows within groups comes to
+    (`riskad.decisions.row_groups.GroupEffect`); a row whose group is blank is one of its own.
+
     Examples
     --------
     >>> print(auc_with_interval([1, 1, 1, 1, -1, -1], [0.1, 0.4, 0.2, 0.3, 0.9, 0.8]))
@@ -70,11 +81,19 @@ def auc_with_interval(
     ranks = rankdata(np.concatenate([anomalies, normals]))
     value = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
     z = normal_quantile(confidence)
+    if groups is not None:
+        z *= _group_effect(y, anomaly_scores, groups).variance ** 0.5
     if interval == "score":
         return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
     V10 = (ranks[:m] - rankdata(anomalies)) / n
     V01 = 1 - (ranks[m:] - rankdata(normals)) / m
     return Auc(value, *_delong_interval(value, V10, V01, z), n, m, confidence)
+
+
+def _group_effect(y: Any, anomaly_scores: Any, groups: Any) -> GroupEffect:
+    codes, scores = codes_and_scores(y, anomaly_scores, "an AUC")
+    groups, known = as_groups(groups, len(codes)), codes != UNLABELLED
+    return GroupEffect.on_auc([Judged(codes[known], scores[known], groups[known])])
 
 
 def _delong_interval(
@@ -91,7 +110,14 @@ def _delong_interval(
     return float(expit(middle - spread)), float(expit(middle + spread))
 
 
-def auc_of_folds(values: Any, n_splits: int, n: int, m: int, confidence: float = 0.95) -> Auc:
+def auc_of_folds(
+    values: Any,
+    n_splits: int,
+    n: int,
+    m: int,
+    confidence: float = 0.95,
+    effect: GroupEffect | None = None,
+) -> Auc:
     r"""AUC of a fit to all rows, from the AUCs of folds over n normals and m anomalies.
 
     Scores of different fits need not share a scale, so folds are ranked one by one and the value
@@ -101,12 +127,16 @@ def auc_of_folds(values: Any, n_splits: int, n: int, m: int, confidence: float =
 
     t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
     and differ from each other and from the fit to all rows the more, the fewer labels there are.
-    One row counts as two here, whose interval covers nearly everything as it is.
+    One row counts as two here, whose interval covers nearly everything as it is. Where rows are of
+    groups, their effect widens the interval, and it is groups that are counted for t.
     """
     confidence = check_in_interval("confidence", confidence, 0, 1)
     value = float(np.mean(values))
-    quantile = float(t.ppf(0.5 + confidence / 2, max(min(n, m) - 1, 1)))
+    rarer = min(n, m) if effect is None else effect.n_groups
+    quantile = float(t.ppf(0.5 + confidence / 2, max(rarer - 1, 1)))
     z = quantile * (n_splits / (n_splits - 1)) ** 0.5
+    if effect is not None:
+        z *= effect.variance**0.5
     return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
 
 

@@ -35,6 +35,7 @@ from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import KIND_NAMES, get_risk
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds
+from riskad.decisions.row_groups import as_groups, deal_groups
 from riskad.storage.fields import (
     COUNT,
     NUMBER,
@@ -79,7 +80,9 @@ class PNUStratifiedKFold:
 
     For scikit-learn's tools (`cv=`): their own stratified folds take the three codes for classes
     and leave a rare kind out of some folds with no more than a warning; this refuses. Rows are
-    shuffled; the same seed gives the same folds.
+    shuffled; the same seed gives the same folds. Where `split` is told groups, such as customers,
+    rows of a group are held out together, and folds have their shares as nearly as that allows
+    (`riskad.decisions.row_groups`).
 
     Parameters
     ----------
@@ -96,6 +99,10 @@ class PNUStratifiedKFold:
     >>> folds = PNUStratifiedKFold(3).split(y, y)
     >>> [int((y[held] == -1).sum()) for _, held in folds]
     [1, 1, 1]
+    >>> customer = np.arange(39) % 13
+    >>> train, held = next(PNUStratifiedKFold(3).split(y, y, customer))
+    >>> set(customer[train]) & set(customer[held])
+    set()
     """
 
     n_splits: int = 5
@@ -109,15 +116,29 @@ class PNUStratifiedKFold:
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Row numbers to train on and to hold out, fold by fold."""
+        """Row numbers to train on and to hold out, fold by fold.
+
+        `groups` says which rows belong together; one whose group is blank (None, NaN) is a group of
+        its own.
+        """
         codes = self._check(y)
-        for fold in self.folds(codes):
+        if groups is not None:
+            groups = as_groups(groups, len(codes))
+            self._check_enough(codes, groups)
+        for fold in self.folds(codes, groups):
             yield np.flatnonzero(~fold), np.flatnonzero(fold)
 
-    def folds(self, codes: np.ndarray) -> Iterator[np.ndarray]:
-        """Which rows each fold holds out; a kind with fewer rows than folds is not checked for."""
+    def folds(self, codes: np.ndarray, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
+        """Which rows each fold holds out; a kind with fewer rows than folds is not checked for.
+
+        Groups, where given, are numbers as `as_groups` gives them.
+        """
         rng = np.random.default_rng(self.random_state or 0)
         for _ in range(self.n_repeats):
+            if groups is not None:
+                dealt_to = deal_groups(codes, groups, self.n_splits, rng)
+                yield from (dealt_to == fold for fold in range(self.n_splits))
+                continue
             place = np.empty(len(codes), dtype=int)
             dealt = 0
             for kind in KINDS:
@@ -147,6 +168,18 @@ class PNUStratifiedKFold:
                     f"{' and label one more' if count == 1 else ''}."
                 )
         return codes
+
+    def _check_enough(self, codes: np.ndarray, groups: np.ndarray) -> None:
+        for kind in KINDS:
+            rows = groups[codes == kind]
+            count = len(np.unique(rows))
+            if 0 < count < self.n_splits:
+                advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
+                raise InputError(
+                    f"{self.n_splits} folds need {KIND_NAMES[kind]} rows of {self.n_splits} groups "
+                    f"or more, since each group is held out as a whole; the {len(rows):,} "
+                    f"{KIND_NAMES[kind]} rows are of {count}. {advice}, or leave groups out."
+                )
 
 
 class Candidate(NamedTuple):

@@ -44,6 +44,8 @@ class SelfDescribing:
     """Whether a score takes some 0.1 ms or more."""
     tells_progress: ClassVar[bool] = False
     """Whether a fit calls the parameter `callback` with a sentence at each step."""
+    holds_out_groups: ClassVar[bool] = False
+    """Whether `fit` holds labelled rows out itself, and takes `groups` for that."""
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
 

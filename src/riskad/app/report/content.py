@@ -26,6 +26,7 @@ __all__ = [
     "headline",
     "model",
     "origin",
+    "over_time",
     "quality",
     "scores",
     "suspicious_rows",
@@ -86,6 +87,11 @@ def quality(data: ReportData) -> Markup:
         precision_recall=precision_recall,
         reliability=calibrated,
     )
+
+
+def over_time(data: ReportData) -> Markup:
+    """Show how quality and the share of anomalies among labelled rows move over time."""
+    return fill("over_time.html", periods=data.sections["over-time"])
 
 
 def anomaly_rate(data: ReportData) -> Markup:

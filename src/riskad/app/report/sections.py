@@ -118,11 +118,17 @@ def collect_data(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
     return {name: found for name, found in collected.items() if found is not None}
 
 
+def _periods(model: Pipeline, header: ModelHeader) -> Any:
+    """What the fit noted of periods of time, if it was told by which column to judge."""
+    return header.notes.get("fit", {}).get("over_time")
+
+
 for _section in (
     Section("Warnings", content.warnings, lambda data: bool(data.warnings), css_class="warnings"),
     Section("Most suspicious rows", content.suspicious_rows),
     Section("Scores", content.scores),
     Section("Quality", content.quality),
+    Section("Over time", content.over_time, lambda data: "over-time" in data.sections, _periods),
     Section("Anomaly rate", content.anomaly_rate),
     Section("Model", content.model),
     Section("Columns", content.columns),

@@ -247,7 +247,7 @@ def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
         "choices": [_say_rule(rule)] + ([] if selection is None else [str(selection)]),
         "fitted": about.fitted,
         "said": about.said,
-        "evidence": about.evidence,
+        "evidence": about.training.get("evidence", about.evidence),
         "members": about.fitted.get("leaderboard", []),
         "columns": model[0].kinds_,
         "made_of_columns": {c.name: c.made_of_it() for c in model[0].columns_.values()},

@@ -13,6 +13,7 @@ from riskad.app.explain import ExplainedRow, ExplainReport
 from riskad.app.fit import FitReport
 from riskad.app.inspect import ModelReport
 from riskad.app.onnx import ExportReport
+from riskad.app.over_time import Period
 from riskad.app.prior import PriorReport
 from riskad.app.report.facts import list_members, list_risk_parts
 from riskad.app.report.layout import Command, print_facts, print_line, print_table, print_title
@@ -96,6 +97,7 @@ def _print_fitted(console: Console, report: FitReport) -> None:
             "Effects": _effect_line(report),
         },
     )
+    _print_periods(console, report.over_time)
 
 
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
@@ -413,6 +415,27 @@ def _print_members(console: Console, fitted: Mapping[str, Any]) -> None:
     ]
     if rows:
         print_table(console, "", ["member", "weight", "held-out AUC"], rows, left={0})
+
+
+def _print_periods(console: Console, periods: Sequence[Period]) -> None:
+    """Print how quality and the share of anomalies among labelled rows move over time."""
+    if not periods:
+        return
+    rows = [
+        [
+            period.start,
+            period.end,
+            f"{period.rows:,}",
+            f"{period.normal + period.anomaly:,}",
+            f"{period.anomaly:,}",
+            ""
+            if (auc := period.auc) is None
+            else f"{auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f})",
+        ]
+        for period in periods
+    ]
+    head = ["from", "to", "rows", "labelled", "anomalies", "AUC, of fits to earlier rows"]
+    print_table(console, "Over time", head, rows, left={0, 1})
 
 
 def _print_suspects(console: Console, suspects: Sequence[Suspect], id: str | None) -> None:

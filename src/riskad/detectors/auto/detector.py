@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-from riskad.core.checks import DataWarning, check_in_interval
+from riskad.core.checks import check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.risks import get_risk
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.held_out import labelled_folds
+from riskad.decisions.held_out import quietly
+from riskad.decisions.row_groups import as_groups
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.auto.budget import MARGIN, Budget
 from riskad.detectors.auto.held_out import (
     HeldOut,
     fold_scores,
+    folds_to_hold_out,
     labelled_rate,
     mean_and_spread,
     member_weights,
@@ -144,6 +143,7 @@ class AutoRAD(FrameDetector):
 
     slow_to_score: ClassVar[bool] = True
     tells_progress: ClassVar[bool] = True
+    holds_out_groups: ClassVar[bool] = True
 
     _state_fields: ClassVar[Fields] = {
         "budget": POSITIVE,
@@ -213,7 +213,7 @@ class AutoRAD(FrameDetector):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> AutoRAD:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> AutoRAD:
         """Fit to rows X with labels y.
 
         Parameters
@@ -222,6 +222,10 @@ class AutoRAD(FrameDetector):
             Training rows: numbers, gaps, and in a frame text.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
+        groups : array of shape (n_rows,), optional
+            Which rows belong together, those of one customer for instance: they are held out
+            together, and `auc_` has an interval for as many groups. Blank (None, NaN) is a group
+            of its own.
 
         Returns
         -------
@@ -229,11 +233,12 @@ class AutoRAD(FrameDetector):
             Itself.
         """
         budget = Budget(check_in_interval("budget", self.budget, 0, np.inf))
-        with one_blas_thread(), _quiet():
-            return self._fit(X, y, budget)
+        with one_blas_thread(), quietly():
+            return self._fit(X, y, groups, budget)
 
-    def _fit(self, X: Any, y: Any, budget: Budget) -> AutoRAD:
+    def _fit(self, X: Any, y: Any, groups: Any, budget: Budget) -> AutoRAD:
         matrix, codes, _ = self._check_training(X, y)
+        groups = None if groups is None else as_groups(groups, len(codes))
         labels = LabelsGiven.of(codes)
         seen = self._learn_evidence(matrix, codes)
         rows = to_learn_from(codes, *budget.rows_to_learn_from(matrix.shape[1]), self._seed)
@@ -244,7 +249,8 @@ class AutoRAD(FrameDetector):
         self.views_ = dict(views.learned)
         seconds = self._fit_members(views, codes, labels, budget)
         self._standardise(views, codes)
-        held_out = self._hold_out(views, matrix[rows], codes, seconds, budget)
+        groups = None if groups is None else groups[rows]
+        held_out = self._hold_out(views, matrix[rows], codes, groups, seconds, budget)
         self._weigh(held_out, seconds, labels.anomaly)
         self._decide(views, codes, held_out)
         return self
@@ -335,26 +341,28 @@ class AutoRAD(FrameDetector):
         views: Views,
         matrix: Any,
         codes: np.ndarray,
+        groups: np.ndarray | None,
         seconds: Mapping[str, float],
         budget: Budget,
     ) -> HeldOut | None:
         """Scores of labelled rows by fits that have not seen them, while time lasts."""
-        n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
-        n_splits = min(_SPLITS, n, m)
-        if n_splits < 2:
-            return None
+        n_splits = min(_SPLITS, *(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
         rows = with_labelled(codes, COMPARED)
         views, matrix, codes = views.take(rows), matrix[rows], codes[rows]
-        found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], n_splits)
+        groups = None if groups is None else groups[rows]
+        folds = folds_to_hold_out(codes, n_splits, self._seed, groups)
+        if len(folds) < 2:
+            return None
+        found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], len(folds), groups)
         # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
         slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
-        for held in labelled_folds(codes, n_splits, self._seed):
+        for held, unseen in folds:
             if not budget.allows(slowest):
                 break
             self._say(f"Holding out {len(held)} labelled rows")
             start = time.perf_counter()
-            fold_views = self._fold_views(views, matrix, codes, held)
-            for name, scores in self._fold_scores(fold_views, codes, held).items():
+            fold_views = self._fold_views(views, matrix, codes, unseen)
+            for name, scores in self._fold_scores(fold_views, codes, held, unseen).items():
                 found.scores[name].append(scores)
             found.folds.append(held)
             slowest = max(slowest, time.perf_counter() - start)
@@ -372,12 +380,12 @@ class AutoRAD(FrameDetector):
         return Views.fit_without(numbers_of(self.table_, seen), codes, held, self._seed)
 
     def _fold_scores(
-        self, views: Views, codes: np.ndarray, held: np.ndarray
+        self, views: Views, codes: np.ndarray, held: np.ndarray, unseen: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Scores of held-out rows by lighter fits to the others, on the same scale."""
         distilled = [name for name in self.members_ if MEMBERS[name].distilled]
         scores = {
-            name: fold_scores(detector.lighter(), views.seen_by(name), codes, held)
+            name: fold_scores(detector.lighter(), views.seen_by(name), codes, held, unseen)
             for name, detector in self.members_.items()
             if name not in distilled
         }
@@ -385,7 +393,7 @@ class AutoRAD(FrameDetector):
             read, most = (min(self.n_distilled_, size) for size in (_FOLD_READ, _FOLD_SCORED))
             teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
             F = views.seen_by_teacher()
-            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
+            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, unseen, most))
         return scores
 
     # --- weights, threshold ---------------------------------------------------------------
@@ -488,12 +496,3 @@ class AutoRAD(FrameDetector):
             "scored by members fitted without its label; their weights and settings were "
             "chosen with these labels, so new rows may rank somewhat worse"
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What members warn of, such as columns without variation in a fold, is no news to a user."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield

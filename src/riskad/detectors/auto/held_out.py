@@ -8,12 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from riskad.core.labels import ANOMALY, NORMAL
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.row_groups import GroupEffect, Judged
 from riskad.detectors.auto.members import MEMBERS, PRIOR
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled
 
-__all__ = ["HeldOut", "fold_scores", "labelled_rate", "mean_and_spread", "member_weights"]
+__all__ = [
+    "HeldOut",
+    "fold_scores",
+    "folds_to_hold_out",
+    "labelled_rate",
+    "mean_and_spread",
+    "member_weights",
+]
 
 _QUANTILE = 1.96  # half an interval in standard errors
 _GUESSED = 5  # rows that a guess of the anomaly rate is worth
@@ -30,6 +39,7 @@ class HeldOut:
     folds: list[np.ndarray]
     """Those that were held out: fewer than `n_splits` where time ran short."""
     n_splits: int
+    groups: np.ndarray | None = None
 
     def auc(self, name: str) -> Auc:
         """Return the AUC of a member."""
@@ -53,14 +63,45 @@ class HeldOut:
         ]
         held_out = self.codes[np.concatenate(self.folds)]
         n, m = (int((held_out == kind).sum()) for kind in (NORMAL, ANOMALY))
-        return auc_of_folds(values, self.n_splits, n, m)
+        return auc_of_folds(values, self.n_splits, n, m, effect=self._group_effect(scores))
+
+    def _group_effect(self, scores: list[np.ndarray]) -> GroupEffect | None:
+        if self.groups is None:
+            return None
+        judged = zip(self.folds, scores, strict=True)
+        return GroupEffect.on_auc([Judged(self.codes[i], -s, self.groups[i]) for i, s in judged])
+
+
+def folds_to_hold_out(
+    codes: np.ndarray, n_splits: int, seed: int, groups: np.ndarray | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return labelled rows to hold out, fold by fold, and all rows that its fits must not see.
+
+    Without groups these are the same. With groups the unlabelled rows of theirs are among the
+    latter, and a fold that leaves no unlabelled row to fits is left out.
+    """
+    folds = labelled_folds(codes, n_splits, seed, groups) if n_splits > 1 else []
+    if groups is None:
+        return [(held, held) for held in folds]
+    unseen = [np.flatnonzero(np.isin(groups, groups[held])) for held in folds]
+    n_unlabelled = int((codes == UNLABELLED).sum())
+    return [
+        (held, out)
+        for held, out in zip(folds, unseen, strict=True)
+        if not 0 < n_unlabelled == (codes[out] == UNLABELLED).sum()
+    ]
 
 
 def fold_scores(
-    detector: Any, F: np.ndarray, codes: np.ndarray, held: np.ndarray, most: int = COMPARED
+    detector: Any,
+    F: np.ndarray,
+    codes: np.ndarray,
+    held: np.ndarray,
+    unseen: np.ndarray,
+    most: int = COMPARED,
 ) -> np.ndarray:
-    """Return scores of held-out rows by a fit to the others, on the scale of unlabelled rows."""
-    others = np.setdiff1d(np.arange(len(codes)), held)
+    """Return scores of held-out rows by a fit to seen ones, on the scale of unlabelled rows."""
+    others = np.setdiff1d(np.arange(len(codes)), unseen)
     unlabelled = others[some_unlabelled(codes[others], most)]
     detector.fit(F[others], codes[others])
     scores = detector.score_samples(F[np.concatenate([unlabelled, held])])

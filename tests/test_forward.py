@@ -1,0 +1,144 @@
+"""Training on the past and judging by what came later."""
+
+import json
+from datetime import date, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_array_equal
+
+import riskad
+from riskad import InputError
+from riskad.app.fit import fit_table
+from riskad.cli.main import cli
+from riskad.decisions.forward import forward_splits, periods_of
+from riskad.tables.labelled import LabelColumn
+
+LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+
+
+def drifting(n=1_500, seed=0):
+    """Anomalies are high in x at first; in the last fifth of the time they are low instead."""
+    rng = np.random.default_rng(seed)
+    anomalous = rng.random(n) < 0.2
+    late = np.arange(n) >= 0.8 * n
+    shift = np.where(late, -4.0, 4.0) * anomalous
+    X = rng.normal(size=(n, 3)) + np.outer(shift, [1, 0, 0])
+    label = np.where(anomalous, "fraud", "ok").astype(object)
+    label[rng.random(n) < 0.7] = None
+    days = [date(2024, 1, 1) + timedelta(days=int(i)) for i in np.arange(n) // 3]
+    columns = {f"x{i}": X[:, i] for i in range(3)} | {"when": days}
+    return pl.DataFrame(columns | {"label": label.tolist()})
+
+
+def test_periods_have_as_many_labelled_rows_each():
+    rng = np.random.default_rng(0)
+    moments = rng.random(1_000)
+    codes = np.where(rng.random(1_000) < 0.1 + 0.4 * (moments > 0.8), 1, 0)
+    periods = periods_of(codes, moments)
+    counts = np.bincount(periods[codes != 0])
+    assert len(counts) == 5
+    assert np.ptp(counts) <= 1
+    for earlier in range(4):
+        assert moments[periods == earlier].max() < moments[periods == earlier + 1].min()
+
+
+def test_rows_of_a_moment_stay_together_and_blanks_come_first():
+    moments = np.array([np.nan, 1, 1, 1, 1, 2, 2, np.nan, 5])
+    periods = periods_of(np.array([1, 1, -1, 1, 1, -1, 1, 0, 0]), moments)
+    assert_array_equal(periods, [0, 0, 0, 0, 0, 1, 1, 0, 1])
+    assert not periods_of(np.array([1, -1, 0]), np.array([3.0, 3.0, 9.0])).any()
+    assert not periods_of(np.array([0, 0]), np.array([1.0, 2.0])).any()
+
+
+def test_fits_see_earlier_rows_alone():
+    periods = np.array([2, 0, 1, 1, 0, 2])
+    splits = [(train.tolist(), held.tolist()) for train, held in forward_splits(periods)]
+    assert splits == [([1, 4], [2, 3]), ([1, 2, 3, 4], [0, 5])]
+
+
+@pytest.mark.parametrize("fit", [{"model": "shallow"}, {"settings": {"budget": 20.0}}])
+def test_a_change_that_random_folds_hide_is_seen_over_time(fit, tmp_path):
+    table = drifting()
+    told = fit_table(table, LABELS, time="when", **fit)
+    first, *later = told.report.over_time
+    assert first.auc is None
+    assert [period.auc.value > 0.9 for period in later] == [True, True, True, False]
+    assert later[-1].auc.value < 0.5  # what was learned points the wrong way by then
+    assert sum(period.rows for period in told.report.over_time) == len(table)
+    assert first.start == "2024-01-01"
+    assert later[-1].end == str(table["when"].max())
+    assert "fit to rows that are earlier by 'when'" in told.report.evidence
+    calibration = told.model[-1].calibration_
+    judged = sum(period.normal + period.anomaly for period in later)
+    assert len(calibration.scores) == judged == told.report.auc.n_normal + told.report.auc.n_anomaly
+    riskad.save(told.model, tmp_path / "m.riskad", notes=told.report.notes())
+    riskad.load(tmp_path / "m.riskad")
+
+
+def test_the_model_itself_learns_from_all_rows_and_time_alone_changes_no_score():
+    table = drifting()
+    told, untold = (fit_table(table, LABELS, model="shallow", time=t) for t in ("when", None))
+    features = table.drop("label")
+    assert_array_equal(told.model.score_samples(features), untold.model.score_samples(features))
+    assert untold.report.over_time == []
+    assert "over_time" not in untold.report.notes()["fit"]
+
+
+def test_too_few_later_labels_tell_no_auc_and_random_folds_decide():
+    table = drifting()
+    early = pl.Series(np.arange(len(table)) < 250)
+    label = pl.when((pl.col("label") == "fraud") & ~early).then(None).otherwise(pl.col("label"))
+    found = fit_table(
+        table.with_columns(label.alias("label")), LABELS, model="shallow", time="when"
+    )
+    assert found.report.auc is None
+    assert "later by 'when'" in found.report.why_no_auc
+    assert len(found.model[-1].calibration_.anomalies) > 5
+    assert all(period.auc is None for period in found.report.over_time)
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        ("x0", r"must be a column of dates .* it is 'number'.*--kind x0=date"),
+        ("missing", "missing"),
+    ],
+)
+def test_what_is_no_time_is_refused(time, said):
+    with pytest.raises(InputError, match=said):
+        fit_table(drifting(), LABELS, model="shallow", time=time)
+
+
+def test_one_moment_for_all_labels_is_refused():
+    table = drifting()
+    day = pl.when(pl.col("label").is_null()).then(pl.col("when")).otherwise(date(2024, 5, 1))
+    with pytest.raises(InputError, match="tells no labelled row from another"):
+        fit_table(table.with_columns(day.alias("when")), LABELS, model="shallow", time="when")
+
+
+def test_groups_widen_the_interval_of_later_rows():
+    table = drifting().with_columns(customer=pl.Series([f"c{i % 7}" for i in range(1_500)]))
+    report = fit_table(table, LABELS, model="shallow", time="when", group="customer").report
+    assert "the interval counts each 'customer' as one" in report.evidence
+    assert report.auc is not None
+
+
+def test_the_command_line_prints_and_draws_periods(tmp_path):
+    drifting().write_csv(tmp_path / "cards.csv")
+    page = tmp_path / "page.html"
+    arguments = ["fit", str(tmp_path / "cards.csv"), "-l", "label", "--normal", "ok"]
+    arguments += ["--anomaly", "fraud", "--time", "when", "--model", "shallow"]
+    model = ["-o", str(tmp_path / "m.riskad"), "--force"]
+    result = CliRunner().invoke(cli, [*arguments, *model, "--report", str(page)])
+    assert result.exit_code == 0, result.output
+    assert "Over time" in result.output
+    assert "2024-01-01" in result.output
+    assert "not judged" in page.read_text()
+    told = CliRunner().invoke(cli, [*arguments, *model, "--json"])
+    assert len(json.loads(told.stdout)["over_time"]) == 5
+    wrong = CliRunner().invoke(cli, [*arguments[:-4], "--time", "x1", "--model", "shallow", *model])
+    assert wrong.exit_code != 0
+    assert "must be a column of dates" in " ".join(wrong.output.split())

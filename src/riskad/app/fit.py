@@ -150,8 +150,9 @@ def fit_table(
     time
         A column of dates by which to train on the past and judge by what came later: rows are
         parted into five periods with as many labelled rows each, and those of each but the first
-        are scored by a fit to all earlier ones. Quality, thresholds and probabilities rest on these
-        scores, and `FitReport.over_time` says how quality and the share of anomalies move. The
+        are scored by a fit to all earlier ones. Quality, probabilities and all thresholds but
+        "risk", which is the model's own, rest on these scores, and `FitReport.over_time` says how
+        quality and the share of anomalies move. The
         model itself is fitted to all rows. Rows in which the cell is blank count as the earliest.
         These fits take about as long again as the model itself, or longer.
     model

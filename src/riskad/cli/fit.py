@@ -108,8 +108,8 @@ def _setting_options() -> list[click.Parameter]:
 @click.option(
     "--time",
     metavar="COLUMN",
-    help="Column of dates: quality and thresholds are then those of fits to the past, judged by "
-    "what came later. Blank counts as the earliest.",
+    help="Column of dates: quality and probabilities are then those of fits to the past, judged "
+    "by what came later. Blank counts as the earliest.",
 )
 @click.option(
     "--forget-rows",

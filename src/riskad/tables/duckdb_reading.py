@@ -17,7 +17,7 @@ __all__ = ["duckdb_batches", "duckdb_size"]
 
 _BATCH_CELLS = 1 << 19
 # A view may name any file or address; a database that somebody sent reads nothing but itself.
-_ALONE = {"enable_external_access": "false"}
+_ALONE: dict[str, Any] = {"enable_external_access": "false"}
 _TABLES = """
 SELECT table_name FROM duckdb_tables() WHERE NOT internal
 UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal

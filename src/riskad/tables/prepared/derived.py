@@ -23,7 +23,7 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value
-from riskad.tables.date_features import GapToPrevious
+from riskad.tables.date_features import GapToPrevious, elapsed
 from riskad.tables.groups import GroupComparison
 from riskad.tables.readers import to_seconds
 
@@ -165,9 +165,7 @@ class TimeBetween(Derived):
 
 def _days(parsed: pl.DataFrame, pairs: list[list[str]]) -> NDArray[np.float64]:
     seconds = {name: to_seconds(parsed[name]) for pair in pairs for name in pair}
-    return np.column_stack(
-        [(seconds[second] - seconds[first]).to_numpy() / _DAY for first, second in pairs]
-    )
+    return np.column_stack([elapsed(seconds[first], seconds[second]) for first, second in pairs])
 
 
 @dataclass(frozen=True)

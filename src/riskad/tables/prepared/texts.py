@@ -131,18 +131,21 @@ class TextColumn(UsedColumn):
 
     def onnx_input(self, g: Any) -> str:
         """Refuse: graphs cannot take texts apart."""
-        raise InputError(
+        raise self._not_for_graphs()
+
+    def onnx_block(self, g: Any, value: str) -> list[str]:
+        """Refuse."""
+        raise self._not_for_graphs()
+
+    def onnx_frame(self, g: Any, value: str) -> Mapping[str, str]:
+        """Refuse."""
+        raise self._not_for_graphs()
+
+    def _not_for_graphs(self) -> InputError:
+        return InputError(
             f"Column {quoted(self.name)} holds free text, which ONNX cannot take apart. Fit a "
             "model without it (drop) to export it."
         )
-
-    def onnx_block(self, g: Any, value: str) -> list[str]:
-        """Not reached: `onnx_input` refuses."""
-        raise NotImplementedError
-
-    def onnx_frame(self, g: Any, value: str) -> Mapping[str, str]:
-        """Not reached: `onnx_input` refuses."""
-        raise NotImplementedError
 
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
         """Return blanks: there is no graph to try."""

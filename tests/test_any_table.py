@@ -1,6 +1,7 @@
 """Tables as people keep them: dates, money, words and groups, from the file to the model file."""
 
 import json
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -72,11 +73,44 @@ def test_every_column_is_read_and_said(table):
         "amount: numbers in €",
         "share: numbers in %",
         "time between dates: when to sent",
+        "sent: it follows 'when': the time since then takes the place of its calendar",
         "1 yes/no column: paid",
         "1 many-level category column: shop (70 levels)",
     ):
         assert words in said
     assert any("compared within 40 groups" in line for line in said)
+
+
+def test_a_date_that_follows_another_repeats_no_calendar():
+    rng = np.random.default_rng(0)
+    first, days = datetime(2023, 1, 1), rng.integers(0, 800, (2, 300))
+    start, other = ([first + timedelta(days=int(day)) for day in each] for each in days)
+    hours = rng.integers(1, 2000, 300)
+    end = [at + timedelta(hours=int(h)) for at, h in zip(start, hours, strict=True)]
+    frame = pl.DataFrame({"start": start, "end": end, "other": other})
+    names = list(TablePreparer(form="frame").fit(frame).get_feature_names_out())
+    assert [name for name in names if name.startswith("end: ")] == ["end: hour"]
+    for column in ("start", "other"):
+        assert {f"{column}: month", f"{column}: elapsed"} <= set(names)
+    assert "start to end" in names
+
+
+def test_a_table_of_two_dates_alone_can_be_learned_from(tmp_path):
+    """The second date is read, though only the time between them is used."""
+    rng = np.random.default_rng(0)
+    start = [date(2023, 1, 1) + timedelta(days=int(d)) for d in rng.integers(0, 30, 200)]
+    kept = [int(d) for d in rng.integers(1, 15, 190)] + [40] * 10
+    end = [day + timedelta(days=d) for day, d in zip(start, kept, strict=True)]
+    label = ["ok"] * 30 + [""] * 160 + ["bad"] * 10
+    frame = pl.DataFrame({"start": start, "end": end, "label": label})
+    labels = LabelColumn("label", normal=["ok"], anomaly=["bad"])
+    fit = riskad.fit_table(frame, labels, model="forest", settings={"random_state": 0})
+    assert fit.report.auc.value > 0.9
+    reasons = riskad.explain_rows(fit.model, frame[-1:]).of(0)
+    assert reasons[0].column == "start to end"
+    riskad.save(fit.model, tmp_path / "m.riskad")
+    again = riskad.load(tmp_path / "m.riskad")
+    assert (again.score_samples(frame) == fit.model.score_samples(frame)).all()
 
 
 @pytest.mark.parametrize("form", ["matrix", "frame"])

@@ -64,12 +64,15 @@ def test_leap_days(date):
     [
         ([5.0, 5.0], ()),
         ([0.25, 0.75], ("elapsed",)),  # half a day: the hour says what elapsed says
-        ([0.0, 1.5], ("hour", "elapsed")),
+        ([0.0, 1.5], ("elapsed",)),  # no hour has come back
+        ([0.0, 2.5], ("hour", "elapsed")),
         ([0.0, 3.0], ("elapsed",)),  # always at midnight
-        ([0.0, 8.0, 9.0], ("weekday", "elapsed")),
+        ([0.0, 8.0, 13.0], ("elapsed",)),
+        ([0.0, 8.0, 15.0], ("weekday", "elapsed")),
         ([0.0, 7.0, 14.0], ("elapsed",)),  # always on a Thursday
-        ([0.0, 13.0, 40.0], ("weekday", "day of month", "elapsed")),
-        ([0.0, 100.5, 400.0], ALL),
+        ([0.0, 13.0, 70.0], ("weekday", "day of month", "elapsed")),
+        ([0.0, 100.5, 729.0], ALL[:3] + ALL[4:]),
+        ([0.0, 100.5, 731.0], ALL),
         ([None, None], ()),
         ([], ()),
     ],

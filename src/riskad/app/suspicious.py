@@ -45,5 +45,5 @@ def say_suspicions(
             compared[column.name] = values.cast(pl.Float64)
         elif not isinstance(column, TextColumn):
             compared[column.name] = values
-    frame = pl.DataFrame(compared) if compared else parsed.select(pl.lit(0.0).alias(""))
+    frame = pl.DataFrame(compared) if compared else pl.DataFrame({"": [0.0] * parsed.height})
     return [str(each) for each in find_suspicions(frame, raw, codes, moments=moments)]

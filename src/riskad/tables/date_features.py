@@ -30,7 +30,7 @@ from riskad.core.checks import InputError, check_choice, quoted
 from riskad.tables.formats.moment_calendar import DAY, Floats, civil_of_days
 from riskad.tables.formats.moments import MOMENT_KINDS
 
-__all__ = ["GapToPrevious", "MomentParts", "elapsed", "elapsed_pairs"]
+__all__ = ["GapToPrevious", "MomentParts", "elapsed", "elapsed_pairs", "follows"]
 
 # After how many of its units a part begins again, and how many days that takes.
 _PERIODS = {"hour": (24, 1), "weekday": (7, 7), "day of month": (31, 31), "month": (12, 365)}
@@ -40,6 +40,7 @@ _PARTS = {
     "time": ("hour",),
     "duration": ("seconds",),
 }
+_ROUNDS = 2  # of a part that comes back, for it to be told from the time that passes
 _MOST_PAIRS = 10
 _MOST_KEPT = 200_000
 
@@ -60,18 +61,19 @@ class MomentParts:
     """The parts of a column of moments that say something.
 
     A part is left out if it is the same in all training rows. One that comes back (the hour, the
-    weekday, the day of the month, the month) is also left out where the rows span less than one
-    round of it (1, 7, 31 or 365 days): the elapsed time says the same then, and what would be
-    learnt of Monday could be learnt of that day. A year is not a part: it never comes back.
+    weekday, the day of the month, the month) is also left out where the rows span less than two
+    rounds of it (2, 14, 62 or 730 days): it has not come back yet, the elapsed time says nearly the
+    same, and what would be learnt of March could be learnt of that one March. A year is not a part:
+    it never comes back.
 
     Examples
     --------
-    >>> days = pl.Series([0.0, 1.5, 9.25, None]) * 86400
+    >>> days = pl.Series([0.0, 1.5, 16.25, None]) * 86400
     >>> parts = MomentParts.learn("datetime", days)
     >>> parts.names("when")
     ['when: hour', 'when: weekday', 'when: elapsed']
     >>> parts.ordered(days)[:3].tolist()
-    [[0.0, 3.0, 0.0], [12.0, 4.0, 1.5], [6.0, 5.0, 9.25]]
+    [[0.0, 3.0, 0.0], [12.0, 4.0, 1.5], [6.0, 5.0, 16.25]]
     """
 
     kind: str
@@ -87,7 +89,9 @@ class MomentParts:
         dated = kind in ("date", "datetime") and known.size > 0
         origin = float(known.min()) if dated else 0.0
         span = (float(known.max()) - origin) / DAY if dated else math.inf
-        parts = tuple(part for part in _PARTS[kind] if span >= _PERIODS.get(part, (0, 0))[1])
+        parts = tuple(
+            part for part in _PARTS[kind] if span >= _ROUNDS * _PERIODS.get(part, (0, 0))[1]
+        )
         every = cls(kind, parts, origin).ordered(known)
         kept = tuple(part for part, values in zip(parts, every.T, strict=True) if _varies(values))
         return cls(kind, kept, origin)
@@ -215,6 +219,22 @@ def elapsed_pairs(
     }
     nearest = sorted(spreads, key=lambda pair: spreads[pair])[:_MOST_PAIRS]
     return [pair for pair in spreads if pair in nearest]
+
+
+def follows(first: pl.Series | Floats, second: pl.Series | Floats) -> bool:
+    """Whether the time since the first date varies less than the second date itself.
+
+    The first date and the time between them then say what the second says, with less noise: its
+    own month would be the other's month again. Dates that have nothing to do with each other are
+    farther apart than that, since var(b - a) = var(a) + var(b).
+
+    >>> sent, paid = pl.Series([0.0, 1e6, 2e6]), pl.Series([5e5, 2e6, 2.1e6])
+    >>> follows(sent, paid), follows(sent, paid.reverse())
+    (True, False)
+    """
+    a, b = _floats(first), _floats(second)
+    both = ~np.isnan(a) & ~np.isnan(b)
+    return bool(np.std(b[both] - a[both]) < np.std(b[both]))
 
 
 def _spread(first: Floats, second: Floats) -> float:

@@ -56,7 +56,7 @@ from riskad.tables.kinds import (
 )
 from riskad.tables.matrices import Matrix, join_dense, join_sparse
 from riskad.tables.prepared.base import MEDIAN_ROWS, PreparedColumn, UsedColumn
-from riskad.tables.prepared.deriving import learn_derived
+from riskad.tables.prepared.deriving import learn_derived, without_repeats
 from riskad.tables.prepared.earlier import upgraded_columns
 from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
 from riskad.tables.readers import TextReader
@@ -93,7 +93,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
       "(other)", blanks have "(blank)". Whole numbers with leading zeros are codes, so they are
       categories.
     - *date, datetime, time, duration*: hour, weekday, day of the month, month and time since the
-      first row, as far as they differ.
+      first row, as far as they differ; of a date that follows another one, the time between.
     - *text* and *list*: a short vector of numbers for each text.
     - Left out are columns that hold one value (*constant*) and those that number or name the rows
       (*identifier*).
@@ -298,6 +298,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(names), sample.n_rows
         self.derived_ = learn_derived(self, sample.rows, batches, fold, exact)
+        self.columns_ = without_repeats(self.columns_, self.derived_, sample.rows)
         some = sample.rows[:: max(1, sample.rows.height // MEDIAN_ROWS)]
         self.shifts_ = Shifts.learn(some.select(self._compared_columns()))
         return sample.rows

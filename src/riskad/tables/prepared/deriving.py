@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from riskad.tables.date_features import elapsed_pairs
+from riskad.tables.date_features import elapsed_pairs, follows
 from riskad.tables.group_counts import GroupCounts
 from riskad.tables.groups import GroupComparison
 from riskad.tables.kinds import Fold
+from riskad.tables.prepared.base import PreparedColumn
 from riskad.tables.prepared.categories import CategoryColumn
 from riskad.tables.prepared.derived import BesideGroup, Derived, SincePrevious, TimeBetween
 from riskad.tables.prepared.moments import MomentColumn
@@ -21,7 +22,7 @@ from riskad.tables.readers import to_seconds
 if TYPE_CHECKING:
     from riskad.tables.preparation import TablePreparer
 
-__all__ = ["learn_derived"]
+__all__ = ["learn_derived", "without_repeats"]
 
 
 def learn_derived(
@@ -64,6 +65,36 @@ def learn_derived(
         if exact and len(dates) == 1:  # of a sample of rows nobody knows which came before
             made.append(SincePrevious.learn(rows, preparer.group, dates[0].name))
     return made
+
+
+def without_repeats(
+    columns: Mapping[str, PreparedColumn], derived: Iterable[Derived], rows: pl.DataFrame
+) -> dict[str, PreparedColumn]:
+    """Return the columns, of which dates that follow another one have no parts of their own.
+
+    Parameters
+    ----------
+    columns
+        All columns, by name.
+    derived
+        What is made of several of them: here only the time between dates counts.
+    rows
+        Parsed rows, or some of them.
+
+    Returns
+    -------
+    dict
+        The columns, by name.
+    """
+    told = dict(columns)
+    pairs = [pair for each in derived if isinstance(each, TimeBetween) for pair in each.pairs]
+    for first, second in pairs:
+        column = columns[second]
+        if isinstance(column, MomentColumn) and follows(
+            to_seconds(rows[first]), to_seconds(rows[second])
+        ):
+            told[second] = column.told_by(first)
+    return told
 
 
 def _compared(preparer: TablePreparer, rows: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from riskad.core.checks import quoted
 from riskad.storage.fields import (
     ANYTHING_PLAIN,
     COUNT,
@@ -112,6 +113,22 @@ class MomentColumn(UsedColumn):
             n_rows=sketch.n_rows,
         )
 
+    def told_by(self, first: str) -> MomentColumn:
+        """Return the column without what an earlier date and the time since then tell.
+
+        Its hour stays: with days between the two it takes a sum and a remainder to find it.
+        """
+        parts = self.moment_parts
+        kept = replace(parts, parts=tuple(part for part in parts.parts if part == "hour"))
+        places = [parts.cyclic_names("").index(name) for name in kept.cyclic_names("")]
+        remark = f"it follows {quoted(first)}: the time since then takes the place of its calendar"
+        return replace(
+            self,
+            parts=kept.to_dict(),
+            fills=[self.fills[place] for place in places],
+            remarks=[*self.remarks, remark],
+        )
+
     @cached_property
     def reader(self) -> MomentReader:
         """Reads moments."""
@@ -179,7 +196,7 @@ class MomentColumn(UsedColumn):
     def made_of_it(self) -> str:
         """Say which parts are used."""
         parts = [name.removeprefix(f"{self.name}: ") for name in self.frame_names()]
-        return f"{self.reader.format.describe()}: {', '.join(parts)}"
+        return ": ".join(filter(None, [self.reader.format.describe(), ", ".join(parts)]))
 
     def notes(self) -> list[str]:
         """Say how it is written and what is made of it."""

@@ -1,6 +1,5 @@
 """Kinds of column, found in columns of real files that were labelled by hand."""
 
-import functools
 import json
 from collections import Counter
 from pathlib import Path
@@ -39,10 +38,9 @@ def right(entry, found):
     return found in (entry["kind"], *entry.get("also", []))
 
 
-@functools.cache
-def wrong_ones(name):
+def wrong_ones(entries):
     """What was found in place of each kind that was missed."""
-    found = [(entry, kind_of(entry)) for entry in columns(name)]
+    found = [(entry, kind_of(entry)) for entry in entries]
     assert {kind for _, kind in found} <= KINDS
     return [
         f"{entry['kind']} found as {kind}: {entry['column']!r} of {entry['file']}, "
@@ -67,17 +65,14 @@ def test_the_columns_are_many_and_of_every_kind():
         assert entry["kind"] != "categories" or len(values) > 50
 
 
-def test_kinds_of_real_columns_are_found():
-    real = columns("real")
-    wrong = wrong_ones("real")
-    print("\n".join(wrong))
-    assert len(wrong) <= 0.02 * len(real)
-
-
-def test_no_kind_is_missed_often():
-    every = columns("real") + columns("made")
-    counts = Counter(entry["kind"] for entry in every)
-    missed = Counter(line.split()[0] for line in wrong_ones("real") + wrong_ones("made"))
+def test_kinds_of_real_and_made_columns_are_found():
+    real, made = columns("real"), columns("made")
+    wrong_real, wrong_made = wrong_ones(real), wrong_ones(made)
+    print("\n".join(wrong_real + wrong_made))
+    assert len(wrong_real) <= 0.02 * len(real)
+    assert len(wrong_made) <= 0.05 * len(made)
+    counts = Counter(entry["kind"] for entry in real + made)
+    missed = Counter(line.split()[0] for line in wrong_real + wrong_made)
     often = {kind: missed[kind] for kind, n in counts.items() if n >= 10 and missed[kind] > 0.1 * n}
     assert not often
 
@@ -85,13 +80,6 @@ def test_no_kind_is_missed_often():
 def test_kinds_of_columns_that_nothing_was_learned_from_are_found():
     fresh = columns("held_out")
     assert not {entry["file"] for entry in fresh} & {entry["file"] for entry in columns("real")}
-    wrong = wrong_ones("held_out")
+    wrong = wrong_ones(fresh)
     print("\n".join(wrong))
     assert len(wrong) <= 0.05 * len(fresh)
-
-
-def test_kinds_of_made_columns_are_found():
-    made = columns("made")
-    wrong = wrong_ones("made")
-    print("\n".join(wrong))
-    assert len(wrong) <= 0.05 * len(made)

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -315,14 +316,23 @@ def run(*arguments):
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fitted")
+    make_cards().write_csv(folder / "cards.csv")
+    words = ["--label", "label", "--normal", "ok", "--anomaly", "fraud", "--id", "card"]
+    model = folder / "model.riskad"
+    assert run("fit", folder / "cards.csv", *words, "-o", model).exit_code == 0
+    return model
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, model_file):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     make_cards().write_csv("cards.csv")
     make_cards(40, seed=1).drop("label").write_csv("new.csv")
-    words = ["--label", "label", "--normal", "ok", "--anomaly", "fraud", "--id", "card"]
-    assert run("fit", "cards.csv", *words, "-o", "model.riskad").exit_code == 0
+    shutil.copy(model_file, tmp_path)
     return tmp_path
 
 

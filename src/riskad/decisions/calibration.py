@@ -15,7 +15,7 @@ Rows of a fold are left out of its fit altogether, as if they were met later. A 
 then exchangeable with a labelled one, but for being scored by a fit that has seen some more labels.
 p-values from this hold their level nearly, not exactly; the bound of cross-conformal prediction
 (Vovk, 2015) would have us keep and apply the fits of all folds, and is twice the level at that.
-Simulations in `tests/test_conformal.py` show what it comes to.
+Simulations (`benchmarks/p_values.py`) show what it comes to.
 """
 
 from __future__ import annotations

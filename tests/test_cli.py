@@ -342,13 +342,6 @@ def test_a_model_whose_library_is_missing(folder, monkeypatch, model, library):
     assert f"needs {library}, which is not installed: pip install 'riskad[" in message
 
 
-@pytest.mark.usefixtures("no_hurry")
-def test_demo():
-    output = succeed("demo")
-    for words in ("breast cancer", "isolation forest", r"AUC +0\.9", "riskad fit data.csv --label"):
-        assert re.search(words, output), (words, output)
-
-
 def test_explain_says_why(fitted):
     output = succeed("explain", "model.riskad", "new.csv", "--rows", 4, "-o", "reasons.csv")
     for words in (

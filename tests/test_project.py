@@ -124,6 +124,7 @@ def test_the_readme_shows_what_the_demo_prints(monkeypatch):
     printed = CliRunner().invoke(cli, ["demo"]).stdout
     shown = code_blocks("text")[0]
     assert without_numbers(shown) == without_numbers(printed)
+    assert re.search(r"AUC +0\.9", printed)
 
 
 def without_numbers(text):

@@ -26,6 +26,7 @@ from riskad.detectors.auto.held_out import (
     member_weights,
 )
 from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, LabelsGiven, Recipe
+from riskad.detectors.auto.novelty import TellsNovelty
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled, to_learn_from, with_labelled
 from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, table_widths
 from riskad.detectors.pretrained import PretrainedRAD, labelled_rows_read
@@ -65,7 +66,7 @@ _FEWEST_DISTILLED = 50
 _SPLITS = 5
 
 
-class AutoRAD(FrameDetector):
+class AutoRAD(FrameDetector, TellsNovelty):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
@@ -447,11 +448,14 @@ class AutoRAD(FrameDetector):
         return total
 
     def _scores(self, X: Any) -> np.ndarray:
+        return self._each_block(X, self._combine)
+
+    def _each_block(self, X: Any, tell: Callable[[Views], np.ndarray]) -> np.ndarray:
         parts = []
         with one_blas_thread():
             for start in range(0, X.shape[0], _BLOCK):
                 matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
-                parts.append(self._combine(Views.of(self.views_, matrix)))
+                parts.append(tell(Views.of(self.views_, matrix)))
         return np.concatenate(parts)
 
     # --- what it says of itself -----------------------------------------------------------

@@ -15,6 +15,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import get_loss
 from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.detectors.auto.budget import MOST_ROWS
+from riskad.detectors.auto.novelty import NOVELTY, Novelty
 from riskad.detectors.auto.samples import COMPARED, with_labelled
 from riskad.detectors.boosted import BoostedRAD
 from riskad.detectors.distilled import DistilledForest
@@ -173,6 +174,10 @@ def _deep(labels: LabelsGiven, seed: int) -> Any:
     return deep.DeepRAD(risk=risk, prior=PRIOR, random_state=seed)
 
 
+def _novelty(labels: LabelsGiven, seed: int) -> Novelty:
+    return Novelty()
+
+
 _TABLE = ("columns", "outliers", "components")
 _ALL = (*_TABLE, "shapes", "distances")
 _KERNELS = ("kernels", "outliers")
@@ -185,10 +190,11 @@ MEMBERS = {
     "boosted": Recipe("smooth", _TABLE, _boosted, most_rows=3_000, needs="lightgbm"),
     "distilled forest": Recipe("plain", _ALL, _distilled_forest, weight=3.0, distilled=True),
     "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
+    NOVELTY: Recipe("plain", ("outliers",), _novelty, weight=0.1),
 }
 """By name, the quickest first."""
 
-MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "DistilledForest", "DeepRAD"]
+MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "DistilledForest", "DeepRAD", "Novelty"]
 """Names of classes that may be members, in files as well."""
 
 

@@ -357,13 +357,13 @@ class AutoRAD(FrameDetector, TellsNovelty):
         found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], len(folds), groups)
         # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
         slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
-        for held, unseen in folds:
+        for held in folds:
             if not budget.allows(slowest):
                 break
-            self._say(f"Holding out {len(held)} labelled rows")
+            self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
             start = time.perf_counter()
-            fold_views = self._fold_views(views, matrix, codes, unseen)
-            for name, scores in self._fold_scores(fold_views, codes, held, unseen).items():
+            fold_views = self._fold_views(views, matrix, codes, held)
+            for name, scores in self._fold_scores(fold_views, codes, held).items():
                 found.scores[name].append(scores)
             found.folds.append(held)
             slowest = max(slowest, time.perf_counter() - start)
@@ -381,21 +381,27 @@ class AutoRAD(FrameDetector, TellsNovelty):
         return Views.fit_without(numbers_of(self.table_, seen), codes, held, self._seed)
 
     def _fold_scores(
-        self, views: Views, codes: np.ndarray, held: np.ndarray, unseen: np.ndarray
+        self, views: Views, codes: np.ndarray, held: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Scores of held-out rows by lighter fits to the others, on the same scale."""
         distilled = [name for name in self.members_ if MEMBERS[name].distilled]
+        labels = LabelsGiven.of(np.delete(codes, held))
         scores = {
-            name: fold_scores(detector.lighter(), views.seen_by(name), codes, held, unseen)
-            for name, detector in self.members_.items()
+            name: fold_scores(self._for_fold(name, labels), views.seen_by(name), codes, held)
+            for name in self.members_
             if name not in distilled
         }
         if distilled:  # the teacher itself: it need not score many rows here
             read, most = (min(self.n_distilled_, size) for size in (_FOLD_READ, _FOLD_SCORED))
             teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
             F = views.seen_by_teacher()
-            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, unseen, most))
+            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
         return scores
+
+    def _for_fold(self, name: str, labels: LabelsGiven) -> Any:
+        """An unfitted member, light, none of whose settings was chosen by held-out labels."""
+        recipe = MEMBERS[name]
+        return recipe.build(labels, self._seed) if recipe.chooses else self.members_[name].lighter()
 
     # --- weights, threshold ---------------------------------------------------------------
 
@@ -403,7 +409,10 @@ class AutoRAD(FrameDetector, TellsNovelty):
         self, held_out: HeldOut | None, seconds: Mapping[str, float], n_anomaly: int
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
-        self.weights_ = member_weights(aucs, n_anomaly)
+        if held_out is None:
+            self.weights_ = member_weights(aucs, n_anomaly)
+        else:
+            self.weights_ = held_out.weights(n_anomaly)
         self.leaderboard_: list[dict[str, Any]] = [
             {
                 "member": name,
@@ -418,14 +427,15 @@ class AutoRAD(FrameDetector, TellsNovelty):
             for name in self._names()
             if name not in self.members_
         ]
-        self.auc_ = None if held_out is None else held_out.combined_auc(self.weights_)
+        self.auc_ = None if held_out is None else held_out.combined_auc(n_anomaly)
 
     def _decide(self, views: Views, codes: np.ndarray, held_out: HeldOut | None) -> None:
         """The anomaly rate, the threshold, and what other thresholds rest on."""
         fitted = self._combine(views)
-        unseen = np.where(codes == UNLABELLED, fitted, np.nan)
+        unseen = np.full(len(codes), np.nan)
         if held_out is not None:
-            for held, scores in zip(held_out.folds, held_out.combined(self.weights_), strict=True):
+            n_anomaly = int((codes == ANOMALY).sum())
+            for held, scores in zip(held_out.folds, held_out.combined(n_anomaly), strict=True):
                 unseen[held_out.rows[held]] = scores
         calibration = Calibration.of(-unseen, codes, -fitted, 0.0, random_state=self._seed)
         if calibration.rate is None:

@@ -46,8 +46,8 @@ __all__ = [
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
 SUSPECT_COLUMNS = (*SCORE_COLUMNS, "novelty")
 RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value", "novelty")
-"""What scoring may add: a probability where the model is calibrated, a p-value with a false discovery
-rate, novelty where the model tells it. Reasons come after these."""
+"""What scoring may add: a probability where the model is calibrated, a p-value with a false
+discovery rate, novelty where the model tells it. Reasons come after these."""
 _RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason(_\d+)?")))
 
 

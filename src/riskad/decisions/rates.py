@@ -234,9 +234,7 @@ def estimate_rate(
         return None
     if word == "random":
         return _by_chance(rows, 1.0)
-    if word == "unknown" and (
-        not rows.tells or random_p_value(scores, rows.unlabelled) >= _LEVEL
-    ):
+    if word == "unknown" and (not rows.tells or random_p_value(scores, rows.unlabelled) >= _LEVEL):
         return _by_chance(rows, 0.5)
     return _chosen(rows, np.random.default_rng(seed)) if rows.tells else None
 
@@ -321,14 +319,10 @@ def _chosen(rows: _Rows, rng: np.random.Generator) -> RateEstimate:
     value = min(max(weight * by_score + (1 - weight) * by_kind, least), 1 - least)
     low = min(score_ends[0], kind_ends[0], value)
     high = max(min(max(score_ends[1], kind_ends[1]), cap), value)
-    return RateEstimate(
-        value, low, high, CHOSEN, share=m / n, by_score=by_score, by_kind=by_kind
-    )
+    return RateEstimate(value, low, high, CHOSEN, share=m / n, by_score=by_score, by_kind=by_kind)
 
 
-def _alike_by_score(
-    rows: _Rows, rng: np.random.Generator
-) -> tuple[float, tuple[float, float]]:
+def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> tuple[float, tuple[float, float]]:
     """mean_U q, and its interval over lines that the labelled rows may as well have led to."""
     line = ScoreLine.through(rows.scores, rows.anomalous)
     slopes = np.maximum(rng.normal(line.steepest, line.error, _DRAWS), 0)
@@ -353,9 +347,7 @@ def _alike_by_kind(rows: _Rows) -> tuple[float, tuple[float, float]]:
     steep = replace(line, slope=line.steepest).at_rate(0.3, rows.scores)
     q = steep.probabilities(rows.scores)
     kinds = [q[~rows.anomalous], q[rows.anomalous], steep.probabilities(rows.unlabelled)]
-    spread = [
-        (len(k) * float(k.var()) + 2 * float(q.var())) / (len(k) + 1) / len(k) for k in kinds
-    ]
+    spread = [(len(k) * float(k.var()) + 2 * float(q.var())) / (len(k) + 1) / len(k) for k in kinds]
     normal, anomaly, mixed = (float(kind.mean()) for kind in kinds)
     pi = np.linspace(0, 1, 1001)
     sides = np.abs(mixed - (1 - pi) * normal - pi * anomaly)

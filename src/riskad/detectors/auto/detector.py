@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.risks import get_risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.held_out import quietly
+from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.row_groups import as_groups
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.auto.budget import MARGIN, Budget
@@ -26,8 +28,10 @@ from riskad.detectors.auto.held_out import (
     member_weights,
 )
 from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, LabelsGiven, Recipe
-from riskad.detectors.auto.novelty import TellsNovelty
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled, to_learn_from, with_labelled
+from riskad.detectors.auto.saying import SaysWhatItIs
+from riskad.detectors.auto.scoring import ScoresRows
+from riskad.detectors.auto.unseen_kinds import ALONE, Kinds, hold_kinds_out
 from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, table_widths
 from riskad.detectors.pretrained import PretrainedRAD, labelled_rows_read
 from riskad.detectors.trees import FrameDetector
@@ -58,7 +62,6 @@ from riskad.storage.fields import (
 __all__ = ["AutoRAD"]
 
 _FOLD_SHARE = 0.3  # of the seconds of all members, that their lighter fits of a fold take
-_BLOCK = 5_000  # rows that are scored at a time
 _DISTILLED = 1_000  # unlabelled rows whose scores the distilled forest learns
 _READ, _FOLD_READ = 300, 150  # unlabelled rows that its teacher reads
 _FOLD_SCORED = 100  # that the teacher scores beside held-out rows
@@ -66,7 +69,7 @@ _FEWEST_DISTILLED = 50
 _SPLITS = 5
 
 
-class AutoRAD(FrameDetector, TellsNovelty):
+class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
@@ -108,6 +111,9 @@ class AutoRAD(FrameDetector, TellsNovelty):
         AUC of the weighted average on the labelled rows that were held out, with its interval and
         their numbers: all, or fewer where the budget ran short. Fits of members had not seen their
         labels, but weights and settings of members were chosen on them: it is somewhat too high.
+    kinds_auc_ : Auc or None
+        AUC of labelled anomalies of a kind that fits have not seen (`riskad.detectors.auto.
+        unseen_kinds`): clusters of them, held out one by one; None where they are too few.
     n_rows_ : int
         Rows that members learned from.
     n_distilled_ : int
@@ -175,6 +181,7 @@ class AutoRAD(FrameDetector, TellsNovelty):
             )
         ),
         "auc_": Maybe(Record(("Auc",))),
+        "kinds_auc_": Optional(Maybe(Record(("Auc",)))),  # files of earlier versions have none
         "prior_": SHARE,
     }
 
@@ -347,6 +354,7 @@ class AutoRAD(FrameDetector, TellsNovelty):
         budget: Budget,
     ) -> HeldOut | None:
         """Scores of labelled rows by fits that have not seen them, while time lasts."""
+        self.kinds_auc_: Auc | None = None
         n_splits = min(_SPLITS, *(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
         rows = with_labelled(codes, COMPARED)
         views, matrix, codes = views.take(rows), matrix[rows], codes[rows]
@@ -354,7 +362,17 @@ class AutoRAD(FrameDetector, TellsNovelty):
         folds = folds_to_hold_out(codes, n_splits, self._seed, groups)
         if len(folds) < 2:
             return None
-        found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], len(folds), groups)
+        kinds = self._judge_kinds(views, matrix, codes)
+        self.kinds_auc_ = kinds.auc() if kinds.folds else None
+        found = HeldOut(
+            rows,
+            codes,
+            {name: [] for name in self.members_},
+            [],
+            len(folds),
+            groups,
+            kinds.weight(),
+        )
         # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
         slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
         for held in folds:
@@ -368,6 +386,12 @@ class AutoRAD(FrameDetector, TellsNovelty):
             found.folds.append(held)
             slowest = max(slowest, time.perf_counter() - start)
         return found if found.folds else None
+
+    def _judge_kinds(self, views: Views, matrix: Any, codes: np.ndarray) -> Kinds:
+        """Scores of kinds of anomaly by fits that have not seen them."""
+        make = {name: partial(self._for_fold, name) for name in self.members_}
+        without = partial(self._fold_views, views, matrix, codes)
+        return hold_kinds_out(views, codes, make, without, self._seed)
 
     def _fold_views(self, views: Views, matrix: Any, codes: np.ndarray, held: np.ndarray) -> Views:
         """The views as if held-out rows had no label: neither distances nor evidence know it."""
@@ -410,7 +434,8 @@ class AutoRAD(FrameDetector, TellsNovelty):
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
         if held_out is None:
-            self.weights_ = member_weights(aucs, n_anomaly)
+            share = Kinds().weight() if n_anomaly else ALONE
+            self.weights_ = member_weights(aucs, n_anomaly, share)
         else:
             self.weights_ = held_out.weights(n_anomaly)
         self.leaderboard_: list[dict[str, Any]] = [
@@ -449,60 +474,7 @@ class AutoRAD(FrameDetector, TellsNovelty):
             self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
         self.calibration_ = replace(calibration, zero=-self.offset_)
 
-    def _combine(self, views: Views) -> np.ndarray:
-        total = np.zeros(len(views))
-        for name, detector in self.members_.items():
-            mean, spread = self.scales_[name]
-            scores = detector.score_samples(views.seen_by(name))
-            total += self.weights_[name] * (scores - mean) / spread
-        return total
-
-    def _scores(self, X: Any) -> np.ndarray:
-        return self._each_block(X, self._combine)
-
-    def _each_block(self, X: Any, tell: Callable[[Views], np.ndarray]) -> np.ndarray:
-        parts = []
-        with one_blas_thread():
-            for start in range(0, X.shape[0], _BLOCK):
-                matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
-                parts.append(tell(Views.of(self.views_, matrix)))
-        return np.concatenate(parts)
-
     # --- what it says of itself -----------------------------------------------------------
-
-    def needs_rows(self) -> bool:
-        """Return True: outlier scores, kernels and distances compare rows with training rows."""
-        return True
-
-    def kept_rows(self) -> int:
-        """Return the number of training rows, standardised, in the views and members."""
-        views = sum(view.kept_rows() for view in self.views_.values())
-        return views + sum(member.kept_rows() for member in self.members_.values())
-
-    def describe(self) -> dict[str, Any]:
-        """Return the members with their weights, the rate and how many rows took part."""
-        return super().describe() | {
-            "leaderboard": self.leaderboard_,
-            "prior": self.prior_,
-            "rows": self.n_rows_,
-        }
-
-    def describe_in_words(self) -> list[str]:
-        """Return how many members there are, what they weigh by, and which were left out."""
-        left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
-        no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
-        if len(self.members_) == 1:
-            name = next(iter(self.members_))
-            only = f"one kind of detector ({name}); there was no time for others"
-            return [only, *(no_time if left_out else [])]
-        weighted = "weighted by held-out labels"
-        if self.auc_ is None:
-            weighted = "without held-out labels to weight them by"
-        return [
-            f"average of {len(self.members_)} kinds of detector, {weighted}",
-            *(no_time if left_out else []),
-            f"learned from {self.n_rows_:,} rows",
-        ]
 
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""

@@ -194,7 +194,7 @@ MEMBERS = {
     "boosted": Recipe("smooth", _TABLE, _boosted, most_rows=3_000, needs="lightgbm"),
     "distilled forest": Recipe("plain", _ALL, _distilled_forest, weight=3.0, distilled=True),
     "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
-    NOVELTY: Recipe("plain", ("outliers",), _novelty, weight=0.1),
+    NOVELTY: Recipe("plain", ("outliers",), _novelty),
 }
 """By name, the quickest first."""
 

@@ -9,24 +9,20 @@ but distance from what was seen:
 an isolation forest's and the log distance to the tenth neighbour, with the mean and the spread of u
 over the unlabelled rows. 0 is usual; 3 is three standard deviations more unusual.
 
-It is a member of the average like any other, with as much weight as *held-out kinds* ask for. The
-labelled anomalies are parted into clusters, and each cluster in turn is held out with a part of
-the labelled normals: no member's fit has seen an anomaly of that kind.
+What it weighs in the average is in `unseen_kinds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
-from riskad.core.checks import InputError
 from riskad.storage.fields import SIZE, Fields
 
-__all__ = ["NOVELTY", "Novelty", "TellsNovelty"]
+__all__ = ["NOVELTY", "Novelty", "with_novelty"]
 
 NOVELTY = "novelty"
 """The member's name."""
@@ -75,48 +71,18 @@ class Novelty(BaseEstimator):
         return -np.asarray(X, dtype=float).mean(axis=1)
 
 
-class TellsNovelty:
-    """What `AutoRAD` says of rows beside their score."""
+def with_novelty(weights: Mapping[str, float], share: float) -> dict[str, float]:
+    """Return weights of members that add up to 1, of which novelty has a share, if it is one.
 
-    members_: dict[str, Any]
-    scales_: dict[str, tuple[float, float]]
-    _check_rows: Callable[[Any, bool], Any]
-    _combine: Callable[[Any], np.ndarray]
-    _each_block: Callable[[Any, Callable[[Any], np.ndarray]], np.ndarray]
-
-    @property
-    def tells_novelty(self) -> bool:
-        """Whether `novelty` can be told: not by models that earlier versions saved."""
-        return NOVELTY in getattr(self, "members_", {})
-
-    def novelty(self, X: Any) -> np.ndarray:
-        """How unlike all rows of the fit each row is, labelled or not.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Rows.
-
-        Returns
-        -------
-        array of shape (n_rows,)
-            0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
-            of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
-        """
-        return self.anomaly_score_and_novelty(X)[1]
-
-    def anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return `anomaly_score` and `novelty`, in the time of one of them."""
-        check_is_fitted(self)
-        if not self.tells_novelty:
-            raise InputError(
-                "This model was saved by a version of riskad that did not tell novelty, or had no "
-                "time for it. Fit it again, with a larger budget."
-            )
-        both = self._each_block(self._check_rows(X, False), self._score_and_novelty)
-        return -both[:, 0], both[:, 1]
-
-    def _score_and_novelty(self, views: Any) -> np.ndarray:
-        mean, spread = self.scales_[NOVELTY]
-        own = self.members_[NOVELTY].score_samples(views.seen_by(NOVELTY))
-        return np.stack([self._combine(views), (mean - own) / spread], axis=1)
+    >>> with_novelty({"kernel": 0.5, "forest": 0.5}, 0.2)
+    {'kernel': 0.5, 'forest': 0.5}
+    >>> with_novelty({"kernel": 3.0, "forest": 1.0, "novelty": 7.0}, 0.5)
+    {'kernel': 0.375, 'forest': 0.125, 'novelty': 0.5}
+    """
+    others = {name: weight for name, weight in weights.items() if name != NOVELTY}
+    if not others:
+        return dict.fromkeys(weights, 1.0)
+    share = share if NOVELTY in weights else 0.0
+    total = sum(others.values())
+    scaled = {name: (1 - share) * weight / total for name, weight in others.items()}
+    return {name: scaled.get(name, share) for name in weights}

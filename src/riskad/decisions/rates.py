@@ -152,7 +152,12 @@ by_score=None, by_kind=None)
     if isinstance(pi_n, RateEstimate):
         return pi_n
     value = check_in_interval(
-        "the anomaly rate", getattr(pi_n, "pi_n", pi_n), 0, 1, "0.03 is 3 % of the unlabelled rows."
+        "the anomaly rate",
+        getattr(pi_n, "pi_n", pi_n),
+        0,
+        1,
+        "0.03 is 3 % of the unlabelled rows.",
+        closed=True,
     )
     low, high = getattr(pi_n, "interval", (value, value))
     return RateEstimate(value, min(float(low), value), max(float(high), value), GIVEN)

@@ -1,4 +1,4 @@
-r"""Probabilities from scores: a logistic line through held-out labelled rows, as steep as they show.
+r"""Probabilities from scores: a line through held-out labelled rows, as steep as they show.
 
 With s the score of a row and z = (s - mean) / spread over labelled rows,
 
@@ -78,7 +78,7 @@ class ScoreLine:
 
 
 def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """c with mean_i expit(c + slope * score_i) = rate, for each slope and its rate.
+    """C with mean_i expit(c + slope * score_i) = rate, for each slope and its rate.
 
     The mean rises with c, by Newton's steps kept between bounds that hold: c lies between the
     values that the least and the largest score would need.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,18 +11,18 @@ import numpy as np
 
 from riskad.core.checks import check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.core.risks import get_risk
-from riskad.decisions.calibration import Calibration
 from riskad.decisions.held_out import quietly
 from riskad.decisions.ranking_metrics import Auc
+from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
-from riskad.decisions.thresholds import zero_one_threshold
+from riskad.decisions.thresholds import Likely, Threshold
 from riskad.detectors.auto.budget import MARGIN, Budget
+from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.held_out import (
     HeldOut,
     fold_scores,
     folds_to_hold_out,
-    labelled_rate,
+    leaderboard,
     mean_and_spread,
     member_weights,
 )
@@ -94,6 +93,9 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
         Called with a sentence at each step of a fit; not saved with the model.
     n_jobs : int, default=1
         Trees grown at a time.
+    anomaly_rate : float, optional
+        Share of anomalies among the unlabelled rows, where it is known. By default it is estimated
+        (`riskad.decisions.rates`).
     random_state : int, optional
         Seed. None is 0: the same data gives the same model, unless the budget runs short.
 
@@ -109,8 +111,8 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
         time come last, with weight 0 and `left_out`.
     auc_ : Auc or None
         AUC of the weighted average on the labelled rows that were held out, with its interval and
-        their numbers: all, or fewer where the budget ran short. Fits of members had not seen their
-        labels, but weights and settings of members were chosen on them: it is somewhat too high.
+        their numbers: all, or fewer where the budget ran short. Neither the fits of members nor
+        their settings and weights had seen the labels of these rows.
     kinds_auc_ : Auc or None
         AUC of labelled anomalies of a kind that fits have not seen (`riskad.detectors.auto.
         unseen_kinds`): clusters of them, held out one by one; None where they are too few.
@@ -119,13 +121,12 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
     n_distilled_ : int
         Unlabelled rows that the pretrained network scored for the distilled forest.
     prior_ : float
-        Share of normal rows among the unlabelled rows, estimated from held-out scores. Where labels
-        are too few for that, their share among labelled rows, to which five are added of which four
-        are normal; with labels of one kind alone 0.8.
+        Share of normal rows among the unlabelled rows: as given, or as estimated from labels and
+        held-out scores; with labels of one kind alone 0.8.
     offset_ : float
-        Threshold on `score_samples`: where the zero-one risk of held-out labelled and unlabelled
-        rows is lowest (`riskad.decisions.thresholds`); where none could be held out, so that the
-        share 1 - prior_ of the unlabelled rows are below it.
+        Threshold on `score_samples`: the best list by probabilities
+        (`riskad.decisions.thresholds.Likely`); where labels do not tell these, so that the share
+        1 - prior_ of the unlabelled rows are below it.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` rest on.
     categories_ : dict
@@ -151,6 +152,7 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
     slow_to_score: ClassVar[bool] = True
     tells_progress: ClassVar[bool] = True
     holds_out_groups: ClassVar[bool] = True
+    default_threshold: ClassVar[Threshold] = Likely()
 
     _state_fields: ClassVar[Fields] = {
         "budget": POSITIVE,
@@ -158,6 +160,7 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
         "verbose": FLAG,
         "callback": NOTHING,
         "n_jobs": JOBS,
+        "anomaly_rate": Optional(Maybe(SHARE)),
         "random_state": SEED,
         "n_rows_": COUNT,
         "n_distilled_": COUNT,
@@ -212,6 +215,7 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
         verbose: bool = False,
         callback: Callable[[str], object] | None = None,
         n_jobs: int = 1,
+        anomaly_rate: float | None = None,
         random_state: int | None = None,
     ):
         self.budget = budget
@@ -219,9 +223,12 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
         self.verbose = verbose
         self.callback = callback
         self.n_jobs = n_jobs
+        self.anomaly_rate = anomaly_rate
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> AutoRAD:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, label_source: Any = "unknown"
+    ) -> AutoRAD:
         """Fit to rows X with labels y.
 
         Parameters
@@ -234,6 +241,9 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
             Which rows belong together, those of one customer for instance: they are held out
             together, and `auc_` has an interval for as many groups. Blank (None, NaN) is a group
             of its own.
+        label_source : str or array of str, default="unknown"
+            How rows came to be labelled: "random", "chosen" or "unknown", or a word for each row.
+            The anomaly rate depends on it (`riskad.decisions.rates`), the ranking does not.
 
         Returns
         -------
@@ -242,11 +252,14 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
         """
         budget = Budget(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
-            return self._fit(X, y, groups, budget)
+            return self._fit(X, y, groups, label_source, budget)
 
-    def _fit(self, X: Any, y: Any, groups: Any, budget: Budget) -> AutoRAD:
+    def _fit(self, X: Any, y: Any, groups: Any, label_source: Any, budget: Budget) -> AutoRAD:
         matrix, codes, _ = self._check_training(X, y)
         groups = None if groups is None else as_groups(groups, len(codes))
+        source = check_label_source(label_source, len(codes))
+        if self.anomaly_rate is not None:
+            given_rate(self.anomaly_rate)
         labels = LabelsGiven.of(codes)
         seen = self._learn_evidence(matrix, codes)
         rows = to_learn_from(codes, *budget.rows_to_learn_from(matrix.shape[1]), self._seed)
@@ -260,7 +273,7 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
         groups = None if groups is None else groups[rows]
         held_out = self._hold_out(views, matrix[rows], codes, groups, seconds, budget)
         self._weigh(held_out, seconds, labels.anomaly)
-        self._decide(views, codes, held_out)
+        self._decide(views, codes, held_out, source if isinstance(source, str) else source[rows])
         return self
 
     @property
@@ -437,48 +450,22 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
             share = Kinds().weight() if n_anomaly else ALONE
             self.weights_ = member_weights(aucs, n_anomaly, share)
         else:
-            self.weights_ = held_out.weights(n_anomaly)
-        self.leaderboard_: list[dict[str, Any]] = [
-            {
-                "member": name,
-                "weight": round(self.weights_[name], 4),
-                "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
-                "seconds": round(seconds[name], 2),
-            }
-            for name in sorted(self.members_, key=lambda name: -self.weights_[name])
-        ]
-        self.leaderboard_ += [
-            {"member": name, "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
-            for name in self._names()
-            if name not in self.members_
-        ]
-        self.auc_ = None if held_out is None else held_out.combined_auc(n_anomaly)
+            self.weights_ = held_out.weights()
+        left_out = [name for name in self._names() if name not in self.members_]
+        self.leaderboard_ = leaderboard(self.weights_, aucs, seconds, left_out)
+        self.auc_ = None if held_out is None else held_out.combined_auc()
 
-    def _decide(self, views: Views, codes: np.ndarray, held_out: HeldOut | None) -> None:
+    def _decide(
+        self, views: Views, codes: np.ndarray, held_out: HeldOut | None, source: Any
+    ) -> None:
         """The anomaly rate, the threshold, and what other thresholds rest on."""
-        fitted = self._combine(views)
-        unseen = np.full(len(codes), np.nan)
-        if held_out is not None:
-            n_anomaly = int((codes == ANOMALY).sum())
-            for held, scores in zip(held_out.folds, held_out.combined(n_anomaly), strict=True):
-                unseen[held_out.rows[held]] = scores
-        calibration = Calibration.of(-unseen, codes, -fitted, 0.0, random_state=self._seed)
-        if calibration.rate is None:
-            self.prior_ = 1 - labelled_rate(codes)
-            scores = fitted[codes == UNLABELLED]
-            self.offset_ = float(np.quantile(scores if len(scores) else fitted, 1 - self.prior_))
-        else:
-            self.prior_ = 1 - calibration.pi_n
-            seen = ~np.isnan(unseen)
-            risk = get_risk("rad", prior=self.prior_)
-            self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
-        self.calibration_ = replace(calibration, zero=-self.offset_)
+        told = (self.anomaly_rate, source, self._seed)
+        self.calibration_, self.prior_ = calibrated(self._combine(views), codes, held_out, *told)
+        self.offset_ = -self.calibration_.zero
+        self.set_threshold(self.default_threshold)
 
     # --- what it says of itself -----------------------------------------------------------
 
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""
-        return (
-            "scored by members fitted without its label; their weights and settings were "
-            "chosen with these labels, so new rows may rank somewhat worse"
-        )
+        return "each scored by members that were fitted, tuned and weighted without its label"

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.decisions.cross_calibration import on_scale
 from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.row_groups import GroupEffect, Judged
-from riskad.detectors.auto.members import MEMBERS, PRIOR
-from riskad.detectors.auto.novelty import with_novelty
+from riskad.detectors.auto.members import MEMBERS
+from riskad.detectors.auto.novelty import NOVELTY, with_novelty
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled
 
 __all__ = [
     "HeldOut",
     "fold_scores",
     "folds_to_hold_out",
-    "labelled_rate",
+    "leaderboard",
     "mean_and_spread",
     "member_weights",
 ]
 
 _QUANTILE = 1.96  # half an interval in standard errors
 _FEWEST_TO_DEAL = 2  # unlabelled rows for each fold; fewer are left to the fits
-_GUESSED = 5  # rows that a guess of the anomaly rate is worth
+_FEWEST_TO_SCALE = 10  # unlabelled rows that tell the scale of a fold
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,16 @@ class HeldOut:
         """Return the AUC of a member."""
         return self._auc(self.scores[name], range(len(self.folds)))
 
-    def weights(self, n_anomaly: int, without: int | None = None) -> dict[str, float]:
+    def weights(self, without: int | None = None) -> dict[str, float]:
         """Return what members weigh by the AUCs of all folds, or of all but one."""
         folds = [i for i in range(len(self.folds)) if i != without]
         aucs = {
             name: self._auc([parts[i] for i in folds], folds) if folds else None
             for name, parts in self.scores.items()
         }
-        return member_weights(aucs, n_anomaly, self.novelty)
+        return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.novelty)
 
-    def combined(self, n_anomaly: int) -> list[np.ndarray]:
+    def combined(self) -> list[np.ndarray]:
         """Return weighted averages, fold by fold, with weights by what the other folds say.
 
         No label has a part in the score of its own row: the AUC of these is that of rows whose
@@ -69,12 +70,24 @@ class HeldOut:
         return [
             np.sum([w * self.scores[name][i] for name, w in weights.items()], axis=0)
             for i in range(len(self.folds))
-            for weights in [self.weights(n_anomaly, without=i)]
+            for weights in [self.weights(without=i)]
         ]
 
-    def combined_auc(self, n_anomaly: int) -> Auc:
+    def combined_auc(self) -> Auc:
         """Return the AUC of the weighted average."""
-        return self._auc(self.combined(n_anomaly), range(len(self.folds)))
+        return self._auc(self.combined(), range(len(self.folds)))
+
+    def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield places of held-out rows, and their weighted averages on the scale of the fit.
+
+        Fits of folds have scales of their own; as many unlabelled rows are to be above a score
+        there as here (`riskad.decisions.cross_calibration.on_scale`).
+        """
+        for held, scores in zip(self.folds, self.combined(), strict=True):
+            places, unlabelled = self.rows[held], self.codes[held] == UNLABELLED
+            if unlabelled.sum() >= _FEWEST_TO_SCALE:
+                scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
+            yield places, scores
 
     def _auc(self, scores: Sequence[np.ndarray], folds: Sequence[int]) -> Auc:
         """The AUC over the labelled rows of some folds."""
@@ -146,7 +159,7 @@ def member_weights(
     aucs: Mapping[str, Auc | None], n_anomaly: int, novelty: float = 0.0
 ) -> dict[str, float]:
     """Return w_k ~ b_k exp(-(A - A_k) / SE), adding up to 1; novelty has the given share."""
-    known = [auc for auc in aucs.values() if auc is not None]
+    known = [auc for name, auc in aucs.items() if auc is not None and name != NOVELTY]
     raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs}
     if known:
         best = max(known, key=lambda auc: auc.value)
@@ -156,11 +169,21 @@ def member_weights(
     return with_novelty(raw, novelty)
 
 
-def labelled_rate(codes: np.ndarray) -> float:
-    """Return the share of anomalies among labelled rows, the usual guess counted as five more.
-
-    With one kind of label alone it is the guess.
-    """
-    n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
-    guess = 1 - PRIOR
-    return (m + _GUESSED * guess) / (n + m + _GUESSED) if n and m else guess
+def leaderboard(
+    weights: Mapping[str, float],
+    aucs: Mapping[str, Auc | None],
+    seconds: Mapping[str, float],
+    left_out: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Return a line for each member, the heaviest first, and for those left out for time."""
+    lines: list[dict[str, Any]] = [
+        {
+            "member": name,
+            "weight": round(weights[name], 4),
+            "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
+            "seconds": round(seconds[name], 2),
+        }
+        for name in sorted(weights, key=lambda name: -weights[name])
+    ]
+    none = {"weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
+    return lines + [{"member": name, **none} for name in left_out]

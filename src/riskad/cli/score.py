@@ -62,10 +62,10 @@ def score(
 
     A model of both kinds of label adds anomaly_probability; one made by `fit` without --model adds
     novelty, which is high for rows unlike all that it was fitted to, be their kind labelled or not.
-    Rows are read, scored and written some at a time: DATA need not fit in memory. It may be CSV, Excel, JSON lines, Parquet, SQLite or
-    DuckDB; several files, a folder of Parquet files or a pattern in quotes are scored as one table,
-    in their order. - is standard input, and as output standard output (CSV); what else there is to
-    say goes to stderr then.
+    Rows are read, scored and written some at a time: DATA need not fit in memory. It may be CSV,
+    Excel, JSON lines, Parquet, SQLite or DuckDB; several files, a folder of Parquet files or a
+    pattern in quotes are scored as one table, in their order. - is standard input, and as output
+    standard output (CSV); what else there is to say goes to stderr then.
 
     \b
     Examples:

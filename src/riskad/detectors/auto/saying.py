@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from riskad.decisions.ranking_metrics import Auc
+from riskad.detectors.auto.budget import Clock
+from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.description import SelfDescribing
 
-__all__ = ["SaysWhatItIs"]
+__all__ = ["SaysWhatItIs", "say_late"]
 
 _CLEARLY_LOWER = 0.05  # by how much an AUC is so
 
@@ -44,8 +46,9 @@ class SaysWhatItIs(SelfDescribing):
         """Return how many members there are, what they weigh by, and which were left out."""
         left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
         no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
-        if len(self.members_) == 1:
-            name = next(iter(self.members_))
+        others = [name for name in self.members_ if name != NOVELTY]
+        if len(others) == 1:
+            name = others[0]
             only = f"one kind of detector ({name}); there was no time for others"
             return [only, *(no_time if left_out else [])]
         weighted = "weighted by held-out labels"
@@ -67,3 +70,14 @@ class SaysWhatItIs(SelfDescribing):
             "new kinds of anomaly may rank low: labelled ones whose like no fit had seen have an "
             f"AUC of {auc.value:.2f} (all others {self.auc_.value:.2f}); look at novelty, too"
         ]
+
+
+def say_late(clock: Clock, leaderboard: list[dict[str, Any]]) -> str:
+    """Say that a fit took so long that it did not do all that was planned."""
+    left_out = ", ".join(row["member"] for row in leaderboard if row.get("left_out"))
+    return (
+        f"The fit was still running after {clock.seconds:,.0f} s and was cut short: it has no "
+        f"more folds of held-out labels{f', and lacks {left_out}' if left_out else ''}. The same "
+        "data gives another model where there is more time. Give it a quieter machine, fewer rows "
+        "or columns, or a smaller budget, which plans less work."
+    )

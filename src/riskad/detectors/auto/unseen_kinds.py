@@ -28,13 +28,23 @@ from riskad.detectors.auto.members import LabelsGiven
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.auto.views import Views
 
-__all__ = ["ALONE", "CHOICES", "Kinds", "hold_kinds_out", "kinds_to_hold_out"]
+__all__ = [
+    "ALONE",
+    "CHOICES",
+    "JUDGES",
+    "MOST_KINDS",
+    "Kinds",
+    "hold_kinds_out",
+    "kinds_to_hold_out",
+]
 
 CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0, 0.3: 0.5, 0.5: 0.25}
 """Weights that novelty may have in the average, and how likely each is beforehand."""
 ALONE = 0.4
 """Its weight where no anomaly is labelled: the other members then know little."""
-_JUDGES = ("kernel", "smooth forest", "forest")  # the quick ones
+JUDGES = ("kernel", "smooth forest", "forest")
+"""Members, the quick ones, that are fitted without a kind."""
+MOST_KINDS = 3
 _FEWEST, _FEWEST_FOR_THREE = 4, 9  # labelled anomalies that are parted into two or three kinds
 _LEAST_ERROR = 0.01
 
@@ -105,7 +115,7 @@ def kinds_to_hold_out(columns: np.ndarray, codes: np.ndarray, seed: int) -> list
     distinct = len(np.unique(columns[anomalies], axis=0)) if len(anomalies) else 0
     if min(len(anomalies), len(normals), distinct) < _FEWEST:
         return []
-    n_kinds = 2 if len(anomalies) < _FEWEST_FOR_THREE else 3
+    n_kinds = 2 if len(anomalies) < _FEWEST_FOR_THREE else MOST_KINDS
     kind = KMeans(n_kinds, n_init=5, random_state=seed).fit_predict(columns[anomalies])
     normals = np.random.default_rng(seed).permutation(normals)
     return [
@@ -141,7 +151,7 @@ def hold_kinds_out(
         The scores; no folds where there is nothing to hold out.
     """
     columns = views.features["smooth"][:, views.learned["smooth"].slices_["columns"]]
-    judges = [name for name in _JUDGES if name in members]
+    judges = [name for name in JUDGES if name in members]
     if not judges or NOVELTY not in members:
         return Kinds()
     folds = []

@@ -34,6 +34,7 @@ from riskad.app.results import (
     rank,
     read_rule,
     score_frame,
+    score_rows,
     suspects_of,
     with_group,
 )
@@ -297,7 +298,7 @@ class _Work:
             self._fit_detector()
         self.noted += notes
         self.progress("Scoring the rows")
-        self.scores = detector.anomaly_score(self.features)
+        self.scores, self.novelty = score_rows(detector, self.features)
         self.progress("Checking it on held-out labelled rows")
         self.evidence, self.periods = self._find_evidence()
         detector.calibration_ = replace(
@@ -363,13 +364,20 @@ class _Work:
             detector.set_threshold(rule)
             detector.calibration_ = calibration
             flagged = int((found > detector.anomaly_threshold).sum())
-        results = score_frame(detector, found, own_decision(detector))
+        novelty = self._novelty_of(worst, row)
+        results = score_frame(detector, found, own_decision(detector), novelty)
         ranked = worst.drop("anomaly_score").hstack(results)
         if table.label not in ranked.columns:
             blank = pl.lit(None, dtype=pl.String).alias(table.label)
             ranked = ranked.with_columns(blank)
         others = [name for name in ranked.columns if name not in (row, *results.columns)]
         return flagged, ranked.select(row, *results.columns, *others).head(shown_rows)
+
+    def _novelty_of(self, worst: pl.DataFrame, row: str) -> NDArray[np.float64] | None:
+        """The novelty of ranked rows; not for rows in files, which may be too many to remember."""
+        if self.novelty is None or not self.table.in_memory or "novelty" in worst.columns:
+            return None
+        return self.novelty[worst[row].to_numpy() - 1]
 
     def report(self, id: str | None, top: int, source: str) -> FitReport:
         """Say what was done and found, but for the effects of columns."""

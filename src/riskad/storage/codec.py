@@ -84,6 +84,7 @@ OURS = {
     "MomentColumn": "riskad.tables.prepared.moments",
     "NNPU": "riskad.deep.risk_detectors",
     "NeighbourDistances": "riskad.detectors.features",
+    "Novelty": "riskad.detectors.auto.novelty",
     "NumberByGroup": "riskad.tables.group_numbers",
     "NumberColumn": "riskad.tables.prepared.numbers",
     "OneClassSVM": "riskad.detectors.one_class_svm",

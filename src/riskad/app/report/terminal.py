@@ -113,7 +113,7 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
             "Notes": report.warnings,
         },
     )
-    _print_suspects(console, report.top, report.id)
+    _print_suspects(console, report.top, report.id, " by novelty" if report.by == "novelty" else "")
     *first, last = report.added
     names = f"{', '.join(first)} and {last}"
     print_facts(console, {"Written": [f"{path} (all columns, and {names})"]})
@@ -438,15 +438,24 @@ def _print_periods(console: Console, periods: Sequence[Period]) -> None:
     print_table(console, "Over time", head, rows, left={0, 1})
 
 
-def _print_suspects(console: Console, suspects: Sequence[Suspect], id: str | None) -> None:
+def _print_suspects(
+    console: Console, suspects: Sequence[Suspect], id: str | None, by: str = ""
+) -> None:
     if not suspects:
         return
-    head = ["row", *([id] if id else []), *SCORE_COLUMNS]
+    told = suspects[0].novelty is not None
+    head = ["row", *([id] if id else []), *SCORE_COLUMNS, *(["novelty"] if told else [])]
     rows = [
-        [f"{s.row:,}", *([s.id or ""] if id else []), f"{s.anomaly_score:.4f}", _yes(s.is_anomaly)]
+        [
+            f"{s.row:,}",
+            *([s.id or ""] if id else []),
+            f"{s.anomaly_score:.4f}",
+            _yes(s.is_anomaly),
+            *([f"{s.novelty:.2f}"] if told else []),
+        ]
         for s in suspects
     ]
-    print_table(console, f"Top {len(rows)}", head, rows, left={1} if id else ())
+    print_table(console, f"Top {len(rows)}{by}", head, rows, left={1} if id else ())
 
 
 def _yes(value: bool) -> str:

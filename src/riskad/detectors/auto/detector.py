@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from riskad.core.checks import check_in_interval
+from riskad.core.checks import DataWarning, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.decisions.held_out import quietly
+from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
 from riskad.decisions.thresholds import Likely, Threshold
-from riskad.detectors.auto.budget import MARGIN, Budget
+from riskad.detectors.auto.budget import MOST_READ, Clock, rows_to_learn_from
 from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.held_out import (
     HeldOut,
@@ -25,9 +28,13 @@ from riskad.detectors.auto.held_out import (
     member_weights,
 )
 from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, LabelsGiven, Recipe
+from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan, plan_fit, sizes_of
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled, to_learn_from, with_labelled
+from riskad.detectors.auto.saying import SaysWhatItIs, say_late
+from riskad.detectors.auto.scoring import ScoresRows
+from riskad.detectors.auto.unseen_kinds import ALONE, Kinds, hold_kinds_out
 from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, table_widths
-from riskad.detectors.pretrained import PretrainedRAD, labelled_rows_read
+from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.storage.fields import (
@@ -55,16 +62,8 @@ from riskad.storage.fields import (
 
 __all__ = ["AutoRAD"]
 
-_FOLD_SHARE = 0.3  # of the seconds of all members, that their lighter fits of a fold take
-_BLOCK = 5_000  # rows that are scored at a time
-_DISTILLED = 1_000  # unlabelled rows whose scores the distilled forest learns
-_READ, _FOLD_READ = 300, 150  # unlabelled rows that its teacher reads
-_FOLD_SCORED = 100  # that the teacher scores beside held-out rows
-_FEWEST_DISTILLED = 50
-_SPLITS = 5
 
-
-class AutoRAD(FrameDetector):
+class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
@@ -79,8 +78,10 @@ class AutoRAD(FrameDetector):
     Parameters
     ----------
     budget : float, default=60.0
-        Seconds that a fit may take. When they run short rows are sampled, fewer labels are held
-        out, and members are left out, the slowest first; one is always fitted.
+        Seconds of work, on one core of a usual machine, that a fit may take. It is planned by them
+        beforehand: where they are short, rows are sampled, fewer labels are held out, and slow
+        members are left out. On a slow or busy machine the same work takes longer
+        (`riskad.detectors.auto.budget`).
     deep : bool, default=False
         Whether a network (`DeepRAD`; needs torch) is a member, too.
     verbose : bool, default=False
@@ -93,7 +94,7 @@ class AutoRAD(FrameDetector):
         Share of anomalies among the unlabelled rows, where it is known. By default it is estimated
         (`riskad.decisions.rates`).
     random_state : int, optional
-        Seed. None is 0: the same data gives the same model, unless the budget runs short.
+        Seed. None is 0: the same data and budget give the same model.
 
     Attributes
     ----------
@@ -109,6 +110,9 @@ class AutoRAD(FrameDetector):
         AUC of the weighted average on the labelled rows that were held out, with its interval and
         their numbers: all, or fewer where the budget ran short. Neither the fits of members nor
         their settings and weights had seen the labels of these rows.
+    kinds_auc_ : Auc or None
+        AUC of labelled anomalies of a kind that fits have not seen (`riskad.detectors.auto.
+        unseen_kinds`): clusters of them, held out one by one; None where they are too few.
     n_rows_ : int
         Rows that members learned from.
     n_distilled_ : int
@@ -177,6 +181,7 @@ class AutoRAD(FrameDetector):
             )
         ),
         "auc_": Maybe(Record(("Auc",))),
+        "kinds_auc_": Optional(Maybe(Record(("Auc",)))),  # files of earlier versions have none
         "prior_": SHARE,
     }
 
@@ -242,11 +247,14 @@ class AutoRAD(FrameDetector):
         AutoRAD
             Itself.
         """
-        budget = Budget(check_in_interval("budget", self.budget, 0, np.inf))
+        clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
-            return self._fit(X, y, groups, label_source, budget)
+            self._fit(X, y, groups, label_source, clock)
+        if clock.ran_out:
+            warnings.warn(say_late(clock, self.leaderboard_), DataWarning, stacklevel=2)
+        return self
 
-    def _fit(self, X: Any, y: Any, groups: Any, label_source: Any, budget: Budget) -> AutoRAD:
+    def _fit(self, X: Any, y: Any, groups: Any, label_source: Any, clock: Clock) -> None:
         matrix, codes, _ = self._check_training(X, y)
         groups = None if groups is None else as_groups(groups, len(codes))
         source = check_label_source(label_source, len(codes))
@@ -254,19 +262,21 @@ class AutoRAD(FrameDetector):
             given_rate(self.anomaly_rate)
         labels = LabelsGiven.of(codes)
         seen = self._learn_evidence(matrix, codes)
-        rows = to_learn_from(codes, *budget.rows_to_learn_from(matrix.shape[1]), self._seed)
+        most = rows_to_learn_from(self.budget, matrix.shape[1])
+        rows = to_learn_from(codes, *most, self._seed)
         codes, self.n_rows_ = codes[rows], len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
         views = Views.fit(numbers_of(self.table_, seen[rows]), codes, self._seed)
         self.views_ = dict(views.learned)
-        seconds = self._fit_members(views, codes, labels, budget)
+        sizes = sizes_of(codes, table_widths(self.table_)[1], views.seen_by_teacher().shape[1])
+        plan = plan_fit(sizes, self._names(), self.budget)
+        seconds = self._fit_members(views, codes, plan, clock)
         self._standardise(views, codes)
         groups = None if groups is None else groups[rows]
-        held_out = self._hold_out(views, matrix[rows], codes, groups, seconds, budget)
+        held_out = self._hold_out(views, matrix[rows], codes, groups, plan, clock)
         self._weigh(held_out, seconds, labels.anomaly)
         self._decide(views, codes, held_out, source if isinstance(source, str) else source[rows])
-        return self
 
     @property
     def _seed(self) -> int:
@@ -289,27 +299,26 @@ class AutoRAD(FrameDetector):
         return [name for name, recipe in MEMBERS.items() if recipe.can_be_had(self)]
 
     def _fit_members(
-        self, views: Views, codes: np.ndarray, labels: LabelsGiven, budget: Budget
+        self, views: Views, codes: np.ndarray, plan: Plan, clock: Clock
     ) -> dict[str, float]:
-        """Fit members while there is time; gives the seconds of each."""
+        """Fit the members that are planned; gives the seconds of each."""
         self.members_: dict[str, Any] = {}
         self.n_distilled_ = 0
+        labels = LabelsGiven.of(codes)
         seconds: dict[str, float] = {}
-        for name in self._names():
-            kept = _FOLD_SHARE * sum(seconds.values())  # to hold out labelled rows at least once
-            if seconds and budget.left() - kept < MARGIN * max(seconds.values()):
-                self._say(f"No time left for {name}")
+        for name in plan.members:
+            if seconds and not clock.allows_more():
                 break
             self._say(f"Fitting {name}")
             start = time.perf_counter()
             F, recipe = views.seen_by(name), MEMBERS[name]
-            rows, target = self._lesson(recipe, views, codes, budget)
-            if not len(rows):
-                self._say(f"No time left for {name}")
-                continue
+            rows, target = self._lesson(recipe, views, codes, plan.distilled)
             detector = self._build(recipe, F, codes, labels)
             self.members_[name] = detector.fit(F[rows], target)
             seconds[name] = time.perf_counter() - start
+        for name in self._names():
+            if name not in self.members_:
+                self._say(f"No time left for {name}")
         return seconds
 
     def _build(self, recipe: Recipe, F: np.ndarray, codes: np.ndarray, labels: LabelsGiven) -> Any:
@@ -321,22 +330,19 @@ class AutoRAD(FrameDetector):
         return detector
 
     def _lesson(
-        self, recipe: Recipe, views: Views, codes: np.ndarray, budget: Budget
+        self, recipe: Recipe, views: Views, codes: np.ndarray, distilled: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Places of rows to learn from, and what is learned of them: labels or scores.
 
-        Scores are those of unlabelled rows by a pretrained network; none without time.
+        Scores are those of unlabelled rows by a pretrained network.
         """
         if not recipe.distilled:
             rows = with_labelled(codes, recipe.most_rows)
             return rows, codes[rows]
-        F = views.seen_by_teacher()
-        most = budget.rows_to_distil(F.shape[1], labelled_rows_read(codes))
-        if most < _FEWEST_DISTILLED:
-            return np.array([], int), np.array([])
-        rows = some_unlabelled(codes, min(_DISTILLED, most))
+        F, rows = views.seen_by_teacher(), some_unlabelled(codes, distilled)
         self.n_distilled_ = len(rows)
-        teacher = PretrainedRAD(unlabelled=min(_READ, most), random_state=self._seed).fit(F, codes)
+        read = min(MOST_READ, distilled)
+        teacher = PretrainedRAD(unlabelled=read, random_state=self._seed).fit(F, codes)
         return rows, teacher.score_samples(F[rows])
 
     def _standardise(self, views: Views, codes: np.ndarray) -> None:
@@ -355,31 +361,44 @@ class AutoRAD(FrameDetector):
         matrix: Any,
         codes: np.ndarray,
         groups: np.ndarray | None,
-        seconds: Mapping[str, float],
-        budget: Budget,
+        plan: Plan,
+        clock: Clock,
     ) -> HeldOut | None:
-        """Scores of labelled rows by fits that have not seen them, while time lasts."""
-        n_splits = min(_SPLITS, *(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
+        """Scores of labelled rows by fits that have not seen them, in as many folds as planned."""
+        self.kinds_auc_: Auc | None = None
+        n_splits = min(SPLITS, *(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
         rows = with_labelled(codes, COMPARED)
         views, matrix, codes = views.take(rows), matrix[rows], codes[rows]
         groups = None if groups is None else groups[rows]
         folds = folds_to_hold_out(codes, n_splits, self._seed, groups)
         if len(folds) < 2:
             return None
-        found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], len(folds), groups)
-        # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
-        slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
-        for held in folds:
-            if not budget.allows(slowest):
+        kinds = self._judge_kinds(views, matrix, codes) if plan.kinds else Kinds()
+        self.kinds_auc_ = kinds.auc() if kinds.folds else None
+        found = HeldOut(
+            rows,
+            codes,
+            {name: [] for name in self.members_},
+            [],
+            len(folds),
+            groups,
+            kinds.weight(),
+        )
+        for held in folds[: plan.folds]:
+            if not clock.allows_more():
                 break
             self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
-            start = time.perf_counter()
             fold_views = self._fold_views(views, matrix, codes, held)
             for name, scores in self._fold_scores(fold_views, codes, held).items():
                 found.scores[name].append(scores)
             found.folds.append(held)
-            slowest = max(slowest, time.perf_counter() - start)
         return found if found.folds else None
+
+    def _judge_kinds(self, views: Views, matrix: Any, codes: np.ndarray) -> Kinds:
+        """Scores of kinds of anomaly by fits that have not seen them."""
+        make = {name: partial(self._for_fold, name) for name in self.members_}
+        without = partial(self._fold_views, views, matrix, codes)
+        return hold_kinds_out(views, codes, make, without, self._seed)
 
     def _fold_views(self, views: Views, matrix: Any, codes: np.ndarray, held: np.ndarray) -> Views:
         """The views as if held-out rows had no label: neither distances nor evidence know it."""
@@ -404,7 +423,7 @@ class AutoRAD(FrameDetector):
             if name not in distilled
         }
         if distilled:  # the teacher itself: it need not score many rows here
-            read, most = (min(self.n_distilled_, size) for size in (_FOLD_READ, _FOLD_SCORED))
+            read, most = (min(self.n_distilled_, size) for size in (FOLD_READ, FOLD_SCORED))
             teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
             F = views.seen_by_teacher()
             scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
@@ -421,7 +440,11 @@ class AutoRAD(FrameDetector):
         self, held_out: HeldOut | None, seconds: Mapping[str, float], n_anomaly: int
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
-        self.weights_ = member_weights(aucs, n_anomaly)
+        if held_out is None:
+            share = Kinds().weight() if n_anomaly else ALONE
+            self.weights_ = member_weights(aucs, n_anomaly, share)
+        else:
+            self.weights_ = held_out.weights()
         left_out = [name for name in self._names() if name not in self.members_]
         self.leaderboard_ = leaderboard(self.weights_, aucs, seconds, left_out)
         self.auc_ = None if held_out is None else held_out.combined_auc()
@@ -435,57 +458,7 @@ class AutoRAD(FrameDetector):
         self.offset_ = -self.calibration_.zero
         self.set_threshold(self.default_threshold)
 
-    def _combine(self, views: Views) -> np.ndarray:
-        total = np.zeros(len(views))
-        for name, detector in self.members_.items():
-            mean, spread = self.scales_[name]
-            scores = detector.score_samples(views.seen_by(name))
-            total += self.weights_[name] * (scores - mean) / spread
-        return total
-
-    def _scores(self, X: Any) -> np.ndarray:
-        parts = []
-        with one_blas_thread():
-            for start in range(0, X.shape[0], _BLOCK):
-                matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
-                parts.append(self._combine(Views.of(self.views_, matrix)))
-        return np.concatenate(parts)
-
     # --- what it says of itself -----------------------------------------------------------
-
-    def needs_rows(self) -> bool:
-        """Return True: outlier scores, kernels and distances compare rows with training rows."""
-        return True
-
-    def kept_rows(self) -> int:
-        """Return the number of training rows, standardised, in the views and members."""
-        views = sum(view.kept_rows() for view in self.views_.values())
-        return views + sum(member.kept_rows() for member in self.members_.values())
-
-    def describe(self) -> dict[str, Any]:
-        """Return the members with their weights, the rate and how many rows took part."""
-        return super().describe() | {
-            "leaderboard": self.leaderboard_,
-            "prior": self.prior_,
-            "rows": self.n_rows_,
-        }
-
-    def describe_in_words(self) -> list[str]:
-        """Return how many members there are, what they weigh by, and which were left out."""
-        left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
-        no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
-        if len(self.members_) == 1:
-            name = next(iter(self.members_))
-            only = f"one kind of detector ({name}); there was no time for others"
-            return [only, *(no_time if left_out else [])]
-        weighted = "weighted by held-out labels"
-        if self.auc_ is None:
-            weighted = "without held-out labels to weight them by"
-        return [
-            f"average of {len(self.members_)} kinds of detector, {weighted}",
-            *(no_time if left_out else []),
-            f"learned from {self.n_rows_:,} rows",
-        ]
 
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""

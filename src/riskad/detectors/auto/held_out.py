@@ -14,6 +14,7 @@ from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.row_groups import GroupEffect, Judged
 from riskad.detectors.auto.members import MEMBERS
+from riskad.detectors.auto.novelty import NOVELTY, with_novelty
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled
 
 __all__ = [
@@ -44,6 +45,8 @@ class HeldOut:
     """
     n_splits: int
     groups: np.ndarray | None = None
+    novelty: float = 0.0
+    """The share of novelty in the average."""
 
     def auc(self, name: str) -> Auc:
         """Return the AUC of a member."""
@@ -56,7 +59,7 @@ class HeldOut:
             name: self._auc([parts[i] for i in folds], folds) if folds else None
             for name, parts in self.scores.items()
         }
-        return member_weights(aucs, int((self.codes == ANOMALY).sum()))
+        return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.novelty)
 
     def combined(self) -> list[np.ndarray]:
         """Return weighted averages, fold by fold, with weights by what the other folds say.
@@ -152,16 +155,18 @@ def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
     return float(scores.mean()), float(scores.std()) or 1.0
 
 
-def member_weights(aucs: Mapping[str, Auc | None], n_anomaly: int) -> dict[str, float]:
-    """Return w_k ~ b_k exp(-(A - A_k) / SE), adding up to 1."""
-    known = [auc for auc in aucs.values() if auc is not None]
+def member_weights(
+    aucs: Mapping[str, Auc | None], n_anomaly: int, novelty: float = 0.0
+) -> dict[str, float]:
+    """Return w_k ~ b_k exp(-(A - A_k) / SE), adding up to 1; novelty has the given share."""
+    known = [auc for name, auc in aucs.items() if auc is not None and name != NOVELTY]
     raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs}
     if known:
         best = max(known, key=lambda auc: auc.value)
         error = (best.high - best.low) / 2 / _QUANTILE
         for name, auc in aucs.items():
             raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
-    return {name: weight / sum(raw.values()) for name, weight in raw.items()}
+    return with_novelty(raw, novelty)
 
 
 def leaderboard(

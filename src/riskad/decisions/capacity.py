@@ -26,7 +26,7 @@ what three things leave open, by 1,000 draws of each:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -74,6 +74,8 @@ class Found:
     """Their share of all anomalies of the table."""
     by_chance: float
     """Anomalies among as many rows chosen at random."""
+    lift: Estimate
+    """How many times as many are found as by chance."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ class Review:
     labelled
         Held-out scores of labelled rows, at least 2 of each kind.
     rate
-        The anomaly rate of the table, and the ends of its 95 % interval.
+        The anomaly rate, and the ends of its 95 % interval.
+    reference
+        Scores of the rows of which this is the rate, by default those of the table.
     probabilities
         Of each of `scores`, the probability that the row is an anomaly, if it is told elsewhere:
         expected counts are then its sums. By default the mean of the draws.
@@ -123,7 +127,7 @@ class Review:
     >>> table = np.concatenate([rng.normal(0, 1, 950), rng.normal(2, 1, 50)])
     >>> review = Review(table, labelled, (0.05, 0.03, 0.08))
     >>> f"{review.at(50).found.value:.0f} of 50, by chance {review.at(50).by_chance:.1f}"
-    '28 of 50, by chance 2.5'
+    '28 of 50, by chance 2.6'
     """
 
     def __init__(
@@ -131,8 +135,9 @@ class Review:
         scores: Floats,
         labelled: LabelledScores,
         rate: tuple[float, float, float],
-        probabilities: Floats | None = None,
         *,
+        reference: Floats | None = None,
+        probabilities: Floats | None = None,
         n_rows: int | None = None,
         confidence: float = 0.95,
         seed: int = 0,
@@ -145,7 +150,6 @@ class Review:
             )
         self.n_rows = len(scores) if n_rows is None else n_rows
         self._labelled, self._confidence = labelled, confidence
-        self._rate = min(max(rate[0], 1 / (self.n_rows + 2)), 1.0)
         order = np.argsort(-scores, kind="stable")
         self._scores = scores[order]
         each = self.n_rows / len(scores)  # rows that a score stands for
@@ -156,6 +160,7 @@ class Review:
         evenly = np.linspace(0, self.n_rows, min(_BINS, self.n_rows) + 1).astype(int)
         first = [k for k in round_counts(self.n_rows) if k < evenly[1]]
         self._edges = np.unique(np.append(evenly, first).astype(int))
+        self._reference = _means_of_parts(self._scores if reference is None else reference)
         self._draws = self._draw(rate, np.random.default_rng(seed))
 
     @property
@@ -169,13 +174,15 @@ class Review:
         drawn, everything = self._drawn(k), self._draws[:, -1]
         value, total = self._value(k), self._value(self.n_rows)
         recalled = np.where(everything > 0, drawn / np.maximum(everything, 1), 1.0)
+        recall = self._estimate(min(value / total, 1.0), recalled)
         return Found(
             rows=k,
             threshold=float(self._score_at(k - 0.5)),
             found=self._estimate(value, drawn),
             precision=self._estimate(value / k if k else 0.0, drawn / max(k, 1)),
-            recall=self._estimate(min(value / total, 1.0), recalled),
-            by_chance=k * self._rate,
+            recall=recall,
+            by_chance=k * total / self.n_rows,
+            lift=_times(recall, self.n_rows / k if k else 1.0),
         )
 
     def above(self, threshold: float, rows: int | None = None) -> Found:
@@ -194,6 +201,17 @@ class Review:
             self._estimate(max(total - value, 0.0), missed),
             self._estimate(price, false_alarm * wrong + miss * missed),
         )
+
+    def average_precision(self) -> Estimate:
+        r"""The mean precision at the places of the anomalies, over all N rows of the table.
+
+        A bin that begins below F anomalies among k rows, and holds f among n, adds f times
+        (F + f / 2) / (k + n / 2).
+        """
+        held, places = np.diff(self._draws, axis=1), (self._edges[:-1] + self._edges[1:]) / 2
+        precision = (self._draws[:, :-1] + held / 2) / places
+        drawn = (held * precision).sum(axis=1) / np.maximum(self._draws[:, -1], 1)
+        return self._estimate(float(drawn.mean()), drawn)
 
     def table(self) -> list[Found]:
         """Return what is found at 5, 10, 20, 50, ... rows, until nearly all anomalies are."""
@@ -216,8 +234,8 @@ class Review:
     def _draw(self, rate: tuple[float, float, float], rng: np.random.Generator) -> NDArray[Any]:
         """How many anomalies there are up to each edge, drawn many times."""
         sizes, labelled = np.diff(self._edges), self._labelled
-        low, middle, high = np.quantile(self._scores, (0.16, 0.5, 0.84))
-        spread = (high - low) / 2 or self._scores.std() or 1.0
+        low, middle, high = np.quantile(self._reference, (0.16, 0.5, 0.84))
+        spread = (high - low) / 2 or self._reference.std() or 1.0
 
         def basis(scores: Floats) -> Floats:
             z = np.clip((scores - middle) / spread, -_FARTHEST, _FARTHEST)
@@ -225,8 +243,8 @@ class Review:
 
         kinds = basis(labelled.normals), basis(labelled.anomalies)
         slopes = rng.multivariate_normal(*_fit_slopes(*kinds, 1 / labelled.effect), _DRAWS)
+        alpha = _intercepts(slopes @ basis(self._reference).T, _draw_rates(rate, rng))
         lines = slopes @ basis(self._score_at((self._edges[:-1] + self._edges[1:]) / 2)).T
-        alpha = _intercepts(lines, sizes / self.n_rows, _draw_rates(rate, rng))
         found = np.cumsum(rng.binomial(sizes, expit(alpha[:, None] + lines)), axis=1)
         return np.pad(found, ((0, 0), (1, 0)))
 
@@ -269,6 +287,11 @@ def round_counts(n_rows: int) -> list[int]:
     return [k for k in counts if 5 <= k < n_rows] + [n_rows]
 
 
+def _times(estimate: Estimate, factor: float) -> Estimate:
+    ends = {end: factor * getattr(estimate, end) for end in ("value", "low", "high")}
+    return replace(estimate, **ends)
+
+
 def _fit_slopes(normals: Floats, anomalies: Floats, weight: float) -> tuple[Floats, Floats]:
     """Mode and covariance of (beta, gamma), each labelled row counting as `weight` of one."""
     Z = np.concatenate([normals, anomalies])
@@ -299,11 +322,18 @@ def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> F
     return np.sin(np.clip(angles, 1e-3, np.pi / 2 - 1e-3)) ** 2
 
 
-def _intercepts(lines: Floats, shares: Floats, rates: Floats) -> Floats:
-    """The alpha with which each line's mean probability, over bins of these shares, is its rate."""
+def _intercepts(lines: Floats, rates: Floats) -> Floats:
+    """The alpha with which the mean probability of each line is its rate."""
     low, high = np.full((2, len(lines)), 100.0) * [[-1], [1]]
     for _ in range(40):
         alpha = (low + high) / 2
-        below = expit(alpha[:, None] + lines) @ shares < rates
+        below = expit(alpha[:, None] + lines).mean(axis=1) < rates
         low, high = np.where(below, alpha, low), np.where(below, high, alpha)
     return (low + high) / 2
+
+
+def _means_of_parts(scores: Floats) -> Floats:
+    """All of them, or the means of as many equal parts of their order as there are bins."""
+    if len(scores) <= _BINS:
+        return scores
+    return np.array([part.mean() for part in np.array_split(np.sort(scores), _BINS)])

@@ -59,13 +59,14 @@ def review_rows(
     Review or None
         None where the labels cannot tell it: without 2 held-out rows of each kind, or a rate.
     """
-    rate, kinds = calibration.rate, (calibration.normals, calibration.anomalies)
-    if rate is None or min(map(len, kinds)) < 2 or not len(scores):
+    kinds = calibration.normals, calibration.anomalies
+    if calibration.rate is None or min(map(len, kinds)) < 2 or not len(scores):
         return None
+    value, low, high = calibration.rate
     return Review(
         scores,
         LabelledScores(*kinds, effect),
-        tuple(rate),
+        (value, low, high),
         reference=calibration.unlabelled,
         probabilities=calibration.anomaly_probability(scores),
         n_rows=n_rows,
@@ -78,8 +79,6 @@ def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport
         return None
     n_rows, anomalies, table = review.n_rows, review.anomalies, review.table()
     counts = [round(share * n_rows) for share in _TOP_SHARES] + [round(anomalies.value)]
-    threshold = parse_threshold(rule)
-    priced = isinstance(threshold, Cost)
     return ReviewReport(
         rows=n_rows,
         anomalies=anomalies,
@@ -88,5 +87,12 @@ def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport
         curve=review.curve(round(max(table[-1].rows, _CURVE_BEYOND * flagged))),
         average_precision=review.average_precision(),
         tops=[review.at(k) for k in counts if k],
-        cost=review.cost(flagged, threshold.false_alarm, threshold.miss) if priced else None,
+        cost=_cost(review, flagged, rule),
     )
+
+
+def _cost(review: Review, flagged: int, rule: str) -> ExpectedCost | None:
+    weighs = parse_threshold(rule)
+    if not isinstance(weighs, Cost):
+        return None
+    return review.cost(flagged, weighs.false_alarm, weighs.miss)

@@ -15,9 +15,10 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from riskad.app.column_effects import ColumnEffect, explain_fit
-from riskad.app.evidence import Evidence, find_evidence, groups_of, say_held_out
+from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
 from riskad.app.fit_warnings import say_warnings
 from riskad.app.inspect import plain_parameters
+from riskad.app.label_sources import column_of_sources, read_sources, with_rate
 from riskad.app.noticed import Progress, collect_warnings
 from riskad.app.over_time import Period, Times, judge_later_rows
 from riskad.app.reasons import Reasons
@@ -38,6 +39,7 @@ from riskad.app.results import (
 )
 from riskad.core.checks import InputError
 from riskad.core.labels import UNLABELLED, Codes, LabelCounts
+from riskad.decisions.calibration import Calibration
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.thresholds import Threshold
@@ -74,6 +76,8 @@ class FitReport:
     warnings: list[str] = field(default_factory=list)
     rule: str = "risk"
     rate: tuple[float, float, float] | None = None
+    rate_rests_on: str = ""
+    labels_random_p: float | None = None
     model: str = "ShallowRAD"
     effects_of: str = ""
     reading: list[str] = field(default_factory=list)
@@ -112,7 +116,9 @@ def fit_table(
     time: str | None = None,
     model: str = "auto",
     settings: Mapping[str, Any] | None = None,
-    threshold: Threshold | str = "risk",
+    threshold: Threshold | str | None = None,
+    anomaly_rate: float | None = None,
+    label_source: Any = "unknown",
     forget_rows: bool = False,
     top: int = 10,
     source: str = "table",
@@ -160,7 +166,16 @@ def fit_table(
     settings
         Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
     threshold
-        Rule of `riskad.decisions.thresholds`, or its spelling.
+        Rule of `riskad.decisions.thresholds`, or its spelling; by default the detector's own,
+        "likely" for "auto" and "risk" for the others.
+    anomaly_rate
+        Share of anomalies among the unlabelled rows, if it is known; by default estimated. A
+        detector with a `prior` takes 1 less it for that, unless `settings` say otherwise.
+    label_source
+        How rows came to be labelled, which tells what the rate may rest on
+        (`riskad.decisions.rates`): "random", "chosen" or "unknown". Or the name of a column with a
+        word for each row, or these words: rows of which it says "random" were drawn by chance, any
+        other word means that they were chosen.
     forget_rows
         Whether the model must hold no training row. Those that need some, as "auto" does, are
         refused before any work.
@@ -197,8 +212,9 @@ def fit_table(
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
     start = perf_counter()
-    rule = read_rule(threshold)
-    detector = make_detector(model, settings or {})
+    settings = with_rate(model, settings or {}, anomaly_rate)
+    detector = make_detector(model, settings)
+    rule = detector.default_threshold if threshold is None else read_rule(threshold)
     if forget_rows:
         detector.forget_rows()
     progress("Reading the labels")
@@ -207,6 +223,7 @@ def fit_table(
     form = "frame" if detector.takes_frames else "matrix"
     preparer = TablePreparer(kinds=kinds, group=group, form=form)
     work = _Work(opened, preparer, detector, progress)
+    work.anomaly_rate, work.label_source = anomaly_rate, label_source
     work.prepare(id, drop, time)
     work.fit(rule, top)
     if forget_rows:
@@ -240,6 +257,8 @@ class _Work:
     periods: list[Period]
     ranked: pl.DataFrame
     flagged: int
+    anomaly_rate: float | None = None
+    label_source: Any = "unknown"
 
     def __init__(
         self, table: LabelledTable, preparer: TablePreparer, detector: Any, progress: Progress
@@ -258,12 +277,15 @@ class _Work:
         label = self.table.label
         features = pick_features(self.table.columns, label, id, drop, self.earlier)
         features = with_group(features, self.preparer.group, self.table.columns)
+        if (source := column_of_sources(self.label_source, self.table)) is not None:
+            features = [name for name in features if name != source]
         self.progress("Preparing the columns")
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
             self.features = self.preparer.features(self.kept.parsed, training=True)
             self.groups = groups_of(self.preparer, self.kept)
             self.times = Times.of(time, self.preparer, self.kept)
+        self.label_source = read_sources(self.label_source, self.table, self.kept)
         self.noted += notes
         _check_dense(self.detector, self.features)
 
@@ -289,9 +311,10 @@ class _Work:
 
     def _find_evidence(self) -> tuple[Evidence, list[Period]]:
         told = (self.preparer, self.detector, self.kept, self.scores)
+        known = Known(self.groups, self.anomaly_rate, self.label_source)
         if self.times is None:
-            return find_evidence(*told, self.groups), []
-        return judge_later_rows(*told, self.times, self.groups)
+            return find_evidence(*told, known), []
+        return judge_later_rows(*told, self.times, known)
 
     def _fit_detector(self) -> None:
         detector, rows = self.detector, self.table.training_rows(self.preparer)
@@ -299,7 +322,9 @@ class _Work:
             detector.fit(rows)
             return
         # Others are held to the groups when their folds are fitted.
-        told = {"groups": self.groups} if detector.holds_out_groups else {}
+        told: dict[str, Any] = {}
+        if detector.holds_out_groups:
+            told = {"groups": self.groups, "label_source": self.label_source}
         if not detector.tells_progress or detector.callback is not None:
             detector.fit(self.features, self.kept.codes, **told)
             return
@@ -368,7 +393,7 @@ class _Work:
             top=suspects_of(self.ranked.head(top), id),
             warnings=say_warnings(self.model, self.kept, table.counts, self.noted),
             rule=str(detector.threshold_),
-            rate=detector.calibration_.rate,
+            **_say_rate(detector.calibration_),
             model=type(detector).__name__,
             reading=self._how_read(),
             over_time=self.periods,
@@ -387,6 +412,16 @@ class _Work:
         elif not kept.complete:
             learned = f"learned from {kept.said}; then scored all"
         return [*self.table.how_read(), learned]
+
+
+def _say_rate(calibration: Calibration) -> dict[str, Any]:
+    """The rate with its interval, what it rests on, and whether labels look random."""
+    rate = calibration.rate
+    return {
+        "rate": None if rate is None else (rate.value, rate.low, rate.high),
+        "rate_rests_on": "" if rate is None else rate.assumption,
+        "labels_random_p": calibration.random_p_value,
+    }
 
 
 def _check_dense(detector: Any, matrix: Any) -> None:

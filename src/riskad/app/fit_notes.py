@@ -54,6 +54,8 @@ _FIT: Fields = {
     "warnings": ListOf(TEXT),
     "rule": TEXT,
     "rate": Maybe(ListOf(SHARE, 3)),
+    "rate_rests_on": Optional(TEXT),
+    "labels_random_p": Optional(Maybe(SHARE)),
     "model": TEXT,
     "effects_of": TEXT,
     "reading": ListOf(TEXT),

@@ -186,7 +186,7 @@ def decide(
 def knows_probabilities(detector: Any) -> bool:
     """Return whether a model can tell how probable it is that a row is an anomaly."""
     calibration = getattr(detector, "calibration_", None)
-    return calibration is not None and calibration.rate is not None
+    return calibration is not None and calibration.knows_probabilities
 
 
 def score_frame(detector: Any, scores: NDArray[np.float64], decision: Decision) -> pl.DataFrame:

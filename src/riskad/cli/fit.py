@@ -100,10 +100,25 @@ def _setting_options() -> list[click.Parameter]:
 )
 @click.option(
     "--threshold",
-    default="risk",
-    show_default=True,
     metavar="RULE",
-    help="What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
+    help="What is_anomaly means, top:50 for instance; see `riskad threshold --help`.  [default: "
+    "likely with auto, risk with other models]",
+)
+@click.option(
+    "--anomaly-rate",
+    type=float,
+    metavar="SHARE",
+    help="Share of anomalies among the unlabelled rows, 0.03 for instance, if you know it.  "
+    "[default: estimated]",
+)
+@click.option(
+    "--labels",
+    "label_source",
+    type=click.Choice(("random", "chosen", "unknown")),
+    default="unknown",
+    show_default=True,
+    help="How rows came to be labelled, on which the estimated anomaly rate depends: drawn at "
+    "random, or chosen because they looked odd, by a rule or by `riskad suggest`.",
 )
 @click.option(
     "--time",

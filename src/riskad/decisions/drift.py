@@ -274,7 +274,8 @@ anomalous (+0.32 SD).
     found = _compare(summary, values, [*(names if columns else []), "scores"], level)
     ours, own = found[: len(columns)], found[len(columns)] if summary.has_scores else None
     calibration = getattr(detector, "calibration_", None)
-    rate_before = None if calibration is None else calibration.rate
+    known = None if calibration is None else calibration.rate
+    rate_before = None if known is None else (known.value, known.low, known.high)
     return DriftReport(
         rows=rows.shape[0],
         unlabelled=summary.n_rows,

@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = [
     "Capacity",
     "Cost",
     "FalseAlarms",
+    "Likely",
     "RiskZero",
     "Threshold",
     "TopK",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
+_LEAST_RISE = 0.5  # of log odds with a standard deviation of scores, where a list is wanted
+_MOST_LISTED = 2.0  # rows of a list for each anomaly to expect
 _FEWEST = 3  # labelled anomalies; the share of fewer that is found says nothing
 
 
@@ -92,6 +95,45 @@ class RiskZero(Threshold):
     def of(self, calibration: Calibration) -> float:
         """The threshold of the fit."""
         return calibration.zero
+
+
+@dataclass(frozen=True)
+class Likely(Threshold):
+    r"""Flag the rows that make the best list, at most twice as many as there are anomalies.
+
+    With p_i the probability that unlabelled row i is an anomaly (`Calibration.anomaly_probability`)
+    the k most anomalous rows have the expected F1
+
+        2 sum_{i <= k} p_i / (k + sum_i p_i),
+
+    and k is where it is highest. If scores tell next to nothing that is nearly all of the rows,
+    which is no list: so k is at most twice the expected number of anomalies, and scores are taken
+    to tell a little at least (log odds that rise by 1/2 with a standard deviation). Without the
+    labels for probabilities, as many rows as there are anomalies are flagged, and without those for
+    a rate as many as the fit assumes.
+    """
+
+    name = "likely"
+    example = "likely"
+    meaning = "the best list by probabilities; what auto does by itself"
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold with the highest expected F1."""
+        if calibration.rate is None or not calibration.n_unlabelled:
+            return calibration.zero
+        if not calibration.tells_kinds:
+            return AnomalyRate().of(calibration)
+        s, pi_n = calibration.unlabelled, calibration.pi_n
+        least = _LEAST_RISE / (float(s.std()) or 1.0)
+        line = calibration.line()
+        p = replace(line, slope=max(line.slope, least)).at_rate(pi_n, s).probabilities(s)
+        levels, first = np.unique(s, return_index=True)  # rows with one score go together
+        found = np.cumsum(p[::-1])[::-1][first]
+        flagged = len(s) - first
+        f1 = np.where(flagged <= _MOST_LISTED * pi_n * len(s), 2 * found / (flagged + p.sum()), 0)
+        best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
+        below = levels[best - 1] if best else levels[0] - 1
+        return float((levels[best] + below) / 2)
 
 
 @dataclass(frozen=True)
@@ -279,7 +321,11 @@ class Capacity(Threshold):
 
 
 THRESHOLDS: dict[str, type[Threshold]] = {
-    rule.name: rule for rule in (RiskZero, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
+<<<<<<< HEAD
+    rule.name: rule for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
+=======
+    rule.name: rule for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK)
+>>>>>>> decide
 }
 """Rules by the names with which they are spelled."""
 THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]
@@ -309,7 +355,7 @@ def register_threshold(rule: type[Threshold]) -> type[Threshold]:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """The rule of a spelling: risk, rate, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
+    """The rule of a spelling: likely, risk, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
 
     Examples
     --------

@@ -216,7 +216,7 @@ def _describe(
         **facts,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         top=_with_probabilities(top, calibration),
-        rate=None if calibration is None else calibration.rate,
+        rate=_three(calibration),
         distribution=count_scores(calibration, facts["threshold"], scores),
         quality=measure_quality(calibration, training),
         trained_on=training.get("source"),
@@ -229,6 +229,12 @@ def _describe(
         versions=header.versions,
         sections=collect_data(model, header),
     )
+
+
+def _three(calibration: Calibration | None) -> tuple[float, float, float] | None:
+    """The anomaly rate and the ends of its interval, where there is one."""
+    rate = None if calibration is None else calibration.rate
+    return None if rate is None else (rate.value, rate.low, rate.high)
 
 
 def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
@@ -279,7 +285,7 @@ def _say_rule(rule: str) -> str:
 def _with_probabilities(
     rows: Sequence[ExplainedRow], calibration: Calibration | None
 ) -> list[SuspiciousRow]:
-    if calibration is None or calibration.rate is None or not rows:
+    if calibration is None or not calibration.knows_probabilities or not rows:
         return [SuspiciousRow(**vars(row)) for row in rows]
     probabilities = calibration.anomaly_probability(np.array([row.anomaly_score for row in rows]))
     pairs = zip(rows, probabilities.tolist(), strict=True)

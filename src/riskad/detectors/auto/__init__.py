@@ -28,8 +28,9 @@ them and SE the standard error of A,
 
 what is clearly worse counts little, and since SE is large where anomalies are few, weights are
 then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
-The weights, and the settings of the kernel and linear members, are chosen on the labels that are
-then held out: the AUC of the average is somewhat too high.
+Unlabelled rows are held out, too, so that the scores of both may be compared. The average that is
+judged on a fold has the weights that the other folds give, and members whose settings no held-out
+label has chosen: its AUC is that of rows whose labels nobody has seen.
 b_k is 1/2 for the linear member, since the kernel can do what it does, and 1 for the others but
 the distilled forest. What its teacher knows beforehand counts most where labels are few: it has
 3 / (1 + m / 100) with m labelled anomalies.

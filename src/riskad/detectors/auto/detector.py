@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from riskad.core.checks import check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.core.risks import get_risk
-from riskad.decisions.calibration import Calibration
 from riskad.decisions.held_out import quietly
+from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
-from riskad.decisions.thresholds import zero_one_threshold
+from riskad.decisions.thresholds import Likely, Threshold
 from riskad.detectors.auto.budget import MARGIN, Budget
+from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.held_out import (
     HeldOut,
     fold_scores,
     folds_to_hold_out,
-    labelled_rate,
+    leaderboard,
     mean_and_spread,
     member_weights,
 )
@@ -90,6 +89,9 @@ class AutoRAD(FrameDetector):
         Called with a sentence at each step of a fit; not saved with the model.
     n_jobs : int, default=1
         Trees grown at a time.
+    anomaly_rate : float, optional
+        Share of anomalies among the unlabelled rows, where it is known. By default it is estimated
+        (`riskad.decisions.rates`).
     random_state : int, optional
         Seed. None is 0: the same data gives the same model, unless the budget runs short.
 
@@ -105,20 +107,19 @@ class AutoRAD(FrameDetector):
         time come last, with weight 0 and `left_out`.
     auc_ : Auc or None
         AUC of the weighted average on the labelled rows that were held out, with its interval and
-        their numbers: all, or fewer where the budget ran short. Fits of members had not seen their
-        labels, but weights and settings of members were chosen on them: it is somewhat too high.
+        their numbers: all, or fewer where the budget ran short. Neither the fits of members nor
+        their settings and weights had seen the labels of these rows.
     n_rows_ : int
         Rows that members learned from.
     n_distilled_ : int
         Unlabelled rows that the pretrained network scored for the distilled forest.
     prior_ : float
-        Share of normal rows among the unlabelled rows, estimated from held-out scores. Where labels
-        are too few for that, their share among labelled rows, to which five are added of which four
-        are normal; with labels of one kind alone 0.8.
+        Share of normal rows among the unlabelled rows: as given, or as estimated from labels and
+        held-out scores; with labels of one kind alone 0.8.
     offset_ : float
-        Threshold on `score_samples`: where the zero-one risk of held-out labelled and unlabelled
-        rows is lowest (`riskad.decisions.thresholds`); where none could be held out, so that the
-        share 1 - prior_ of the unlabelled rows are below it.
+        Threshold on `score_samples`: the best list by probabilities
+        (`riskad.decisions.thresholds.Likely`); where labels do not tell these, so that the share
+        1 - prior_ of the unlabelled rows are below it.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` rest on.
     categories_ : dict
@@ -144,6 +145,7 @@ class AutoRAD(FrameDetector):
     slow_to_score: ClassVar[bool] = True
     tells_progress: ClassVar[bool] = True
     holds_out_groups: ClassVar[bool] = True
+    default_threshold: ClassVar[Threshold] = Likely()
 
     _state_fields: ClassVar[Fields] = {
         "budget": POSITIVE,
@@ -151,6 +153,7 @@ class AutoRAD(FrameDetector):
         "verbose": FLAG,
         "callback": NOTHING,
         "n_jobs": JOBS,
+        "anomaly_rate": Optional(Maybe(SHARE)),
         "random_state": SEED,
         "n_rows_": COUNT,
         "n_distilled_": COUNT,
@@ -204,6 +207,7 @@ class AutoRAD(FrameDetector):
         verbose: bool = False,
         callback: Callable[[str], object] | None = None,
         n_jobs: int = 1,
+        anomaly_rate: float | None = None,
         random_state: int | None = None,
     ):
         self.budget = budget
@@ -211,9 +215,12 @@ class AutoRAD(FrameDetector):
         self.verbose = verbose
         self.callback = callback
         self.n_jobs = n_jobs
+        self.anomaly_rate = anomaly_rate
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> AutoRAD:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, label_source: Any = "unknown"
+    ) -> AutoRAD:
         """Fit to rows X with labels y.
 
         Parameters
@@ -226,6 +233,9 @@ class AutoRAD(FrameDetector):
             Which rows belong together, those of one customer for instance: they are held out
             together, and `auc_` has an interval for as many groups. Blank (None, NaN) is a group
             of its own.
+        label_source : str or array of str, default="unknown"
+            How rows came to be labelled: "random", "chosen" or "unknown", or a word for each row.
+            The anomaly rate depends on it (`riskad.decisions.rates`), the ranking does not.
 
         Returns
         -------
@@ -234,11 +244,14 @@ class AutoRAD(FrameDetector):
         """
         budget = Budget(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
-            return self._fit(X, y, groups, budget)
+            return self._fit(X, y, groups, label_source, budget)
 
-    def _fit(self, X: Any, y: Any, groups: Any, budget: Budget) -> AutoRAD:
+    def _fit(self, X: Any, y: Any, groups: Any, label_source: Any, budget: Budget) -> AutoRAD:
         matrix, codes, _ = self._check_training(X, y)
         groups = None if groups is None else as_groups(groups, len(codes))
+        source = check_label_source(label_source, len(codes))
+        if self.anomaly_rate is not None:
+            given_rate(self.anomaly_rate)
         labels = LabelsGiven.of(codes)
         seen = self._learn_evidence(matrix, codes)
         rows = to_learn_from(codes, *budget.rows_to_learn_from(matrix.shape[1]), self._seed)
@@ -252,7 +265,7 @@ class AutoRAD(FrameDetector):
         groups = None if groups is None else groups[rows]
         held_out = self._hold_out(views, matrix[rows], codes, groups, seconds, budget)
         self._weigh(held_out, seconds, labels.anomaly)
-        self._decide(views, codes, held_out)
+        self._decide(views, codes, held_out, source if isinstance(source, str) else source[rows])
         return self
 
     @property
@@ -356,13 +369,13 @@ class AutoRAD(FrameDetector):
         found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], len(folds), groups)
         # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
         slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
-        for held, unseen in folds:
+        for held in folds:
             if not budget.allows(slowest):
                 break
-            self._say(f"Holding out {len(held)} labelled rows")
+            self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
             start = time.perf_counter()
-            fold_views = self._fold_views(views, matrix, codes, unseen)
-            for name, scores in self._fold_scores(fold_views, codes, held, unseen).items():
+            fold_views = self._fold_views(views, matrix, codes, held)
+            for name, scores in self._fold_scores(fold_views, codes, held).items():
                 found.scores[name].append(scores)
             found.folds.append(held)
             slowest = max(slowest, time.perf_counter() - start)
@@ -380,21 +393,27 @@ class AutoRAD(FrameDetector):
         return Views.fit_without(numbers_of(self.table_, seen), codes, held, self._seed)
 
     def _fold_scores(
-        self, views: Views, codes: np.ndarray, held: np.ndarray, unseen: np.ndarray
+        self, views: Views, codes: np.ndarray, held: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Scores of held-out rows by lighter fits to the others, on the same scale."""
         distilled = [name for name in self.members_ if MEMBERS[name].distilled]
+        labels = LabelsGiven.of(np.delete(codes, held))
         scores = {
-            name: fold_scores(detector.lighter(), views.seen_by(name), codes, held, unseen)
-            for name, detector in self.members_.items()
+            name: fold_scores(self._for_fold(name, labels), views.seen_by(name), codes, held)
+            for name in self.members_
             if name not in distilled
         }
         if distilled:  # the teacher itself: it need not score many rows here
             read, most = (min(self.n_distilled_, size) for size in (_FOLD_READ, _FOLD_SCORED))
             teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
             F = views.seen_by_teacher()
-            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, unseen, most))
+            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
         return scores
+
+    def _for_fold(self, name: str, labels: LabelsGiven) -> Any:
+        """An unfitted member, light, none of whose settings was chosen by held-out labels."""
+        recipe = MEMBERS[name]
+        return recipe.build(labels, self._seed) if recipe.chooses else self.members_[name].lighter()
 
     # --- weights, threshold ---------------------------------------------------------------
 
@@ -403,40 +422,18 @@ class AutoRAD(FrameDetector):
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
         self.weights_ = member_weights(aucs, n_anomaly)
-        self.leaderboard_: list[dict[str, Any]] = [
-            {
-                "member": name,
-                "weight": round(self.weights_[name], 4),
-                "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
-                "seconds": round(seconds[name], 2),
-            }
-            for name in sorted(self.members_, key=lambda name: -self.weights_[name])
-        ]
-        self.leaderboard_ += [
-            {"member": name, "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
-            for name in self._names()
-            if name not in self.members_
-        ]
-        self.auc_ = None if held_out is None else held_out.combined_auc(self.weights_)
+        left_out = [name for name in self._names() if name not in self.members_]
+        self.leaderboard_ = leaderboard(self.weights_, aucs, seconds, left_out)
+        self.auc_ = None if held_out is None else held_out.combined_auc()
 
-    def _decide(self, views: Views, codes: np.ndarray, held_out: HeldOut | None) -> None:
+    def _decide(
+        self, views: Views, codes: np.ndarray, held_out: HeldOut | None, source: Any
+    ) -> None:
         """The anomaly rate, the threshold, and what other thresholds rest on."""
-        fitted = self._combine(views)
-        unseen = np.where(codes == UNLABELLED, fitted, np.nan)
-        if held_out is not None:
-            for held, scores in zip(held_out.folds, held_out.combined(self.weights_), strict=True):
-                unseen[held_out.rows[held]] = scores
-        calibration = Calibration.of(-unseen, codes, -fitted, 0.0, random_state=self._seed)
-        if calibration.rate is None:
-            self.prior_ = 1 - labelled_rate(codes)
-            scores = fitted[codes == UNLABELLED]
-            self.offset_ = float(np.quantile(scores if len(scores) else fitted, 1 - self.prior_))
-        else:
-            self.prior_ = 1 - calibration.pi_n
-            seen = ~np.isnan(unseen)
-            risk = get_risk("rad", prior=self.prior_)
-            self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
-        self.calibration_ = replace(calibration, zero=-self.offset_)
+        told = (self.anomaly_rate, source, self._seed)
+        self.calibration_, self.prior_ = calibrated(self._combine(views), codes, held_out, *told)
+        self.offset_ = -self.calibration_.zero
+        self.set_threshold(self.default_threshold)
 
     def _combine(self, views: Views) -> np.ndarray:
         total = np.zeros(len(views))
@@ -492,7 +489,4 @@ class AutoRAD(FrameDetector):
 
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""
-        return (
-            "scored by members fitted without its label; their weights and settings were "
-            "chosen with these labels, so new rows may rank somewhat worse"
-        )
+        return "each scored by members that were fitted, tuned and weighted without its label"

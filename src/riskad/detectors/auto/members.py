@@ -91,6 +91,9 @@ class Recipe:
         Whether it learns the scores of a pretrained network rather than labels.
     tune
         Chooses settings from what the member sees, the codes and a seed.
+    chooses
+        Whether labels choose its settings, by `tune` or in its own fit. Folds then take what it is
+        built with, or choose anew, so that no held-out label has a part in it.
     needs
         A library that must be installed.
     asked_for
@@ -104,6 +107,7 @@ class Recipe:
     most_rows: int = MOST_ROWS
     distilled: bool = False
     tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
+    chooses: bool = False
     needs: str = ""
     asked_for: str = ""
 
@@ -177,11 +181,11 @@ _TABLE = ("columns", "outliers", "components")
 _ALL = (*_TABLE, "shapes", "distances")
 _KERNELS = ("kernels", "outliers")
 MEMBERS = {
-    "kernel": Recipe("smooth", _KERNELS, _kernel, tune=_tune_kernel),
+    "kernel": Recipe("smooth", _KERNELS, _kernel, tune=_tune_kernel, chooses=True),
     "smooth forest": Recipe("smooth", _TABLE, _forest),
     "forest": Recipe("plain", _ALL, _forest),
     # The kernel member can do what this does.
-    "linear": Recipe("smooth", ("columns",), _linear, weight=0.5),
+    "linear": Recipe("smooth", ("columns",), _linear, weight=0.5, chooses=True),
     "boosted": Recipe("smooth", _TABLE, _boosted, most_rows=3_000, needs="lightgbm"),
     "distilled forest": Recipe("plain", _ALL, _distilled_forest, weight=3.0, distilled=True),
     "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),

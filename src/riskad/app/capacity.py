@@ -10,7 +10,7 @@ import polars as pl
 from riskad.core.checks import InputError, quoted
 from riskad.decisions.thresholds import Capacity
 
-__all__ = ["CapacityPlan", "plan_capacity"]
+__all__ = ["CapacityPlan", "check_one_rule", "plan_capacity"]
 
 _DAYS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 _SPELLED = re.compile(r"\s*(?P<rows>\d[\d,_]*)\s*(?:(?:/|per|a)\s*(?P<period>[a-z]+?)s?)?\s*")
@@ -85,6 +85,18 @@ tables are taken to have as many
             "column of dates, time='COLUMN', if they are not"
         )
     return CapacityPlan(rows, period, float(max(n_unlabelled, 1)), taken)
+
+
+def check_one_rule(threshold: object, capacity: str | int | None) -> None:
+    """Refuse a capacity that cannot be read, or that is not the only rule, before any work."""
+    if capacity is None:
+        return
+    _parse(capacity)
+    if threshold is not None:
+        raise InputError(
+            f"threshold={quoted(threshold)} and capacity={quoted(capacity)} are two ways to "
+            "decide; give one of them."
+        )
 
 
 def _say(rows: float) -> str:

@@ -59,6 +59,10 @@ _FIT: Fields = {
     "model": TEXT,
     "effects_of": TEXT,
     "reading": ListOf(TEXT),
+    "capacity": Optional(
+        Maybe(Fixed({"rows": COUNT, "period": TEXT, "of_rows": Number(0), "assumed": TEXT}))
+    ),
+    "group_effect": Optional(Number(1)),
     "over_time": Optional(
         ListOf(
             Fixed(

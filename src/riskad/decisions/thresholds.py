@@ -294,11 +294,11 @@ class TopK(Threshold):
 
 @dataclass(frozen=True)
 class Capacity(Threshold):
-    """Flag `rows` of every `of` rows, for those who can look at so many of these as arrive.
+    """Flag so many rows of every so many, for those who can look at no more of what arrives.
 
-    `of` is by default the number of unlabelled rows of the fit, on which the score is found that so
-    many exceed. Later rows are held against that score: of a table with twice as many about twice
-    as many are flagged, where `TopK` takes so many of any table. Needs no labels.
+    `of_rows` is by default the number of unlabelled rows of the fit, on which the score is found
+    that so many exceed. Later rows are held against that score: of a table with twice as many about
+    twice as many are flagged, where `TopK` takes so many of any table. Needs no labels.
     """
 
     rows: float = 50
@@ -321,11 +321,8 @@ class Capacity(Threshold):
 
 
 THRESHOLDS: dict[str, type[Threshold]] = {
-<<<<<<< HEAD
-    rule.name: rule for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
-=======
-    rule.name: rule for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK)
->>>>>>> decide
+    rule.name: rule
+    for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
 }
 """Rules by the names with which they are spelled."""
 THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]

@@ -39,8 +39,8 @@ from riskad.app.results import (
 )
 from riskad.app.review import (
     ReviewReport,
+    assumed_rate,
     count_groups,
-    effect_of_groups,
     review_rows,
     review_table,
 )
@@ -90,8 +90,12 @@ class FitReport:
     reading: list[str] = field(default_factory=list)
     over_time: list[Period] = field(default_factory=list)
     capacity: CapacityPlan | None = None
-    group_effect: float = 1.0
     review: ReviewReport | None = None
+
+    @property
+    def assumed_rate(self) -> float | None:
+        """The anomaly rate that the fit assumed, where none was estimated or given."""
+        return assumed_rate(self.rate, self.settings, self.fitted)
 
     def notes(self) -> dict[str, Any]:
         """Return what is kept in the model file: all but the rows themselves.
@@ -281,7 +285,6 @@ class _Work:
     anomaly_rate: float | None = None
     label_source: Any = "unknown"
     capacity: CapacityPlan | None = None
-    group_effect = 1.0
 
     def __init__(
         self, table: LabelledTable, preparer: TablePreparer, detector: Any, progress: Progress
@@ -330,10 +333,8 @@ class _Work:
         self.scores = detector.anomaly_score(self.features)
         self.progress("Checking it on held-out labelled rows")
         self.evidence, self.periods = self._find_evidence()
-        calibration = self.evidence.calibration
-        self.group_effect = effect_of_groups(calibration, self.kept.codes, self.groups)
         detector.calibration_ = replace(
-            count_groups(calibration, self.kept.codes, self.groups),
+            count_groups(self.evidence.calibration, self.kept.codes, self.groups),
             n_unlabelled=self.table.counts.unlabelled,
         )
         detector.set_threshold(rule)
@@ -431,13 +432,12 @@ class _Work:
             reading=self._how_read(),
             over_time=self.periods,
             capacity=self.capacity,
-            group_effect=self.group_effect,
             review=self._review(),
         )
 
     def _review(self) -> ReviewReport | None:
         found = self.detector.calibration_
-        review = review_rows(found, found.unlabelled, found.n_unlabelled, self.group_effect)
+        review = review_rows(found, found.unlabelled, found.n_unlabelled)
         return review_table(review, self.flagged, str(self.detector.threshold_))
 
     def _judged_by(self) -> str | None:

@@ -62,7 +62,6 @@ _FIT: Fields = {
     "capacity": Optional(
         Maybe(Fixed({"rows": COUNT, "period": TEXT, "of_rows": Number(0), "assumed": TEXT}))
     ),
-    "group_effect": Optional(Number(1)),
     "over_time": Optional(
         ListOf(
             Fixed(

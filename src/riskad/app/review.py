@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +14,14 @@ from riskad.core.labels import UNLABELLED, Codes
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.capacity import ExpectedCost, Found, FoundCurve, LabelledScores, Review
 from riskad.decisions.estimates import Estimate
+from riskad.decisions.rates import RateEstimate
 from riskad.decisions.row_groups import GroupEffect, Judged
 from riskad.decisions.thresholds import Cost, parse_threshold
 
 __all__ = [
     "ReviewReport",
+    "assumed_rate",
     "count_groups",
-    "effect_of_groups",
     "review_rows",
     "review_table",
 ]
@@ -48,10 +51,7 @@ class ReviewReport:
 
 
 def review_rows(
-    calibration: Calibration,
-    scores: NDArray[np.float64],
-    n_rows: int | None = None,
-    effect: float = 1.0,
+    calibration: Calibration, scores: NDArray[np.float64], n_rows: int | None = None
 ) -> Review | None:
     """Find what looking at rows finds.
 
@@ -60,9 +60,8 @@ def review_rows(
     calibration
         Held-out scores of labelled rows, and the anomaly rate of the unlabelled rows of the fit.
     scores, n_rows
-        Anomaly scores of the table; and how many rows it has, if these are quantiles.
-    effect
-        How many labelled rows tell as much as one that shares its group with no other.
+        Anomaly scores of the table, its `unlabelled` or others; and how many rows it has, if these
+        are quantiles.
 
     Returns
     -------
@@ -72,20 +71,20 @@ def review_rows(
     if calibration.rate is None or not calibration.tells_kinds or not len(scores):
         return None
     value, low, high = calibration.rate
+    line, reference = calibration.line(), None
+    if scores is calibration.unlabelled:  # these are the rows of which it is the rate
+        line = line.at_rate(calibration.pi_n, scores)
+    else:  # new to the fit, as are the rows that it has held out
+        held = calibration.held_unlabelled
+        reference = held if len(held) >= _FEWEST_UNSEEN else calibration.unlabelled
     return Review(
         scores,
-        LabelledScores(calibration.normals, calibration.anomalies, effect),
+        LabelledScores(calibration.normals, calibration.anomalies, calibration.group_effect),
         (value, low, high),
-        reference=_unseen(calibration),
-        probabilities=calibration.anomaly_probability(scores),
+        reference=reference,
+        probabilities=line.probabilities(scores),
         n_rows=n_rows,
     )
-
-
-def _unseen(calibration: Calibration) -> NDArray[np.float64]:
-    """Scores of unlabelled rows by fits that have not seen them, as labelled rows have them."""
-    held = calibration.held_unlabelled
-    return held if len(held) >= _FEWEST_UNSEEN else calibration.unlabelled
 
 
 def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport | None:
@@ -113,50 +112,63 @@ def _cost(review: Review, flagged: int, rule: str) -> ExpectedCost | None:
     return review.cost(flagged, weighs.false_alarm, weighs.miss)
 
 
-# --- groups ------------------------------------------------------------------------------
-
-
-def effect_of_groups(
-    calibration: Calibration, codes: Codes, groups: NDArray[np.intp] | None
-) -> float:
-    """How many held-out labelled rows tell as much as one that shares its group with no other.
+def assumed_rate(
+    rate: Sequence[float] | None, settings: Mapping[str, Any], fitted: Mapping[str, Any]
+) -> float | None:
+    """Return the anomaly rate that a fit assumed, if none was estimated or given.
 
     Parameters
     ----------
-    calibration
-        Their scores.
-    codes, groups
-        Of all rows of the fit. Without groups each row is of its own.
-
-    Returns
-    -------
-    float
-        The factor of the variance of the AUC, which serves for curves and counts as well.
+    rate
+        The one that was.
+    settings, fitted
+        Settings of the detector, and what it found: one of them may have a `prior`.
     """
-    kinds = min(len(calibration.normals), len(calibration.anomalies))
-    if groups is None or not kinds:
-        return 1.0
-    own = groups[codes != UNLABELLED]
-    if len(own) != len(calibration.codes):  # some were not held out: as if groups were all alike
-        sizes = np.unique(own, return_counts=True)[1]
-        return float((sizes**2).sum() / sizes.sum())
-    return GroupEffect.on_auc([Judged(calibration.codes, calibration.scores, own)]).variance
+    prior = settings.get("prior", fitted.get("prior"))
+    return 1 - prior if rate is None and isinstance(prior, float) else None
+
+
+# --- groups ------------------------------------------------------------------------------
 
 
 def count_groups(
     calibration: Calibration, codes: Codes, groups: NDArray[np.intp] | None
 ) -> Calibration:
-    """Return the calibration with an interval of the anomaly rate that counts groups.
+    """Return the calibration with intervals that count groups.
 
-    Log odds are spread farther from the estimate by the root of the factor by which groups raise
-    the variance of the share of anomalies among labelled rows. A rate that was given stays.
+    Log odds of the ends of the anomaly rate are spread farther from the estimate by the root of the
+    factor by which groups raise the variance of the share of anomalies among labelled rows. A rate
+    that was given stays. The factor for the AUC serves for counts and curves as well.
+
+    Parameters
+    ----------
+    calibration
+        As it is without groups.
+    codes, groups
+        Of all rows of the fit; None is none.
     """
     labelled = codes != UNLABELLED
-    rate = calibration.rate
-    if groups is None or rate is None or rate.low == rate.high or not labelled.any():
+    if groups is None or not labelled.any():
         return calibration
-    wider = GroupEffect.on_share(codes[labelled], groups[labelled]).variance ** 0.5
+    codes, groups = codes[labelled], groups[labelled]
+    wider = GroupEffect.on_share(codes, groups).variance ** 0.5
+    effect = _effect_on_ranks(calibration, groups)
+    return replace(calibration, rate=_spread(calibration.rate, wider), group_effect=effect)
+
+
+def _effect_on_ranks(calibration: Calibration, groups: NDArray[np.intp]) -> float:
+    if not min(len(calibration.normals), len(calibration.anomalies)):
+        return 1.0
+    if len(groups) != len(calibration.codes):  # some were not held out: groups as if all alike
+        sizes = np.unique(groups, return_counts=True)[1]
+        return float((sizes**2).sum() / sizes.sum())
+    part = Judged(calibration.codes, calibration.scores, groups)
+    return GroupEffect.on_auc([part]).variance
+
+
+def _spread(rate: RateEstimate | None, wider: float) -> RateEstimate | None:
+    if rate is None or rate.low == rate.high:
+        return rate
     low, value, high = logit(np.clip([rate.low, rate.value, rate.high], 1e-6, 1 - 1e-6))
     ends = expit([value - wider * (value - low), value + wider * (high - value)])
-    low, high = min(float(ends[0]), rate.low), max(float(ends[1]), rate.high)
-    return replace(calibration, rate=replace(rate, low=low, high=high))
+    return replace(rate, low=min(float(ends[0]), rate.low), high=max(float(ends[1]), rate.high))

@@ -216,7 +216,7 @@ class Review:
     def table(self) -> list[Found]:
         """Return what is found at 5, 10, 20, 50, ... rows, until nearly all anomalies are."""
         rows: list[Found] = []
-        for k in round_counts(self.n_rows):
+        for k in round_counts(self.n_rows)[:-1] or [self.n_rows]:
             rows.append(self.at(k))
             if rows[-1].recall.value > 0.95:
                 break

@@ -95,7 +95,7 @@ class FitReport:
     @property
     def assumed_rate(self) -> float | None:
         """The anomaly rate that the fit assumed, where none was estimated or given."""
-        return assumed_rate(self.rate, self.settings, self.fitted)
+        return assumed_rate(self.rule, self.rate, self.settings, self.fitted)
 
     def notes(self) -> dict[str, Any]:
         """Return what is kept in the model file: all but the rows themselves.

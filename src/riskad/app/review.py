@@ -16,7 +16,7 @@ from riskad.decisions.capacity import ExpectedCost, Found, FoundCurve, LabelledS
 from riskad.decisions.estimates import Estimate
 from riskad.decisions.rates import RateEstimate
 from riskad.decisions.row_groups import GroupEffect, Judged
-from riskad.decisions.thresholds import Cost, parse_threshold
+from riskad.decisions.thresholds import Cost, Likely, RiskZero, parse_threshold
 
 __all__ = [
     "ReviewReport",
@@ -113,19 +113,23 @@ def _cost(review: Review, flagged: int, rule: str) -> ExpectedCost | None:
 
 
 def assumed_rate(
-    rate: Sequence[float] | None, settings: Mapping[str, Any], fitted: Mapping[str, Any]
+    rule: str,
+    rate: Sequence[float] | None,
+    settings: Mapping[str, Any],
+    fitted: Mapping[str, Any],
 ) -> float | None:
-    """Return the anomaly rate that a fit assumed, if none was estimated or given.
+    """Return the anomaly rate that a fit assumed and decides by, if none was estimated or given.
 
     Parameters
     ----------
-    rate
-        The one that was.
+    rule, rate
+        By what it decides, and the rate that was estimated or given.
     settings, fitted
         Settings of the detector, and what it found: one of them may have a `prior`.
     """
     prior = settings.get("prior", fitted.get("prior"))
-    return 1 - prior if rate is None and isinstance(prior, float) else None
+    decides = rate is None and rule in (RiskZero.name, Likely.name)
+    return 1 - prior if decides and isinstance(prior, float) else None
 
 
 # --- groups ------------------------------------------------------------------------------

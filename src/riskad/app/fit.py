@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.pipeline import Pipeline
 
+from riskad.app.capacity import CapacityPlan, check_one_rule, plan_capacity
 from riskad.app.column_effects import ColumnEffect, explain_fit
 from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
+from riskad.app.fit_rows import check_dense, join_judged, judge, largest, note_of_rows
 from riskad.app.fit_warnings import say_warnings
 from riskad.app.inspect import plain_parameters
 from riskad.app.label_sources import column_of_sources, read_sources, with_rate
@@ -31,15 +32,21 @@ from riskad.app.results import (
     free_name,
     own_decision,
     pick_features,
-    rank,
     read_rule,
     score_frame,
     score_rows,
     suspects_of,
     with_group,
 )
+from riskad.app.review import (
+    ReviewReport,
+    assumed_rate,
+    count_groups,
+    review_rows,
+    review_table,
+)
 from riskad.core.checks import InputError
-from riskad.core.labels import UNLABELLED, Codes, LabelCounts
+from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.ranking_metrics import Auc
@@ -83,10 +90,20 @@ class FitReport:
     effects_of: str = ""
     reading: list[str] = field(default_factory=list)
     over_time: list[Period] = field(default_factory=list)
+    capacity: CapacityPlan | None = None
+    review: ReviewReport | None = None
+
+    @property
+    def assumed_rate(self) -> float | None:
+        """The anomaly rate that the fit assumed, where none was estimated or given."""
+        return assumed_rate(self.rule, self.rate, self.settings, self.fitted)
 
     def notes(self) -> dict[str, Any]:
-        """Return what is kept in the model file: all but the rows themselves."""
-        left_out = {"top"} if self.over_time else {"top", "over_time"}
+        """Return what is kept in the model file: all but the rows themselves.
+
+        What looking at rows finds is found again from the model's calibration.
+        """
+        left_out = {"top", "review"} | ({"over_time"} if not self.over_time else set())
         return {"fit": {key: value for key, value in asdict(self).items() if key not in left_out}}
 
 
@@ -118,6 +135,7 @@ def fit_table(
     model: str = "auto",
     settings: Mapping[str, Any] | None = None,
     threshold: Threshold | str | None = None,
+    capacity: str | int | None = None,
     anomaly_rate: float | None = None,
     label_source: Any = "unknown",
     forget_rows: bool = False,
@@ -152,8 +170,8 @@ def fit_table(
     group
         A column that says which rows belong together, a customer for instance: how unusual a value
         is within its group is then told, too. Rows of one group are held out together, so that
-        quality, thresholds and probabilities are those for groups not seen before, and the interval
-        of the AUC counts groups. A row in which the cell is blank is a group of its own.
+        quality, thresholds and probabilities are those for groups not seen before, and intervals
+        count groups. A row in which the cell is blank is a group of its own.
     time
         A column of dates by which to train on the past and judge by what came later: rows are
         parted into five periods with as many labelled rows each, and those of each but the first
@@ -169,6 +187,10 @@ def fit_table(
     threshold
         Rule of `riskad.decisions.thresholds`, or its spelling; by default the detector's own,
         "likely" for "auto" and "risk" for the others.
+    capacity
+        How many rows somebody can look at, in place of a threshold: 50, "50/day", "50/week" or
+        "200/month". How many arrive in that time is told by `time`; without it the unlabelled rows
+        are taken for one batch. Later rows are flagged in the same proportion (`Capacity`).
     anomaly_rate
         Share of anomalies among the unlabelled rows, if it is known; by default estimated. A
         detector with a `prior` takes 1 less it for that, unless `settings` say otherwise.
@@ -216,6 +238,7 @@ def fit_table(
     settings = with_rate(model, settings or {}, anomaly_rate)
     detector = make_detector(model, settings)
     rule = detector.default_threshold if threshold is None else read_rule(threshold)
+    check_one_rule(threshold, capacity)
     if forget_rows:
         detector.forget_rows()
     progress("Reading the labels")
@@ -226,6 +249,8 @@ def fit_table(
     work = _Work(opened, preparer, detector, progress)
     work.anomaly_rate, work.label_source = anomaly_rate, label_source
     work.prepare(id, drop, time)
+    if capacity is not None:
+        rule = work.plan(capacity)
     work.fit(rule, top)
     if forget_rows:
         detector.forget_rows()
@@ -260,6 +285,7 @@ class _Work:
     flagged: int
     anomaly_rate: float | None = None
     label_source: Any = "unknown"
+    capacity: CapacityPlan | None = None
 
     def __init__(
         self, table: LabelledTable, preparer: TablePreparer, detector: Any, progress: Progress
@@ -288,7 +314,14 @@ class _Work:
             self.times = Times.of(time, self.preparer, self.kept)
         self.label_source = read_sources(self.label_source, self.table, self.kept)
         self.noted += notes
-        _check_dense(self.detector, self.features)
+        check_dense(self.detector, self.features)
+
+    def plan(self, capacity: str | int) -> Threshold:
+        """Tell how many rows arrive while so many can be looked at, and return it as a rule."""
+        table, times = self.table, self.times
+        told = (None, None) if times is None else (times.column, times.moments)
+        self.capacity = plan_capacity(capacity, table.n_rows, table.counts.unlabelled, *told)
+        return self.capacity.rule
 
     def fit(self, rule: Threshold, top: int) -> None:
         """Fit, score, hold labelled rows out, set the threshold, and rank the unlabelled rows."""
@@ -302,7 +335,8 @@ class _Work:
         self.progress("Checking it on held-out labelled rows")
         self.evidence, self.periods = self._find_evidence()
         detector.calibration_ = replace(
-            self.evidence.calibration, n_unlabelled=self.table.counts.unlabelled
+            count_groups(self.evidence.calibration, self.kept.codes, self.groups),
+            n_unlabelled=self.table.counts.unlabelled,
         )
         detector.set_threshold(rule)
         if not hasattr(detector, "unlabelled_"):
@@ -341,8 +375,8 @@ class _Work:
             return {}  # and another pass over files is spared
         if self.table.in_memory:
             return dict(self.detector.note_of_rows(self.features))
-        noted = partial(_note_of_rows, preparer=self.preparer, detector=self.detector)
-        return self.table.fold(noted, _largest, self.preparer.read_columns)
+        noted = partial(note_of_rows, preparer=self.preparer, detector=self.detector)
+        return self.table.fold(noted, largest, self.preparer.read_columns)
 
     def _rank(self, rule: Threshold, top: int) -> tuple[int, pl.DataFrame]:
         """How many unlabelled rows are flagged, and the most suspicious of them.
@@ -354,9 +388,9 @@ class _Work:
         most = max(shown_rows, rule.top_rows)
         row = free_name([*self.columns, table.label])
         scores = self.scores if table.in_memory else None
-        judge = partial(_judge, model=self.model, scores=scores, most=most, row=row)
+        judging = partial(judge, model=self.model, scores=scores, most=most, row=row)
         shown = [name for name in table.shown_columns if name not in self.earlier]
-        flagged, worst = table.fold(judge, partial(_join_judged, most=most), shown)
+        flagged, worst = table.fold(judging, partial(join_judged, most=most), shown)
         found = worst["anomaly_score"].to_numpy()
         if rule.depends_on_table and len(found):
             calibration = detector.calibration_
@@ -405,7 +439,14 @@ class _Work:
             model=type(detector).__name__,
             reading=self._how_read(),
             over_time=self.periods,
+            capacity=self.capacity,
+            review=self._review(),
         )
+
+    def _review(self) -> ReviewReport | None:
+        found = self.detector.calibration_
+        review = review_rows(found, found.unlabelled, found.n_unlabelled)
+        return review_table(review, self.flagged, str(self.detector.threshold_))
 
     def _judged_by(self) -> str | None:
         """The column of times, if later rows were judged by it."""
@@ -430,55 +471,3 @@ def _say_rate(calibration: Calibration) -> dict[str, Any]:
         "rate_rests_on": "" if rate is None else rate.assumption,
         "labels_random_p": calibration.random_p_value,
     }
-
-
-def _check_dense(detector: Any, matrix: Any) -> None:
-    """Networks take no sparse matrices, which tables with many different texts become."""
-    if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
-        raise InputError(
-            f"The text columns of this table have so many values that they become "
-            f"{matrix.shape[1]:,} columns, mostly zeros, which networks do not take. Leave the "
-            "longest out with drop, or choose model='auto'."
-        )
-
-
-def _note_of_rows(
-    frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer, detector: Any
-) -> dict[str, float]:
-    return dict(detector.note_of_rows(preparer.transform(frame, first_row=first_row, quiet=True)))
-
-
-def _largest(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
-    return {name: max(value, second[name]) for name, value in first.items()}
-
-
-def _judge(
-    frame: pl.DataFrame,
-    codes: Codes,
-    first_row: int,
-    *,
-    model: Pipeline,
-    scores: NDArray[np.float64] | None,
-    most: int,
-    row: str,
-) -> tuple[int, pl.DataFrame]:
-    """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
-    preparer, detector = model[0], model[1]
-    unlabelled = np.asarray(codes == UNLABELLED)
-    rows = frame.with_row_index(row, first_row).filter(unlabelled)
-    if scores is not None:
-        found = scores[unlabelled]
-    else:
-        ready = preparer.transform(rows, quiet=True) if rows.height else None
-        found = np.empty(0) if ready is None else detector.anomaly_score(ready)
-    scored = rows.with_columns(pl.Series("anomaly_score", found, dtype=pl.Float64))
-    if rows.height > most:  # the others need not be sorted
-        scored = scored.filter(found >= np.partition(found, -most)[-most])
-    return int((found > detector.anomaly_threshold).sum()), rank(scored).head(most)
-
-
-def _join_judged(
-    first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame], *, most: int
-) -> tuple[int, pl.DataFrame]:
-    both = pl.concat([first[1], second[1]], how="vertical_relaxed")
-    return first[0] + second[0], rank(both).head(most)

@@ -59,6 +59,9 @@ _FIT: Fields = {
     "model": TEXT,
     "effects_of": TEXT,
     "reading": ListOf(TEXT),
+    "capacity": Optional(
+        Maybe(Fixed({"rows": COUNT, "period": TEXT, "of_rows": Number(0), "assumed": TEXT}))
+    ),
     "over_time": Optional(
         ListOf(
             Fixed(

@@ -86,5 +86,6 @@ def _decision_facts(detector: Any) -> dict[str, Any]:
         calibration = detector.calibration_
         rate = None if calibration.rate is None else tuple(calibration.rate)
         n, m = len(calibration.normals), len(calibration.anomalies)
-        facts |= {"rate": rate, "normals": n, "anomalies": m}
+        rests_on = "" if calibration.rate is None else calibration.rate.assumption
+        facts |= {"rate": rate, "rate_rests_on": rests_on, "normals": n, "anomalies": m}
     return facts

@@ -32,7 +32,9 @@ from riskad.app.results import (
     suspects_of,
     tells_novelty,
 )
+from riskad.app.review import review_rows
 from riskad.core.checks import InputError
+from riskad.decisions.capacity import Found
 from riskad.decisions.thresholds import Threshold
 
 __all__ = ["RANKED_BY", "ScoreReport", "score_table"]
@@ -43,6 +45,7 @@ RANKED_BY = tuple(_COLUMN)
 
 Said: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 Scored: TypeAlias = Iterator[tuple[pl.DataFrame, Said]]
+_KEPT_SCORES = 200_000
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class ScoreReport:
     selection: str = ""
     added: list[str] = field(default_factory=lambda: list(SCORE_COLUMNS))
     by: str = "score"
+    expected: Found | None = None
+    """What the flagged rows hold, if the labels of the fit tell it."""
 
 
 def score_table(
@@ -141,6 +146,7 @@ def score_table(
         selection=decision.selection,
         added=job.added,
         by=by,
+        expected=_expected(job.detector, totals),
     )
     return (kept[0] if whole else None), report
 
@@ -153,6 +159,7 @@ class _Totals:
     def __init__(self, id: str | None, top: int, by: str):
         self.id, self._top, self._by = id, top, by
         self.rows = self.flagged = 0
+        self.scores = _Sample()
         self._seen: list[pl.DataFrame] = []
 
     def add(self, batch: pl.DataFrame, results: pl.DataFrame) -> None:
@@ -163,6 +170,30 @@ class _Totals:
         self._seen = [self.worst]
         self.rows += batch.height
         self.flagged += int(results["is_anomaly"].sum())
+        self.scores.add(results["anomaly_score"].to_numpy())
+
+
+class _Sample:
+    """Every score, or every 2nd, 4th, 8th, ... of more than are kept."""
+
+    def __init__(self) -> None:
+        self.kept, self._step, self._rows = np.empty(0), 1, 0
+
+    def add(self, scores: NDArray[np.float64]) -> None:
+        """Keep some of the scores that follow."""
+        self.kept = np.append(self.kept, scores[-self._rows % self._step :: self._step])
+        self._rows += len(scores)
+        while len(self.kept) > _KEPT_SCORES:
+            self.kept, self._step = self.kept[::2], 2 * self._step
+
+
+def _expected(detector: Any, totals: _Totals) -> Found | None:
+    """What the flagged rows are expected to hold, by the labels of the fit."""
+    calibration = getattr(detector, "calibration_", None)
+    if calibration is None or not totals.flagged:
+        return None
+    review = review_rows(calibration, totals.scores.kept, totals.rows)
+    return None if review is None else review.at(totals.flagged)
 
 
 class _Scoring:

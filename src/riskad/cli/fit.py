@@ -105,6 +105,12 @@ def _setting_options() -> list[click.Parameter]:
     "likely with auto, risk with other models]",
 )
 @click.option(
+    "--capacity",
+    metavar="ROWS/PERIOD",
+    help="How many rows you can look at: 50/day, 50/week, 200/month, or 50 of the table. As many "
+    "are flagged, of later rows in the same proportion; --time tells how many arrive.",
+)
+@click.option(
     "--anomaly-rate",
     type=float,
     metavar="SHARE",

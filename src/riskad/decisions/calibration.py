@@ -36,6 +36,7 @@ from riskad.storage.fields import (
     Array,
     Fields,
     Maybe,
+    Number,
     Record,
     State,
     Text,
@@ -78,6 +79,8 @@ class Calibration:
     """With `weighted`: w of each labelled normal, by a regression that has not seen it."""
     ratio: DensityRatio | None = None
     """With `weighted`: w of other rows."""
+    group_effect: float = 1.0
+    """How many labelled rows tell as much as one that shares its group with no other."""
 
     _state_fields: ClassVar[Fields] = {
         "scores": Array("f", ("labelled",)),
@@ -91,13 +94,15 @@ class Calibration:
         "random_p_value": Maybe(SHARE),
         "weights": Maybe(Array("f", ("normals",), low=0)),
         "ratio": Maybe(Record(("DensityRatio",))),
+        "group_effect": Number(1),
     }
 
     @staticmethod
     def _upgrade_state(state: dict[str, Any]) -> dict[str, Any]:
         """A state of a version in which the rate was three numbers, by a mixture."""
+        state = {"group_effect": 1.0} | state
         if "held_unlabelled" in state:
-            return dict(state)
+            return state
         rate = state.get("rate")
         if isinstance(rate, tuple | list):
             value, low, high = map(float, rate)

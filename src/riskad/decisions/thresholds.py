@@ -28,6 +28,7 @@ __all__ = [
     "THRESHOLD_TYPES",
     "AnomalyRate",
     "BestF",
+    "Capacity",
     "Cost",
     "FalseAlarms",
     "Likely",
@@ -291,8 +292,37 @@ class TopK(Threshold):
         return _cut(calibration, self.k)
 
 
+@dataclass(frozen=True)
+class Capacity(Threshold):
+    """Flag so many rows of every so many, for those who can look at no more of what arrives.
+
+    `of_rows` is by default the number of unlabelled rows of the fit, on which the score is found
+    that so many exceed. Later rows are held against that score: of a table with twice as many about
+    twice as many are flagged, where `TopK` takes so many of any table. Needs no labels.
+    """
+
+    rows: float = 50
+    of_rows: float | None = None
+    name = "capacity"
+    example = "capacity:50:1200"
+    meaning = "the most anomalous 50 of every 1,200 rows"
+    _state_fields: ClassVar[Fields] = {"rows": POSITIVE, "of_rows": Maybe(POSITIVE)}
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "of_rows"):
+            if getattr(self, name) is not None:
+                check_in_interval(name, getattr(self, name), 0, _MOST, "It is a number of rows.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that the share rows / of_rows of the unlabelled rows exceeds."""
+        _check_unlabelled(calibration, self)
+        share = self.rows / (self.of_rows or calibration.n_unlabelled)
+        return _cut(calibration, round(share * calibration.n_unlabelled))
+
+
 THRESHOLDS: dict[str, type[Threshold]] = {
-    rule.name: rule for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK)
+    rule.name: rule
+    for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
 }
 """Rules by the names with which they are spelled."""
 THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]

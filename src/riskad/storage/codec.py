@@ -64,6 +64,7 @@ OURS = {
     "BoostedRAD": "riskad.detectors.boosted",
     "Calibration": "riskad.decisions.calibration",
     "Candidate": "riskad.decisions.selection",
+    "Capacity": "riskad.decisions.thresholds",
     "CategoryColumn": "riskad.tables.prepared.categories",
     "Cost": "riskad.decisions.thresholds",
     "DeepRAD": "riskad.deep.risk_detectors",

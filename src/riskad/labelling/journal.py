@@ -94,7 +94,7 @@ class RowAnswers:
 
     @property
     def label(self) -> str:
-        """ "normal" or "anomaly" where all who decided agree; "" otherwise."""
+        """What all agree on who decided, normal or anomaly; blank where they do not."""
         found = {answer.label for answer in self.said} & {"normal", "anomaly"}
         return found.pop() if len(found) == 1 else ""
 

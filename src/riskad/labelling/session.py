@@ -104,12 +104,9 @@ class Session:
 
     def _features(self) -> list[str]:
         options, columns = self.options, self.frame.columns
+        earlier = earlier_results(columns)
         check_columns([*([options.id] if options.id else []), *options.drop], columns)
-        features = pick_features(
-            columns, columns[0], options.id, options.drop, earlier_results(columns)
-        )
-        if columns[0] not in (options.id, *options.drop):
-            features = [columns[0], *features]
+        features = pick_features([*columns, ""], "", options.id, options.drop, earlier)
         return with_group(features, options.group, columns)
 
     def _draw(self, n: int) -> NDArray[np.int64]:

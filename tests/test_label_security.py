@@ -116,6 +116,16 @@ def test_a_token_works_once_and_becomes_a_strict_cookie(browser, access):
     assert browser.send("GET", f"/?token={token}")[0] == 403
 
 
+def test_another_address_in_the_same_browser_leaves_its_tabs_alone(browser, access):
+    browser.enter()
+    token = access.invite()
+    status, headers, _ = browser.send("GET", f"/?token={token}")
+    assert status == 200
+    assert headers["set-cookie"].partition(";")[0] == browser.cookie
+    assert browser.post("/api/fit", {})[0] == 200
+    assert Browser(browser.app, access).send("GET", f"/?token={token}")[0] == 403  # it is spent
+
+
 def test_over_tls_the_cookie_is_secure(session):
     access = Access("https", frozenset({HOST}))
     browser = Browser(Guard(_pages(session, None), access), access)

@@ -49,7 +49,8 @@ def start_server(table, journal, port=0):
     command = [sys.executable, "-c", SERVER, str(table), str(journal), str(port)]
     environment = os.environ | {"POLARS_MAX_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    return process, process.stdout.readline().strip()
+    with process.stdout as printed:
+        return process, printed.readline().strip()
 
 
 class Client:

@@ -168,12 +168,12 @@ class Guard:
         scope["riskad_csrf"] = csrf
         return None
 
-    def _welcome(self, token: str, headers: _Headers) -> str | None:
-        session = self._access.spend(token)
+    def _welcome(self, token: str, headers: _Headers) -> str:
+        """The cookie of a new session, or the one that is there: its other tabs go on with it."""
+        known = _cookie(headers.only("cookie"), self._access.cookie)
+        new = self._access.spend(token)
+        session = new if self._access.csrf_of(known) is None else known
         if session is None:
-            known = _cookie(headers.only("cookie"), self._access.cookie)
-            if self._access.csrf_of(known) is not None:
-                return f"{self._access.cookie}={known}; {self._attributes()}"
             self._access.refused()
             raise Refusal(403, _NO_ACCESS)
         return f"{self._access.cookie}={session}; {self._attributes()}"

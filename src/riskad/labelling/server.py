@@ -83,12 +83,13 @@ class Binding:
         return "http" if self.certificate is None else "https"
 
     def bound(self) -> socket.socket:
-        """Return a socket that listens."""
+        """Return a socket that listens, on a port of its own."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         sock = socket.socket(family)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((self.host, self.port))
+            sock.listen(128)  # a browser that comes before the server runs waits
         except OSError as error:
             sock.close()
             raise InputError(

@@ -78,12 +78,17 @@ function back() {
 
 async function open(row) {
   $("list").close();
-  const found = shown.findIndex((card) => card.row === row);
   try {
-    const card = found < 0 ? await get(`/api/row/${row}`, { who: who() }) : shown[found];
-    if (found >= 0) shown.splice(found, 1);
-    at = Math.min(at + (found >= 0 && found <= at ? 0 : 1), shown.length);
-    shown.splice(at, 0, card);
+    const card = await get(`/api/row/${row}`, { who: who() });
+    const found = shown.findIndex((one) => one.row === row);
+    if (found >= 0) {
+      const { kind, source } = shown[found];
+      at = found;
+      shown[at] = Object.assign(shown[found], card, { kind, source });
+    } else {
+      at = Math.min(at + 1, shown.length);
+      shown.splice(at, 0, card);
+    }
     show();
   } catch (failure) {
     trouble(failure.message);
@@ -96,10 +101,7 @@ function show() {
   const name = `Row ${card.row.toLocaleString("en")}`;
   $("row-title").replaceChildren(name, ...(card.id === null ? [] : [": ", draw.fromData(card.id)]));
   $("row-kind").textContent = card.kind;
-  $("row-scores").textContent = scores(card);
-  $("row-said").replaceChildren(...draw.said(card));
-  $("row-cells").replaceChildren(...draw.cells(card, columns));
-  $("row-near").replaceChildren(draw.near(card, columns, open));
+  showBeside(card, true);
   $("note").value = card.note;
   for (const label of ANSWERS) $(label).setAttribute("aria-pressed", String(card.mine === label));
   $("undo").disabled = !undo.length;
@@ -128,14 +130,9 @@ function askReasons(card, tries) {
     try {
       const { reasons, score, probability, flagged, near, said, disputed, label } =
         await get(`/api/row/${card.row}`, { who: who() });
+      const news = Boolean(reasons) && JSON.stringify(reasons) !== JSON.stringify(card.reasons);
       Object.assign(card, { reasons, score, probability, flagged, near, said, disputed, label, fits });
-      if (card === current()) {
-        $("row-scores").textContent = scores(card);
-        if (reasons) {
-          $("row-cells").replaceChildren(...draw.cells(card, columns));
-          $("row-near").replaceChildren(draw.near(card, columns, open));
-        }
-      }
+      if (card === current()) showBeside(card, news);
       if (!reasons) askReasons(card, tries + 1);
     } catch {
       // the page says elsewhere that the server does not answer
@@ -143,14 +140,24 @@ function askReasons(card, tries) {
   }, tries || card.reasons ? WAITS[tries] : 0);
 }
 
+function showBeside(card, withCells) {
+  $("row-scores").textContent = scores(card);
+  $("row-said").replaceChildren(...draw.said(card));
+  if (withCells) $("row-cells").replaceChildren(...draw.cells(card, columns));
+  if (withCells) $("row-near").replaceChildren(draw.near(card, columns, open));
+}
+
 // --- answers --------------------------------------------------------------------------------
 
 // Answers go one after the other, so that an undo never overtakes what it undoes.
 function send(card, label, note, before) {
   unsaved += 1;
-  sending = sending.then(() => deliver(card, label, note, before)).finally(() => {
-    unsaved -= 1;
-  });
+  sending = sending
+    .then(() => deliver(card, label, note, before))
+    .catch((error) => trouble(`Row ${card.row} was not saved. ${error.message}`))
+    .finally(() => {
+      unsaved -= 1;
+    });
 }
 
 async function deliver(card, label, note, before) {
@@ -161,6 +168,7 @@ async function deliver(card, label, note, before) {
     say(label ? `Row ${card.row} saved as ${label}.` : `Row ${card.row}: answer taken back.`);
     counts(told.counts);
   } catch (failure) {
+    say(`Row ${card.row} was not saved.`);
     card.mine = before;
     if (failure.status === 409) {
       card.mine = failure.conflict;

@@ -250,15 +250,23 @@ def test_a_model_takes_over_and_explains(tmp_path):
     assert session.worker._process.poll() is not None
 
 
-def test_a_fit_that_fails_leaves_the_last_one_in_place(tmp_path, monkeypatch):
-    monkeypatch.setattr("riskad.labelling.session._FEWEST_NEW", 10**6)
-    session = open_session(tmp_path, make_payments(30)[0], Options(id="card", model="none.riskad"))
-    try:
-        wait_for(session, lambda: session.fitting is None)
-        assert "A fit failed: There is no file 'none.riskad'" in session.said[0]
-        assert session.next("tab", "ada", 1)
-    finally:
-        session.close()
+class Broken:
+    """A process that found nothing."""
+
+    ranking, running, failed, closed = None, False, "There is no file 'none.riskad'.", False
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_fit_that_fails_leaves_the_last_one_in_place(session):
+    session.fitting = broken = Broken()
+    before = session.ranking
+    session._heard(broken)
+    assert session.said == ["A fit failed: There is no file 'none.riskad'."]
+    assert session.ranking is before
+    assert session.fitting is None
+    assert broken.closed
 
 
 def ranking(rows):

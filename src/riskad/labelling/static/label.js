@@ -325,7 +325,7 @@ const KEYS = {
 };
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, select, textarea");
+  const typing = event.target.closest?.("input:not([readonly]), select, textarea");
   if (event.ctrlKey || event.metaKey || event.altKey || typing || document.querySelector("dialog[open]")) return;
   const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!act) return;

@@ -74,6 +74,10 @@ class Cards:
         """Return the picture of each column that has one."""
         return [picture.drawn() for picture in self.pictures.values()]
 
+    def ready(self, row: int) -> bool:
+        """Return whether a card need not be made any more."""
+        return row in self._made
+
     def of(self, rows: Sequence[int]) -> list[Card]:
         """Return the cards of rows, counted from 1; those that are new are made together."""
         with self._lock:

@@ -104,6 +104,11 @@ class RowAnswers:
         return {"normal", "anomaly"} <= {answer.label for answer in self.said}
 
     @property
+    def unsure(self) -> bool:
+        """Whether somebody is unsure, and nobody decided."""
+        return {"unsure"} == {answer.label for answer in self.said} - {"skip"}
+
+    @property
     def source(self) -> str:
         """How the row came to be judged: the source of the first of the answers that count."""
         found = [a.source for a in self.said if not self.label or a.label == self.label]
@@ -163,7 +168,12 @@ class Journal:
         self.log: list[Answer] = []
         self.answers: dict[int, RowAnswers] = {}
         """Of the rows of the table, by their number."""
+        self.disputed: set[int] = set()
+        """Rows about which people differ."""
+        self.unsure: set[int] = set()
+        """Rows without a label of which somebody said unsure."""
         self.unreadable = 0
+        self._labels: dict[int, str] = {}
         self._places: dict[tuple[int, str], int | None] = {}
         self._read_to = 0
         self._lock = Lock()
@@ -248,6 +258,11 @@ class Journal:
         of_row = self.answers.setdefault(place, RowAnswers())
         of_row.by_person.pop(answer.who, None)  # the newest comes last
         of_row.by_person[answer.who] = answer
+        self._labels.pop(place, None)
+        if label := of_row.label:
+            self._labels[place] = label
+        for rows, holds in ((self.disputed, of_row.disputed), (self.unsure, of_row.unsure)):
+            (rows.add if holds else rows.discard)(place)
 
     def _take_head(self, said: Any) -> None:
         head = said if isinstance(said, dict) else {}
@@ -263,12 +278,11 @@ class Journal:
 
     def labels(self) -> dict[int, str]:
         """Return the label of each row of which all who decided think the same."""
-        found = {row: answers.label for row, answers in self.answers.items()}
-        return {row: label for row, label in found.items() if label}
+        return self._labels.copy()
 
     def disputes(self) -> list[int]:
-        """Return the rows about which people differ."""
-        return sorted(row for row, answers in self.answers.items() if answers.disputed)
+        """Return the rows about which people differ, in their order."""
+        return sorted(self.disputed)
 
     def locate(self, frame: pl.DataFrame) -> Located:
         """Find the rows of all answers in a table, which may have changed since.
@@ -292,7 +306,7 @@ class Journal:
             held = dict(zip(there, self._hashed(frame[there]), strict=True))
             self._places = {key: key[0] if held.get(key[0] - 1) == key[1] else None for key in keys}
             self._look_through(frame, [key for key in keys if self._places[key] is None])
-            self.answers = {}
+            self.answers, self._labels, self.disputed, self.unsure = {}, {}, set(), set()
             for answer in self.log:
                 self._count(answer)
             moved = sum(place not in (None, row) for (row, _), place in self._places.items())

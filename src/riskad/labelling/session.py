@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import io
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -36,6 +37,7 @@ _FEWEST_OF_KIND = 1
 _CODES = {"normal": NORMAL, "anomaly": ANOMALY}
 _SHOWN = 60  # letters of the cells of neighbours and lists
 _LISTED = 50
+_AHEAD = 40  # rows that are made ready before they are asked for
 
 
 class Conflict(Exception):
@@ -86,6 +88,7 @@ class Session:
         self.who = options.who or _user()
         self._lock = RLock()
         self.codes, label = table_codes(frame, options.labels)
+        self._in_table = self._labels_of_table()
         self.frame = frame.drop([label] if label in frame.columns else [])
         self.features = self._features()
         earlier = earlier_results(self.frame.columns)
@@ -98,6 +101,7 @@ class Session:
         self._pool = self._draw(options.pool)
         self._fitted_labels: dict[int, str] = {}
         self._fits = 0
+        self._ahead = ThreadPoolExecutor(1)  # in which rows are made ready
         self._begin()
 
     # --- beginning ------------------------------------------------------------------------
@@ -135,21 +139,21 @@ class Session:
         )
         self.ranking = Ranking(first, rows, scores, None)
         self.upcoming.take_over(self.ranking)
-        self.cards.of(first.rows[:10])
+        self.cards.of(self.upcoming.soon(_AHEAD))
         self.fit()
 
     # --- labels ---------------------------------------------------------------------------
 
-    def labels(self) -> dict[int, str]:
-        """Return the label of each row that has one; answers go before what the table says."""
+    def _labels_of_table(self) -> dict[int, str]:
         words = {NORMAL: "normal", ANOMALY: "anomaly"}
         known = np.flatnonzero(self.codes != UNLABELLED)
-        found = {int(place) + 1: words[int(self.codes[place])] for place in known}
-        for row, answers in list(self.journal.answers.items()):
-            if answers.label:
-                found[row] = answers.label
-            elif answers.disputed:
-                found.pop(row, None)
+        return {int(place) + 1: words[int(self.codes[place])] for place in known}
+
+    def labels(self) -> dict[int, str]:
+        """Return the label of each row that has one; answers go before what the table says."""
+        found = self._in_table | self.journal.labels()
+        for row in self.journal.disputes():
+            found.pop(row, None)
         return found
 
     def _codes_of(self, rows: NDArray[np.int64]) -> LabelCodes:
@@ -160,13 +164,9 @@ class Session:
     def counts(self) -> dict[str, int]:
         """Return how many rows have each label, how many people were unsure of, and the rest."""
         found = list(self.labels().values())
-        unsure = sum(
-            not each.label and any(a.label == "unsure" for a in each.said)
-            for each in list(self.journal.answers.values())
-        )
-        counted = {"normal": found.count("normal"), "anomaly": found.count("anomaly")}
+        counted = {kind: found.count(kind) for kind in _CODES}
         rest = self.frame.height - len(found)
-        return counted | {"unsure": unsure, "unlabelled": rest}
+        return counted | {"unsure": len(self.journal.unsure), "unlabelled": rest}
 
     def _own(self, row: int, who: str) -> str:
         answers = self.journal.answers.get(row)
@@ -270,11 +270,12 @@ class Session:
             self.upcoming.take_over(self.ranking)
         if old is not None:
             old.close()
-        self.cards.of(self.ranking.found.rows[:20])
+        self.cards.of(self.upcoming.soon(_AHEAD))
         self._fit_if_due()
 
     def close(self) -> None:
         """End the processes."""
+        self._ahead.shutdown(cancel_futures=True)
         for worker in (self.worker, self.fitting):
             if worker is not None:
                 worker.close()
@@ -292,9 +293,12 @@ class Session:
 
         with self._lock:
             found = list(self.upcoming.next(tab, n, judged))
-        cards = self.cards.of([row for row, _, _ in found])
+            soon = self.upcoming.soon(_AHEAD)
+        cards, labels = self.cards.of([row for row, _, _ in found]), self.labels()
+        if not all(map(self.cards.ready, soon[: _AHEAD // 2])):  # many are made as fast as one
+            self._ahead.submit(self.cards.of, soon)
         return [
-            self._shown(card, who) | {"kind": kind, "source": source}
+            self._shown(card, who, labels) | {"kind": kind, "source": source}
             for card, (_, kind, source) in zip(cards, found, strict=True)
         ]
 
@@ -303,10 +307,10 @@ class Session:
         (card,) = self.cards.of([self._checked(row)])
         if self.worker is not None:
             self.worker.ask(row, self.frame.select(self.features)[[row - 1]])
-        return self._shown(card, who) | {"kind": "", "source": "chosen"}
+        return self._shown(card, who, self.labels()) | {"kind": "", "source": "chosen"}
 
-    def _shown(self, card: Card, who: str) -> dict[str, Any]:
-        labels, answers = self.labels(), self.journal.answers.get(card.row)
+    def _shown(self, card: Card, who: str, labels: Mapping[int, str]) -> dict[str, Any]:
+        answers = self.journal.answers.get(card.row)
         said = [] if answers is None else answers.said
         mine = None if answers is None else answers.by_person.get(who)
         reasons = self.ranking.reasons.get(card.row)

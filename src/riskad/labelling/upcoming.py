@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from time import monotonic
 
 import numpy as np
@@ -17,6 +18,7 @@ HIGH = "high score"
 _EVERY = 10  # of which one is drawn at random
 _SECONDS = 600.0  # for which a row that was handed out is kept from others
 _TRIES = 50
+_DRAWN = 20  # random rows that are drawn at a time
 
 
 class Upcoming:
@@ -37,14 +39,16 @@ class Upcoming:
         self._n_rows = n_rows
         self._rng = np.random.default_rng(seed)
         self._suggested: deque[tuple[int, str]] = deque()
+        self._random = deque(self._draw())
         self._handed: dict[int, tuple[str, float]] = {}
-        self._ranking: Ranking | None = None
         self._count = 0
 
     def take_over(self, ranking: Ranking) -> None:
-        """Go on with the rows that another fit suggests."""
-        self._ranking = ranking
+        """Go on with the rows that another fit suggests, then with others by their score."""
         self._suggested = deque(zip(ranking.found.rows, ranking.found.kinds, strict=True))
+        known = set(ranking.found.rows)
+        rest = (row for row in ranking.worst(len(ranking.places)) if row not in known)
+        self._suggested.extend((row, HIGH) for row in rest)
 
     def next(
         self, tab: str, n: int, judged: Callable[[int], bool]
@@ -81,21 +85,28 @@ class Upcoming:
     def _one(self, free: Callable[[int], bool]) -> tuple[int, str, str] | None:
         if self._count % _EVERY == _EVERY - 1 and (row := self._drawn(free)) is not None:
             return row, RANDOM, "random"
-        while self._suggested:
+        for _ in range(len(self._suggested)):
             row, kind = self._suggested.popleft()
             if free(row):
                 return row, kind, "suggested"
-        if self._ranking is not None:
-            for row in self._ranking.worst(len(self._ranking.places)):
-                if free(row):
-                    return row, HIGH, "suggested"
         row = self._drawn(free)
         return None if row is None else (row, RANDOM, "random")
 
+    def _draw(self) -> list[int]:
+        return [int(row) for row in self._rng.integers(1, self._n_rows + 1, _DRAWN)]
+
     def _drawn(self, free: Callable[[int], bool]) -> int | None:
         """A row at random; where few are left, one of those."""
-        for row in self._rng.integers(1, self._n_rows + 1, _TRIES):
-            if free(int(row)):
-                return int(row)
+        for _ in range(_TRIES):
+            row = self._random.popleft()
+            if not self._random:
+                self._random.extend(self._draw())
+            if free(row):
+                return row
         rest = [row for row in range(1, self._n_rows + 1) if free(row)]
         return int(self._rng.choice(rest)) if rest else None
+
+    def soon(self, n: int) -> list[int]:
+        """Return some rows that will come soon, so that they can be made ready."""
+        suggested = [row for row, _ in islice(self._suggested, n)]
+        return list(islice(self._random, 3)) + suggested

@@ -8,6 +8,7 @@ from pathlib import Path
 
 # Small matrices: more threads than free cores only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Triton reads this when it is imported: its interpreter runs kernels where there is no GPU.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -1,4 +1,4 @@
-"""Decisions of `AutoRAD` on real tables: rate, default list, probabilities, expected precision, AUC.
+"""Decisions of `AutoRAD` on real tables: rate, list, probabilities, expected precision, AUC.
 
     python benchmarks/decisions.py fit TABLES.npz FOLDER [--tables 110] [--settings random/60 ...]
     python benchmarks/decisions.py judge FOLDER results/decisions/tables.json
@@ -27,6 +27,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -357,7 +358,7 @@ def nested(rows: list[dict[str, Any]]) -> dict[str, float]:
 def by_band(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Records by the test AUC of their table."""
     ends = (0.0, *BANDS, 1.01)
-    for low, high in zip(ends[:-1], ends[1:], strict=True):
+    for low, high in pairwise(ends):
         yield f"{low:g} to {min(high, 1):g}", [r for r in rows if low <= r["test_auc"] < high]
     yield "all", rows
 

@@ -1,4 +1,4 @@
-"""Decisions of `AutoRAD` on real tables: rate, default list, probabilities, precision, AUC.
+"""Decisions of `AutoRAD` on real tables: rate, list, probabilities, expected precision, AUC.
 
     python benchmarks/decisions.py fit TABLES.npz FOLDER [--tables 110] [--settings random/60 ...]
     python benchmarks/decisions.py judge FOLDER results/decisions/tables.json

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from riskad.core.checks import InputError
 from riskad.decisions.estimates import Estimate
@@ -41,7 +41,7 @@ __all__ = ["ExpectedCost", "Found", "FoundCurve", "LabelledScores", "Review", "r
 Floats: TypeAlias = NDArray[np.float64]
 
 _DRAWS = 1000
-_BINS = 200
+_BINS, _PARTS = 200, 100  # of the table, and of the rows of which the rate is known
 _CURVE_POINTS = 40
 _KNOTS = (1.0, 2.0)
 _SLOPE, _BEND = 2.5, 1.5  # standard deviations of the priors of beta and gamma
@@ -324,8 +324,8 @@ def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> F
 
 def _intercepts(lines: Floats, rates: Floats) -> Floats:
     """The alpha with which the mean probability of each line is its rate."""
-    low, high = np.full((2, len(lines)), 100.0) * [[-1], [1]]
-    for _ in range(40):
+    low, high = logit(rates) - lines.max(axis=1), logit(rates) - lines.min(axis=1)
+    for _ in range(24):
         alpha = (low + high) / 2
         below = expit(alpha[:, None] + lines).mean(axis=1) < rates
         low, high = np.where(below, alpha, low), np.where(below, high, alpha)
@@ -333,7 +333,7 @@ def _intercepts(lines: Floats, rates: Floats) -> Floats:
 
 
 def _means_of_parts(scores: Floats) -> Floats:
-    """All of them, or the means of as many equal parts of their order as there are bins."""
-    if len(scores) <= _BINS:
+    """All of them, or the means of as many equal parts of their order as are told apart."""
+    if len(scores) <= _PARTS:
         return scores
-    return np.array([part.mean() for part in np.array_split(np.sort(scores), _BINS)])
+    return np.array([part.mean() for part in np.array_split(np.sort(scores), _PARTS)])

@@ -94,8 +94,9 @@ def between(estimate: Estimate) -> str:
 
 
 def share_between(estimate: Estimate) -> str:
-    """Say a share with its interval."""
-    return f"{estimate.value:.0%} ({estimate.low:.0%} to {estimate.high:.0%})"
+    """Say a share with its interval; none is said to be all unless it is."""
+    value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
+    return f"{value} ({estimate.low:.0%} to {estimate.high:.0%})"
 
 
 def say_found(found: Found) -> str:

@@ -47,7 +47,8 @@ def to_json(report: Any, **more: Any) -> str:
       "added": [
         "anomaly_score",
         "is_anomaly"
-      ]
+      ],
+      "expected": null
     }
     """
     return json.dumps(_finite(more | asdict(report)), indent=2, ensure_ascii=False)

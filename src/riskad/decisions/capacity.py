@@ -16,12 +16,11 @@ what three things leave open, by 1,000 draws of each:
       logit p = alpha + beta z + gamma_1 max(z - 1, 0) + gamma_2 max(z - 2, 0)
 
   is fitted to held-out labelled rows with normal priors on beta and gamma, drawn from the normal
-  distribution about its mode, and alpha set so that the mean of p is the rate. Straight lines are
-  too sure of themselves at the top, where few labelled rows are: where scores have heavy tails, or
-  only half of the anomalies stand out, an interval from them covers 45 to 80 % in place of 95;
+  distribution about its mode with 1.5 times its variance, and alpha set so that the mean of p is
+  the rate. Straight lines are too sure of themselves at the top, where few labelled rows are;
 - chance: each of the k rows is an anomaly or is not.
 
-`results/decisions/capacity.md` has the coverage in simulations.
+`results/decisions/looking.md` has the coverage in simulations and on real tables.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ _CURVE_POINTS = 40
 _KNOTS = (1.0, 2.0)
 _SLOPE, _BEND = 2.5, 1.5  # standard deviations of the priors of beta and gamma
 _FARTHEST = 6.0  # spreads from the middle; beyond that a score says no more
+_FITS_DIFFER = 1.5  # times the variance: labelled rows have scores of fits that saw fewer rows
 _FEWEST = 2  # labelled rows of each kind
 
 
@@ -308,18 +308,14 @@ def _fit_slopes(normals: Floats, anomalies: Floats, weight: float) -> tuple[Floa
         theta = theta - step * min(1.0, 2 / max(size, 1e-12))  # Newton, kept short
         if size < 1e-8:
             break
-    return theta[1:], np.linalg.inv(hessian)[1:, 1:]
+    return theta[1:], _FITS_DIFFER * np.linalg.inv(hessian)[1:, 1:]
 
 
 def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> Floats:
-    """Rates that spread about the first as far as the interval, 95 %, on either side.
-
-    Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere.
-    """
-    value, low, high = np.arcsin(np.sqrt(np.clip(rate, 0, 1)))
+    """Rates whose log odds spread about the first as far as the interval, 95 %, on either side."""
+    value, low, high = logit(np.clip(rate, 1e-6, 1 - 1e-6))
     z = rng.normal(size=_DRAWS)
-    angles = value + np.where(z < 0, value - low, high - value) / 1.96 * z
-    return np.sin(np.clip(angles, 1e-3, np.pi / 2 - 1e-3)) ** 2
+    return np.asarray(expit(value + np.where(z < 0, value - low, high - value) / 1.96 * z))
 
 
 def _intercepts(lines: Floats, rates: Floats) -> Floats:

@@ -90,6 +90,7 @@ def test_probabilities_that_are_told_elsewhere_are_summed():
     review = Review(scores, labelled, (told.mean(), 0.03, 0.2), probabilities=told)
     assert review.at(40).found.value == pytest.approx(np.sort(told)[-40:].sum())
     assert review.at(len(scores)).by_chance == pytest.approx(told.sum())
+    assert review.likely == (told > 0.5).sum()
 
 
 def test_quantiles_stand_for_many_rows():
@@ -351,7 +352,16 @@ def test_what_may_be_chance_is_said():
     vague = flagged_lines(120, found_like(8, 3, 20), labels, None)
     assert "cannot be told from 7 labelled anomalies; label more rows" in vague[1]
     assert len(flagged_lines(120, found_like(35, 20, 50), labels, None)) == 1
-    assert "no row is worth a look" in flagged_lines(0, found_like(0, 0, 0), labels, None)[0]
+    assert "stands in the table" in flagged_lines(0, found_like(0, 0, 0), labels, None)[0]
+
+
+def test_likely_rows_beyond_the_threshold_are_said():
+    labels = LabelCounts(100, 7, 1000)
+    lines = flagged_lines(120, found_like(110, 90, 120), labels, None, likely=150)
+    assert "30 more rows are more likely an anomaly than not, and not flagged" in lines[1]
+    [one, _] = flagged_lines(0, found_like(0, 0, 0), labels, None, likely=1)
+    assert one.startswith("1 row is more likely")
+    assert len(flagged_lines(120, found_like(60, 40, 80), labels, None, likely=70)) == 1
 
 
 def test_rates_say_what_they_rest_on():

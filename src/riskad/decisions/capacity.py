@@ -185,10 +185,12 @@ class Review:
             lift=_times(recall, self.n_rows / k if k else 1.0),
         )
 
-    def above(self, threshold: float, rows: int | None = None) -> Found:
-        """What is found among rows that score above a threshold; `rows` are so many, if counted."""
-        share = float((self._scores > threshold).mean())
-        return self.at(round(share * self.n_rows) if rows is None else rows)
+    @property
+    def likely(self) -> int:
+        """How many rows are more likely an anomaly than not, by the probabilities told."""
+        if self._told is None:
+            return 0
+        return round(float((np.diff(self._told) > np.diff(self._ends) / 2).mean() * self.n_rows))
 
     def cost(self, k: int, false_alarm: float, miss: float) -> ExpectedCost:
         """What it costs to flag the k highest scores and no other."""

@@ -79,6 +79,7 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
                     None if report.review is None else report.review.flagged,
                     report.labels,
                     report.assumed_rate,
+                    0 if report.review is None else report.review.likely,
                 ),
                 _say_threshold(report.fitted["threshold"], report.rule),
                 *rate_line(report.rate, report.rate_rests_on),

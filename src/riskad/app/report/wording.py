@@ -120,7 +120,11 @@ def say_found(found: Found) -> str:
 
 
 def flagged_lines(
-    flagged: int, expected: Found | None, labels: LabelCounts | None, assumed: float | None
+    flagged: int,
+    expected: Found | None,
+    labels: LabelCounts | None,
+    assumed: float | None,
+    likely: int = 0,
 ) -> list[str]:
     """Say how many of the flagged rows are expected to be right, or why that is not known.
 
@@ -134,6 +138,8 @@ def flagged_lines(
         Those of the fit.
     assumed
         The anomaly rate that the fit assumed, if none was estimated or given.
+    likely
+        How many rows are more likely an anomaly than not, flagged or not.
 
     Returns
     -------
@@ -142,9 +148,16 @@ def flagged_lines(
     """
     if expected is None:
         return _untold(labels, assumed)
+    lines = [say_found(expected)] if flagged else []
+    if likely > flagged:
+        more = f"{likely - flagged:,} {'more rows' if flagged else 'rows'}"
+        more = more.removesuffix("s") if likely - flagged == 1 else more
+        are = "is" if likely - flagged == 1 else "are"
+        lines.append(
+            f"{more} {are} more likely an anomaly than not, and not flagged by this threshold"
+        )
     if not flagged:
-        return ["no row is worth a look by this rule; the table of rows looked at says what is"]
-    lines = [say_found(expected)]
+        return [*lines, "what looking at rows would find stands in the table of rows looked at"]
     if expected.lift.low <= 1:
         m = expected.found.n_anomaly
         lines.append(

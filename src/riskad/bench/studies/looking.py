@@ -1,8 +1,8 @@
 """Whether the intervals of "rows looked at against anomalies found" hold what is then counted.
 
-2,000 scores, of which one in ten is labelled at random; the share `rate` of them are anomalies. What
-is said of the others (`riskad.app.review`) is compared with the truth. Scores of normal rows are
-standard normal, those of anomalies
+2,000 scores, of which one in ten is labelled at random; the share `rate` of them are anomalies.
+What is said of the others (`riskad.app.review`) is compared with the truth. Scores of normal rows
+are standard normal, those of anomalies
 
 - hard, middling, easy: 0.5, 1.2 and 2.5 higher (AUC 0.64, 0.80, 0.96);
 - heavy tails: 1.5 higher, both kinds with Student's distribution of 3 degrees of freedom;
@@ -89,7 +89,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     return {
         "counted": [int(counted[k - 1]) for k in _KS],
         "said": [[f.value, f.low, f.high] for f in found],
-        "line": [None if e is None else [k * e.low, k * e.high] for k, e in zip(_KS, line)],
+        "line": [[k * e.low, k * e.high] for k, e in zip(_KS, line, strict=True) if e is not None],
         "average_precision": [precision.value, precision.low, precision.high],
         "true_average_precision": float(average_precision_score(true, calibration.unlabelled)),
     }

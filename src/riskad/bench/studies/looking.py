@@ -10,7 +10,8 @@ are standard normal, those of anomalies
 - half stand out: 4 higher for every second of them, like normal rows otherwise;
 - steps: 1.2 higher, and rounded to halves, so that many rows tie.
 
-The straight line of `Calibration.expected_precision` has intervals, too, which are counted beside.
+The straight line of `Calibration.expected_precision` has an interval, too, which is counted beside
+at 50 rows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = ["Scores", "draw", "measure", "report"]
 
 _ROWS, _LABELLED = 2_000, 0.1
 _KS = (5, 10, 20, 50, 100, 200, 500)
+_K_OF_LINE = 50
 _SHIFTS = {
     "hard": 0.5,
     "middling": 1.2,
@@ -84,12 +86,12 @@ def measure(cell: Cell) -> dict[str, Any]:
     true = truth[~labelled][order]
     counted = np.cumsum(true[::-1])
     found = [review.at(k).found for k in _KS]
-    line = [calibration.expected_precision(k=k) for k in _KS]
+    line = calibration.expected_precision(k=_K_OF_LINE)
     precision = review.average_precision()
     return {
         "counted": [int(counted[k - 1]) for k in _KS],
         "said": [[f.value, f.low, f.high] for f in found],
-        "line": [[k * e.low, k * e.high] for k, e in zip(_KS, line, strict=True) if e is not None],
+        "line": None if line is None else [_K_OF_LINE * line.low, _K_OF_LINE * line.high],
         "average_precision": [precision.value, precision.low, precision.high],
         "true_average_precision": float(average_precision_score(true, calibration.unlabelled)),
     }
@@ -108,14 +110,15 @@ def report(rows: Sequence[Record]) -> dict[str, Any]:
 def _of_draws(rows: Sequence[Record]) -> dict[str, Any]:
     said, counted = (np.array([row[name] for row in rows], float) for name in ("said", "counted"))
     line = np.array([row["line"] for row in rows], float)
+    at_line = counted[:, _KS.index(_K_OF_LINE)]
     ap = np.array([row["average_precision"] for row in rows])
     true = np.array([row["true_average_precision"] for row in rows])
     inside = (said[..., 1] <= counted) & (counted <= said[..., 2])
-    by_line = (line[..., 0] <= counted) & (counted <= line[..., 1])
+    by_line = (line[:, 0] <= at_line) & (at_line <= line[:, 1])
     return {
         "draws": len(rows),
         "coverage": inside.mean(axis=0).round(3).tolist(),
-        "coverage_of_line": by_line.mean(axis=0).round(3).tolist(),
+        "coverage_of_line": round(float(by_line.mean()), 3),
         "width": (said[..., 2] - said[..., 1]).mean(axis=0).round(1).tolist(),
         "counted": counted.mean(axis=0).round(1).tolist(),
         "said": said[..., 0].mean(axis=0).round(1).tolist(),

@@ -349,19 +349,19 @@ def test_expected_precision_is_said_beside_chance():
 
 def test_what_may_be_chance_is_said():
     labels = LabelCounts(100, 7, 1000)
-    vague = flagged_lines(120, found_like(8, 3, 20), labels, None)
+    vague = flagged_lines(found_like(8, 3, 20), 120, labels, None)
     assert "cannot be told from 7 labelled anomalies; label more rows" in vague[1]
-    assert len(flagged_lines(120, found_like(35, 20, 50), labels, None)) == 1
-    assert "stands in the table" in flagged_lines(0, found_like(0, 0, 0), labels, None)[0]
+    assert len(flagged_lines(found_like(35, 20, 50), 120, labels, None)) == 1
+    assert "stands in the table" in flagged_lines(found_like(0, 0, 0), 0, labels, None)[0]
 
 
 def test_likely_rows_beyond_the_threshold_are_said():
     labels = LabelCounts(100, 7, 1000)
-    lines = flagged_lines(120, found_like(110, 90, 120), labels, None, likely=150)
+    lines = flagged_lines(found_like(110, 90, 120), 120, labels, None, likely=150)
     assert "30 more rows are more likely an anomaly than not, and not flagged" in lines[1]
-    [one, _] = flagged_lines(0, found_like(0, 0, 0), labels, None, likely=1)
+    [one, _] = flagged_lines(found_like(0, 0, 0), 0, labels, None, likely=1)
     assert one.startswith("1 row is more likely")
-    assert len(flagged_lines(120, found_like(60, 40, 80), labels, None, likely=70)) == 1
+    assert len(flagged_lines(found_like(60, 40, 80), 120, labels, None, likely=70)) == 1
 
 
 def test_rates_say_what_they_rest_on():

@@ -277,7 +277,7 @@ def _expect(
     assumed = assumed_rate(facts["rule"], rate, facts["settings"], facts["fitted"])
     expected = None if review is None else review.flagged
     likely = 0 if review is None else review.likely
-    return flagged_lines(flagged, expected, labels, assumed, likely)
+    return flagged_lines(expected, flagged, labels, assumed, likely)
 
 
 def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:

@@ -120,20 +120,20 @@ def say_found(found: Found) -> str:
 
 
 def flagged_lines(
-    flagged: int,
     expected: Found | None,
-    labels: LabelCounts | None,
-    assumed: float | None,
+    flagged: int,
+    labels: LabelCounts | None = None,
+    assumed: float | None = None,
     likely: int = 0,
 ) -> list[str]:
     """Say how many of the flagged rows are expected to be right, or why that is not known.
 
     Parameters
     ----------
-    flagged
-        How many there are.
     expected
         What they are expected to hold, if the labels tell it.
+    flagged
+        How many there are.
     labels
         Those of the fit.
     assumed

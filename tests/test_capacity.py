@@ -180,6 +180,23 @@ def test_intervals_of_rate_curves_and_precision_count_groups():
     assert count_groups(plain, codes, None) is plain
 
 
+def test_rates_of_whole_groups_that_were_labelled_are_covered():
+    inside = {"rows": [], "groups": []}
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(150), 8)
+        truth = rng.random(1200) < rng.beta(0.3, 2.7, 150)[groups]
+        scores = rng.normal(0, 1, 1200) + 1.5 * truth + rng.normal(0, 0.7, 150)[groups]
+        labelled = np.isin(groups, rng.choice(150, 30, replace=False))
+        codes = np.where(labelled, np.where(truth, -1, 1), 0)
+        by_rows = Calibration.of(scores, codes, scores, 0.0, label_source="random")
+        by_groups = count_groups(by_rows, codes, groups)
+        for word, each in (("rows", by_rows), ("groups", by_groups)):
+            inside[word].append(each.rate.low <= truth[~labelled].mean() <= each.rate.high)
+    assert np.mean(inside["groups"]) >= 0.92
+    assert np.mean(inside["rows"]) < 0.9  # what counting rows came to
+
+
 # --- capacity ----------------------------------------------------------------------------
 
 NOON = datetime(2024, 1, 1, 12)

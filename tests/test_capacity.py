@@ -337,7 +337,8 @@ def test_the_command_line_takes_a_capacity(tmp_path):
     said = " ".join(run.output.split())
     assert "of these 30 rows about" in said
     assert "a random 30 would hold" in said
-    assert "rows looked at anomalies found of all anomalies precision by chance" in said
+    assert "Look at rows anomalies share of all precision by chance" in said
+    assert max(map(len, run.output.splitlines())) <= 80
     assert "average precision" in said
     assert "times as many as by chance" in said
     assert load(model)[-1].threshold_ == Capacity(30, (dated_cards()["label"] == "").sum())
@@ -389,6 +390,7 @@ def test_rates_say_what_they_rest_on():
     assert rate_line(None, "") == []
     assert about(0.004) == "less than 0.1"
     assert share_between(Estimate(0.9999, 0.4, 1.0, 5, 5)) == ">99% (40% to 100%)"
+    assert share_between(Estimate(0.5, 0.4, 1.0, 5, 5), "-") == "50% (40-100%)"
 
 
 def test_scores_of_many_rows_are_sampled_evenly(monkeypatch):

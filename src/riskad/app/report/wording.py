@@ -88,15 +88,16 @@ def about(count: float) -> str:
     return "less than 0.1" if 0 < count < 0.05 else f"{count:.1f}".removesuffix(".0")
 
 
-def between(estimate: Estimate) -> str:
+def between(estimate: Estimate, to: str = " to ") -> str:
     """Say the interval of a count in whole numbers."""
-    return f"{math.floor(estimate.low + 1e-9):,} to {math.ceil(estimate.high - 1e-9):,}"
+    return f"{math.floor(estimate.low + 1e-9):,}{to}{math.ceil(estimate.high - 1e-9):,}"
 
 
-def share_between(estimate: Estimate) -> str:
+def share_between(estimate: Estimate, to: str = " to ") -> str:
     """Say a share with its interval; none is said to be all unless it is."""
     value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
-    return f"{value} ({estimate.low:.0%} to {estimate.high:.0%})"
+    low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
+    return f"{value} ({low}{to}{estimate.high:.0%})"
 
 
 def say_found(found: Found) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from riskad.app.results import read_rule
 from riskad.core.checks import InputError, quoted
-from riskad.decisions.thresholds import Capacity
+from riskad.decisions.thresholds import Capacity, Threshold
 
-__all__ = ["CapacityPlan", "check_one_rule", "plan_capacity"]
+__all__ = ["CapacityPlan", "asked_rule", "plan_capacity"]
 
 _DAYS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 _SPELLED = re.compile(r"\s*(?P<rows>\d[\d,_]*)\s*(?:(?:/|per|a)\s*(?P<period>[a-z]+?)s?)?\s*")
@@ -87,16 +88,20 @@ tables are taken to have as many
     return CapacityPlan(rows, period, float(max(n_unlabelled, 1)), taken)
 
 
-def check_one_rule(threshold: object, capacity: str | int | None) -> None:
-    """Refuse a capacity that cannot be read, or that is not the only rule, before any work."""
-    if capacity is None:
-        return
-    _parse(capacity)
-    if threshold is not None:
-        raise InputError(
-            f"threshold={quoted(threshold)} and capacity={quoted(capacity)} are two ways to "
-            "decide; give one of them."
-        )
+def asked_rule(threshold: Threshold | str | None, capacity: str | int | None) -> Threshold | None:
+    """Return the rule that was asked for, if any, before any work.
+
+    A capacity becomes one when it is known how many rows arrive; one that cannot be read is refused
+    here, and so is one that is not the only rule.
+    """
+    if capacity is not None:
+        _parse(capacity)
+        if threshold is not None:
+            raise InputError(
+                f"threshold={quoted(str(threshold))} and capacity={quoted(capacity)} are two ways "
+                "to decide; give one of them."
+            )
+    return None if threshold is None else read_rule(threshold)
 
 
 def _say(rows: float) -> str:

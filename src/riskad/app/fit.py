@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.capacity import CapacityPlan, check_one_rule, plan_capacity
+from riskad.app.capacity import CapacityPlan, asked_rule, plan_capacity
 from riskad.app.column_effects import ColumnEffect, explain_fit
 from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
 from riskad.app.fit_rows import check_dense, join_judged, judge, largest, note_of_rows
@@ -32,7 +32,6 @@ from riskad.app.results import (
     free_name,
     own_decision,
     pick_features,
-    read_rule,
     score_frame,
     score_rows,
     suspects_of,
@@ -235,31 +234,27 @@ def fit_table(
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
     start = perf_counter()
-    settings = with_rate(model, settings or {}, anomaly_rate)
-    detector = make_detector(model, settings)
-    rule = detector.default_threshold if threshold is None else read_rule(threshold)
-    check_one_rule(threshold, capacity)
+    detector = make_detector(model, with_rate(model, settings or {}, anomaly_rate))
+    rule = asked_rule(threshold, capacity) or detector.default_threshold
     if forget_rows:
         detector.forget_rows()
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
-    form = "frame" if detector.takes_frames else "matrix"
-    preparer = TablePreparer(kinds=kinds, group=group, form=form)
+    preparer = TablePreparer(kinds=kinds, group=group, form=_form_for(detector))
     work = _Work(opened, preparer, detector, progress)
     work.anomaly_rate, work.label_source = anomaly_rate, label_source
     work.prepare(id, drop, time)
-    if capacity is not None:
-        rule = work.plan(capacity)
-    work.fit(rule, top)
+    work.fit(rule if capacity is None else work.plan(capacity), top)
     if forget_rows:
         detector.forget_rows()
     report = work.report(id, top, source)
     fitted(work.model, report)
-    progress("Finding out which columns matter")
-    found = explain_fit(work.model, work.kept, work.ranked, top, start)
-    report = replace(report, effects=found.effects, effects_of=found.effects_of)
-    return Fit(work.model, report, work.ranked, found.reasons)
+    return work.explained(report, top, start)
+
+
+def _form_for(detector: Any) -> str:
+    return "frame" if detector.takes_frames else "matrix"
 
 
 def _check_counts(detector: Any, counts: LabelCounts, model: str) -> None:
@@ -442,6 +437,13 @@ class _Work:
             capacity=self.capacity,
             review=self._review(),
         )
+
+    def explained(self, report: FitReport, top: int, start: float) -> Fit:
+        """Find out which columns matter; the fit began at `start`."""
+        self.progress("Finding out which columns matter")
+        found = explain_fit(self.model, self.kept, self.ranked, top, start)
+        report = replace(report, effects=found.effects, effects_of=found.effects_of)
+        return Fit(self.model, report, self.ranked, found.reasons)
 
     def _review(self) -> ReviewReport | None:
         found = self.detector.calibration_

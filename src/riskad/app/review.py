@@ -46,6 +46,8 @@ class ReviewReport:
     average_precision: Estimate
     tops: list[Found]
     """Among the highest 1 % and 5 %, and among as many rows as there are anomalies."""
+    likely: int = 0
+    """Rows that are more likely an anomaly than not."""
     cost: ExpectedCost | None = None
     """By a rule that weighs false alarms against misses."""
 
@@ -101,6 +103,7 @@ def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport
         curve=review.curve(round(max(table[-1].rows, _CURVE_BEYOND * flagged))),
         average_precision=review.average_precision(),
         tops=[review.at(k) for k in counts if k],
+        likely=review.likely,
         cost=_cost(review, flagged, rule),
     )
 

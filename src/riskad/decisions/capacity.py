@@ -16,12 +16,11 @@ what three things leave open, by 1,000 draws of each:
       logit p = alpha + beta z + gamma_1 max(z - 1, 0) + gamma_2 max(z - 2, 0)
 
   is fitted to held-out labelled rows with normal priors on beta and gamma, drawn from the normal
-  distribution about its mode, and alpha set so that the mean of p is the rate. Straight lines are
-  too sure of themselves at the top, where few labelled rows are: where scores have heavy tails, or
-  only half of the anomalies stand out, an interval from them covers 45 to 80 % in place of 95;
+  distribution about its mode with 1.5 times its variance, and alpha set so that the mean of p is
+  the rate. Straight lines are too sure of themselves at the top, where few labelled rows are;
 - chance: each of the k rows is an anomaly or is not.
 
-`results/decisions/capacity.md` has the coverage in simulations.
+`results/decisions/looking.md` has the coverage in simulations and on real tables.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from riskad.core.checks import InputError
 from riskad.decisions.estimates import Estimate
@@ -41,11 +40,12 @@ __all__ = ["ExpectedCost", "Found", "FoundCurve", "LabelledScores", "Review", "r
 Floats: TypeAlias = NDArray[np.float64]
 
 _DRAWS = 1000
-_BINS = 200
+_BINS, _PARTS = 200, 100  # of the table, and of the rows of which the rate is known
 _CURVE_POINTS = 40
 _KNOTS = (1.0, 2.0)
 _SLOPE, _BEND = 2.5, 1.5  # standard deviations of the priors of beta and gamma
 _FARTHEST = 6.0  # spreads from the middle; beyond that a score says no more
+_FITS_DIFFER = 1.5  # times the variance: labelled rows have scores of fits that saw fewer rows
 _FEWEST = 2  # labelled rows of each kind
 
 
@@ -185,10 +185,12 @@ class Review:
             lift=_times(recall, self.n_rows / k if k else 1.0),
         )
 
-    def above(self, threshold: float, rows: int | None = None) -> Found:
-        """What is found among rows that score above a threshold; `rows` are so many, if counted."""
-        share = float((self._scores > threshold).mean())
-        return self.at(round(share * self.n_rows) if rows is None else rows)
+    @property
+    def likely(self) -> int:
+        """How many rows are more likely an anomaly than not, by the probabilities told."""
+        if self._told is None:
+            return 0
+        return round(float((np.diff(self._told) > np.diff(self._ends) / 2).mean() * self.n_rows))
 
     def cost(self, k: int, false_alarm: float, miss: float) -> ExpectedCost:
         """What it costs to flag the k highest scores and no other."""
@@ -308,24 +310,20 @@ def _fit_slopes(normals: Floats, anomalies: Floats, weight: float) -> tuple[Floa
         theta = theta - step * min(1.0, 2 / max(size, 1e-12))  # Newton, kept short
         if size < 1e-8:
             break
-    return theta[1:], np.linalg.inv(hessian)[1:, 1:]
+    return theta[1:], _FITS_DIFFER * np.linalg.inv(hessian)[1:, 1:]
 
 
 def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> Floats:
-    """Rates that spread about the first as far as the interval, 95 %, on either side.
-
-    Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere.
-    """
-    value, low, high = np.arcsin(np.sqrt(np.clip(rate, 0, 1)))
+    """Rates whose log odds spread about the first as far as the interval, 95 %, on either side."""
+    value, low, high = logit(np.clip(rate, 1e-6, 1 - 1e-6))
     z = rng.normal(size=_DRAWS)
-    angles = value + np.where(z < 0, value - low, high - value) / 1.96 * z
-    return np.sin(np.clip(angles, 1e-3, np.pi / 2 - 1e-3)) ** 2
+    return np.asarray(expit(value + np.where(z < 0, value - low, high - value) / 1.96 * z))
 
 
 def _intercepts(lines: Floats, rates: Floats) -> Floats:
     """The alpha with which the mean probability of each line is its rate."""
-    low, high = np.full((2, len(lines)), 100.0) * [[-1], [1]]
-    for _ in range(40):
+    low, high = logit(rates) - lines.max(axis=1), logit(rates) - lines.min(axis=1)
+    for _ in range(24):
         alpha = (low + high) / 2
         below = expit(alpha[:, None] + lines).mean(axis=1) < rates
         low, high = np.where(below, alpha, low), np.where(below, high, alpha)
@@ -333,7 +331,7 @@ def _intercepts(lines: Floats, rates: Floats) -> Floats:
 
 
 def _means_of_parts(scores: Floats) -> Floats:
-    """All of them, or the means of as many equal parts of their order as there are bins."""
-    if len(scores) <= _BINS:
+    """All of them, or the means of as many equal parts of their order as are told apart."""
+    if len(scores) <= _PARTS:
         return scores
-    return np.array([part.mean() for part in np.array_split(np.sort(scores), _BINS)])
+    return np.array([part.mean() for part in np.array_split(np.sort(scores), _PARTS)])

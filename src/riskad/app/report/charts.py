@@ -186,7 +186,7 @@ def reliability_chart(found: Reliability) -> Chart:
 
 def _square(x_name: str, y_name: str, label: str, most: tuple[float, float] = (1.0, 1.0)) -> Chart:
     """Axes of the unit square, or up to other numbers."""
-    width, height = _LEFT + _SIDE + 16, _TOP + _SIDE + 42
+    width, height = _LEFT + _SIDE + 20, _TOP + _SIDE + 42
     box = {"viewBox": f"0 0 {width} {height}", "class": "square", "role": "img"}
     chart = Chart(box | {"aria-label": label})
     for value in _axis(most[0]):

@@ -48,7 +48,8 @@ def to_json(report: Any, **more: Any) -> str:
         "anomaly_score",
         "is_anomaly"
       ],
-      "by": "score"
+      "by": "score",
+      "expected": null
     }
     """
     return json.dumps(_finite(more | asdict(report)), indent=2, ensure_ascii=False)

@@ -276,7 +276,8 @@ def _expect(
     """How many of the flagged rows to expect to be right, in lines."""
     assumed = assumed_rate(facts["rule"], rate, facts["settings"], facts["fitted"])
     expected = None if review is None else review.flagged
-    return flagged_lines(flagged, expected, labels, assumed)
+    likely = 0 if review is None else review.likely
+    return flagged_lines(expected, flagged, labels, assumed, likely)
 
 
 def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:

@@ -74,12 +74,7 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
                 _say_flagged(
                     report.unlabelled_flagged, report.labels.unlabelled, "unlabelled rows"
                 ),
-                *flagged_lines(
-                    report.unlabelled_flagged,
-                    None if report.review is None else report.review.flagged,
-                    report.labels,
-                    report.assumed_rate,
-                ),
+                *_expected_lines(report),
                 _say_threshold(report.fitted["threshold"], report.rule),
                 *rate_line(report.rate, report.rate_rests_on),
             ],
@@ -96,6 +91,14 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
             ],
         },
     )
+
+
+def _expected_lines(report: FitReport) -> list[str]:
+    """Say how many of the flagged rows are expected to be right."""
+    told = report.unlabelled_flagged, report.labels, report.assumed_rate
+    if report.review is None:
+        return flagged_lines(None, *told)
+    return flagged_lines(report.review.flagged, *told, report.review.likely)
 
 
 def _print_fitted(console: Console, report: FitReport) -> None:
@@ -126,7 +129,7 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
         {
             "Flagged": [
                 _say_flagged(report.flagged, report.rows, "rows"),
-                *flagged_lines(report.flagged, report.expected, None, None),
+                *flagged_lines(report.expected, report.flagged),
                 report.selection or _say_threshold(report.threshold, report.rule),
             ],
             "Notes": report.warnings,
@@ -189,7 +192,7 @@ def print_threshold(console: Console, report: ThresholdReport, path: str) -> Non
         {
             "Flagged": [
                 _say_flagged(report.flagged, report.unlabelled, "unlabelled rows of the fit"),
-                *flagged_lines(report.flagged, report.expected, None, None),
+                *flagged_lines(report.expected, report.flagged),
                 *([] if report.cost is None else [say_cost(report.cost)]),
                 _say_threshold(report.threshold, report.rule),
             ],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["print_review"]
 
-_HEAD = ["rows looked at", "anomalies found", "of all anomalies", "precision", "by chance"]
+_HEAD = ["rows", "anomalies", "share of all", "precision", "by chance"]
 
 
 def print_review(
@@ -34,10 +34,11 @@ def print_review(
 
 
 def _cells(found: Found, is_flagged: bool) -> list[str]:
+    count = found.found
     return [
-        f"{'flagged: ' if is_flagged else ''}{found.rows:,}",
-        f"{about(found.found.value)} ({between(found.found)})",
-        share_between(found.recall),
-        share_between(found.precision),
+        f"{'flagged ' if is_flagged else ''}{found.rows:,}",
+        f"{about(count.value)} ({between(count, '-')})",
+        share_between(found.recall, "-"),
+        share_between(found.precision, "-"),
         about(found.by_chance),
     ]

@@ -88,14 +88,16 @@ def about(count: float) -> str:
     return "less than 0.1" if 0 < count < 0.05 else f"{count:.1f}".removesuffix(".0")
 
 
-def between(estimate: Estimate) -> str:
+def between(estimate: Estimate, to: str = " to ") -> str:
     """Say the interval of a count in whole numbers."""
-    return f"{math.floor(estimate.low + 1e-9):,} to {math.ceil(estimate.high - 1e-9):,}"
+    return f"{math.floor(estimate.low + 1e-9):,}{to}{math.ceil(estimate.high - 1e-9):,}"
 
 
-def share_between(estimate: Estimate) -> str:
-    """Say a share with its interval."""
-    return f"{estimate.value:.0%} ({estimate.low:.0%} to {estimate.high:.0%})"
+def share_between(estimate: Estimate, to: str = " to ") -> str:
+    """Say a share with its interval; none is said to be all unless it is."""
+    value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
+    low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
+    return f"{value} ({low}{to}{estimate.high:.0%})"
 
 
 def say_found(found: Found) -> str:
@@ -119,20 +121,26 @@ def say_found(found: Found) -> str:
 
 
 def flagged_lines(
-    flagged: int, expected: Found | None, labels: LabelCounts | None, assumed: float | None
+    expected: Found | None,
+    flagged: int,
+    labels: LabelCounts | None = None,
+    assumed: float | None = None,
+    likely: int = 0,
 ) -> list[str]:
     """Say how many of the flagged rows are expected to be right, or why that is not known.
 
     Parameters
     ----------
-    flagged
-        How many there are.
     expected
         What they are expected to hold, if the labels tell it.
+    flagged
+        How many there are.
     labels
         Those of the fit.
     assumed
         The anomaly rate that the fit assumed, if none was estimated or given.
+    likely
+        How many rows are more likely an anomaly than not, flagged or not.
 
     Returns
     -------
@@ -141,9 +149,16 @@ def flagged_lines(
     """
     if expected is None:
         return _untold(labels, assumed)
+    lines = [say_found(expected)] if flagged else []
+    if likely > flagged:
+        more = f"{likely - flagged:,} {'more rows' if flagged else 'rows'}"
+        more = more.removesuffix("s") if likely - flagged == 1 else more
+        are = "is" if likely - flagged == 1 else "are"
+        lines.append(
+            f"{more} {are} more likely an anomaly than not, and not flagged by this threshold"
+        )
     if not flagged:
-        return ["no row is worth a look by this rule; the table of rows looked at says what is"]
-    lines = [say_found(expected)]
+        return [*lines, "what looking at rows would find stands in the table of rows looked at"]
     if expected.lift.low <= 1:
         m = expected.found.n_anomaly
         lines.append(

@@ -12,6 +12,7 @@ study             asks
 `cv_rules`        which way of choosing lambda from held-out labelled rows is best
 `groups`          what comparing rows within their group is worth
 `lambda_rules`    how the rules for lambda rank held-out rows, by number of labels
+`looking`         whether intervals of anomalies found hold what is counted
 `mixtures`        how well the anomaly rate is found where it is known
 `priors`          how well the anomaly rate is found on the paper's sets
 `probabilities`   whether calibrated probabilities are right

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
-from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.base import FeatureMap, squared_distances
 from riskad.storage.fields import (
     POSITIVE,
     SIZE,
@@ -118,18 +118,9 @@ class GaussianKernels(FeatureMap):
             # With one seed all widths have the same landmarks.
             if landmarks is None or not np.array_equal(part.components_, landmarks):
                 landmarks = part.components_
-                squared = _squared_distances(X, landmarks)
+                squared = squared_distances(X, landmarks)
             stop = start + len(landmarks)
             found[:, start:stop] = np.exp(-part.gamma * squared) @ part.normalization_.T
             start = stop
         found /= len(self.maps_) ** 0.5
         return found
-
-
-def _squared_distances(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of each row of X to each of `rows`; checking them anew would take longer than this."""
-    D = X @ rows.T
-    D *= -2
-    D += np.einsum("ij,ij->i", X, X)[:, None]
-    D += np.einsum("ij,ij->i", rows, rows)
-    return np.maximum(D, 0, out=D)

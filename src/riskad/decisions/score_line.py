@@ -5,13 +5,15 @@ With s the score of a row and z = (s - mean) / spread over labelled rows,
     log P(anomaly) / P(normal)  =  c + b z .
 
 b is found by logistic regression with a weak penalty, b^2 / (2 * 2.5^2), so that kinds that do not
-overlap have a solution, too. Ten labelled anomalies make a slope where there is none: with e the
-standard error of b, the estimate is shrunk by empirical Bayes (James and Stein's rule for one
-number),
+overlap have a solution, too. Ten labelled anomalies make a slope where there is none. With R twice
+the gain in log likelihood over b = 0, the estimate is shrunk,
 
-    b  ->  b max(0, 1 - e^2 / b^2),
+    b  ->  b max(0, 1 - 3 / R),
 
-and to 0 if it is negative. Where scores tell nothing all rows then have the same probability.
+and to 0 if it is negative. Where scores tell nothing all rows then have the same probability. R is
+taken rather than (b / error)^2, which is small where the kinds are far apart. With 1 in place of 3
+(James and Stein's rule for one number) probabilities are worse than a constant more often: a line
+that is too steep costs more than one that is too flat.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import expit, logit, xlogy
 
 __all__ = ["ScoreLine", "intercepts"]
 
 _WEAK = 1 / 2.5**2
+_SHRINKAGE = 3.0
 _STEPS = 50
 
 
@@ -52,10 +55,14 @@ class ScoreLine:
         """The line through rows of both kinds; its mean over them is the share of anomalies."""
         middle, spread = float(scores.mean()), float(scores.std()) or 1.0
         b, error = _penalised_slope((scores - middle) / spread, anomalous.astype(float))
-        shrunk = b * max(0.0, 1 - (error / b) ** 2) if b > 0 else 0.0
-        line = cls(0.0, shrunk / spread, error / spread, max(b, 0.0) / spread)
         m, n = int(anomalous.sum()), len(anomalous)
-        return line.at_rate((m + 0.5) / (n + 1), scores)
+        steep = cls(0.0, max(b, 0.0) / spread, error / spread, max(b, 0.0) / spread)
+        steep = steep.at_rate((m + 0.5) / (n + 1), scores)
+        if b <= 0:
+            return steep
+        gain = 2 * (_log_likelihood(steep.probabilities(scores), anomalous) - _best_constant(m, n))
+        shrunk = replace(steep, slope=steep.slope * max(0.0, 1 - _SHRINKAGE / max(gain, 1e-12)))
+        return shrunk.at_rate((m + 0.5) / (n + 1), scores)
 
     def at_rate(self, rate: float, scores: np.ndarray) -> Self:
         """The line with the same slope whose mean probability over these rows is the rate."""
@@ -75,6 +82,15 @@ class ScoreLine:
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """Slopes that the labelled rows may as well have had, none below 0."""
         return np.maximum(rng.normal(self.slope, self.error, size), 0)
+
+
+def _log_likelihood(p: np.ndarray, anomalous: np.ndarray) -> float:
+    return float(np.log(np.maximum(np.where(anomalous, p, 1 - p), 1e-300)).sum())
+
+
+def _best_constant(m: int, n: int) -> float:
+    """The log likelihood of m anomalies among n rows where all have the probability m / n."""
+    return float(xlogy(m, m / n) + xlogy(n - m, 1 - m / n))
 
 
 def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.ndarray:

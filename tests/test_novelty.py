@@ -223,6 +223,8 @@ def test_models_that_do_not_tell_novelty_say_so(fit, tmp_path):
     shallow = fit_table(as_frame(X, y), labels, model="shallow").model
     with pytest.raises(InputError, match="ShallowRAD does not tell novelty"):
         score_table(shallow, as_frame(X, y).drop("label"), by="novelty")
+    with pytest.raises(InputError, match="by"):
+        score_table(shallow, as_frame(X, y).drop("label"), by="age")
     scored, report = score_table(shallow, as_frame(X, y).drop("label"))
     assert "novelty" not in scored.columns
     assert report.top[0].novelty is None

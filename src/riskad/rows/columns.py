@@ -143,7 +143,7 @@ def _needs_no_check(estimator: Any, X: Any, dtype: Any, options: Mapping[str, An
     return (
         type(X) is np.ndarray
         and X.ndim == 2
-        and X.dtype in dtype
+        and X.dtype in (dtype if isinstance(dtype, tuple) else (dtype,))
         and len(X) >= options.get("ensure_min_samples", 1)
         and X.shape[1] == getattr(estimator, "n_features_in_", None)
         and not hasattr(estimator, "feature_names_in_")  # of which it would warn

@@ -106,12 +106,13 @@ def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.
     for _ in range(_STEPS):
         p = expit(c[:, None] + terms)
         excess = p.mean(axis=1) - rates
+        done = np.abs(excess) <= 1e-9 * rates
+        if done.all():
+            break
         low, high = np.where(excess < 0, c, low), np.where(excess > 0, c, high)
         step = c - excess / np.maximum((p * (1 - p)).mean(axis=1), 1e-300)
         inside = (step > low) & (step < high)
-        c = np.where(excess == 0, c, np.where(inside, step, (low + high) / 2))
-        if (np.abs(excess) <= 1e-12 + 1e-9 * rates).all():
-            break
+        c = np.where(done, c, np.where(inside, step, (low + high) / 2))
     return np.asarray(c)
 
 

@@ -1,6 +1,10 @@
 """AutoRAD: without settings, from any two kinds of row."""
 
 import itertools
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -345,3 +349,29 @@ def few_trees(monkeypatch):
 @parametrize_with_checks([Small()])
 def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)
+
+
+# --- threads and processes ------------------------------------------------------------------
+
+
+def test_threads_that_share_a_model_get_the_same_numbers(fitted):
+    rows = [ring(300, seed=seed)[0] for seed in range(8)]
+    alone = [fitted.score_samples(X) for X in rows]
+    fresh = pickle.loads(pickle.dumps(fitted))  # nothing is laid out for scoring yet
+    start = threading.Barrier(8)
+
+    def score(X):
+        start.wait()
+        return [fresh.score_samples(X) for _ in range(3)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for expected, found in zip(alone, pool.map(score, rows), strict=True):
+            for each in found:
+                np.testing.assert_array_equal(each, expected)
+
+
+def test_another_process_gets_the_same_numbers(fitted):
+    X = ring(300, seed=1)[0]
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(fitted.score_samples, X).result()
+    np.testing.assert_array_equal(found, fitted.score_samples(X))

@@ -33,7 +33,7 @@ from riskad.app.results import (
     tells_novelty,
 )
 from riskad.app.review import review_rows
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, check_choice
 from riskad.decisions.capacity import Found
 from riskad.decisions.thresholds import Threshold
 
@@ -121,14 +121,10 @@ def score_table(
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
     whole = isinstance(table, pl.DataFrame)
     job = _Scoring(model, [table] if whole else table, fdr, reasons, progress)
-    if by == "novelty" and not tells_novelty(job.detector):
-        raise InputError(
-            f"{type(job.detector).__name__} does not tell novelty. Fit the model again with "
-            "model='auto', or rank rows by score."
-        )
+    column = _ranked_by(by, job.detector)
     decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
     kept: list[pl.DataFrame] = []
-    totals = _Totals(id, top, _COLUMN[by])
+    totals = _Totals(id, top, column)
     for batch, results in job.results(decision, reasons):
         scored = batch.hstack(results)
         write(scored)
@@ -149,6 +145,17 @@ def score_table(
         expected=_expected(job.detector, totals),
     )
     return (kept[0] if whole else None), report
+
+
+def _ranked_by(by: str, detector: Any) -> str:
+    """The column that the rows of a report are the first by."""
+    check_choice("by", by, RANKED_BY)
+    if by == "novelty" and not tells_novelty(detector):
+        raise InputError(
+            f"{type(detector).__name__} does not tell novelty. Fit the model again with "
+            "model='auto', or rank rows by score."
+        )
+    return _COLUMN[by]
 
 
 class _Totals:

@@ -8,7 +8,6 @@ Without the file they are recorded as not run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,6 @@ def load_collected(name: str) -> tuple[np.ndarray, np.ndarray]:
         return arrays[f"{table}|X"].astype(float), arrays[f"{table}|y"] == 1
 
 
-@lru_cache(maxsize=1)
 def _file() -> Path:
     folder = data_folder()
     path = None if folder is None else folder / "tables" / "tables.npz"

@@ -13,6 +13,7 @@ on it:
 | linear | `ShallowRAD` | the smooth view: columns |
 | distilled forest | `DistilledForest` | as the forest |
 | deep | `DeepRAD` | as the smooth forest, if asked for |
+| novelty | `Novelty` | outlier scores, whatever the labels (`novelty`, `unseen_kinds`) |
 
 The distilled one learns the scores that `PretrainedRAD` gives to a thousand unlabelled rows.
 
@@ -35,8 +36,9 @@ b_k is 1/2 for the linear member, since the kernel can do what it does, and 1 fo
 the distilled forest. What its teacher knows beforehand counts most where labels are few: it has
 3 / (1 + m / 100) with m labelled anomalies.
 
-How a fit keeps to its seconds is in `budget`, which rows take part in `samples`, what members see
-in `views`, who they are in `members`, and what they do on held-out labels in `held_out`.
+How much work a fit is to be is in `budget` and `plan`, which rows take part in `samples`, what
+members see in `views`, who they are in `members`, what they do on held-out labels in `held_out`,
+and how new rows are scored in `scoring`.
 """
 
 from riskad.detectors.auto.detector import AutoRAD

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.base import FeatureMap, squared_distances
 from riskad.storage.fields import (
     FLAG,
     POSITIVE,
@@ -160,5 +159,5 @@ def _nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
 
         return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows).kneighbors(X)[0]
     # For few rows, checking the remembered ones would take longer than the distances.
-    D = euclidean_distances(X, rows)
-    return np.sort(np.partition(D, k - 1, axis=1)[:, :k], axis=1)
+    D = np.partition(squared_distances(X, rows), k - 1, axis=1)[:, :k]
+    return np.sqrt(np.sort(D, axis=1))

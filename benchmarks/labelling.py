@@ -8,8 +8,8 @@ answers with a short look at each row, while fits run in the background, and tim
 each answer, which is on the disk when it returns, beside an empty request (a small file): on a busy
 machine that tells how much of the time is the machine's. Memory is that of the server and its
 processes together (proportional set size). The second starts the command, answers, and kills the
-server at a random moment, over and over; it counts answers that were acknowledged and are not in the
-journal.
+server at a random moment, over and over; it counts answers that were acknowledged and are not in
+the journal.
 """
 
 from __future__ import annotations

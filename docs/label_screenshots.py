@@ -1,4 +1,4 @@
-"""Make the pictures of labelling: python docs/label_screenshots.py, with playwright and chromium."""
+"""Make the pictures of docs/labelling.md, with playwright and chromium."""
 
 from __future__ import annotations
 

@@ -65,6 +65,13 @@ def test_two_tabs_get_different_rows(session):
     assert not {card["row"] for card in first} & {card["row"] for card in second}
 
 
+def test_rows_of_a_tab_that_left_come_again(session):
+    rows = [card["row"] for card in session.next("one", "ada", 6)]
+    say(session, rows[0], "normal")
+    session.leave("one")
+    assert [card["row"] for card in session.next("two", "ada", 3)] == rows[1:4]
+
+
 def test_rows_come_until_all_are_judged(tmp_path, no_fits):
     session = open_session(tmp_path, make_payments(40)[0])
     seen = []

@@ -143,6 +143,8 @@ def test_a_whole_session_with_keys(served):
     assert served.session.journal.log[-1].note == "looks a bit unusual, now what?"
     page.keyboard.press("ArrowLeft")
     expect(page.locator("#note")).to_have_value("looks a bit unusual, now what?")
+    page.reload()  # begins with the first that has no answer
+    expect(page.locator("#row-title")).to_contain_text(f"Row {second}:")
     assert served.heard == []
 
 

@@ -13,7 +13,7 @@ from support.labelling import make_payments
 import riskad
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.labelling.applying import apply_labels
+from riskad.labelling.applying import apply_labels, table_codes
 from riskad.labelling.journal import Answer, Journal
 from riskad.labelling.row_hashes import hash_rows
 from riskad.tables.labelled import LabelColumn
@@ -211,13 +211,23 @@ def test_answers_go_before_the_labels_of_the_table_in_its_own_words(journal, tab
     said = LabelColumn("status", normal=["ok"], anomaly=["fraud"])
     applied = apply_labels(table, journal, said)
     assert applied.frame["status"].to_list() == ["ok", "ok", "ok", "fraud"]
-    assert applied.labels == LabelColumn("status", ["ok"], ["fraud"])
+    assert applied.labels == LabelColumn("status", ["ok"], ["fraud"], [])
 
 
 def test_words_that_nobody_explained_are_asked_for(journal, table):
     table = table.with_columns(pl.Series("status", ["ok", "fraud", "", "ok"]))
     with pytest.raises(InputError, match="Say what the values of column 'status' mean"):
         apply_labels(table, journal, LabelColumn("status"))
+
+
+def test_words_that_no_row_has_yet_are_no_mistake(journal, table):
+    add(journal, table, 4, "anomaly")
+    applied = apply_labels(table, journal, LabelColumn("status", ["ok"], ["fraud"]))
+    assert applied.labels == LabelColumn("status", [], ["fraud"], [])
+    codes, _ = table_codes(applied.frame, LabelColumn("status", ["ok"], ["fraud"]))
+    assert codes.tolist() == [0, 0, 0, -1]
+    with pytest.raises(InputError, match="'okay' never occurs"):
+        table_codes(applied.frame, LabelColumn("status", ["okay"], ["frad"]))
 
 
 def test_a_disputed_row_is_said(journal, table):
@@ -269,6 +279,21 @@ def test_fit_reads_the_journal_directly(labelled):
     counts = json.loads(told.stdout)["labels"]
     assert counts["anomaly"] == fraud[:60].sum()
     assert counts["unlabelled"] == 240
+
+
+def test_fit_without_any_label_is_said_to_be_unsupervised(labelled):
+    folder, fraud = labelled
+    told = CliRunner().invoke(
+        cli,
+        [
+            *("fit", str(folder / "cards.csv"), "--id", "card", "--model", "outliers"),
+            *("-o", str(folder / "cards.riskad"), "--ranked", str(folder / "ranked.csv")),
+        ],
+    )
+    assert told.exit_code == 0, told.output
+    assert "unsupervised: no label was learned from" in " ".join(told.output.split())
+    rows = riskad.read_table(folder / "ranked.csv")["row"].cast(pl.Int64).to_numpy()
+    assert fraud[rows[:20] - 1].mean() > 3 * fraud.mean()
 
 
 def test_fit_without_labels_says_what_is_missing(labelled):

@@ -1,12 +1,13 @@
 """Which row comes next, what a person sees of it, and what a fit in the background changes."""
 
+import re
 import time
 from collections import Counter
 
 import numpy as np
 import polars as pl
 import pytest
-from support.labelling import make_payments
+from support.labelling import Client, make_payments
 
 import riskad
 from riskad.core.checks import InputError
@@ -62,6 +63,13 @@ def test_every_tenth_row_is_drawn_at_random_and_says_so(session):
 def test_two_tabs_get_different_rows(session):
     first, second = (session.next(tab, "ada", 10) for tab in ("one", "two"))
     assert not {card["row"] for card in first} & {card["row"] for card in second}
+
+
+def test_rows_of_a_tab_that_left_come_again(session):
+    rows = [card["row"] for card in session.next("one", "ada", 6)]
+    say(session, rows[0], "normal")
+    session.leave("one")
+    assert [card["row"] for card in session.next("two", "ada", 3)] == rows[1:4]
 
 
 def test_rows_come_until_all_are_judged(tmp_path, no_fits):
@@ -329,3 +337,27 @@ def test_the_unsupervised_ranking_takes_gaps_texts_and_files(tmp_path):
     again = riskad.load(tmp_path / "m.riskad")
     assert np.array_equal(again.anomaly_score(rows), model.anomaly_score(rows))
     assert "no label was learned from" in model.describe_in_words()[0]
+
+
+# --- from Python ----------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_the_page_and_gets_the_labels(tmp_path, no_fits):
+    pytest.importorskip("starlette", reason="needs riskad[app]")
+    table, _ = make_payments(40)
+    with riskad.label(table.to_pandas(), tmp_path / "labels.jsonl", id="card", who="ada") as page:
+        shown = page._repr_html_()
+        address = re.search(r'src="([^"]+)"', shown)[1]
+        assert address.startswith("http://localhost:")
+        client = Client(address)
+        assert client.answer(3, "anomaly")[0] == 200
+        assert client.answer(4, "normal", source="random")[0] == 200
+        policy = client.request("GET", "/", headers={"Cookie": client.cookie})[1]
+        assert "frame-ancestors http://localhost:*" in policy["content-security-policy"]
+        assert "1 normal, 1 anomalies" in repr(page)
+        applied = page.applied()
+    assert page.labels().tolist() == [0, 0, -1, 1, *[0] * 36]
+    assert applied.sources[2:4] == ["suggested", "random"]
+    assert applied.frame["label"].to_list()[2:4] == ["anomaly", "normal"]
+    with pytest.raises(InputError, match="table must be a frame, got str"):
+        riskad.label("cards.csv")

@@ -268,8 +268,12 @@ def _fit(
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
-    if options["label"] is None and journal is None:
-        raise click.UsageError("Missing option '-l' / '--label', or --journal.")
+    unlabelled = options["label"] is None and journal is None
+    if unlabelled and options["model"] != "outliers":
+        raise click.UsageError(
+            "Missing option '-l' / '--label', the column with the labels. --journal takes answers "
+            "of `riskad label`, and --model outliers does without labels."
+        )
     names = {setting.name for entry in _models().values() for setting in entry.settings}
     settings = {name: options.pop(name) for name in names & set(options)}
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -289,6 +293,10 @@ def _fit(
 
         with dask_engine(scheduler) as cluster:
             return _fit_table(paths, cluster, options)
+    if unlabelled:
+        from riskad.tables.labelled import UnlabelledTable
+
+        return _fit_table(UnlabelledTable(read_table(paths[0])), None, options)
     if is_larger_than_memory(paths):
         return _fit_table(paths, None, options)
     return _fit_table(read_table(paths[0]), None, options)

@@ -14,6 +14,7 @@ from riskad.cli.options import (
     check_table_output,
     force,
     given_kinds,
+    is_pipe,
     label_column,
     name_of,
     seed,
@@ -79,8 +80,10 @@ def label(
 
     source = name_of((str(data),))
     if journal is None:
-        file, _ = file_of(data)
-        journal = file.with_name(f"{file.name}.labels.jsonl")
+        if is_pipe(data):
+            raise click.UsageError("Say where to keep the answers: --journal.")
+        file, part = file_of(data)
+        journal = file.with_name(f"{file.name}{f'.{part}' if part else ''}.labels.jsonl")
     said = label_column(options)
     labels = said if said.column else None
     if export is not None:

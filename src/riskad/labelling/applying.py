@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -105,6 +106,7 @@ def apply_labels(
         if answers.label:
             values[row - 1], sources[row - 1] = words[answers.label], answers.source
     column = pl.Series(labels.column, values, dtype=pl.String)
+    labels = _occurring(labels, column)
     return Applied(frame.with_columns(column), labels, sources, located, journal.disputes())
 
 
@@ -122,6 +124,17 @@ def _with_words(labels: LabelColumn, frame: pl.DataFrame) -> LabelColumn:
     return replace(labels, normal=normal or ["normal"], anomaly=anomaly or ["anomaly"])
 
 
+def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
+    """The same without words that no row has yet; a fit takes those for a slip of the keyboard."""
+    seen = set(to_text(column).str.strip_chars().unique().drop_nulls())
+
+    def there(words: Sequence[str]) -> list[str]:
+        return [word for word in words if word in seen]
+
+    normal, anomaly, none = map(there, (labels.normal, labels.anomaly, labels.unlabelled))
+    return replace(labels, normal=normal, anomaly=anomaly, unlabelled=none)
+
+
 def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes, str | None]:
     """Return the labels that a table has, and their column, which it may lack."""
     nothing = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
@@ -133,4 +146,7 @@ def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes,
         return nothing, labels.column
     if to_text(frame[labels.column]).str.strip_chars().replace("", None).is_null().all():
         return nothing, labels.column
-    return FrameTable(frame, labels).codes, labels.column
+    known = _occurring(labels, frame[labels.column])
+    if (labels.normal or labels.anomaly) and not (known.normal or known.anomaly):
+        known = labels  # none of the words occurs: that is for the reader to say
+    return FrameTable(frame, known).codes, labels.column

@@ -200,6 +200,7 @@ def _pages(session: Session, server: Server) -> Starlette:
             Route("/api/answer", handlers.answer, methods=["POST"]),
             Route("/api/fit", handlers.fit, methods=["POST"]),
             Route("/api/invite", handlers.invite, methods=["POST"]),
+            Route("/api/leave", handlers.leave, methods=["POST"]),
         ]
     )
 
@@ -302,6 +303,12 @@ class _Handlers:
     @_told
     async def invite(self, request: Request) -> Response:
         return JSONResponse({"address": self.server.invite()})
+
+    @_told
+    async def leave(self, request: Request) -> Response:
+        tab = _text(await _json(request), "tab", 40)
+        await run_in_threadpool(self.session.leave, tab)
+        return JSONResponse({"left": True})
 
 
 @functools.cache

@@ -302,6 +302,11 @@ class Session:
             for card, (_, kind, source) in zip(cards, found, strict=True)
         ]
 
+    def leave(self, tab: str) -> None:
+        """Let others have the rows that a tab was handed."""
+        with self._lock:
+            self.upcoming.give_back(tab)
+
     def card(self, row: int, who: str) -> dict[str, Any]:
         """Return a row that somebody asked for."""
         (card,) = self.cards.of([self._checked(row)])

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,15 @@ _EVERY = 10  # of which one is drawn at random
 _SECONDS = 600.0  # for which a row that was handed out is kept from others
 _TRIES = 50
 _DRAWN = 20  # random rows that are drawn at a time
+
+
+class _Handed(NamedTuple):
+    """Who has a row, until when, and why it came."""
+
+    tab: str
+    until: float
+    kind: str
+    source: str
 
 
 class Upcoming:
@@ -40,7 +50,7 @@ class Upcoming:
         self._rng = np.random.default_rng(seed)
         self._suggested: deque[tuple[int, str]] = deque()
         self._random = deque(self._draw())
-        self._handed: dict[int, tuple[str, float]] = {}
+        self._handed: dict[int, _Handed] = {}
         self._count = 0
 
     def take_over(self, ranking: Ranking) -> None:
@@ -65,7 +75,7 @@ class Upcoming:
             Whether a row needs no further answer.
         """
         now = monotonic()
-        self._handed = {r: (t, end) for r, (t, end) in self._handed.items() if end > now}
+        self._release(lambda handed: handed.until <= now)
 
         def free(row: int) -> bool:
             return row not in self._handed and not judged(row)
@@ -75,12 +85,20 @@ class Upcoming:
             if found is None:
                 return
             self._count += 1
-            self._handed[found[0]] = (tab, now + _SECONDS)
+            row, kind, source = found
+            self._handed[row] = _Handed(tab, now + _SECONDS, kind, source)
             yield found
 
     def give_back(self, tab: str) -> None:
-        """Let others have the rows that a tab was handed."""
-        self._handed = {row: held for row, held in self._handed.items() if held[0] != tab}
+        """Let others have the rows that a tab was handed and did not judge, before all others."""
+        self._release(lambda handed: handed.tab == tab)
+
+    def _release(self, wanted: Callable[[_Handed], bool]) -> None:
+        gone = [(row, handed) for row, handed in self._handed.items() if wanted(handed)]
+        for row, handed in reversed(gone):
+            del self._handed[row]
+            if handed.source == "suggested":
+                self._suggested.appendleft((row, handed.kind))
 
     def _one(self, free: Callable[[int], bool]) -> tuple[int, str, str] | None:
         if self._count % _EVERY == _EVERY - 1 and (row := self._drawn(free)) is not None:

@@ -361,6 +361,9 @@ $("invite").addEventListener("click", async () => {
     trouble(failure.message);
   }
 });
+window.addEventListener("pagehide", () => {
+  post("/api/leave", { tab }, { keepalive: true }).catch(() => {}); // others may have the next rows
+});
 window.addEventListener("beforeunload", (event) => {
   if (unsaved) event.preventDefault();
 });

@@ -39,9 +39,9 @@ export function get(path, parameters = {}) {
   return request(query ? `${path}?${query}` : path, {});
 }
 
-export function post(path, body = {}) {
+export function post(path, body = {}, options = {}) {
   const headers = { "Content-Type": "application/json", "X-Riskad-Csrf": csrf };
-  return request(path, { method: "POST", headers, body: JSON.stringify(body) });
+  return request(path, { method: "POST", headers, body: JSON.stringify(body), ...options });
 }
 
 export async function start() {

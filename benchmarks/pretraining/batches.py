@@ -44,9 +44,8 @@ class Batches(Draws):
         B, n, columns = X.shape
         share = self.log_uniform(B, 1, columns, low=0.01, high=0.6)
         some = self.often(0.25, B, 1, 1) & self.often(0.5, B, 1, columns)
-        edge = self.normal(B, 1, columns)
-        spread, mean = X.std(1, keepdim=True), X.mean(1, keepdim=True)
-        at_end = self.often(0.4, B, 1, columns) & (X < mean + edge * spread)
+        edge = X.mean(1, keepdim=True) + self.normal(B, 1, columns) * X.std(1, keepdim=True)
+        at_end = self.often(0.4, B, 1, columns) & (edge > X)
         chance = torch.where(at_end, (3 * share).clamp(max=0.95), share)
         return torch.where(some & (self.uniform(B, n, columns) < chance), torch.nan, X)
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from benchmarks.pretraining.network import Network, channels
 
@@ -95,8 +94,7 @@ def cases(
 ) -> list[Case]:
     """One of each table."""
     return [
-        case(X[name], y[name], labelled(y[name], share, seed=i), 40)
-        for i, name in enumerate(names)
+        case(X[name], y[name], labelled(y[name], share, seed=i), 40) for i, name in enumerate(names)
     ]
 
 
@@ -106,11 +104,3 @@ def mean_auc_and_ap(network: Network, among: Sequence[Case], device: str) -> tup
     found = [auc_and_ap(scores(network, one, device), one.y) for one in among]
     areas, precisions = zip(*found, strict=True)
     return float(np.mean(areas)), float(np.mean(precisions))
-
-
-def risk_of(scores: Tensor, y: Tensor) -> Tensor:
-    """Balanced logistic risk."""
-    losses = torch.nn.functional.binary_cross_entropy_with_logits(
-        scores, y.float(), reduction="none"
-    )
-    return (losses[y].mean() + losses[~y].mean()) / 2

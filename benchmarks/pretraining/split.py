@@ -102,9 +102,7 @@ def families(names: list[str], pairs: list[tuple[str, str]]) -> list[list[str]]:
     return list(groups.values())
 
 
-def of_the_paper(
-    names: list[str], paper: set[str], pairs: list[tuple[str, str]]
-) -> set[str]:
+def of_the_paper(names: list[str], paper: set[str], pairs: list[tuple[str, str]]) -> set[str]:
     """Tables of the same origin as one of the paper's: by words, or by values."""
     found = {name for name in names if words(name) & PAPER_WORDS} | paper
     for a, b in pairs:

@@ -1,7 +1,8 @@
 r"""Train the network of `riskad.PretrainedRAD` (torch; a GPU to be of use).
 
-    python -m benchmarks.pretraining.train --tables tables.npz --split results/pretrained/split.json \
-        --start src/riskad/detectors/weights/tables-2.npz --seconds 500 --total 1500 --output first
+    python -m benchmarks.pretraining.train --tables tables.npz \
+        --split results/pretrained/split.json --start src/riskad/detectors/weights/tables-2.npz \
+        --seconds 500 --total 1500 --output first
     python -m benchmarks.pretraining.train ... --resume first --offset 500 --output second
 
 Each step makes a batch on the device: mostly of real tables, else of synthetic ones. The loss is

@@ -34,6 +34,7 @@ from riskad.storage.fields import (
     Array,
     Fields,
     Maybe,
+    Optional,
     Record,
     State,
     Text,
@@ -85,6 +86,10 @@ class PretrainedRAD(Detector):
         of the unlabelled rows.
     states_ : ndarray
         Their labels: 0 none, 1 normal, 2 anomaly.
+    marked_ : ndarray of int
+        Of the columns that vary, those whose blanks tell: their blanks are more frequent in
+        labelled anomalies, or in labelled normals. For each the network reads one column more,
+        which says where the blanks are.
     offset_ : float
         Threshold on `score_samples`, log(pi_n / pi_p): where both classes are equally likely.
     weights_ : str
@@ -103,6 +108,7 @@ class PretrainedRAD(Detector):
     """
 
     slow_to_score: ClassVar[bool] = True
+    marked_: np.ndarray = np.array([], int)  # models of older versions have none
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
@@ -112,6 +118,7 @@ class PretrainedRAD(Detector):
         "kept_": Array("i", ("kept",), low=0),
         "scaler_": Record(("StandardScaler",)),
         "components_": Maybe(Record(("PCA",))),
+        "marked_": Optional(Array("i", ("marked",), low=0)),
         "context_": Array("f", ("read", "seen"), gaps=True),
         "states_": Array("i", ("read",), 0, 2),
         "weights_": Text(choices=WEIGHTS),
@@ -123,9 +130,11 @@ class PretrainedRAD(Detector):
         kept, scaler, components = (state[n] for n in ("kept_", "scaler_", "components_"))
         require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
         require(scaler.n_features_in_ == len(kept), "scaler_: of other columns")
-        seen = len(kept)
+        marked = state.get("marked_", cls.marked_)
+        require(bool((marked < len(kept)).all()), "marked_: no such column")
+        seen = len(kept) + len(marked)
         if components is not None:
-            require(components.n_features_in_ == seen, "components_: of other columns")
+            require(components.n_features_in_ == len(kept), "components_: of other columns")
             seen = components.n_components_
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
@@ -192,7 +201,7 @@ class PretrainedRAD(Detector):
                 "PretrainedRAD tells kinds of row apart, and needs labels and rows that differ in "
                 f"them: {count_labels(codes)}. Label some rows with -1 (anomaly) or +1 (normal)."
             )
-        Z = self._fit_columns(X)
+        Z = self._fit_columns(X, codes)
         places = self._places(codes)
         self.context_ = Z[places].astype(np.float32)
         self.states_ = np.array([_STATES[code] for code in codes[places]])
@@ -219,13 +228,15 @@ class PretrainedRAD(Detector):
         kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
         return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
 
-    def _fit_columns(self, X: np.ndarray) -> np.ndarray:
+    def _fit_columns(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
         self.kept_ = np.flatnonzero(_varies(X))
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scaler_ = StandardScaler().fit(X[:, self.kept_])
         self.components_: PCA | None = None
+        self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
         if len(self.kept_) > MOST_COLUMNS:
+            self.marked_ = self.marked_[:0]
             Z = np.nan_to_num(_signed_log(self.scaler_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
@@ -238,7 +249,8 @@ class PretrainedRAD(Detector):
     def _columns(self, X: np.ndarray) -> np.ndarray:
         Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
         if self.components_ is None:
-            return Z
+            marks = _signed_log(np.isnan(Z[:, self.marked_]) * 2.0 - 1.0)
+            return np.hstack([Z, marks]) if len(self.marked_) else Z
         return _signed_log(self.components_.transform(np.nan_to_num(Z)))
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
@@ -264,6 +276,20 @@ def _varies(X: np.ndarray) -> np.ndarray:
     blank = np.isnan(X)
     low, high = np.where(blank, np.inf, X).min(axis=0), np.where(blank, -np.inf, X).max(axis=0)
     return np.asarray((low < high) | (blank.any(axis=0) & ~blank.all(axis=0)))
+
+
+def _tell_tale(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Columns whose blanks are more frequent in labelled anomalies or in labelled normals.
+
+    By more than two standard errors of the difference of both shares.
+    """
+    kinds = [blank[codes == kind] for kind in (ANOMALY, NORMAL)]
+    if not blank.any() or not all(map(len, kinds)):
+        return np.array([], int)
+    share = np.vstack(kinds).mean(axis=0)
+    error = np.sqrt(share * (1 - share) * sum(1 / len(kind) for kind in kinds))
+    apart = np.abs(kinds[0].mean(axis=0) - kinds[1].mean(axis=0))
+    return np.flatnonzero(apart > 2 * error)
 
 
 def _signed_log(z: np.ndarray) -> np.ndarray:

@@ -116,7 +116,11 @@ class TableNetwork:
         """Cells (rows, columns + 1, width) as they begin; `own` are rows of the context."""
         if columns:
             said = np.stack(
-                [column.said(z, states if own else None) for column, z in zip(columns, Z.T)], axis=1
+                [
+                    column.said(z, states if own else None)
+                    for column, z in zip(columns, Z.T, strict=True)
+                ],
+                axis=1,
             )
         else:
             said = np.stack([Z, np.abs(Z), Z * Z], axis=-1)

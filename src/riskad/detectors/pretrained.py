@@ -52,7 +52,7 @@ _SAYS = {"tables-2": "synthetic", "tables-3": "real and synthetic"}
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
-_BLOCK = 500  # rows that are scored at a time
+_BLOCK = 250  # rows that are scored at a time; more or fewer take longer
 
 
 class PretrainedRAD(Detector):

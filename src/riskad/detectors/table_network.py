@@ -229,11 +229,23 @@ def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 def _normed(x: np.ndarray, scale_and_shift: np.ndarray) -> np.ndarray:
     scale, shift = scale_and_shift
-    centred = x - x.mean(axis=-1, keepdims=True)
-    variance = (centred**2).mean(axis=-1, keepdims=True)
-    return np.asarray(centred / np.sqrt(variance + np.float32(_EPSILON)) * scale + shift)
+    z = x - x.mean(axis=-1, keepdims=True)
+    variance = (z**2).mean(axis=-1, keepdims=True)
+    z /= np.sqrt(variance + np.float32(_EPSILON))
+    z *= scale
+    z += shift
+    return np.asarray(z)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.asarray(x * np.float32(0.5) * (1 + np.tanh(inner)))
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, in one array: most time goes by memory."""
+    z = x * x
+    z *= np.float32(0.044715)
+    z += np.float32(1)
+    z *= x
+    z *= np.float32(np.sqrt(2 / np.pi))
+    np.tanh(z, out=z)
+    z += np.float32(1)
+    z *= x
+    z *= np.float32(0.5)
+    return z

@@ -34,7 +34,6 @@ from riskad.storage.fields import (
     Array,
     Fields,
     Maybe,
-    Optional,
     Record,
     State,
     Text,
@@ -108,7 +107,6 @@ class PretrainedRAD(Detector):
     """
 
     slow_to_score: ClassVar[bool] = True
-    marked_: np.ndarray = np.array([], int)  # models of older versions have none
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
@@ -118,11 +116,17 @@ class PretrainedRAD(Detector):
         "kept_": Array("i", ("kept",), low=0),
         "scaler_": Record(("StandardScaler",)),
         "components_": Maybe(Record(("PCA",))),
-        "marked_": Optional(Array("i", ("marked",), low=0)),
+        "marked_": Array("i", ("marked",), low=0),
         "context_": Array("f", ("read", "seen"), gaps=True),
         "states_": Array("i", ("read",), 0, 2),
         "weights_": Text(choices=WEIGHTS),
     }
+
+    @classmethod
+    def _upgrade_state(cls, state: State) -> State:
+        """A state from before there was a choice of weights, and blanks to mark."""
+        fitted = {"marked_": np.array([], int)} if "weights_" in state else {}
+        return {"weights": "tables-2", **fitted, **state}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -130,7 +134,7 @@ class PretrainedRAD(Detector):
         kept, scaler, components = (state[n] for n in ("kept_", "scaler_", "components_"))
         require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
         require(scaler.n_features_in_ == len(kept), "scaler_: of other columns")
-        marked = state.get("marked_", cls.marked_)
+        marked = state["marked_"]
         require(bool((marked < len(kept)).all()), "marked_: no such column")
         seen = len(kept) + len(marked)
         if components is not None:

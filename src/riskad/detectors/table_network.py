@@ -238,7 +238,7 @@ def _normed(x: np.ndarray, scale_and_shift: np.ndarray) -> np.ndarray:
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, in one array: most time goes by memory."""
+    """Half of x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); one array, as memory takes time."""
     z = x * x
     z *= np.float32(0.044715)
     z += np.float32(1)

@@ -135,7 +135,7 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
             "Notes": report.warnings,
         },
     )
-    _print_suspects(console, report.top, report.id, " by novelty" if report.by == "novelty" else "")
+    _print_suspects(console, report.top, report.id, "Novel" if report.by == "novelty" else "Top")
     *first, last = report.added
     names = f"{', '.join(first)} and {last}"
     print_facts(console, {"Written": [f"{path} (all columns, and {names})"]})
@@ -457,7 +457,7 @@ def _print_periods(console: Console, periods: Sequence[Period]) -> None:
 
 
 def _print_suspects(
-    console: Console, suspects: Sequence[Suspect], id: str | None, by: str = ""
+    console: Console, suspects: Sequence[Suspect], id: str | None, title: str = "Top"
 ) -> None:
     if not suspects:
         return
@@ -473,7 +473,7 @@ def _print_suspects(
         ]
         for s in suspects
     ]
-    print_table(console, f"Top {len(rows)}{by}", head, rows, left={1} if id else ())
+    print_table(console, f"{title} {len(rows)}", head, rows, left={1} if id else ())
 
 
 def _yes(value: bool) -> str:

@@ -15,7 +15,14 @@ from riskad.app.capacity import plan_capacity
 from riskad.app.model_files import load, make_header
 from riskad.app.report.html import render_page
 from riskad.app.report.summary import describe_fit, describe_table
-from riskad.app.report.wording import about, flagged_lines, rate_line, say_found, share_between
+from riskad.app.report.wording import (
+    about,
+    flagged_lines,
+    rate_line,
+    sample_line,
+    say_found,
+    share_between,
+)
 from riskad.app.review import assumed_rate, count_groups, review_rows
 from riskad.app.score import _Sample, score_table
 from riskad.app.threshold import change_threshold
@@ -387,6 +394,9 @@ def test_rates_say_what_they_rest_on():
     )
     assert rate_line((0.03, 0.03, 0.03), "given") == ["anomaly rate 3.0%, as given"]
     assert rate_line(None, "") == []
+    assert "do not speak against" in sample_line(0.2)[0]
+    assert "no random sample of the table" in sample_line(0.0004)[0]
+    assert sample_line(None) == []
     assert about(0.004) == "less than 0.1"
     assert share_between(Estimate(0.9999, 0.4, 1.0, 5, 5)) == ">99% (40% to 100%)"
     assert share_between(Estimate(0.5, 0.4, 1.0, 5, 5), "-") == "50% (40-100%)"

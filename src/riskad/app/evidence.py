@@ -65,7 +65,7 @@ def say_held_out(detector: Any, group: str | None, time: str | None) -> str:
         return said if group is None else f"{said}; the interval counts each {group!r} as one"
     if group is None:
         return said
-    return f"{said}; rows of one {group!r} were held out together, and the interval counts these"
+    return f"{said}; rows of one {group!r} were held out together, and intervals count each as one"
 
 
 def find_evidence(

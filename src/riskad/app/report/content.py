@@ -22,6 +22,7 @@ from riskad.app.report.wording import (
     between,
     quality_lines,
     rate_line,
+    sample_line,
     say_cost,
     say_prior,
     share_between,
@@ -142,7 +143,7 @@ def anomaly_rate(data: ReportData) -> Markup:
         chart = rate_chart(data.rate, data.assumed_rate)
         if data.assumed_rate is not None and not low <= data.assumed_rate <= high:
             advice = say_prior(1 - rate)
-    lines = rate_line(data.rate, data.rate_rests_on)
+    lines = rate_line(data.rate, data.rate_rests_on) + sample_line(data.labels_random_p)
     return fill("anomaly_rate.html", data=data, lines=lines, chart=chart, prior=advice)
 
 

@@ -73,6 +73,7 @@ class ReportData:
     label: str | None
     rate: tuple[float, float, float] | None
     rate_rests_on: str
+    labels_random_p: float | None
     assumed_rate: float | None
     expectations: list[str]
     capacity: dict[str, Any] | None
@@ -230,6 +231,7 @@ def _describe(
         top=_with_probabilities(top, calibration),
         rate=_three(calibration),
         rate_rests_on="" if (rate := _rate(calibration)) is None else rate.assumption,
+        labels_random_p=None if calibration is None else calibration.random_p_value,
         distribution=count_scores(calibration, facts["threshold"], scores),
         quality=measure_quality(calibration, training),
         trained_on=training.get("source"),

@@ -22,6 +22,7 @@ from riskad.app.report.wording import (
     flagged_lines,
     quality_lines,
     rate_line,
+    sample_line,
     say_cost,
     say_prior,
     top_lines,
@@ -77,6 +78,7 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
                 *_expected_lines(report),
                 _say_threshold(report.fitted["threshold"], report.rule),
                 *rate_line(report.rate, report.rate_rests_on),
+                *sample_line(report.labels_random_p),
             ],
         },
     )

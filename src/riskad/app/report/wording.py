@@ -18,12 +18,15 @@ __all__ = [
     "flagged_lines",
     "quality_lines",
     "rate_line",
+    "sample_line",
     "say_cost",
     "say_found",
     "say_prior",
     "share_between",
     "top_lines",
 ]
+
+_UNLIKELY = 0.01  # p-value below which labelled rows are no random sample
 
 
 def quality_lines(
@@ -205,6 +208,26 @@ def rate_line(rate: Sequence[float] | None, rests_on: str) -> list[str]:
         return [f"anomaly rate {value:.1%}, as given"]
     said = f"estimated anomaly rate {value:.1%} (95% interval {low:.1%} to {high:.1%})"
     return [f"{said}, if {rests_on}" if rests_on and rests_on != GIVEN else said]
+
+
+def sample_line(p_value: float | None) -> list[str]:
+    """Say whether labelled rows look like a random sample of the table, by their held-out scores.
+
+    Examples
+    --------
+    >>> sample_line(0.23)
+    ['scores do not speak against labelled rows being a random sample (p-value 0.23)']
+    """
+    if p_value is None:
+        return []
+    if p_value >= _UNLIKELY:
+        said = "scores do not speak against labelled rows being a random sample"
+        return [f"{said} (p-value {p_value:.2g})"]
+    return [
+        "labelled rows are no random sample of the table: they score unlike the other rows "
+        f"(p-value {p_value:.1g}). The rate is better known if some rows drawn at random are "
+        "labelled, or if it is given (--anomaly-rate)"
+    ]
 
 
 def top_lines(review: ReviewReport | None) -> list[str]:

@@ -209,6 +209,12 @@ def test_the_download_has_the_labels(session):
     assert [line.rsplit(",", 1)[1] for line in lines[1:4]] == ["", "anomaly", ""]
 
 
+def test_the_download_runs_in_no_spreadsheet(tmp_path, no_fits):
+    table = make_payments(30)[0].with_columns(pl.lit("=1+1").alias("country"))
+    lines = open_session(tmp_path, table).export().decode().splitlines()
+    assert "'=1+1" in lines[1]
+
+
 def test_large_tables_are_sampled_and_any_row_can_be_opened(tmp_path, no_fits, monkeypatch):
     monkeypatch.setattr("riskad.labelling.session._START_ROWS", 100)
     session = open_session(tmp_path, make_payments(500)[0], Options(id="card", pool=100))

@@ -1,5 +1,6 @@
 """Which row comes next, what a person sees of it, and what a fit in the background changes."""
 
+import io
 import re
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from riskad.detectors.outlier_mean import OutlierMean
 from riskad.labelling.fitting import History, Ranking
 from riskad.labelling.session import Conflict, Options, Session
 from riskad.labelling.upcoming import RANDOM, Upcoming
-from riskad.labelling.work import Found
+from riskad.labelling.work import Found, _Asked, _listen
 from riskad.tables.labelled import LabelColumn
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
@@ -209,6 +210,12 @@ def test_the_download_has_the_labels(session):
     assert [line.rsplit(",", 1)[1] for line in lines[1:4]] == ["", "anomaly", ""]
 
 
+def test_the_download_runs_in_no_spreadsheet(tmp_path, no_fits):
+    table = make_payments(30)[0].with_columns(pl.lit("=1+1").alias("country"))
+    lines = open_session(tmp_path, table).export().decode().splitlines()
+    assert "'=1+1" in lines[1]
+
+
 def test_large_tables_are_sampled_and_any_row_can_be_opened(tmp_path, no_fits, monkeypatch):
     monkeypatch.setattr("riskad.labelling.session._START_ROWS", 100)
     session = open_session(tmp_path, make_payments(500)[0], Options(id="card", pool=100))
@@ -361,3 +368,15 @@ def test_a_notebook_shows_the_page_and_gets_the_labels(tmp_path, no_fits):
     assert applied.frame["label"].to_list()[2:4] == ["anomaly", "normal"]
     with pytest.raises(InputError, match="table must be a frame, got str"):
         riskad.label("cards.csv")
+
+
+def test_a_process_whose_server_is_gone_leaves_no_row_behind(tmp_path, monkeypatch):
+    """Standard input closes when the server ends, in whatever way."""
+    (tmp_path / "rows.ipc").write_text("rows of the table")
+    ended, asked = [], _Asked()
+    monkeypatch.setattr("sys.stdin", io.StringIO("17\n"))
+    monkeypatch.setattr("os._exit", ended.append)
+    _listen(asked, tmp_path)
+    assert asked.get_nowait() == 17
+    assert ended == [0]
+    assert not tmp_path.exists()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import getpass
-import io
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from riskad.app.results import earlier_results, pick_features, with_group
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
-from riskad.labelling.applying import table_codes
+from riskad.labelling.applying import apply_labels, table_codes
 from riskad.labelling.cards import Card, Cards
 from riskad.labelling.fitting import History, Ranking, Worker
 from riskad.labelling.journal import LABELS, SOURCES, Answer, Journal
@@ -26,6 +26,7 @@ from riskad.labelling.upcoming import Upcoming
 from riskad.labelling.work import Found, Task, suggested, unsupervised
 from riskad.tables.columns import check_columns, to_text
 from riskad.tables.labelled import LabelColumn
+from riskad.tables.writing import write_table
 
 __all__ = ["Conflict", "Options", "Session"]
 
@@ -431,12 +432,12 @@ class Session:
         return list(dict.fromkeys(found))[:most]
 
     def export(self) -> bytes:
-        """Return the table with its labels, as CSV."""
-        from riskad.labelling.applying import apply_labels
-
-        text = io.BytesIO()
-        apply_labels(self.whole, self.journal, self.options.labels).frame.write_csv(text)
-        return text.getvalue()
+        """Return the table with its labels, as a CSV that no spreadsheet takes for formulas."""
+        applied = apply_labels(self.whole, self.journal, self.options.labels)
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "labelled.csv")
+            write_table(applied.frame, path)
+            return path.read_bytes()
 
 
 def _user() -> str:

@@ -43,10 +43,11 @@ from riskad.storage.fields import (
 __all__ = ["MOST_COLUMNS", "PretrainedRAD", "labelled_rows_read"]
 
 MOST_COLUMNS = 40
-"""Columns that the network reads as they are; of more it gets the principal components."""
+"""Columns that "tables-2" reads as they are; of more it gets the principal components."""
 
 _DEFAULT = "tables-2"
 _READS_BLANKS = "tables-3"
+_MOST_COLUMNS = {"tables-2": MOST_COLUMNS, "tables-3": 100}  # as many as in training
 _SAYS = {"tables-2": "synthetic", "tables-3": "real and synthetic"}
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context
@@ -59,10 +60,11 @@ class PretrainedRAD(Detector):
 
     `fit` keeps labelled rows and a sample of the unlabelled rows; to score a row the network reads
     them (`riskad.detectors.pretrained` says how). Columns are standardised and large values drawn
-    in, sign(z) log(1 + |z|); of more than 40 the 24 leading principal components are taken.
+    in, sign(z) log(1 + |z|); of more than 40 (by the weights "tables-3" 100) the 24 leading
+    principal components are taken.
 
-    The network has seen tables of up to 42 columns with a column of outlier scores among them, and
-    does best with the like: `make_pipeline(LearnedFeatures(("columns", "outliers"), smooth=True),
+    The network has seen tables with columns of outlier scores among them, and does best with the
+    like: `make_pipeline(LearnedFeatures(("columns", "outliers"), smooth=True),
     PretrainedRAD())`.
 
     Parameters
@@ -239,7 +241,7 @@ class PretrainedRAD(Detector):
         self.scaler_ = StandardScaler().fit(X[:, self.kept_])
         self.components_: PCA | None = None
         self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
-        if len(self.kept_) > MOST_COLUMNS:
+        if len(self.kept_) > _MOST_COLUMNS[self.weights]:
             self.marked_ = self.marked_[:0]
             Z = np.nan_to_num(_signed_log(self.scaler_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))

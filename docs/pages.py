@@ -1,14 +1,14 @@
 """Run the code of the pages, and refresh what they show.
 
-python docs/pages.py                    run all pages, say where the text differs from what is printed
+python docs/pages.py                    run all pages, say where they differ from what is printed
 python docs/pages.py --write            the same, and write output and pictures into the pages
 python docs/pages.py --write howto/threshold.md
 
-A page runs from its top to its end in an empty folder: `python` blocks in one namespace, lines of `bash`
-blocks that begin with `riskad`. What stands in `<!-- run ... -->` runs without being shown. A `text`
-block shows what the block before it printed; with lines `...` in it, parts of that. Figures may differ in
-a `text` block, words may not. An SVG or PNG that a page writes is one of `docs/images`. `shell` blocks
-are not run: installing, servers, clusters.
+A page runs from its top to its end in an empty folder: `python` blocks in one namespace, lines of
+`bash` blocks that begin with `riskad`. What stands in `<!-- run ... -->` runs without being shown.
+A `text` block shows what the block before it printed; with lines `...` in it, parts of that.
+Figures may differ in a `text` block, words may not. An SVG or PNG that a page writes is one of
+`docs/images`. `shell` blocks are not run: installing, servers, clusters.
 """
 
 from __future__ import annotations
@@ -60,20 +60,21 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def run_commands(code: str) -> None:
-    """Run the lines that begin with `riskad` and print what they say."""
+def run_commands(code: str) -> bool:
+    """Run the lines that begin with `riskad` and print what they say; return whether there are."""
     from click.testing import CliRunner
 
     from riskad.cli.main import cli
 
-    for line in code.replace("\\\n", " ").splitlines():
+    lines = code.replace("\\\n", " ").splitlines()
+    commands = [line for line in lines if line.startswith("riskad ")]
+    for line in commands:
         words = shlex.split(line, comments=True)
-        if words[:1] != ["riskad"]:
-            continue
         result = CliRunner().invoke(cli, [*words[1:], *_hurried(words)])
         if result.exit_code:
             raise RuntimeError(f"{line}\n{result.output}") from result.exception
         print(result.stdout, end="")
+    return bool(commands)
 
 
 def _hurried(words: list[str]) -> list[str]:
@@ -85,7 +86,7 @@ def _hurried(words: list[str]) -> list[str]:
 def shown_part(printed: str, shown: str) -> bool:
     """Whether what is shown was printed: the same words, or between `...` parts in their order."""
     place, words = 0, _words(printed)
-    parts = [part for part in re.split(r"^ *\.\.\.$", shown, flags=re.M)]
+    parts = re.split(r"^ *\.\.\.$", shown, flags=re.M)
     if len(parts) == 1:
         return _words(shown) == words
     for part in map(_words, parts):
@@ -105,14 +106,20 @@ def _words(text: str) -> list[str]:
     return re.sub(r"[-+]?\d[\d.,e-]*", "#", text).split()
 
 
-def run_page(page: Path, write: bool = False) -> list[str]:
-    """Run a page; return what of its text is not what was printed. With `write`, mend it."""
+def run_page(page: Path, write: bool = False, names: dict[str, object] | None = None) -> list[str]:
+    """Run a page; return what of its text is not what was printed. With `write`, mend it.
+
+    `names` is the namespace of its code, for those who want to look at it afterwards.
+    """
     text = page.read_text(encoding="utf-8")
-    names: dict[str, object] = {"__name__": "__main__"}
-    printed, wrong, changed = "", [], []
+    names = {} if names is None else names
+    names["__name__"] = "__main__"
+    printed, ran, wrong, changed = "", False, [], []
     with TemporaryDirectory() as folder, chdir(folder):
         for block in blocks(text):
             if block.language == "text":
+                if not ran:
+                    continue
                 if not shown_part(printed, block.code):
                     wrong.append(f"shown:\n{block.code}\nprinted:\n{printed}")
                 if "\n...\n" not in f"\n{block.code}":
@@ -120,9 +127,10 @@ def run_page(page: Path, write: bool = False) -> list[str]:
                 continue
             with redirect_stdout(io.StringIO()) as out:
                 if block.language == "bash":
-                    run_commands(block.code)
+                    ran = run_commands(block.code)
                 else:
                     exec(compile(block.code, name_of(page), "exec"), names)
+                    ran = True
             printed = out.getvalue()
         if write:
             _write(page, text, changed, Path(folder))
@@ -132,7 +140,8 @@ def run_page(page: Path, write: bool = False) -> list[str]:
 def _write(page: Path, text: str, changed: list[tuple[tuple[int, int], str]], folder: Path) -> None:
     """Put what was printed and drawn where it is shown."""
     for (start, end), printed in reversed(changed):
-        text = text[:start] + "".join(f"{line.rstrip()}\n" for line in printed.splitlines()) + text[end:]
+        lines = [f"{line.rstrip()}\n" for line in printed.splitlines()]
+        text = text[:start] + "".join(lines) + text[end:]
     page.write_text(text, encoding="utf-8")
     for picture in (*folder.glob("*.svg"), *folder.glob("*.png")):
         (DOCS / "images" / picture.name).write_bytes(picture.read_bytes())

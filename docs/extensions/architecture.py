@@ -3,8 +3,8 @@
     ```{architecture}
     ```
 
-Boxes are the layers of `[tool.importlinter]` in pyproject.toml, the highest first; a line between two
-packages is as thick as there are imports from the upper to the lower one.
+Boxes are the layers of `[tool.importlinter]` in pyproject.toml, the highest first; a line between
+two packages is the thicker the more imports there are from the upper to the lower one.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def read_graph() -> Graph:
     graph = grimp.build_graph("riskad")
     layers = read_layers()
     packages = {name for layer in layers for name in layer}
-    modules = [module for module in graph.modules if module.count(".") and _package(module) in packages]
+    modules = [name for name in graph.modules if "." in name and _package(name) in packages]
     imports: Counter[tuple[str, str]] = Counter()
     for module in modules:
         for other in graph.find_modules_directly_imported_by(module):
-            if other.count(".") and _package(other) in packages - {_package(module)}:
+            if "." in other and _package(other) in packages - {_package(module)}:
                 imports[_package(module), _package(other)] += 1
     return Graph(layers, Counter(map(_package, modules)), imports)
 
@@ -91,7 +91,8 @@ def _box(name: str, place: tuple[float, float], modules: int) -> str:
     return (
         f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
         f'<text x="{x + 12}" y="{y + 25}">{name}/</text>'
-        f'<text x="{x + WIDTH - 12}" y="{y + 25}" text-anchor="end" class="count">{modules} modules</text>'
+        f'<text x="{x + WIDTH - 12}" y="{y + 25}" text-anchor="end" class="count">'
+        f"{modules} modules</text>"
     )
 
 

@@ -1,7 +1,7 @@
 """Every command of `riskad`, from the objects that the command line is made of.
 
-    ```{commands}
-    ```
+```{commands}
+```
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Docstrings as they are written here: plain text with code in single backticks.
 
-Outside of backticks `*`, `|` and a final `_` are ordinary characters, and an indented line before the
-first section is a formula, to be shown as it stands.
+Outside of backticks `*`, `|` and a final `_` are ordinary characters, and an indented line before
+the first section is a formula, to be shown as it stands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def escape(line: str) -> str:
 
 def joined(lines: list[str]) -> list[str]:
     """Join lines that end in a backslash; the line after one is not indented."""
-    text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    text = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
     first, _, rest = text.partition("\n")
     return [first, *dedent(rest).splitlines()]
 
@@ -54,14 +54,18 @@ def mark_formulas(lines: list[str]) -> list[str]:
     return marked
 
 
-def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def process(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     """Change a docstring in place, before numpydoc reads it."""
     lines[:] = joined(lines)
     first = _first_section(lines)
     lines[:] = [*mark_formulas(lines[:first]), *map(escape, lines[first:])]
 
 
-def skip(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+def skip(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
     """Leave out what scikit-learn adds for the routing of metadata."""
     return True if re.fullmatch(r"set_\w+_request", name) else None
 

@@ -19,7 +19,7 @@ import re
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -100,7 +100,7 @@ class ResultTable(SphinxDirective):
     """A table of `results/`."""
 
     required_arguments = 1
-    option_spec = {
+    option_spec: ClassVar = {
         "heading": directives.unchanged_required,
         "columns": _names,
         "rows": _names,

@@ -19,7 +19,7 @@ from riskad.cli.main import cli
 
 def commands_of(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     """Yield each command with the words that call it, those of groups after their group."""
-    for name, command in sorted(group.commands.items()):
+    for name, command in group.commands.items():
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from commands_of(command, f"{path} {name}")

@@ -60,7 +60,7 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def run_commands(code: str) -> bool:
+def run_commands(code: str, hurried: bool = False) -> bool:
     """Run the lines that begin with `riskad` and print what they say; return whether there are."""
     from click.testing import CliRunner
 
@@ -70,15 +70,16 @@ def run_commands(code: str) -> bool:
     commands = [line for line in lines if line.startswith("riskad ")]
     for line in commands:
         words = shlex.split(line, comments=True)
-        result = CliRunner().invoke(cli, [*words[1:], *_hurried(words)])
+        quick = _quick(words) if hurried else []
+        result = CliRunner().invoke(cli, [*words[1:], *quick])
         if result.exit_code:
             raise RuntimeError(f"{line}\n{result.output}") from result.exception
         print(result.stdout, end="")
     return bool(commands)
 
 
-def _hurried(words: list[str]) -> list[str]:
-    """Fits of `auto` whose output is not looked at take seconds, not half a minute."""
+def _quick(words: list[str]) -> list[str]:
+    """Fits of `auto` whose output is not shown take seconds, not half a minute."""
     slow = words[1] == "fit" and not {"--model", "--budget"} & set(words)
     return ["--budget", "2"] if slow else []
 
@@ -116,7 +117,8 @@ def run_page(page: Path, write: bool = False, names: dict[str, object] | None = 
     names["__name__"] = "__main__"
     printed, ran, wrong, changed = "", False, [], []
     with TemporaryDirectory() as folder, chdir(folder):
-        for block in blocks(text):
+        found = blocks(text)
+        for block, after in zip(found, [*found[1:], None], strict=True):
             if block.language == "text":
                 if not ran:
                     continue
@@ -127,7 +129,7 @@ def run_page(page: Path, write: bool = False, names: dict[str, object] | None = 
                 continue
             with redirect_stdout(io.StringIO()) as out:
                 if block.language == "bash":
-                    ran = run_commands(block.code)
+                    ran = run_commands(block.code, after is None or after.language != "text")
                 else:
                     exec(compile(block.code, name_of(page), "exec"), names)
                     ran = True

@@ -39,7 +39,7 @@ def drawing(monkeypatch):
 
 
 @pytest.mark.filterwarnings("default")  # as a reader runs it: a warning is no error
-@pytest.mark.usefixtures("registries_as_before", "drawing")
+@pytest.mark.usefixtures("registries_as_before", "drawing", "no_hurry")
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_the_code_of_a_page_runs_and_prints_what_is_shown(page):
     names = {}

@@ -311,6 +311,7 @@ def test_the_way_through_with_every_model(folder, model):
         "boosted": r"boosted trees, rad risk, logistic loss(.|\n)*?\n +300 rounds",
         "forest": r"random forest, rad risk(.|\n)*?\n +300 trees",
         "pretrained": r"network trained on synthetic tables(.|\n)*?\n +reads \d+ of the training",
+        "outliers": r"mean of two outlier scores; unsupervised(.|\n)*?learned from 300 rows",
         "deep": r"neural network, nnrad risk, logistic loss(.|\n)*?\n +100 steps",
     }[model]
     assert re.search(said, output), output
@@ -320,7 +321,10 @@ def test_the_way_through_with_every_model(folder, model):
     succeed("score", "m.riskad", "new.csv", "-o", "scored.csv", "--reasons", 1)
     scored = pl.read_csv("scored.csv", schema_overrides={"card": pl.String})
     fraud = set(make_cards(40, seed=1).filter(pl.col("amount") > 60)["card"])
-    assert set(scored.filter("is_anomaly")["card"]) == fraud
+    flagged = set(scored.filter("is_anomaly")["card"])
+    assert (
+        flagged <= fraud if model == "outliers" else flagged == fraud
+    )  # by convention it flags 5 %
     report = json.loads(succeed("explain", "m.riskad", "new.csv", "--rows", 2, "--json"))
     assert {row["id"] for row in report["explained"]} <= fraud
     assert "Flagged   5 of" in succeed("threshold", "m.riskad", "top:5", "-o", "five.riskad") or (

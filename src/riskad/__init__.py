@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from riskad.detectors.pretrained import PretrainedRAD
     from riskad.detectors.shallow import ShallowRAD
     from riskad.detectors.streaming import StreamingRAD
+    from riskad.labelling.notebook import label
     from riskad.rows.parquet import ParquetRows
     from riskad.tables.labelled import LabelColumn
     from riskad.tables.preparation import TablePreparer
@@ -63,6 +64,7 @@ __all__ = [
     "explain_rows",
     "export",
     "fit_table",
+    "label",
     "load",
     "load_adbench",
     "mask_labels",
@@ -96,6 +98,7 @@ _MODULE_OF = {
     "explain_rows": "app.reasons",
     "export": "app.onnx",
     "fit_table": "app.fit",
+    "label": "labelling.notebook",
     "load": "app.model_files",
     "load_adbench": "datasets",
     "mask_labels": "datasets",

@@ -82,7 +82,10 @@ def _setting_options() -> list[click.Parameter]:
 
 @click.command(cls=_FitCommand, short_help="Fit a model on a table with a few labels.")
 @click.argument("data", nargs=-1, required=True)
-@table_options()
+@table_options(label_required=False)
+@click.option(
+    "--journal", type=PATH, help="Answers of `riskad label`; they go before labels of DATA."
+)
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
 @click.option("--ranked", type=PATH, help="Where to write the unlabelled rows, worst first.")
 @click.option(
@@ -230,7 +233,12 @@ def _check_not_read(outputs: Iterable[str], data: Sequence[str]) -> None:
 
 
 def _fit(
-    data: tuple[str, ...], engine: str, scheduler: str | None, seed: int, **options: Any
+    data: tuple[str, ...],
+    engine: str,
+    scheduler: str | None,
+    seed: int,
+    journal: Path | None,
+    **options: Any,
 ) -> Fit:
     """Fit on a table in memory, or on files of which some rows are read at a time."""
     from riskad.tables.memory import is_larger_than_memory
@@ -239,6 +247,12 @@ def _fit(
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
+    unlabelled = options["label"] is None and journal is None
+    if unlabelled and options["model"] != "outliers":
+        raise click.UsageError(
+            "Missing option '-l' / '--label', the column with the labels. --journal takes answers "
+            "of `riskad label`, and --model outliers does without labels."
+        )
     names = {setting.name for entry in _models().values() for setting in entry.settings}
     settings = {name: options.pop(name) for name in names & set(options)}
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -246,6 +260,8 @@ def _fit(
     options |= {"labels": label_column(options), "kinds": given_kinds(options)}
     options["source"] = name_of(data)
     paths = find_tables(data)
+    if journal is not None:
+        return _fit_table(_with_answers(paths, journal, options), None, options)
     if engine == "dask":
         if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
             raise InputError(
@@ -256,9 +272,31 @@ def _fit(
 
         with dask_engine(scheduler) as cluster:
             return _fit_table(paths, cluster, options)
+    if unlabelled:
+        from riskad.tables.labelled import UnlabelledTable
+
+        return _fit_table(UnlabelledTable(read_table(paths[0])), None, options)
     if is_larger_than_memory(paths):
         return _fit_table(paths, None, options)
     return _fit_table(read_table(paths[0]), None, options)
+
+
+def _with_answers(paths: Sequence[Path], journal: Path, options: dict[str, Any]) -> Any:
+    """The table with the labels of a journal; `options` learns their column."""
+    from dataclasses import replace
+
+    from riskad.labelling.applying import apply_labels
+    from riskad.tables.reading import read_table
+
+    if len(paths) > 1:
+        raise InputError("A journal is about one table; give one file as DATA.")
+    labels = options["labels"]
+    labels = labels if labels.column else replace(labels, column="label")
+    applied = apply_labels(read_table(paths[0]), journal, labels)
+    for line in applied.notes():
+        click.echo(f"Note: {line}", err=True)
+    options["labels"] = applied.labels
+    return applied.frame
 
 
 def _fit_table(table: Any, engine: Engine | None, options: dict[str, Any]) -> Fit:

@@ -19,6 +19,7 @@ from riskad import __version__
 from riskad.cli.bench import bench
 from riskad.cli.demo import demo
 from riskad.cli.fit import fit, prior
+from riskad.cli.label import label
 from riskad.cli.look import look
 from riskad.cli.model import bounds, export_, inspect, threshold
 from riskad.cli.score import drift, explain, report_table, score, suggest
@@ -37,7 +38,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(look, fit, score, explain, report_table, suggest, drift),
+    *(look, label, fit, score, explain, report_table, suggest, drift),
     *(inspect, threshold, bounds, export_, prior, demo, bench),
 ):
     cli.add_command(_command)

@@ -185,6 +185,11 @@ for _entry in (
         (PRIOR,),
     ),
     Entry(
+        "outliers",
+        "riskad.detectors.outlier_mean:OutlierMean",
+        "mean of two outlier scores; needs no label and learns from none",
+    ),
+    Entry(
         "deep",
         "riskad.deep.risk_detectors:DeepRAD",
         "a neural network",

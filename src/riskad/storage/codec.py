@@ -86,6 +86,7 @@ OURS = {
     "NumberByGroup": "riskad.tables.group_numbers",
     "NumberColumn": "riskad.tables.prepared.numbers",
     "OneClassSVM": "riskad.detectors.one_class_svm",
+    "OutlierMean": "riskad.detectors.outlier_mean",
     "OutlierScores": "riskad.detectors.features",
     "PresenceColumn": "riskad.tables.prepared.presence",
     "PretrainedRAD": "riskad.detectors.pretrained",

@@ -34,7 +34,15 @@ from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
 
-__all__ = ["FrameTable", "KeptRows", "LabelColumn", "LabelledTable", "ParquetTable", "open_table"]
+__all__ = [
+    "FrameTable",
+    "KeptRows",
+    "LabelColumn",
+    "LabelledTable",
+    "ParquetTable",
+    "UnlabelledTable",
+    "open_table",
+]
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[pl.DataFrame, Codes, int], T]
@@ -187,6 +195,24 @@ class FrameTable(LabelledTable):
     def how_read(self) -> list[str]:
         """Say nothing."""
         return []
+
+
+class UnlabelledTable(FrameTable):
+    """A table in memory without any label, for detectors that need none.
+
+    >>> UnlabelledTable(pl.DataFrame({"amount": [1.0, 2.0]})).counts
+    LabelCounts(normal=0, anomaly=0, unlabelled=2)
+    """
+
+    def __init__(self, frame: pl.DataFrame):
+        if not frame.height:
+            raise InputError("The table has a header but no rows.")
+        self.codes = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
+        self.frame, self.label = frame, "label"
+        while self.label in frame.columns:
+            self.label += "_"
+        self.columns = self.shown_columns = frame.columns
+        self.counts, self.n_rows = count_labels(self.codes), frame.height
 
 
 class ParquetTable(LabelledTable):

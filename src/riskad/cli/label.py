@@ -1,0 +1,162 @@
+"""`riskad label`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from riskad.cli.options import (
+    PATH,
+    check_table_output,
+    force,
+    given_kinds,
+    is_pipe,
+    label_column,
+    name_of,
+    seed,
+    table_options,
+)
+from riskad.cli.shell import show_progress
+
+__all__ = ["label"]
+
+
+@click.command(short_help="Label rows in the browser, one key each.")
+@click.argument("data", type=PATH)
+@table_options(label_required=False)
+@click.option("--model", type=PATH, help="A model to begin with; later ones take its place.")
+@click.option(
+    "--journal", type=PATH, help="Where answers are kept.  [default: beside DATA, .labels.jsonl]"
+)
+@click.option("--who", default="", metavar="NAME", help="Who answers.  [default: the user]")
+@click.option(
+    "--export", type=PATH, help="Write DATA with the labels of the journal here, and serve no page."
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(1, 3600),
+    default=20.0,
+    show_default=True,
+    help="Seconds that a fit in the background may take.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: any free one]")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="A further name of this host (may repeat).",
+)
+@click.option("--tls-cert", type=PATH, help="Certificate (PEM), for https.")
+@click.option("--tls-key", type=PATH, help="Its key.")
+@click.option("--insecure", is_flag=True, help="Let other machines in without https.")
+@click.option("--open", "open_", is_flag=True, help="Open a browser, too.")
+@seed
+@force
+def label(
+    data: Path, export: Path | None, journal: Path | None, force: bool, **options: Any
+) -> None:
+    """Label rows of DATA in the browser; a model learns meanwhile.
+
+    Opens a page on this machine that shows a row at a time, those first whose labels tell most. One
+    key labels it: n normal, a anomaly, u unsure, s skip, z undo. Each answer is on the disk before
+    the page says "saved", in a journal beside DATA, which itself is never changed; starting again
+    goes on where you stopped. No label is needed to begin.
+
+    \b
+    Examples:
+      riskad label cards.csv
+      riskad label cards.csv --label status --normal ok --anomaly fraud --model cards.riskad
+      riskad label cards.csv --export labelled.csv
+      riskad fit cards.csv --journal cards.csv.labels.jsonl -o cards.riskad
+    """  # noqa: D301
+    from riskad.tables.paths import file_of
+    from riskad.tables.reading import read_table
+
+    source = name_of((str(data),))
+    if journal is None:
+        if is_pipe(data):
+            raise click.UsageError("Say where to keep the answers: --journal.")
+        file, part = file_of(data)
+        journal = file.with_name(f"{file.name}{f'.{part}' if part else ''}.labels.jsonl")
+    said = label_column(options)
+    labels = said if said.column else None
+    if export is not None:
+        check_table_output(export, force)
+        _export(read_table(data), journal, labels, export, force)
+        return
+    with show_progress() as progress:
+        progress(f"Reading {source}")
+        frame = read_table(data)
+        progress("Looking at the columns")
+        server = _server(frame, journal, labels, source, options)
+    address = server.invite()
+    click.echo(f"Label {source} at {address}")
+    click.echo(f"Answers are kept in {journal}. Ctrl-C ends; starting again goes on.", err=True)
+    for line in server.session.said:
+        click.echo(f"Note: {line}", err=True)
+    with _opened(address) if options["open_"] else nullcontext():
+        server.run()
+
+
+def _export(frame: Any, journal: Path, labels: Any, export: Path, force: bool) -> None:
+    from riskad.labelling.applying import apply_labels
+    from riskad.tables.writing import write_table
+
+    applied = apply_labels(frame, journal, labels)
+    write_table(applied.frame, export, force)
+    for line in applied.notes():
+        click.echo(f"Note: {line}", err=True)
+    labelled = sum(bool(source) for source in applied.sources)
+    click.echo(f"{export}: {labelled:,} rows have a label from {journal.name}.")
+
+
+def _server(frame: Any, journal: Path, labels: Any, source: str, options: dict[str, Any]) -> Any:
+    from importlib.util import find_spec
+
+    from riskad.core.checks import MissingLibrary
+
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise MissingLibrary("The page needs two libraries: pip install 'riskad[app]'.")
+    from riskad.labelling.server import Binding, Server
+    from riskad.labelling.session import Session
+
+    where = ("host", "port", "names", "tls_cert", "tls_key", "insecure")
+    binding = Binding(*(options[name] for name in where))
+    binding.check()
+    session = Session(frame, journal, _options(labels, options), source)
+    return Server(session, binding, lambda address: click.echo(f"A new address: {address}"))
+
+
+def _options(labels: Any, options: dict[str, Any]) -> Any:
+    from riskad.labelling.session import Options
+
+    model = options["model"]
+    if model is not None:
+        from riskad.app.model_files import read_header
+
+        read_header(model)  # before any work
+    told = ("id", "drop", "group", "who", "budget", "seed")
+    return Options(
+        labels=labels,
+        kinds=given_kinds(options),
+        model=None if model is None else str(model),
+        **{name: options[name] for name in told},
+    )
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open a browser. Other users see command lines, so the address goes there in a file."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="riskad-label-") as folder:
+        page = Path(folder, "label.html")
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', "utf-8")
+        click.launch(page.as_uri())
+        yield

@@ -1,0 +1,117 @@
+"""A ranking without labels: the mean of our outlier scores, said as such."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.decomposition import TruncatedSVD
+
+from riskad.core.labels import LabelCounts
+from riskad.detectors.auto.views import fit_table, numbers_of, table_widths
+from riskad.detectors.features import LearnedFeatures
+from riskad.detectors.trees import FrameDetector
+from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.columns import Filled
+from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
+
+__all__ = ["OutlierMean"]
+
+_FLAGGED = 0.05  # of the training rows
+_MOST_ROWS = 20_000
+
+
+class OutlierMean(FrameDetector):
+    """Rows that are unlike the others: an unsupervised ranking for tables without labels.
+
+    The anomaly score is the mean of the two scores of `riskad.detectors.features.OutlierScores`,
+    each of mean 0 and standard deviation 1 over the training rows: that of an isolation forest, and
+    the log distance to the tenth nearest neighbour. Labels are not learned from. Being unlike
+    others is not the same as being an anomaly, and nothing tells how many rows are: the share that
+    is flagged, a twentieth of the training rows, is a convention.
+
+    Parameters
+    ----------
+    random_state : int, optional
+        Seed; None is 0.
+
+    Attributes
+    ----------
+    offset_ : float
+        Threshold on `score_samples`, below which a twentieth of the training rows lies.
+    n_rows_ : int
+        Rows that were learned from: all, or 20,000 drawn at random.
+
+    Examples
+    --------
+    >>> X = np.vstack([np.random.default_rng(0).normal(size=(200, 2)), [[9.0, 9.0]]])
+    >>> OutlierMean().fit(X, np.zeros(201, dtype=int)).anomaly_score(X).argmax()
+    np.int64(200)
+    """
+
+    slow_to_score: ClassVar[bool] = True
+
+    _state_fields: ClassVar[Fields] = {
+        "random_state": SEED,
+        "n_rows_": COUNT,
+        "table_": Record(("Filled", "TruncatedSVD")),
+        "features_": Record(("LearnedFeatures",)),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        before, after = table_widths(state["table_"])
+        require(before == state["n_features_in_"], "table_: of other columns")
+        require(state["features_"].n_features_in_ == after, "features_: of other columns")
+        require("outliers" in state["features_"].slices_, "features_: without outlier scores")
+
+    def __init__(self, *, random_state: int | None = None):
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> OutlierMean:
+        """Learn what rows are like; y, one label for each row, is checked and not learned from."""
+        matrix, _, _ = self._check_training(X, y)
+        rows = np.arange(matrix.shape[0])
+        if len(rows) > _MOST_ROWS:
+            drawn = np.random.default_rng(self._seed).choice(rows, _MOST_ROWS, replace=False)
+            rows = np.sort(drawn)
+        self.n_rows_ = len(rows)
+        with one_blas_thread():
+            self.table_: Filled | TruncatedSVD = fit_table(
+                matrix[rows], self.categories_, self._seed
+            )
+            self.features_ = LearnedFeatures(("columns", "outliers"), random_state=self._seed)
+            F = self.features_.fit_transform(numbers_of(self.table_, matrix[rows]))
+        self.offset_ = float(np.quantile(self._mean(F), _FLAGGED))
+        return self
+
+    def _mean(self, F: np.ndarray) -> np.ndarray:
+        return np.asarray(-F[:, self.features_.slices_["outliers"]].mean(axis=1))
+
+    def _scores(self, X: Any) -> np.ndarray:
+        with one_blas_thread():
+            return self._mean(self.features_.transform(numbers_of(self.table_, X)))
+
+    def check_counts(self, counts: LabelCounts) -> None:
+        """Take whatever labels there are, or none."""
+
+    def needs_rows(self) -> bool:
+        """Return True: rows are compared with training rows."""
+        return True
+
+    def kept_rows(self) -> int:
+        """Return the number of training rows, standardised, to which distances are measured."""
+        return self.features_.kept_rows()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the threshold and how many rows took part."""
+        return super().describe() | {"rows": self.n_rows_}
+
+    def describe_in_words(self) -> list[str]:
+        """Say that no label was learned from."""
+        return [
+            "mean of two outlier scores; unsupervised: no label was learned from, and the share of "
+            "rows that is flagged, 5 %, is a convention",
+            f"learned from {self.n_rows_:,} rows",
+        ]

@@ -1,0 +1,152 @@
+"""Answers of a journal as labels of a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from riskad.core.labels import Codes, LabelCodes
+from riskad.labelling.journal import Journal, Located
+from riskad.storage.files import check_input_file
+from riskad.tables.columns import check_columns, to_text
+from riskad.tables.labelled import FrameTable, LabelColumn
+
+__all__ = ["Applied", "apply_labels", "table_codes"]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A table with the labels of a journal.
+
+    Attributes
+    ----------
+    frame
+        The table, with the labels in a column.
+    labels
+        That column, and what its values mean.
+    sources
+        By row, how it came to be judged: "suggested", "random", "chosen", or "" where the journal
+        says nothing of it.
+    located
+        How many rows of the journal were found elsewhere, or not at all.
+    disputed
+        Rows, counted from 1, about which people differ; they stay as they were in the table.
+    """
+
+    frame: pl.DataFrame
+    labels: LabelColumn
+    sources: list[str]
+    located: Located
+    disputed: list[int]
+
+    def notes(self) -> list[str]:
+        """Say what a person should know."""
+        said = [text for text in (str(self.located),) if text]
+        if self.disputed:
+            rows = ", ".join(f"{row:,}" for row in self.disputed[:5])
+            more = " and others" if len(self.disputed) > 5 else ""
+            said.append(f"People differ about row {rows}{more}: the journal gives no label there.")
+        return said
+
+
+def apply_labels(
+    frame: pl.DataFrame,
+    journal: Journal | str | os.PathLike[str],
+    labels: LabelColumn | None = None,
+) -> Applied:
+    """Put the answers of a journal into the column of labels of a table.
+
+    An answer goes before what the table says of the row. Rows are found by what they hold, so that
+    the table may have been sorted or may have grown since. "unsure" and "skip" label nothing, and
+    neither do answers that contradict each other.
+
+    Parameters
+    ----------
+    frame
+        The table.
+    journal
+        What `riskad label` wrote.
+    labels
+        The column of labels and what its values mean; one that the table lacks is made. Without it
+        the column is "label".
+
+    Returns
+    -------
+    Applied
+        The table with its labels, and where they came from.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from riskad.labelling.journal import Answer
+    >>> from riskad.labelling.row_hashes import hash_rows
+    >>> table = pl.DataFrame({"amount": [5, 900, 7]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     journal = Journal(f"{folder}/labels.jsonl", "cards.csv", ["amount"], 3)
+    ...     held = hash_rows(table, ["amount"])[1]
+    ...     journal.add(Answer(2, held, "anomaly", "suggested", "ada"))
+    ...     applied = apply_labels(table.reverse(), journal)
+    >>> applied.frame["label"].to_list(), applied.sources
+    ([None, 'anomaly', None], ['', 'suggested', ''])
+    """
+    if not isinstance(journal, Journal):
+        journal = Journal(check_input_file(journal))
+    labels = _with_words(labels or LabelColumn("label"), frame)
+    located = journal.locate(frame)
+    words = {"normal": _word(labels.normal, "normal"), "anomaly": _word(labels.anomaly, "anomaly")}
+    values: list[str | None] = [None] * frame.height
+    if labels.column in frame.columns:
+        values = to_text(frame[labels.column]).to_list()
+    sources = [""] * frame.height
+    for row, answers in journal.answers.items():
+        if answers.label:
+            values[row - 1], sources[row - 1] = words[answers.label], answers.source
+    column = pl.Series(labels.column, values, dtype=pl.String)
+    labels = _occurring(labels, column)
+    return Applied(frame.with_columns(column), labels, sources, located, journal.disputes())
+
+
+def _word(given: object, otherwise: str) -> str:
+    return str(given[0]) if isinstance(given, list | tuple) and given else otherwise
+
+
+def _with_words(labels: LabelColumn, frame: pl.DataFrame) -> LabelColumn:
+    """The column, in which both kinds have a word."""
+    if labels.column in frame.columns and not (labels.normal or labels.anomaly):
+        texts = to_text(frame[labels.column]).alias("value").value_counts(name="rows")
+        seen = {value: n for value, n in texts.iter_rows() if value is not None and value.strip()}
+        labels = labels.understood(seen) if seen else labels
+    normal, anomaly = list(labels.normal), list(labels.anomaly)
+    return replace(labels, normal=normal or ["normal"], anomaly=anomaly or ["anomaly"])
+
+
+def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
+    """The same without words that no row has yet; a fit takes those for a slip of the keyboard."""
+    seen = set(to_text(column).str.strip_chars().unique().drop_nulls())
+
+    def there(words: Sequence[str]) -> list[str]:
+        return [word for word in words if word in seen]
+
+    normal, anomaly, none = map(there, (labels.normal, labels.anomaly, labels.unlabelled))
+    return replace(labels, normal=normal, anomaly=anomaly, unlabelled=none)
+
+
+def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes, str | None]:
+    """Return the labels that a table has, and their column, which it may lack."""
+    nothing = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
+    if labels is None:
+        return nothing, None
+    if labels.column not in frame.columns:
+        if labels.normal or labels.anomaly:
+            check_columns([labels.column], frame.columns)
+        return nothing, labels.column
+    if to_text(frame[labels.column]).str.strip_chars().replace("", None).is_null().all():
+        return nothing, labels.column
+    known = _occurring(labels, frame[labels.column])
+    if (labels.normal or labels.anomaly) and not (known.normal or known.anomaly):
+        known = labels  # none of the words occurs: that is for the reader to say
+    return FrameTable(frame, known).codes, labels.column

@@ -1,0 +1,197 @@
+"""Fits in the background: starting their processes, hearing of them, and what changed.
+
+A process works while people go on judging by what the last one found; when it is done, its scores,
+rows and reasons take over at once. One that fails leaves the last one in place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.labelling.work import Found, Task
+
+__all__ = ["History", "Ranking", "Worker"]
+
+_TOP = 100
+_RECENT = 30  # labels within which the ranking has to stay the same
+_FEW_CHANGES = 5
+
+
+@dataclass(eq=False)
+class Ranking:
+    """What a fit thinks of rows; `reasons` come later than the scores."""
+
+    found: Found
+    places: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    probabilities: NDArray[np.float64] | None
+    reasons: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._index = {int(row): i for i, row in enumerate(self.places)}
+        self.order = np.argsort(-self.scores, kind="stable")
+
+    def of(self, row: int) -> dict[str, Any]:
+        """Return what is known of a row: its score, probability and whether it is flagged."""
+        i = self._index.get(row)
+        if i is None:
+            told = self.reasons.get(row, {})
+            score, probability = told.get("score"), told.get("probability")
+        else:
+            score = float(self.scores[i])
+            probability = None if self.probabilities is None else float(self.probabilities[i])
+        flagged = None if score is None else score > self.found.threshold
+        return {"score": score, "probability": probability, "flagged": flagged}
+
+    def worst(self, n: int, offset: int = 0) -> list[int]:
+        """Return the rows with the highest scores."""
+        return [int(row) for row in self.places[self.order[offset : offset + n]]]
+
+
+class Worker:
+    """A process that fits once and then explains rows.
+
+    Parameters
+    ----------
+    task, frame
+        What to do, and the rows to do it with, in the order of the task.
+    heard
+        Called, in a thread of its own, when there is news.
+    """
+
+    def __init__(self, task: Task, frame: pl.DataFrame, heard: Callable[[Worker], object]):
+        self.task, self._heard = task, heard
+        self.progress, self.failed = "Starting", ""
+        self.ranking: Ranking | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="riskad-label-")
+        folder = Path(self._folder.name)
+        frame.write_ipc(folder / "rows.ipc")
+        (folder / "task.json").write_text(json.dumps(asdict(task)), encoding="utf-8")
+        command = [sys.executable, "-m", "riskad.labelling.work", str(folder)]
+        # One core is left to the page.
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            env=os.environ | threads | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._take(json.loads(line))
+                self._heard(self)
+        if self.ranking is None and not self.failed:
+            self.failed = "the process that fits the model ended without an answer"
+            self._heard(self)
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if "progress" in said:
+            self.progress = said["progress"]
+        elif "failed" in said:
+            self.failed = said["failed"]
+        elif "done" in said:
+            self.ranking = self._read(Found(**said["done"]))
+        elif self.ranking is not None:
+            self.ranking.reasons[said.pop("reasons")] = said
+
+    def _read(self, found: Found) -> Ranking:
+        folder = Path(self._folder.name)
+        told = folder / "probabilities.npy"
+        return Ranking(
+            found,
+            np.array(self.task.rows),
+            np.load(folder / "scores.npy", allow_pickle=False),
+            np.load(told, allow_pickle=False) if told.exists() else None,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the fit is under way."""
+        return self.ranking is None and not self.failed
+
+    def ask(self, row: int, frame: pl.DataFrame) -> None:
+        """Ask for the reasons of a row, which is the only one of `frame`."""
+        if self.ranking is None or row in self.ranking.reasons:
+            return
+        path = Path(self._folder.name, f"row-{row}.ipc")
+        if not path.exists():
+            frame.write_ipc(path)
+        self._tell(f"{row}\n")
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError, ValueError):  # it has ended
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.terminate()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+@dataclass
+class History:
+    """The top rows of each fit, and how they changed while labels came."""
+
+    fits: list[tuple[int, frozenset[int]]] = field(default_factory=list)
+
+    def add(self, labelled: int, worst: Sequence[int]) -> None:
+        """Note the top rows of a fit to so many labels."""
+        self.fits.append((labelled, frozenset(worst[:_TOP])))
+
+    def changed(self) -> tuple[int, int, int] | None:
+        """Return how many of the top rows a stretch of labels changed, of how many, and its length.
+
+        The stretch is the shortest up to the last fit that has 30 labels, or all there are.
+        """
+        if len(self.fits) < 2:
+            return None
+        labelled, top = self.fits[-1]
+        before = [fit for fit in self.fits[:-1] if labelled - fit[0] >= _RECENT]
+        first, old = before[-1] if before else self.fits[0]
+        return len(top - old), len(top), labelled - first
+
+    def hint(self) -> str:
+        """Say what the last labels changed, and whether one could stop.
+
+        >>> history = History()
+        >>> history.add(20, range(100))
+        >>> history.add(55, range(2, 102))
+        >>> history.hint()
+        'The last 35 labels changed the top 100 by 2 rows; you could stop.'
+        """
+        found = self.changed()
+        if found is None or not found[2]:
+            return ""
+        changed, top, labels = found
+        rows = f"{changed} row{'' if changed == 1 else 's'}"
+        said = f"The last {labels} labels changed the top {top} by {rows}"
+        if labels >= _RECENT and changed <= _FEW_CHANGES * top / _TOP:
+            return f"{said}; you could stop."
+        return f"{said}."

@@ -1,0 +1,373 @@
+r"""What people said of rows, on disk: a file of JSON lines to which answers are only ever added.
+
+The first line says which table the answers are about:
+
+    {"riskad_journal": 1, "table": "cards.csv", "columns": ["card", "amount"], "rows": 5000}
+
+and every other line is an answer:
+
+    {"row": 17, "hash": "5f2b…", "label": "anomaly", "source": "suggested", "who": "ada",
+     "when": "2026-11-16T22:10:05+00:00", "note": ""}
+
+`row` counts from 1 below the header; `hash` is that of what the row holds in `columns`
+(`riskad.labelling.row_hashes`), by which it is found again when rows were added, removed or sorted.
+`label` is "normal", "anomaly", "unsure", "skip", or "" where an answer was taken back. `source`
+says how the row came to be judged: "suggested" by the model, drawn at "random", or "chosen" by
+the person. A row drawn at random tells the anomaly rate; others do not.
+
+An answer is on the disk (`fsync`) before anybody hears that it was saved. A process that is killed
+while it writes leaves a line without an end, which was never acknowledged: readers skip it, and the
+next answer begins on a line of its own. Writers take turns by a lock on the file. Nothing is
+overwritten: the last answer of each person counts, and where two people differ both stay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import polars as pl
+
+from riskad.core.checks import InputError
+from riskad.labelling.row_hashes import hash_rows
+
+try:
+    import fcntl
+except ImportError:  # Windows, where one write to the end of a file is not torn apart either
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LABELS", "SOURCES", "Answer", "Journal", "Located", "RowAnswers", "now"]
+
+VERSION = 1
+LABELS = ("normal", "anomaly", "unsure", "skip", "")
+SOURCES = ("suggested", "random", "chosen")
+LONGEST_NOTE, LONGEST_NAME = 2_000, 60
+
+
+def now() -> str:
+    """Return the time, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a person said of a row."""
+
+    row: int
+    hash: str
+    label: str
+    source: str
+    who: str
+    when: str = field(default_factory=now)
+    note: str = ""
+
+    @classmethod
+    def read(cls, said: Any) -> Answer | None:
+        """Return the answer that a line of the journal holds; None where it is none."""
+        if not isinstance(said, dict):
+            return None
+        told = {each.name: said.get(each.name, "") for each in fields(cls)}
+        row, texts = told["row"], [v for name, v in told.items() if name != "row"]
+        right = isinstance(row, int) and not isinstance(row, bool) and row > 0
+        right = right and all(isinstance(text, str) for text in texts)
+        known = told["label"] in LABELS and told["source"] in SOURCES
+        return cls(**told) if right and known and told["who"] else None
+
+
+@dataclass
+class RowAnswers:
+    """The last answer of each person about a row."""
+
+    by_person: dict[str, Answer] = field(default_factory=dict)
+
+    @property
+    def said(self) -> list[Answer]:
+        """The answers that were not taken back."""
+        return [answer for answer in self.by_person.values() if answer.label]
+
+    @property
+    def label(self) -> str:
+        """What all agree on who decided, normal or anomaly; blank where they do not."""
+        found = {answer.label for answer in self.said} & {"normal", "anomaly"}
+        return found.pop() if len(found) == 1 else ""
+
+    @property
+    def disputed(self) -> bool:
+        """Whether one person said normal and another anomaly."""
+        return {"normal", "anomaly"} <= {answer.label for answer in self.said}
+
+    @property
+    def unsure(self) -> bool:
+        """Whether somebody is unsure, and nobody decided."""
+        return {"unsure"} == {answer.label for answer in self.said} - {"skip"}
+
+    @property
+    def source(self) -> str:
+        """How the row came to be judged: the source of the first of the answers that count."""
+        found = [a.source for a in self.said if not self.label or a.label == self.label]
+        return found[0] if found else ""
+
+
+@dataclass(frozen=True)
+class Located:
+    """Of how many rows there are answers, how many of them moved, and how many are gone.
+
+    >>> print(Located(20, 3, 1))
+    The table has changed: of 20 judged rows 3 are in another place, and 1 is not found any more.
+    """
+
+    rows: int
+    moved: int
+    lost: int
+
+    def __str__(self) -> str:
+        if not (self.moved or self.lost):
+            return ""
+        moved = f"{self.moved:,} {'is' if self.moved == 1 else 'are'} in another place"
+        lost = f"{self.lost:,} {'is' if self.lost == 1 else 'are'} not found any more"
+        return f"The table has changed: of {self.rows:,} judged rows {moved}, and {lost}."
+
+
+class Journal:
+    """A file of answers, and what they come to.
+
+    Parameters
+    ----------
+    path
+        Where it is, or is to be.
+    table, columns, rows
+        What a new journal says of its table.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     journal = Journal(Path(folder, "cards.labels.jsonl"), "cards.csv", ["card"], 3)
+    ...     journal.add(Answer(2, "5f2b", "anomaly", "suggested", "ada"))
+    ...     journal.add(Answer(2, "5f2b", "normal", "chosen", "bob"))
+    ...     journal.answers[2].disputed, journal.answers[2].label
+    (True, '')
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        table: str = "table",
+        columns: Sequence[str] = (),
+        rows: int = 0,
+    ):
+        self.path = Path(path)
+        self.table, self.columns, self.rows = table, list(columns), rows
+        self.log: list[Answer] = []
+        self.answers: dict[int, RowAnswers] = {}
+        """Of the rows of the table, by their number."""
+        self.disputed: set[int] = set()
+        """Rows about which people differ."""
+        self.unsure: set[int] = set()
+        """Rows without a label of which somebody said unsure."""
+        self.unreadable = 0
+        self._labels: dict[int, str] = {}
+        self._places: dict[tuple[int, str], int | None] = {}
+        self._read_to = 0
+        self._lock = Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Write the first line of a new journal, or read an old one."""
+        if not (self.path.exists() and self.path.stat().st_size):
+            self._write_head()
+        self.refresh()
+        if not self.columns:
+            raise InputError(
+                f"{str(self.path)!r} is no journal of answers: its first line does not say which "
+                "table they are about. Give the journal that `riskad label` wrote."
+            )
+
+    def _write_head(self) -> None:
+        head = {"table": self.table, "columns": self.columns, "rows": self.rows}
+        try:
+            self.path.open("a").close()
+            with self._open() as file, _locked(file):
+                if not os.fstat(file).st_size:  # nobody was quicker
+                    _append(file, {"riskad_journal": VERSION} | head)
+                    _flush_folder(self.path.parent)
+        except OSError as error:
+            raise InputError(
+                f"The journal {str(self.path)!r} cannot be written ({error.strerror}). Give "
+                "another place for it: journal='...'."
+            ) from error
+
+    @contextmanager
+    def _open(self) -> Iterator[int]:
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def add(self, answer: Answer) -> None:
+        """Append an answer; when this returns it is on the disk."""
+        with self._lock:
+            with self._open() as file, _locked(file):
+                _append(file, asdict(answer))
+            self._refresh()
+
+    def refresh(self) -> None:
+        """Read what was added since, by this process or by others."""
+        with self._lock:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        with open(self.path, "rb") as file:
+            file.seek(self._read_to)
+            lines = file.read()
+        whole = lines.rfind(b"\n") + 1  # what comes after it is being written, or never was
+        first = not self._read_to
+        self._read_to += whole
+        for line in lines[:whole].splitlines():
+            self._take(line, first)
+            first = False
+
+    def _take(self, line: bytes, first: bool) -> None:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            self.unreadable += 1
+            return
+        if first:
+            self._take_head(said)
+            return
+        answer = Answer.read(said)
+        if answer is None:
+            self.unreadable += 1
+            return
+        self.log.append(answer)
+        self._count(answer)
+
+    def _count(self, answer: Answer) -> None:
+        place = self._places.get((answer.row, answer.hash), answer.row)
+        if place is None:
+            return
+        of_row = self.answers.setdefault(place, RowAnswers())
+        of_row.by_person.pop(answer.who, None)  # the newest comes last
+        of_row.by_person[answer.who] = answer
+        self._labels.pop(place, None)
+        if label := of_row.label:
+            self._labels[place] = label
+        for rows, holds in ((self.disputed, of_row.disputed), (self.unsure, of_row.unsure)):
+            (rows.add if holds else rows.discard)(place)
+
+    def _take_head(self, said: Any) -> None:
+        head = said if isinstance(said, dict) else {}
+        columns, rows = head.get("columns"), head.get("rows")
+        if head.get("riskad_journal") != VERSION or not isinstance(columns, list):
+            self.columns = []
+            return
+        self.columns = [name for name in columns if isinstance(name, str)]
+        self.table = str(head.get("table", self.table))
+        self.rows = rows if isinstance(rows, int) else 0
+
+    # --- what they come to ---------------------------------------------------------------
+
+    def labels(self) -> dict[int, str]:
+        """Return the label of each row of which all who decided think the same."""
+        return self._labels.copy()
+
+    def disputes(self) -> list[int]:
+        """Return the rows about which people differ, in their order."""
+        return sorted(self.disputed)
+
+    def locate(self, frame: pl.DataFrame) -> Located:
+        """Find the rows of all answers in a table, which may have changed since.
+
+        A row that holds what it held is where it was. For others all rows are looked through, and
+        the nearest that holds the same is taken.
+
+        Parameters
+        ----------
+        frame
+            The table.
+
+        Returns
+        -------
+        Located
+            How many were found elsewhere, and how many nowhere: their answers count no more.
+        """
+        with self._lock:
+            keys = list(dict.fromkeys((answer.row, answer.hash) for answer in self.log))
+            there = [row - 1 for row, _ in keys if row <= frame.height]
+            held = dict(zip(there, self._hashed(frame[there]), strict=True))
+            self._places = {key: key[0] if held.get(key[0] - 1) == key[1] else None for key in keys}
+            self._look_through(frame, [key for key in keys if self._places[key] is None])
+            self.answers, self._labels, self.disputed, self.unsure = {}, {}, set(), set()
+            for answer in self.log:
+                self._count(answer)
+            moved = sum(place not in (None, row) for (row, _), place in self._places.items())
+            return Located(len(keys), moved, sum(p is None for p in self._places.values()))
+
+    def _look_through(self, frame: pl.DataFrame, gone: Sequence[tuple[int, str]]) -> None:
+        if not gone:
+            return
+        places: dict[str, list[int]] = {hash: [] for _, hash in gone}
+        for place, hash in enumerate(self._hashed(frame), 1):
+            if hash in places:
+                places[hash].append(place)
+        for row, hash in gone:
+            self._places[row, hash] = _nearest(row, places[hash])
+
+    def _hashed(self, frame: pl.DataFrame) -> list[str]:
+        lost = [name for name in self.columns if name not in frame.columns]
+        if lost:
+            raise InputError(
+                f"The journal {self.path.name!r} is about a table with a column {lost[0]!r}, which "
+                "this one lacks, so that its rows cannot be told apart. Put the column back, or "
+                "start a new journal."
+            )
+        return hash_rows(frame, self.columns)
+
+
+def _nearest(row: int, places: Sequence[int]) -> int | None:
+    return min(places, key=lambda place: abs(place - row), default=None)
+
+
+def _append(file: int, said: dict[str, Any]) -> None:
+    """Write a line, after the end of a torn one if need be, and wait for the disk."""
+    line = json.dumps(said, ensure_ascii=True).encode() + b"\n"
+    size = os.lseek(file, 0, os.SEEK_END)
+    if size:
+        os.lseek(file, size - 1, os.SEEK_SET)
+        if os.read(file, 1) != b"\n":
+            line = b"\n" + line
+    while line:
+        line = line[os.write(file, line) :]
+    os.fsync(file)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Let the name of a new file outlast a power cut, where folders can be flushed."""
+    if os.name == "nt":
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
+
+
+@contextmanager
+def _locked(file: int) -> Iterator[None]:
+    """Let no other process append meanwhile; the lock goes with the process that holds it."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_UN)

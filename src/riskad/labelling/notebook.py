@@ -1,0 +1,146 @@
+"""The labelling page from Python: in a notebook as a frame, elsewhere as an address to open."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from riskad.core.checks import InputError, MissingLibrary
+from riskad.core.labels import LabelCodes
+from riskad.labelling.applying import Applied, apply_labels
+from riskad.labelling.session import Options, Session
+from riskad.tables.frames import as_polars, is_frame
+from riskad.tables.labelled import LabelColumn
+
+__all__ = ["Labelling", "label"]
+
+_CODES = {"normal": 1, "anomaly": -1}
+# A notebook on this machine; its page and ours must go by the same name for the cookie to count.
+_NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:*"
+
+
+class Labelling:
+    """A page that is being served, and the answers that have come so far.
+
+    A notebook shows the page where this is the last value of a cell.
+    """
+
+    def __init__(self, session: Session, host: str, height: int):
+        from riskad.labelling.server import Binding, Server
+
+        self._session, self._height = session, height
+        self._server = Server(session, Binding(host), frames=_NOTEBOOKS)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """A new address of the page, which works once."""
+        return self._server.invite()
+
+    def labels(self) -> LabelCodes:
+        """Return the labels so far: +1 normal, -1 anomaly, 0 unlabelled, one for each row."""
+        codes = np.zeros(self._session.frame.height, dtype=np.int8)
+        for row, word in self._session.labels().items():
+            codes[row - 1] = _CODES[word]
+        return LabelCodes.of(codes)
+
+    def applied(self) -> Applied:
+        """Return the table with its labels, and how each row came to be judged."""
+        session = self._session
+        return apply_labels(session.whole, session.journal, session.options.labels)
+
+    def stop(self) -> LabelCodes:
+        """Serve no longer, and return the labels."""
+        self._server.stop()
+        self._thread.join()
+        return self.labels()
+
+    def __enter__(self) -> Labelling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        counts = self._session.counts()
+        return f"Labelling({counts['normal']} normal, {counts['anomaly']} anomalies; open .address)"
+
+    def _repr_html_(self) -> str:
+        here, there = (escape(self.address, quote=True) for _ in range(2))
+        style = "width: 100%; border: 1px solid #888"
+        return (
+            f'<iframe src="{here}" height="{self._height}" style="{style}"></iframe>'
+            f'<p><a href="{there}" target="_blank" rel="noopener">Open in a tab of its own</a></p>'
+        )
+
+
+def label(
+    table: Any,
+    journal: str | os.PathLike[str] = "labels.jsonl",
+    *,
+    labels: LabelColumn | None = None,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    group: str | None = None,
+    who: str = "",
+    budget: float = 20.0,
+    host: str = "localhost",
+    height: int = 900,
+) -> Labelling:
+    """Label the rows of a table in the browser; a model learns meanwhile.
+
+    Parameters
+    ----------
+    table
+        A frame of polars, pandas, pyarrow or DuckDB.
+    journal
+        The file in which answers are kept; one that is there is gone on with.
+    labels
+        The column of labels that the table has already, and what its values mean.
+    id, drop, kinds, group
+        As in `riskad.fit_table`.
+    who
+        Who answers; the user's name unless given.
+    budget
+        Seconds that a fit in the background may take.
+    host
+        The name by which this machine is opened in the browser, as the notebook is.
+    height
+        Pixels of the frame in a notebook.
+
+    Returns
+    -------
+    Labelling
+        The page: its `address`, the `labels()` so far, and `stop()`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> rng = np.random.default_rng(0)
+    >>> table = pl.DataFrame({"amount": rng.normal(40, 9, 60), "age": rng.normal(50, 9, 60)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = label(table, f"{folder}/labels.jsonl")
+    ...     page.address.startswith("http://localhost:")
+    ...     page.stop().tolist() == [0] * 60
+    True
+    True
+    """
+    if not is_frame(table) and not isinstance(table, pl.DataFrame):
+        raise InputError(
+            f"table must be a frame, got {type(table).__name__}. Read one: "
+            "riskad.read_table('cards.csv')."
+        )
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise MissingLibrary("The page needs two libraries: pip install 'riskad[app]'.")
+    options = Options(labels, id, tuple(drop), dict(kinds or {}), group, who=who, budget=budget)
+    session = Session(as_polars(table), str(journal), options)
+    return Labelling(session, host, height)

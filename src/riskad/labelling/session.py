@@ -1,0 +1,447 @@
+"""A table that is being labelled: its rows, the answers, the fits, and what comes next."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.app.results import earlier_results, pick_features, with_group
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
+from riskad.labelling.applying import apply_labels, table_codes
+from riskad.labelling.cards import Card, Cards
+from riskad.labelling.fitting import History, Ranking, Worker
+from riskad.labelling.journal import LABELS, SOURCES, Answer, Journal
+from riskad.labelling.upcoming import Upcoming
+from riskad.labelling.work import Found, Task, suggested, unsupervised
+from riskad.tables.columns import check_columns, to_text
+from riskad.tables.labelled import LabelColumn
+from riskad.tables.writing import write_table
+
+__all__ = ["Conflict", "Options", "Session"]
+
+_START_ROWS = 4_000  # from which columns are learned and first scores come, before the first page
+_POOL = 10_000  # rows that a fit learns from and scores
+_FEWEST_NEW = 5  # answers after which a fit starts
+_SHARE_NEW = 0.1  # of all labels, where these are more
+_FEWEST_OF_KIND = 1
+_CODES = {"normal": NORMAL, "anomaly": ANOMALY}
+_SHOWN = 60  # letters of the cells of neighbours and lists
+_LISTED = 50
+_AHEAD = 40  # rows that are made ready before they are asked for
+
+
+class Conflict(Exception):
+    """A person has answered the row meanwhile, in another tab."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is said of a table that is to be labelled, as in `riskad.fit_table`.
+
+    `labels` are those that the table has, if any; `budget` are the seconds of a fit, and `pool` the
+    rows that fits look at: all of them, or some drawn at random.
+    """
+
+    labels: LabelColumn | None = None
+    id: str | None = None
+    drop: Sequence[str] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    model: str | None = None
+    who: str = ""
+    budget: float = 20.0
+    pool: int = _POOL
+    seed: int = 0
+
+
+class Session:
+    """A table that is being labelled.
+
+    Parameters
+    ----------
+    frame
+        The table.
+    journal
+        Where answers are, or are to be.
+    options
+        What is said of it.
+    source
+        What to call the table.
+    """
+
+    def __init__(
+        self, frame: pl.DataFrame, journal: str | Path, options: Options, source: str = "table"
+    ):
+        if not frame.height:
+            raise InputError("The table has a header but no rows.")
+        self.source, self.options, self.whole = source, options, frame
+        self.who = options.who or _user()
+        self._lock = RLock()
+        self.codes, label = table_codes(frame, options.labels)
+        self._in_table = self._labels_of_table()
+        self.frame = frame.drop([label] if label in frame.columns else [])
+        self.features = self._features()
+        earlier = earlier_results(self.frame.columns)
+        hashed = [name for name in self.frame.columns if name not in earlier]
+        self.journal = Journal(journal, source, hashed, frame.height)
+        self.said = [text for text in (str(self.journal.locate(frame)),) if text]
+        self.history, self.upcoming = History(), Upcoming(frame.height, options.seed)
+        self.worker: Worker | None = None
+        self.fitting: Worker | None = None
+        self._pool = self._draw(options.pool)
+        self._fitted_labels: dict[int, str] = {}
+        self._fits = 0
+        self._ahead = ThreadPoolExecutor(1)  # in which rows are made ready
+        self._begin()
+
+    # --- beginning ------------------------------------------------------------------------
+
+    def _features(self) -> list[str]:
+        options, columns = self.options, self.frame.columns
+        earlier = earlier_results(columns)
+        check_columns([*([options.id] if options.id else []), *options.drop], columns)
+        features = pick_features([*columns, ""], "", options.id, options.drop, earlier)
+        return with_group(features, options.group, columns)
+
+    def _draw(self, n: int) -> NDArray[np.int64]:
+        """Numbers of rows drawn at random, in order; all where there are no more."""
+        rows = np.arange(1, self.frame.height + 1)
+        if n >= len(rows):
+            return rows
+        drawn = np.random.default_rng(self.options.seed).choice(len(rows), n, replace=False)
+        return np.sort(rows[drawn])
+
+    def _begin(self) -> None:
+        """Learn the columns and rank some rows without labels, so that there is a first row."""
+        options, rows = self.options, self._draw(_START_ROWS)
+        frame = self.frame.select(self.features)[rows - 1]
+        model, parsed = unsupervised(frame, dict(options.kinds), options.group, options.seed)
+        self.cards = Cards(self.frame, model[0], parsed, options.id, self.journal.columns)
+        codes = self._codes_of(rows)
+        found, scores = suggested(model, frame, codes, 30, options.seed)
+        first = Found(
+            "outliers",
+            [] if found is None else [int(rows[place]) for place in found.rows],
+            [] if found is None else list(found.reasons),
+            float(model[1].anomaly_threshold),
+            0,
+            [],
+        )
+        self.ranking = Ranking(first, rows, scores, None)
+        self.upcoming.take_over(self.ranking)
+        self.cards.of(self.upcoming.soon(_AHEAD))
+        self.fit()
+
+    # --- labels ---------------------------------------------------------------------------
+
+    def _labels_of_table(self) -> dict[int, str]:
+        words = {NORMAL: "normal", ANOMALY: "anomaly"}
+        known = np.flatnonzero(self.codes != UNLABELLED)
+        return {int(place) + 1: words[int(self.codes[place])] for place in known}
+
+    def labels(self) -> dict[int, str]:
+        """Return the label of each row that has one; answers go before what the table says."""
+        found = self._in_table | self.journal.labels()
+        for row in self.journal.disputes():
+            found.pop(row, None)
+        return found
+
+    def _codes_of(self, rows: NDArray[np.int64]) -> LabelCodes:
+        labels = self.labels()
+        codes = [_CODES.get(labels.get(int(row), ""), UNLABELLED) for row in rows]
+        return LabelCodes.of(np.array(codes, dtype=np.int8))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows have each label, how many people were unsure of, and the rest."""
+        found = list(self.labels().values())
+        counted = {kind: found.count(kind) for kind in _CODES}
+        rest = self.frame.height - len(found)
+        return counted | {"unsure": len(self.journal.unsure), "unlabelled": rest}
+
+    def _own(self, row: int, who: str) -> str:
+        answers = self.journal.answers.get(row)
+        own = None if answers is None else answers.by_person.get(who)
+        return "" if own is None else own.label
+
+    def answer(
+        self, row: int, label: str, source: str, who: str, before: str, note: str = ""
+    ) -> dict[str, Any]:
+        """Keep an answer; when this returns it is on the disk.
+
+        Parameters
+        ----------
+        row, label, source, who, note
+            What is kept; see `riskad.labelling.journal`.
+        before
+            What the page thinks this person said of the row before, "" for nothing.
+
+        Raises
+        ------
+        Conflict
+            If the person has said something else meanwhile.
+        """
+        if label not in LABELS or source not in SOURCES:
+            raise InputError(f"an answer {label!r} from source {source!r} is not known")
+        (card,) = self.cards.of([self._checked(row)])
+        with self._lock:
+            self.journal.refresh()
+            if self._own(row, who) != before:
+                raise Conflict(self._own(row, who))
+            self.journal.add(Answer(row, card.hash, label, source, who, note=note))
+        self._fit_if_due()
+        return {"saved": row, "counts": self.counts()}
+
+    def _checked(self, row: int) -> int:
+        if not 1 <= row <= self.frame.height:
+            raise InputError(
+                f"There is no row {row:,}: the table has rows 1 to {self.frame.height:,}."
+            )
+        return row
+
+    # --- fits -----------------------------------------------------------------------------
+
+    def _fit_if_due(self) -> None:
+        with self._lock:
+            labels = self.labels()
+            changed = len(labels.items() ^ self._fitted_labels.items())
+            due = changed >= max(_FEWEST_NEW, _SHARE_NEW * len(labels))
+            if due and self.fitting is None:
+                self.fit()
+
+    def fit(self) -> bool:
+        """Start a fit in the background, if none is under way; say whether it was."""
+        with self._lock:
+            if self.fitting is not None:
+                return False
+            labels = self.labels()
+            rows = np.union1d(self._pool, np.array(sorted(labels), dtype=np.int64))
+            codes = self._codes_of(rows)
+            how = self._how(labels)
+            if how == "outliers" and self.worker is not None and self.worker.task.how == how:
+                return False  # it would find the same
+            options = self.options
+            task = Task(
+                how,
+                rows.tolist(),
+                codes.tolist(),
+                dict(options.kinds),
+                options.group,
+                options.model,
+                options.budget,
+                seed=options.seed,
+            )
+            self._fitted_labels = labels
+            frame = self.frame.select(self.features)[rows - 1]
+            self.fitting = Worker(task, frame, self._heard)
+            return True
+
+    def _how(self, labels: Mapping[int, str]) -> str:
+        """What the labels allow: a model needs both kinds."""
+        if self.options.model is not None and self.worker is None:
+            return "model"
+        found = list(labels.values())
+        fewest = min(found.count("normal"), found.count("anomaly"))
+        return "labels" if fewest >= _FEWEST_OF_KIND else "outliers"
+
+    def _heard(self, worker: Worker) -> None:
+        with self._lock:
+            if worker is not self.fitting or worker.running:
+                return
+            self.fitting = None
+            if worker.ranking is None:
+                self.said = [*self.said, f"A fit failed: {worker.failed}"]
+                worker.close()
+                return
+            old, self.worker = self.worker, worker
+            self._fits += 1
+            self.ranking = worker.ranking
+            if self.ranking.found.how != "outliers":
+                self.history.add(self.ranking.found.labelled, self.ranking.worst(100))
+            self.upcoming.take_over(self.ranking)
+        if old is not None:
+            old.close()
+        self.cards.of(self.upcoming.soon(_AHEAD))
+        self._fit_if_due()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._ahead.shutdown(cancel_futures=True)
+        for worker in (self.worker, self.fitting):
+            if worker is not None:
+                worker.close()
+
+    # --- what the page shows --------------------------------------------------------------
+
+    def next(self, tab: str, who: str, n: int) -> list[dict[str, Any]]:
+        """Return the rows to judge next, for one tab."""
+
+        def judged(row: int) -> bool:
+            answers = self.journal.answers.get(row)
+            if answers is None:
+                return bool(self.codes[row - 1] != UNLABELLED)
+            return bool(answers.label or answers.disputed or self._own(row, who))
+
+        with self._lock:
+            found = list(self.upcoming.next(tab, n, judged))
+            soon = self.upcoming.soon(_AHEAD)
+        cards, labels = self.cards.of([row for row, _, _ in found]), self.labels()
+        if not all(map(self.cards.ready, soon[: _AHEAD // 2])):  # many are made as fast as one
+            self._ahead.submit(self.cards.of, soon)
+        return [
+            self._shown(card, who, labels) | {"kind": kind, "source": source}
+            for card, (_, kind, source) in zip(cards, found, strict=True)
+        ]
+
+    def leave(self, tab: str) -> None:
+        """Let others have the rows that a tab was handed."""
+        with self._lock:
+            self.upcoming.give_back(tab)
+
+    def card(self, row: int, who: str) -> dict[str, Any]:
+        """Return a row that somebody asked for."""
+        (card,) = self.cards.of([self._checked(row)])
+        if self.worker is not None:
+            self.worker.ask(row, self.frame.select(self.features)[[row - 1]])
+        return self._shown(card, who, self.labels()) | {"kind": "", "source": "chosen"}
+
+    def _shown(self, card: Card, who: str, labels: Mapping[int, str]) -> dict[str, Any]:
+        answers = self.journal.answers.get(card.row)
+        said = [] if answers is None else answers.said
+        mine = None if answers is None else answers.by_person.get(who)
+        reasons = self.ranking.reasons.get(card.row)
+        return {
+            "row": card.row,
+            "id": card.id,
+            "cells": card.cells,
+            "label": labels.get(card.row, ""),
+            "mine": "" if mine is None else mine.label,
+            "note": "" if mine is None else mine.note,
+            "said": [
+                {"who": a.who, "label": a.label, "when": a.when, "note": a.note} for a in said
+            ],
+            "disputed": answers is not None and answers.disputed,
+            "reasons": None if reasons is None else reasons["adds"],
+            "near": {kind: self._near(card, kind, labels) for kind in _CODES},
+            **self.ranking.of(card.row),
+        }
+
+    def _near(self, card: Card, kind: str, labels: Mapping[int, str]) -> list[dict[str, Any]]:
+        rows = [row for row, label in labels.items() if label == kind][-500:]
+        return [
+            {
+                "row": near.row,
+                "id": near.id,
+                "cells": {c["column"]: (c["text"] or "")[:_SHOWN] for c in near.cells},
+            }
+            for near in self.cards.nearest(card, rows)
+        ]
+
+    def state(self, who: str) -> dict[str, Any]:
+        """Return all that the page shows beside a row."""
+        self.journal.refresh()
+        found, worker = self.ranking.found, self.fitting
+        return {
+            "source": self.source,
+            "rows": self.frame.height,
+            "pool": len(self.ranking.places),
+            "counts": self.counts(),
+            "answers": sum(a.who == who for a in self.journal.log),
+            "disputes": self.journal.disputes()[:_LISTED],
+            "journal": self.journal.path.name,
+            "said": self.said,
+            "fits": self._fits,
+            "progress": "" if worker is None else worker.progress,
+            "hint": self.history.hint(),
+            "model": {
+                "how": found.how,
+                "labelled": found.labelled,
+                "auc": found.auc,
+                "why_no_auc": found.why_no_auc,
+                "rate": found.rate,
+                "members": found.members,
+                "said": found.said,
+                "threshold": found.threshold,
+                "seconds": found.seconds,
+            },
+        }
+
+    def listed(self, query: str, order: str, offset: int, who: str) -> dict[str, Any]:
+        """Return rows that hold a text, or all, by score or by number: at most 50 of them."""
+        labels = self.labels()
+        if query:
+            rows = self._holding(query)
+        elif order == "labelled":
+            rows = sorted({*labels, *self.journal.answers})
+        elif order == "row":
+            rows = list(range(1, min(self.frame.height, offset + _LISTED) + 1))
+        else:
+            rows = self.ranking.worst(offset + _LISTED)
+        if query and order == "score":
+            rows = sorted(rows, key=lambda row: -(self.ranking.of(row)["score"] or -np.inf))
+        shown = rows[offset : offset + _LISTED]
+        cards = self.cards.of(shown)
+        return {
+            "rows": [
+                {
+                    "row": card.row,
+                    "id": card.id,
+                    "label": labels.get(card.row, ""),
+                    "mine": self._own(card.row, who),
+                    "text": self._summed_up(card),
+                    **self.ranking.of(card.row),
+                }
+                for card in cards
+            ],
+            "more": len(shown) == _LISTED,
+        }
+
+    def _summed_up(self, card: Card) -> str:
+        """The first cells in a line; the name of the row stands beside it."""
+        cells = [c for c in card.cells if c["text"] and c["column"] != self.options.id]
+        return "; ".join(f"{c['column']} {c['text']}"[:_SHOWN] for c in cells[:4])
+
+    def _holding(self, query: str, most: int = 500) -> list[int]:
+        """Numbers of rows that hold a text in some cell, in whatever case, or have this number."""
+        wanted = query.lower()
+        found: list[int] = []
+        if query.isdigit() and 1 <= int(query) <= self.frame.height:
+            found.append(int(query))
+        for start in range(0, self.frame.height, 100_000):
+            part = self.frame[start : start + 100_000]
+            part = part.with_columns(
+                to_text(part[name]).str.to_lowercase() for name in part.columns
+            )
+            holds = pl.any_horizontal(
+                [pl.col(n).str.contains(wanted, literal=True) for n in part.columns]
+            )
+            places = part.select(holds.fill_null(False).arg_true()).to_series().to_list()
+            found += [start + place + 1 for place in places]
+            if len(found) >= most:
+                break
+        return list(dict.fromkeys(found))[:most]
+
+    def export(self) -> bytes:
+        """Return the table with its labels, as a CSV that no spreadsheet takes for formulas."""
+        applied = apply_labels(self.whole, self.journal, self.options.labels)
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "labelled.csv")
+            write_table(applied.frame, path)
+            return path.read_bytes()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "somebody"

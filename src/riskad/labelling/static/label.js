@@ -1,0 +1,380 @@
+// The page: which row is shown, what a key does, and what is on its way to the disk.
+
+import { get, post, start } from "./talk.js";
+import * as draw from "./draw.js";
+
+const $ = (id) => document.getElementById(id);
+const AHEAD = 5; // rows that are there before they are needed
+const WAITS = [400, 900, 2000, 4000, 8000]; // milliseconds after which reasons are asked for again
+const ANSWERS = ["normal", "anomaly", "unsure", "skip"];
+
+const tab = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
+const shown = []; // rows that were looked at, in their order
+let at = -1; // which of them is on the page
+let ahead = []; // rows to come
+let fetching = null;
+let ended = false;
+const undo = [];
+let columns = new Map();
+let state = null;
+let sending = Promise.resolve();
+let unsaved = 0;
+
+const who = () => $("who").value.trim() || "somebody";
+const current = () => shown[at];
+
+// --- words for everybody ------------------------------------------------------------------
+
+function say(text) {
+  $("status").textContent = text;
+}
+
+function trouble(text) {
+  $("trouble").textContent = text;
+  $("trouble").hidden = !text;
+}
+
+// --- rows -----------------------------------------------------------------------------------
+
+function fetchAhead() {
+  if (fetching || ended || ahead.length >= AHEAD) return fetching ?? Promise.resolve();
+  fetching = get("/api/next", { tab, who: who(), n: AHEAD })
+    .then((cards) => {
+      ended = !cards.length;
+      ahead.push(...cards);
+    })
+    .catch((failure) => trouble(failure.message))
+    .finally(() => {
+      fetching = null;
+    });
+  return fetching;
+}
+
+async function forward() {
+  if (at < shown.length - 1) {
+    at += 1;
+  } else {
+    if (!ahead.length) await fetchAhead();
+    const next = ahead.shift();
+    if (!next) {
+      if (ended) say("There is no further row to judge.");
+      return;
+    }
+    shown.push(next);
+    at = shown.length - 1;
+  }
+  show();
+  fetchAhead();
+}
+
+function back() {
+  if (at > 0) {
+    at -= 1;
+    show();
+  } else {
+    say("This is the first row.");
+  }
+}
+
+async function open(row) {
+  $("list").close();
+  try {
+    const card = await get(`/api/row/${row}`, { who: who() });
+    const found = shown.findIndex((one) => one.row === row);
+    if (found >= 0) {
+      const { kind, source } = shown[found];
+      at = found;
+      shown[at] = Object.assign(shown[found], card, { kind, source });
+    } else {
+      at = Math.min(at + 1, shown.length);
+      shown.splice(at, 0, card);
+    }
+    show();
+  } catch (failure) {
+    trouble(failure.message);
+  }
+}
+
+function show() {
+  const card = current();
+  if (!card) return;
+  const name = `Row ${card.row.toLocaleString("en")}`;
+  $("row-title").replaceChildren(name, ...(card.id === null ? [] : [": ", draw.fromData(card.id)]));
+  $("row-kind").textContent = card.kind;
+  showBeside(card, true);
+  $("note").value = card.note;
+  for (const label of ANSWERS) $(label).setAttribute("aria-pressed", String(card.mine === label));
+  $("undo").disabled = !undo.length;
+  $("previous").disabled = at <= 0;
+  window.scrollTo(0, 0);
+  askReasons(card, 0);
+}
+
+function scores(card) {
+  const parts = [];
+  if (card.score !== null && card.score !== undefined) parts.push(`anomaly score ${draw.number(card.score)}`);
+  if (card.probability !== null && card.probability !== undefined) {
+    parts.push(`probability of an anomaly ${draw.percent(card.probability)}`);
+  }
+  if (card.flagged !== null && card.flagged !== undefined) parts.push(card.flagged ? "flagged" : "not flagged");
+  if (card.label && !card.mine) parts.push(`labelled ${card.label}`);
+  return parts.join(", ") || "not scored yet";
+}
+
+// Reasons come later than rows; those of a newer fit take the place of older ones.
+function askReasons(card, tries) {
+  const fits = state?.fits ?? 0;
+  if ((card.reasons && card.fits === fits) || tries >= WAITS.length) return;
+  setTimeout(async () => {
+    if (card !== current()) return;
+    try {
+      const { reasons, score, probability, flagged, near, said, disputed, label } =
+        await get(`/api/row/${card.row}`, { who: who() });
+      const news = Boolean(reasons) && JSON.stringify(reasons) !== JSON.stringify(card.reasons);
+      Object.assign(card, { reasons, score, probability, flagged, near, said, disputed, label, fits });
+      if (card === current()) showBeside(card, news);
+      if (!reasons) askReasons(card, tries + 1);
+    } catch {
+      // the page says elsewhere that the server does not answer
+    }
+  }, tries || card.reasons ? WAITS[tries] : 0);
+}
+
+function showBeside(card, withCells) {
+  $("row-scores").textContent = scores(card);
+  $("row-said").replaceChildren(...draw.said(card));
+  if (withCells) $("row-cells").replaceChildren(...draw.cells(card, columns));
+  if (withCells) $("row-near").replaceChildren(draw.near(card, columns, open));
+}
+
+// --- answers --------------------------------------------------------------------------------
+
+// Answers go one after the other, so that an undo never overtakes what it undoes.
+function send(card, label, note, before) {
+  unsaved += 1;
+  sending = sending
+    .then(() => deliver(card, label, note, before))
+    .catch((error) => trouble(`Row ${card.row} was not saved. ${error.message}`))
+    .finally(() => {
+      unsaved -= 1;
+    });
+}
+
+async function deliver(card, label, note, before) {
+  const body = { row: card.row, label, note, before, source: card.source, who: who() };
+  try {
+    const told = await post("/api/answer", body);
+    trouble("");
+    say(label ? `Row ${card.row} saved as ${label}.` : `Row ${card.row}: answer taken back.`);
+    counts(told.counts);
+  } catch (failure) {
+    say(`Row ${card.row} was not saved.`);
+    card.mine = before;
+    if (failure.status === 409) {
+      card.mine = failure.conflict;
+      const there = failure.conflict ? `“${failure.conflict}”` : "no answer";
+      trouble(`Row ${card.row} was not saved: in another tab you gave ${there}. Judge it again here if that is wrong.`);
+    } else {
+      trouble(`Row ${card.row} was not saved. ${failure.message}`);
+    }
+    const place = shown.indexOf(card);
+    if (place >= 0) {
+      at = place;
+      show();
+    }
+  }
+}
+
+function judge(label) {
+  const card = current();
+  if (!card) return;
+  const note = $("note").value;
+  const before = card.mine;
+  undo.push({ card, before, note: card.note });
+  card.mine = label;
+  card.note = note;
+  say(`Saving row ${card.row} …`);
+  send(card, label, note, before);
+  forward();
+}
+
+function takeBack() {
+  const last = undo.pop();
+  if (!last) {
+    say("There is nothing to take back.");
+    return;
+  }
+  const { card, before, note } = last;
+  const now = card.mine;
+  card.mine = before;
+  card.note = note;
+  send(card, before, note, now);
+  at = shown.indexOf(card);
+  show();
+}
+
+function keepNote() {
+  const card = current();
+  const note = $("note").value;
+  if (!card || note === card.note) return;
+  if (card.mine) send(card, card.mine, note, card.mine);
+  card.note = note;
+}
+
+// --- what stands beside the row -------------------------------------------------------------
+
+function counts(found) {
+  if (!found) return;
+  const { normal, anomaly, unsure, unlabelled } = found;
+  const parts = [draw.plural(normal, "normal", "normal"), draw.plural(anomaly, "anomaly", "anomalies")];
+  if (unsure) parts.push(`${unsure.toLocaleString("en")} unsure`);
+  parts.push(`${unlabelled.toLocaleString("en")} unlabelled`);
+  $("counts").textContent = parts.join(", ");
+}
+
+async function refresh() {
+  try {
+    const before = state;
+    state = await get("/api/state", { who: who() });
+    counts(state.counts);
+    $("source").textContent = state.source;
+    document.title = `Label ${state.source}`;
+    if (JSON.stringify(before?.model) !== JSON.stringify(state.model) || JSON.stringify(before?.counts) !== JSON.stringify(state.counts)) {
+      $("model-body").replaceChildren(...draw.model(state.model, state));
+    }
+    $("progress").textContent = state.progress;
+    $("fit").disabled = Boolean(state.progress);
+    $("hint").textContent = state.hint;
+    showDisputes(state.disputes);
+    showRemarks(state);
+    if (before && before.fits !== state.fits && current()) askReasons(current(), 0);
+    if (!unsaved && $("trouble").dataset.server) {
+      delete $("trouble").dataset.server;
+      trouble("");
+    }
+  } catch (failure) {
+    $("trouble").dataset.server = "1";
+    trouble(failure.message);
+  }
+}
+
+function showDisputes(rows) {
+  const buttons = rows.map((row) => {
+    const button = draw.element("button", { type: "button" }, `Row ${row}`);
+    button.addEventListener("click", () => open(row));
+    return button;
+  });
+  const told = rows.length ? [draw.element("p", { class: "told" }, `People differ about ${draw.plural(rows.length, "row")}:`), ...buttons] : [];
+  if ($("disputes").dataset.rows !== String(rows)) $("disputes").replaceChildren(...told);
+  $("disputes").dataset.rows = String(rows);
+}
+
+function showRemarks(told) {
+  const lines = [...told.said];
+  if (told.pool < told.rows) {
+    lines.push(`Rows to judge are chosen from ${told.pool.toLocaleString("en")} of ${told.rows.toLocaleString("en")} rows, drawn at random. Every row can be found and labelled.`);
+  }
+  const text = lines.join("\n");
+  $("remarks").hidden = !lines.length;
+  if ($("remarks").dataset.text === text) return;
+  $("remarks").dataset.text = text;
+  $("remarks-body").replaceChildren(...lines.map((line) => draw.element("p", {}, draw.fromData(line))));
+}
+
+// --- finding rows ---------------------------------------------------------------------------
+
+let offset = 0;
+let searching = 0;
+
+async function search(from = 0) {
+  offset = from;
+  const own = ++searching;
+  const asked = { q: $("query").value.trim(), order: $("order").value, offset, who: who() };
+  try {
+    const told = await get("/api/rows", asked);
+    if (own !== searching) return; // a later question was asked meanwhile
+    const table = draw.listed(told.rows, open);
+    if (from) $("found").append(table);
+    else $("found").replaceChildren(told.rows.length ? table : draw.element("p", {}, "No row holds this."));
+    $("more").hidden = !told.more;
+  } catch (failure) {
+    $("found").replaceChildren(draw.element("p", {}, failure.message));
+  }
+}
+
+function find() {
+  $("list").showModal();
+  $("query").focus();
+  $("query").select();
+  search();
+}
+
+// --- keys and buttons -----------------------------------------------------------------------
+
+const KEYS = {
+  n: () => judge("normal"),
+  a: () => judge("anomaly"),
+  u: () => judge("unsure"),
+  s: () => judge("skip"),
+  z: takeBack,
+  ArrowLeft: back,
+  ArrowRight: forward,
+  m: () => $("note").focus(),
+  "/": find,
+  "?": () => $("help").showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest?.("input:not([readonly]), select, textarea");
+  if (event.ctrlKey || event.metaKey || event.altKey || typing || document.querySelector("dialog[open]")) return;
+  const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!act) return;
+  event.preventDefault();
+  if (!event.repeat || event.key.startsWith("Arrow")) act(); // a key held down is one answer
+});
+
+for (const label of ANSWERS) $(label).addEventListener("click", () => judge(label));
+$("undo").addEventListener("click", takeBack);
+$("previous").addEventListener("click", back);
+$("following").addEventListener("click", forward);
+$("open-help").addEventListener("click", () => $("help").showModal());
+$("open-list").addEventListener("click", find);
+$("query").addEventListener("input", () => search());
+$("order").addEventListener("change", () => search());
+$("more").addEventListener("click", () => search(offset + 50));
+$("fit").addEventListener("click", () => post("/api/fit").then(refresh, (failure) => trouble(failure.message)));
+$("note").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" || event.key === "Escape") $("note").blur();
+});
+$("note").addEventListener("change", keepNote);
+$("who").addEventListener("change", () => {
+  localStorage.setItem("riskad-who", who());
+  refresh();
+});
+$("invite").addEventListener("click", async () => {
+  try {
+    $("address").value = (await post("/api/invite")).address;
+    $("invitation").hidden = false;
+    $("address").focus();
+    $("address").select();
+  } catch (failure) {
+    trouble(failure.message);
+  }
+});
+window.addEventListener("pagehide", () => {
+  post("/api/leave", { tab }, { keepalive: true }).catch(() => {}); // others may have the next rows
+});
+window.addEventListener("beforeunload", (event) => {
+  if (unsaved) event.preventDefault();
+});
+
+async function begin() {
+  const told = await start();
+  $("who").value = localStorage.getItem("riskad-who") || told.who;
+  columns = new Map(told.columns.map((column) => [column.name, column]));
+  await refresh();
+  await forward();
+  setInterval(() => document.hidden || refresh(), 2000);
+}
+
+begin().catch((failure) => trouble(failure.message));

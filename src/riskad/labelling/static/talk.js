@@ -1,0 +1,51 @@
+// Requests to the server. A request that writes carries what only this page knows.
+
+let csrf = "";
+
+export class Failure extends Error {
+  constructor(status, said) {
+    super(said);
+    this.status = status;
+  }
+}
+
+async function request(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, { credentials: "same-origin", ...options });
+  } catch {
+    throw new Failure(0, "The server does not answer. Is `riskad label` still running?");
+  }
+  const text = await answer.text();
+  if (!answer.ok) {
+    let said = text;
+    let conflict;
+    try {
+      const told = JSON.parse(text);
+      said = told.error ?? text;
+      conflict = told.conflict;
+    } catch {
+      // plain words
+    }
+    const failure = new Failure(answer.status, said);
+    failure.conflict = conflict;
+    throw failure;
+  }
+  return JSON.parse(text);
+}
+
+export function get(path, parameters = {}) {
+  const query = new URLSearchParams(parameters).toString();
+  return request(query ? `${path}?${query}` : path, {});
+}
+
+export function post(path, body = {}, options = {}) {
+  const headers = { "Content-Type": "application/json", "X-Riskad-Csrf": csrf };
+  return request(path, { method: "POST", headers, body: JSON.stringify(body), ...options });
+}
+
+export async function start() {
+  const told = await get("/api/start");
+  csrf = told.csrf;
+  return told;
+}

@@ -1,0 +1,93 @@
+"""A labelling server to talk to, as a browser or a script would, and one that can be killed."""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import closing
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+import polars as pl
+
+# Without fits, which have tests of their own: a server is there as soon as its libraries are.
+SERVER = """
+import sys
+from pathlib import Path
+from riskad.labelling.server import Binding, Server
+from riskad.labelling.session import Options, Session
+from riskad.tables.reading import read_table
+
+Session.fit = lambda self: False
+table, journal, port = sys.argv[1:]
+session = Session(read_table(table), journal, Options(id="card", who="ada"), Path(table).name)
+server = Server(session, Binding(port=int(port)))
+print(server.invite(), flush=True)
+server.run()
+"""
+
+
+def make_payments(n=300, seed=0):
+    """Payments without labels, and which of them are fraud."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.1
+    table = pl.DataFrame(
+        {
+            "card": [f"C{i}" for i in range(n)],
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
+            "age": rng.normal(50, 10, n).round(),
+            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
+        }
+    )
+    return table, fraud
+
+
+def start_server(table, journal, port=0):
+    """A process that serves the page, and the address that it printed."""
+    command = [sys.executable, "-c", SERVER, str(table), str(journal), str(port)]
+    environment = os.environ | {"POLARS_MAX_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    with process.stdout as printed:
+        return process, printed.readline().strip()
+
+
+class Client:
+    """Talks to a server as its page does."""
+
+    def __init__(self, address, who="ada"):
+        parts = urlsplit(address)
+        self.place, self.host, self.who = (parts.hostname, parts.port), parts.netloc, who
+        self.origin = f"{parts.scheme}://{parts.netloc}"
+        _, headers, _ = self.request("GET", f"/?{parts.query}")
+        self.cookie = re.match(r"[^;]+", headers["set-cookie"])[0]
+        self.start = self.get("/api/start")
+
+    def request(self, method, path, body=None, headers=None):
+        with closing(http.client.HTTPConnection(*self.place, timeout=30)) as connection:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+
+    def get(self, path, **parameters):
+        query = urlencode({"who": self.who, **parameters})
+        status, _, body = self.request("GET", f"{path}?{query}", headers={"Cookie": self.cookie})
+        assert status == 200, body
+        return json.loads(body)
+
+    def post(self, path, body=None, **changed):
+        headers = {
+            "Cookie": self.cookie,
+            "Origin": self.origin,
+            "X-Riskad-Csrf": self.start["csrf"],
+            "Content-Type": "application/json",
+        } | changed
+        headers = {name: value for name, value in headers.items() if value is not None}
+        text = body if isinstance(body, bytes) else json.dumps(body or {})
+        status, _, told = self.request("POST", path, text, headers)
+        return status, told
+
+    def answer(self, row, label, before="", source="suggested", note=""):
+        body = {"row": row, "label": label, "before": before, "source": source, "note": note}
+        return self.post("/api/answer", body | {"who": self.who})

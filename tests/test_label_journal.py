@@ -1,0 +1,309 @@
+"""Answers on disk: nothing acknowledged is lost, nothing is overwritten, rows are found again."""
+
+import json
+import os
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from support.labelling import make_payments
+
+import riskad
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.labelling.applying import apply_labels, table_codes
+from riskad.labelling.journal import Answer, Journal
+from riskad.labelling.row_hashes import hash_rows
+from riskad.tables.labelled import LabelColumn
+
+COLUMNS = ["card", "amount"]
+
+
+@pytest.fixture
+def table():
+    return pl.DataFrame({"card": ["a", "b", "c", "d"], "amount": ["1", "2", "3", "900"]})
+
+
+@pytest.fixture
+def journal(tmp_path, table):
+    return Journal(tmp_path / "labels.jsonl", "cards.csv", COLUMNS, table.height)
+
+
+def add(journal, table, row, label, who="ada", source="suggested", note=""):
+    (held,) = hash_rows(table[[row - 1]], journal.columns)
+    journal.add(Answer(row, held, label, source, who, note=note))
+
+
+def test_answers_are_read_again(journal, table):
+    add(journal, table, 4, "anomaly", note="too much: “900”\n")
+    add(journal, table, 1, "normal")
+    add(journal, table, 2, "unsure")
+    again = Journal(journal.path)
+    assert again.labels() == {4: "anomaly", 1: "normal"}
+    assert again.columns == COLUMNS
+    assert again.log == journal.log
+    assert again.log[0].note == "too much: “900”\n"
+    assert again.unreadable == 0
+
+
+def test_the_last_answer_of_a_person_counts_and_all_stay(journal, table):
+    for label in ("normal", "anomaly", ""):
+        add(journal, table, 3, label)
+        assert journal.labels() == ({3: label} if label else {})
+    assert [answer.label for answer in journal.log] == ["normal", "anomaly", ""]
+    assert len(journal.path.read_text().splitlines()) == 4
+
+
+def test_people_who_differ_leave_no_label(journal, table):
+    add(journal, table, 3, "normal", who="ada")
+    add(journal, table, 3, "anomaly", who="bob")
+    add(journal, table, 1, "normal", who="ada")
+    add(journal, table, 1, "unsure", who="bob")
+    assert journal.disputes() == [3]
+    assert journal.labels() == {1: "normal"}
+    add(journal, table, 3, "anomaly", who="ada")
+    assert journal.disputes() == []
+    assert journal.labels()[3] == "anomaly"
+
+
+def test_a_torn_line_is_skipped_and_the_next_answer_is_whole(journal, table):
+    add(journal, table, 1, "normal")
+    with journal.path.open("ab") as file:
+        file.write(b'{"row": 2, "hash": "12')
+    torn = Journal(journal.path)
+    assert torn.labels() == {1: "normal"}
+    add(torn, table, 4, "anomaly")
+    again = Journal(journal.path)
+    assert again.labels() == {1: "normal", 4: "anomaly"}
+    assert again.unreadable == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "null",
+        "[1]",
+        "\x00\x00",
+        '{"row": -1, "hash": "x", "label": "normal", "source": "chosen", "who": "a"}',
+        '{"row": true, "hash": "x", "label": "normal", "source": "chosen", "who": "a"}',
+        '{"row": 1, "hash": 5, "label": "normal", "source": "chosen", "who": "a"}',
+        '{"row": 1, "hash": "x", "label": "fraud", "source": "chosen", "who": "a"}',
+        '{"row": 1, "hash": "x", "label": "normal", "source": "found", "who": "a"}',
+        '{"row": 1, "hash": "x", "label": "normal", "source": "chosen", "who": ""}',
+    ],
+)
+def test_a_line_that_is_no_answer_is_counted_and_left_out(journal, table, line):
+    with journal.path.open("a") as file:
+        file.write(f"{line}\n")
+    add(journal, table, 4, "anomaly")
+    assert (journal.labels(), journal.unreadable) == ({4: "anomaly"}, 1)
+
+
+def test_what_another_process_wrote_is_seen(journal, table):
+    other = Journal(journal.path)
+    add(other, table, 2, "normal", who="bob")
+    journal.refresh()
+    assert journal.labels() == {2: "normal"}
+
+
+WRITER = """
+import sys
+from riskad.labelling.journal import Answer, Journal
+journal = Journal(sys.argv[1])
+for row in range(1, 61):
+    journal.add(Answer(row, "x" * 2000, "normal", "chosen", sys.argv[2]))
+"""
+
+
+def test_two_processes_do_not_tear_each_others_lines(journal):
+    command = [sys.executable, "-c", WRITER, str(journal.path)]
+    both = [subprocess.Popen([*command, who]) for who in ("ada", "bob")]
+    assert [each.wait() for each in both] == [0, 0]
+    journal.refresh()
+    assert len(journal.log) == 120
+    assert journal.unreadable == 0
+
+
+def test_an_answer_is_on_the_disk_before_it_counts(journal, table, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_size))
+    add(journal, table, 1, "normal")
+    assert flushed == [journal.path.stat().st_size]
+
+
+def test_a_full_disk_is_no_answer(journal, table, monkeypatch):
+    def full(file, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        add(journal, table, 1, "normal")
+    assert journal.log == []
+
+
+def test_another_file_is_no_journal(tmp_path):
+    path = tmp_path / "cards.csv"
+    path.write_text("card,amount\n1,2\n")
+    with pytest.raises(InputError, match="no journal of answers"):
+        Journal(path)
+    assert path.read_text() == "card,amount\n1,2\n"
+    with pytest.raises(InputError, match="cannot be written"):
+        Journal(tmp_path / "nowhere" / "labels.jsonl", "t", ["a"], 1)
+
+
+# --- rows that moved ------------------------------------------------------------------------------
+
+
+def test_rows_are_found_again_in_a_sorted_and_longer_table(journal, table):
+    add(journal, table, 4, "anomaly", source="random")
+    add(journal, table, 2, "normal")
+    changed = pl.concat([table.reverse(), pl.DataFrame({"card": ["e"], "amount": ["5"]})])
+    changed = changed.with_columns(pl.lit("new").alias("shop"))
+    applied = apply_labels(changed, journal.path)
+    assert applied.frame["label"].to_list() == ["anomaly", None, "normal", None, None]
+    assert applied.sources == ["random", "", "suggested", "", ""]
+    assert (applied.located.moved, applied.located.lost) == (2, 0)
+
+
+def test_a_changed_row_loses_its_label_and_that_is_said(journal, table):
+    add(journal, table, 4, "anomaly")
+    add(journal, table, 1, "normal")
+    changed = table.with_columns(pl.Series("amount", ["1", "2", "3", "901"]))
+    applied = apply_labels(changed, journal)
+    assert applied.frame["label"].to_list() == ["normal", None, None, None]
+    assert "1 is not found any more" in applied.notes()[0]
+
+
+def test_new_answers_go_to_the_rows_as_they_are_now(journal, table):
+    add(journal, table, 1, "normal")
+    turned = table.reverse()
+    journal.locate(turned)
+    assert journal.labels() == {4: "normal"}
+    add(journal, turned, 1, "anomaly")
+    assert journal.labels() == {4: "normal", 1: "anomaly"}
+    again = Journal(journal.path)
+    again.locate(turned)
+    assert again.labels() == {4: "normal", 1: "anomaly"}
+
+
+def test_rows_that_hold_the_same_keep_their_own_label(journal):
+    twins = pl.DataFrame({"card": ["a", "a", "b"], "amount": ["1", "1", "2"]})
+    add(journal, twins, 2, "anomaly")
+    assert apply_labels(twins, journal).frame["label"].to_list() == [None, "anomaly", None]
+
+
+def test_a_table_without_a_column_of_the_journal_is_refused(journal, table):
+    add(journal, table, 1, "normal")
+    with pytest.raises(InputError, match="a column 'amount', which this one lacks"):
+        apply_labels(table.drop("amount"), journal)
+
+
+# --- labels of tables -----------------------------------------------------------------------------
+
+
+def test_answers_go_before_the_labels_of_the_table_in_its_own_words(journal, table):
+    table = table.with_columns(pl.Series("status", ["ok", "ok", "", "ok"]))
+    add(journal, table, 4, "anomaly")
+    add(journal, table, 3, "normal")
+    add(journal, table, 2, "skip")
+    said = LabelColumn("status", normal=["ok"], anomaly=["fraud"])
+    applied = apply_labels(table, journal, said)
+    assert applied.frame["status"].to_list() == ["ok", "ok", "ok", "fraud"]
+    assert applied.labels == LabelColumn("status", ["ok"], ["fraud"], [])
+
+
+def test_words_that_nobody_explained_are_asked_for(journal, table):
+    table = table.with_columns(pl.Series("status", ["ok", "fraud", "", "ok"]))
+    with pytest.raises(InputError, match="Say what the values of column 'status' mean"):
+        apply_labels(table, journal, LabelColumn("status"))
+
+
+def test_words_that_no_row_has_yet_are_no_mistake(journal, table):
+    add(journal, table, 4, "anomaly")
+    applied = apply_labels(table, journal, LabelColumn("status", ["ok"], ["fraud"]))
+    assert applied.labels == LabelColumn("status", [], ["fraud"], [])
+    codes, _ = table_codes(applied.frame, LabelColumn("status", ["ok"], ["fraud"]))
+    assert codes.tolist() == [0, 0, 0, -1]
+    with pytest.raises(InputError, match="'okay' never occurs"):
+        table_codes(applied.frame, LabelColumn("status", ["okay"], ["frad"]))
+
+
+def test_a_disputed_row_is_said(journal, table):
+    add(journal, table, 3, "normal", who="ada")
+    add(journal, table, 3, "anomaly", who="bob")
+    applied = apply_labels(table, journal)
+    assert applied.frame["label"].to_list() == [None] * 4
+    assert "People differ about row 3" in applied.notes()[0]
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """A table on disk and a journal about it."""
+    table, fraud = make_payments()
+    table.write_csv(tmp_path / "cards.csv")
+    texts = riskad.read_table(tmp_path / "cards.csv")
+    path = tmp_path / "cards.csv.labels.jsonl"
+    journal = Journal(path, "cards.csv", texts.columns, texts.height)
+    for row in range(1, 61):
+        add(journal, texts, row, "anomaly" if fraud[row - 1] else "normal", source="random")
+    return tmp_path, fraud
+
+
+def test_export_writes_a_copy_and_leaves_the_table_alone(labelled):
+    folder, fraud = labelled
+    before = (folder / "cards.csv").read_bytes()
+    told = CliRunner().invoke(
+        cli, ["label", str(folder / "cards.csv"), "--export", str(folder / "out.csv")]
+    )
+    assert told.exit_code == 0, told.output
+    assert "60 rows have a label" in told.output
+    labels = riskad.read_table(folder / "out.csv")["label"].to_list()
+    assert labels[:60] == ["anomaly" if each else "normal" for each in fraud[:60]]
+    assert set(labels[60:]) == {None}
+    assert (folder / "cards.csv").read_bytes() == before
+
+
+def test_fit_reads_the_journal_directly(labelled):
+    folder, fraud = labelled
+    told = CliRunner().invoke(
+        cli,
+        [
+            *("fit", str(folder / "cards.csv"), "--id", "card", "--model", "shallow"),
+            *("--journal", str(folder / "cards.csv.labels.jsonl")),
+            *("-o", str(folder / "cards.riskad"), "--json"),
+        ],
+    )
+    assert told.exit_code == 0, told.output
+    counts = json.loads(told.stdout)["labels"]
+    assert counts["anomaly"] == fraud[:60].sum()
+    assert counts["unlabelled"] == 240
+
+
+def test_fit_without_any_label_is_said_to_be_unsupervised(labelled):
+    folder, fraud = labelled
+    told = CliRunner().invoke(
+        cli,
+        [
+            *("fit", str(folder / "cards.csv"), "--id", "card", "--model", "outliers"),
+            *("-o", str(folder / "cards.riskad"), "--ranked", str(folder / "ranked.csv")),
+        ],
+    )
+    assert told.exit_code == 0, told.output
+    assert "unsupervised: no label was learned from" in " ".join(told.output.split())
+    rows = riskad.read_table(folder / "ranked.csv")["row"].cast(pl.Int64).to_numpy()
+    assert fraud[rows[:20] - 1].mean() > 3 * fraud.mean()
+
+
+def test_fit_without_labels_says_what_is_missing(labelled):
+    folder, _ = labelled
+    told = CliRunner().invoke(cli, ["fit", str(folder / "cards.csv"), "-o", str(folder / "m")])
+    assert told.exit_code == 2
+    assert "--label" in told.output
+    assert "--journal" in told.output
+    told = CliRunner().invoke(
+        cli, ["fit", str(folder / "cards.csv"), "--journal", "none.jsonl", "-o", str(folder / "m")]
+    )
+    assert told.exit_code == 1
+    assert "There is no file 'none.jsonl'" in told.output

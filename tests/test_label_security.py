@@ -1,0 +1,402 @@
+"""Who may talk to the labelling page: each promise of its `security`, broken on purpose."""
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+from support.labelling import make_payments
+
+pytest.importorskip("starlette", reason="needs riskad[app]")
+
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.labelling.security import LARGEST_BODY, Access, Guard
+from riskad.labelling.server import Binding, _pages
+from riskad.labelling.session import Options, Session
+
+HOST = "127.0.0.1:4711"
+ORIGIN = f"http://{HOST}"
+
+
+class Browser:
+    """Sends requests straight into the guarded pages, and keeps the cookie."""
+
+    def __init__(self, app, access):
+        self.app, self.access = app, access
+        self.cookie = self.csrf = ""
+
+    def send(self, method, path, headers=None, body=b"", parts=None):
+        path, _, query = path.partition("?")
+        sent = {"host": HOST, "cookie": self.cookie} | (headers or {})
+        raw = [(n.encode(), v.encode("latin-1")) for n, v in sent.items() if v is not None]
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": raw,
+            "root_path": "",
+            "scheme": "http",
+            "server": ("127.0.0.1", 4711),
+            "client": ("127.0.0.1", 1),
+            "http_version": "1.1",
+        }
+        chunks = list(parts or [body])
+
+        async def receive():
+            more = len(chunks) > 1
+            return {"type": "http.request", "body": chunks.pop(0), "more_body": more}
+
+        told = []
+
+        async def send(message):
+            told.append(message)
+
+        asyncio.run(self.app(scope, receive, send))
+        head = {n.decode(): v.decode() for n, v in told[0]["headers"]}
+        return told[0]["status"], head, b"".join(m.get("body", b"") for m in told[1:])
+
+    def enter(self):
+        status, headers, _ = self.send("GET", f"/?token={self.access.invite()}")
+        assert status == 200
+        self.cookie = headers["set-cookie"].partition(";")[0]
+        self.csrf = json.loads(self.send("GET", "/api/start")[2])["csrf"]
+        return headers["set-cookie"]
+
+    def post(self, path, body, **changed):
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {
+            "origin": ORIGIN,
+            "x-riskad-csrf": self.csrf,
+            "content-type": "application/json",
+            "content-length": str(len(text)),
+        } | {name.replace("_", "-"): value for name, value in changed.items()}
+        return self.send("POST", path, headers, text)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    table, _ = make_payments(60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "fit", lambda self: False)
+        journal = tmp_path_factory.mktemp("journal") / "labels.jsonl"
+        yield Session(table, journal, Options(id="card", who="ada"), "cards.csv")
+
+
+@pytest.fixture
+def access():
+    return Access("http", Binding(port=4711).hosts(4711), cookie="riskad_4711")
+
+
+@pytest.fixture
+def browser(session, access):
+    class Inviting:
+        def invite(self):
+            return f"{ORIGIN}/?token={access.invite()}"
+
+    return Browser(Guard(_pages(session, Inviting()), access), access)
+
+
+ANSWER = {"row": 1, "label": "normal", "source": "suggested", "who": "ada", "before": ""}
+
+
+# --- the token and the cookie ---------------------------------------------------------------------
+
+
+def test_a_token_works_once_and_becomes_a_strict_cookie(browser, access):
+    token = access.invite()
+    status, headers, body = browser.send("GET", f"/?token={token}")
+    assert status == 200
+    cookie = headers["set-cookie"]
+    assert cookie.startswith("riskad_4711=")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; ")[1:])
+    assert token not in body.decode() + cookie
+    assert browser.send("GET", f"/?token={token}")[0] == 403
+
+
+def test_another_address_in_the_same_browser_leaves_its_tabs_alone(browser, access):
+    browser.enter()
+    token = access.invite()
+    status, headers, _ = browser.send("GET", f"/?token={token}")
+    assert status == 200
+    assert headers["set-cookie"].partition(";")[0] == browser.cookie
+    assert browser.post("/api/fit", {})[0] == 200
+    assert Browser(browser.app, access).send("GET", f"/?token={token}")[0] == 403  # it is spent
+
+
+def test_over_tls_the_cookie_is_secure(session):
+    access = Access("https", frozenset({HOST}))
+    browser = Browser(Guard(_pages(session, None), access), access)
+    assert "; Secure" in browser.enter()
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/static/label.js", "/api/start", "/api/next?tab=1", "/api/export", "/nothing"]
+)
+def test_nothing_is_served_without_a_cookie(browser, path):
+    for cookie in ("", "riskad_4711=", "riskad_4711=guess", "other=1", "\x7f;;=\xff", None):
+        browser.cookie = cookie
+        status, headers, body = browser.send("GET", path)
+        assert status == 403
+        assert b"the address that" in body
+        assert headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("token", ["", "x", "%00", "\xff" * 100, "a" * 10_000])
+def test_a_token_that_is_none_opens_nothing(browser, access, token):
+    access.invite()
+    assert browser.send("GET", f"/?token={token}")[0] == 403
+
+
+def test_the_terminal_hears_a_new_address_when_the_last_is_spent(session):
+    heard = []
+    access = Access("http", frozenset({HOST}), announce=heard.append)
+    browser = Browser(Guard(_pages(session, None), access), access)
+    for _ in range(3):
+        assert browser.send("GET", "/")[0] == 403
+    assert len(heard) == 1  # it is unused
+    assert browser.send("GET", f"/?token={heard[0]}")[0] == 200
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example:4711", "127.0.0.1", "127.0.0.1:80", "localhost.evil.example:4711", "", None],
+)
+def test_a_forged_host_is_refused(browser, host):
+    browser.enter()
+    assert browser.send("GET", "/api/start", {"host": host})[0] == 421
+
+
+def test_two_hosts_are_none(browser):
+    browser.enter()
+
+    async def twice(scope, receive, send):
+        scope["headers"] = [*scope["headers"], (b"host", b"evil.example")]
+        await guard(scope, receive, send)
+
+    guard, browser.app = browser.app, twice
+    assert browser.send("GET", "/api/start")[0] == 421
+
+
+def test_the_names_of_this_machine_are_known(browser):
+    browser.enter()
+    for host in ("localhost:4711", "127.0.0.1:4711", "[::1]:4711"):
+        assert browser.send("GET", "/api/start", {"host": host})[0] == 200
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def test_the_page_may_write(browser, session):
+    browser.enter()
+    status, _, body = browser.post("/api/answer", ANSWER)
+    assert status == 200
+    assert json.loads(body)["saved"] == 1
+    assert session.journal.labels() == {1: "normal"}
+    assert browser.post("/api/answer", ANSWER | {"label": "", "before": "normal"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "", None, "https://127.0.0.1:4711", "http://localhost:4711"],
+)
+def test_a_forged_origin_is_refused(browser, session, origin):
+    browser.enter()
+    before = len(session.journal.log)
+    for path in ("/api/answer", "/api/fit", "/api/invite"):
+        assert browser.post(path, ANSWER, origin=origin)[0] == 403
+    assert len(session.journal.log) == before
+
+
+@pytest.mark.parametrize("csrf", ["", "guess", "\xff", None])
+def test_a_request_without_the_header_of_the_page_is_refused(browser, session, csrf):
+    browser.enter()
+    before = len(session.journal.log)
+    assert browser.post("/api/answer", ANSWER, x_riskad_csrf=csrf)[0] == 403
+    assert len(session.journal.log) == before
+
+
+def test_the_header_of_another_session_is_refused(browser, session, access):
+    browser.enter()
+    other = Browser(browser.app, access)
+    other.enter()
+    assert browser.post("/api/answer", ANSWER, x_riskad_csrf=other.csrf)[0] == 403
+
+
+def test_what_another_site_asks_for_is_refused(browser):
+    browser.enter()
+    for path in ("/api/start", "/api/export", "/static/label.js"):
+        assert browser.send("GET", path, {"sec-fetch-site": "cross-site"})[0] == 403
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "TRACE", "HEAD"])
+def test_no_permission_is_given_to_other_sites(browser, method):
+    browser.enter()
+    status, headers, _ = browser.send(method, "/api/answer", {"origin": "http://evil.example"})
+    assert status == 405
+    assert not [name for name in headers if name.startswith("access-control-")]
+
+
+def test_reading_does_not_write(browser, session):
+    browser.enter()
+    before = len(session.journal.log)
+    assert browser.send("GET", "/api/answer?row=1&label=normal")[0] == 405
+    assert len(session.journal.log) == before
+
+
+# --- sizes and shapes -----------------------------------------------------------------------------
+
+
+def test_a_large_body_is_refused_before_it_is_read(browser):
+    browser.enter()
+    assert browser.post("/api/answer", b"x" * (LARGEST_BODY + 1))[0] == 413
+    assert browser.post("/api/answer", b"{}", content_length=None)[0] == 411
+    assert browser.post("/api/answer", b"{}", content_length="-5")[0] == 411
+
+
+def test_a_body_that_is_longer_than_it_says_is_refused(browser):
+    browser.enter()
+    headers = {
+        "origin": ORIGIN,
+        "x-riskad-csrf": browser.csrf,
+        "content-type": "application/json",
+        "content-length": "10",
+    }
+    status, _, body = browser.send(
+        "POST", "/api/answer", headers, parts=[b" " * 9_000, b" " * 9_000, b"{}"]
+    )
+    assert status == 422
+    assert b"longer than" in body
+
+
+def test_only_json_is_read(browser):
+    browser.enter()
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "", None):
+        assert browser.post("/api/answer", ANSWER, content_type=kind)[0] == 415
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"5",
+        b"[" * 5_000,
+        b"\xff",
+        {},
+        {"row": "1"},
+        {"row": True},
+        {"row": 10**30},
+        {"row": 0},
+        {"row": -1},
+        {"row": 61},
+        {"row": 1.5},
+        {"label": "fraud"},
+        {"label": None},
+        {"label": ["normal"]},
+        {"source": "guessed"},
+        {"who": ""},
+        {"who": "x" * 61},
+        {"who": "\ud800"},
+        {"note": "x" * 2_001},
+        {"before": 5},
+    ],
+)
+def test_what_is_no_answer_is_refused_in_a_sentence(browser, session, body):
+    browser.enter()
+    before = len(session.journal.log)
+    sent = ANSWER | body if isinstance(body, dict) and body else body
+    status, _, told = browser.post("/api/answer", sent)
+    assert status == 422
+    assert json.loads(told)["error"]
+    assert len(session.journal.log) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/row/0",
+        "/api/row/61",
+        "/api/row/x",
+        "/api/row/-1",
+        "/api/row/" + "9" * 5_000,
+        "/api/row/%F0%9F%A6%8A",
+    ],
+)
+def test_a_row_that_is_not_there_is_refused_in_a_sentence(browser, path):
+    browser.enter()
+    status, _, told = browser.send("GET", path)
+    assert status == 422
+    assert "The table has rows" in json.loads(told)["error"].replace("the", "The")
+
+
+@pytest.mark.parametrize("name", ["../server.py", "..%2fserver.py", "server.py", "", "page.htm"])
+def test_no_other_file_is_served(browser, name):
+    browser.enter()
+    assert browser.send("GET", f"/static/{name}")[0] == 404
+
+
+def test_every_answer_forbids_scripts_from_elsewhere_and_frames(browser, access):
+    refused = browser.send("GET", "/")
+    welcome = browser.send("GET", f"/?token={access.invite()}")
+    browser.enter()
+    for _, headers, _ in (refused, welcome, browser.send("GET", "/"), browser.send("GET", "/x")):
+        policy = dict(
+            part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+        )
+        assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+        assert policy["script-src"] == policy["connect-src"] == "'self'"
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_page_has_no_script_or_style_of_its_own(browser):
+    browser.enter()
+    page = browser.send("GET", "/")[2].decode()
+    assert "<style" not in page
+    assert " style=" not in page
+    assert " onclick" not in page
+    assert page.count("<script") == page.count('<script type="module" src="/static/') == 1
+    assert "//" not in page.replace("<!doctype html>", "")  # nothing comes from elsewhere
+
+
+# --- other machines -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.org"])
+def test_other_machines_need_tls_or_a_word(tmp_path, host):
+    with pytest.raises(InputError, match="insecure=True if nobody else is on the network"):
+        Binding(host).check()
+    Binding(host, insecure=True).check()
+    Binding(host, certificate=tmp_path, key=tmp_path).check()
+    with pytest.raises(InputError, match="two files"):
+        Binding(host, certificate=tmp_path).check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.0.1"])
+def test_this_machine_needs_neither(host):
+    Binding(host).check()
+
+
+def test_the_command_line_refuses_other_machines(tmp_path):
+    make_payments(20)[0].write_csv(tmp_path / "cards.csv")
+    told = CliRunner().invoke(cli, ["label", str(tmp_path / "cards.csv"), "--host", "0.0.0.0"])
+    assert told.exit_code == 1
+    assert "--insecure" in told.output
+    assert "--tls-cert" in told.output
+    assert not (tmp_path / "cards.csv.labels.jsonl").exists()
+
+
+def test_a_port_that_is_taken_is_said():
+    with Binding().bound() as taken:
+        taken.listen()
+        with pytest.raises(InputError, match="Give another port"):
+            Binding(port=taken.getsockname()[1]).bound()

@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
-from playwright.sync_api import Page, expect, sync_playwright
 from payments import make_payments
+from playwright.sync_api import Page, expect, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 ANSWERS = 30

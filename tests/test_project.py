@@ -73,7 +73,9 @@ def dotted_names():
     files = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
     files += [path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")]
     found = {name for file in files for name in re.findall(r"\briskad(?:\.\w+)+", read(file))}
-    return sorted(name for name in found if not re.fullmatch(r"\w+\.(riskad|html|json|onnx|py)", name))
+    return sorted(
+        name for name in found if not re.fullmatch(r"\w+\.(riskad|html|json|onnx|py)", name)
+    )
 
 
 @pytest.mark.parametrize("missing", [(), OPTIONAL], ids=["all there", "none there"])

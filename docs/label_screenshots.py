@@ -1,4 +1,4 @@
-"""Make the pictures of docs/labelling.md, with playwright and chromium."""
+"""Make the pictures of docs/howto/label.md, with playwright and chromium."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
+from payments import make_payments
 from playwright.sync_api import Page, expect, sync_playwright
-from screenshots import make_payments
 
 IMAGES = Path(__file__).parent / "images"
 ANSWERS = 30

@@ -7,9 +7,8 @@ from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-import polars as pl
 from click.testing import CliRunner
+from payments import make_payments
 from playwright.sync_api import sync_playwright
 
 from riskad.cli.main import cli
@@ -25,26 +24,6 @@ PICTURES = (
     ("report-dark", 1280, 1300, "dark", "#scores"),
     ("report-phone", 390, 1500, "light", ""),
 )
-
-
-def make_payments(n: int = 3000, seed: int = 4) -> pl.DataFrame:
-    """Payments of which 6 % are fraud; one in fifteen was looked at."""
-    rng = np.random.default_rng(seed)
-    fraud, known = rng.random(n) < 0.06, rng.random(n) < 0.067
-    hour = np.where(fraud, rng.normal(4, 4, n), rng.normal(14, 4, n)) % 24
-    abroad = rng.random(n) < np.where(fraud, 0.5, 0.05)
-    return pl.DataFrame(
-        {
-            "payment": [f"P{i:05}" for i in range(1, n + 1)],
-            "amount": np.exp(rng.normal(np.where(fraud, 4.7, 3.6), 0.7)).round(2),
-            "hour": hour.round(1),
-            "country": np.where(abroad, rng.choice(["BR", "SG", "US"], n), "BE"),
-            "device_age_days": np.exp(rng.normal(np.where(fraud, 3, 5.5), 1)).round(),
-            "attempts": 1 + rng.poisson(np.where(fraud, 1.5, 0.2)),
-            "currency": "EUR",
-            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
 
 
 def main() -> None:

@@ -144,10 +144,10 @@ def test_vacuous_is_said():
         few.value = 0.0
 
 
-def test_the_readme_shows_what_its_example_prints(capsys):
-    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    section = text.split("## Bounds\n")[1].split("\n## ")[0]
-    code, shown = (section.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
+def test_the_page_shows_what_its_example_prints(capsys):
+    page = Path(__file__).parents[1] / "docs/explanation/bounds.md"
+    text = page.read_text(encoding="utf-8")
+    code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
     exec(code, {})
     assert capsys.readouterr().out == shown
 

@@ -1,4 +1,4 @@
-"""What the project's files promise: the README's commands and code, the changelog, the examples."""
+"""What the project's files promise: the README's commands, the changelog, the examples."""
 
 import doctest
 import importlib
@@ -14,8 +14,6 @@ import pytest
 from click.testing import CliRunner
 from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose
-from sklearn.ensemble import IsolationForest
-from sklearn.metrics import roc_auc_score
 
 import riskad
 from riskad.bench.experiment import load_experiment
@@ -41,26 +39,6 @@ def test_readme_holds_exactly_the_two_commands():
     lines = "".join(code_blocks("bash")).splitlines()
     assert [line for line in lines if line.startswith("python3 -m venv .venv &&")] == [DEMO, TESTS]
     assert read("README.md").count("python3 -m venv") == 2
-
-
-@pytest.mark.usefixtures("no_hurry")
-@pytest.mark.parametrize("number", range(len(code_blocks("python"))))
-def test_the_code_of_the_readme_runs(number):
-    names = {}
-    exec(code_blocks("python")[number], names)
-    if "load_digits" in names:
-        compare_with_quoted(names["X"], names["truth"], names["scores"], names["y"] == 0)
-
-
-def compare_with_quoted(X, truth, scores, hidden):
-    """The AUC on images that nobody looked at, beside that of an isolation forest."""
-    forest = IsolationForest(random_state=0).fit(X).score_samples(X)
-    quoted = re.search(
-        r"its AUC is ([\d.]+); an\s+isolation forest has ([\d.]+)", read("README.md")
-    )
-    for figure, score in zip(quoted.groups(), (scores, forest), strict=True):
-        auc = roc_auc_score(truth[hidden] == 1, score[hidden])
-        assert auc == pytest.approx(float(figure), abs=0.02)  # other seeds and processors
 
 
 OPTIONAL = (
@@ -93,9 +71,11 @@ for dotted in {names!r}:
 def dotted_names():
     """Every `riskad.room.name` of the documentation; files and addresses are none."""
     files = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
-    files += [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
+    files += [path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")]
     found = {name for file in files for name in re.findall(r"\briskad(?:\.\w+)+", read(file))}
-    return sorted(name for name in found if not re.fullmatch(r"\w+\.(riskad|html|onnx|py)", name))
+    return sorted(
+        name for name in found if not re.fullmatch(r"\w+\.(riskad|html|json|onnx|py)", name)
+    )
 
 
 @pytest.mark.parametrize("missing", [(), OPTIONAL], ids=["all there", "none there"])
@@ -174,17 +154,17 @@ def test_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-def test_the_experiment_of_the_contributing_guide_is_one(tmp_path):
-    (block,) = code_blocks("toml", "CONTRIBUTING.md")
+def test_the_experiment_of_the_page_is_one(tmp_path):
+    (block,) = code_blocks("toml", "docs/extending/experiment.md")
     (tmp_path / "means.toml").write_text(block, encoding="utf-8")
     experiment = load_experiment(tmp_path / "means.toml")
     assert [method.name for method in experiment.methods] == ["rad", "means"]
 
 
 @pytest.mark.usefixtures("registries_as_before")
-def test_the_detector_of_the_contributing_guide_works():
+def test_the_detector_of_the_page_works():
     names = {}
-    for block in code_blocks("python", "CONTRIBUTING.md"):
+    for block in code_blocks("python", "docs/extending/detector.md"):
         exec(block, names)
     X, y, truth = make_contaminated_rows(shift=3.0)
     model = names["NearestMean"]().fit(X, y)
@@ -192,10 +172,11 @@ def test_the_detector_of_the_contributing_guide_works():
 
 
 @pytest.mark.usefixtures("registries_as_before")
-def test_the_loss_and_the_risk_of_the_contributing_guide_work():
+def test_the_loss_and_the_risk_of_the_pages_work():
     names = {}
-    for block in code_blocks("python", "CONTRIBUTING.md"):
-        exec(block, names)
+    for page in ("loss", "risk"):
+        for block in code_blocks("python", f"docs/extending/{page}.md"):
+            exec(block, names)
     z = np.linspace(-3, 3, 13)
     loss, step = names["SharpLogistic"](), 1e-6
     slope = (loss.value(z + step) - loss.value(z - step)) / (2 * step)
@@ -208,9 +189,9 @@ def test_the_loss_and_the_risk_of_the_contributing_guide_work():
     assert_allclose(value, loss.value(np.array(1.0)))
 
 
-def test_the_readme_selects_rows_at_a_false_discovery_rate(capsys):
+def test_the_page_selects_rows_at_a_false_discovery_rate(capsys):
     """An example that selects nothing teaches nothing."""
-    (block,) = [each for each in code_blocks("python") if "select_anomalies" in each]
+    (block,) = code_blocks("python", "docs/howto/threshold.md")
     exec(block, {})
     selected = int(re.match(r"(\d+) of 1,000 rows selected", capsys.readouterr().out)[1])
     assert 50 < selected < 150  # of which 100 are anomalies

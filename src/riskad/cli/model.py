@@ -93,16 +93,29 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
 
 @click.command(short_help="Say what a model is and what it was trained on.")
 @click.argument("model", type=PATH)
+@click.option("--card", type=PATH, help="Where to write a model card, a page of Markdown.")
 @as_json
-def inspect(model: Path, as_json: bool) -> None:
-    """Say what MODEL is, when and on what it was trained, and what it weighs."""
+@force
+def inspect(model: Path, card: Path | None, as_json: bool, force: bool) -> None:
+    """Say what MODEL is, when and on what it was trained, and what it weighs.
+
+    \b
+    Example:
+      riskad inspect cards.riskad --card cards.md
+    """  # noqa: D301
+    from riskad.app.card import write_card
     from riskad.app.inspect import describe_model
     from riskad.app.model_files import load, read_header
     from riskad.app.report.terminal import print_model
+    from riskad.storage.files import check_output_file
 
+    if card is not None:
+        check_output_file(card, force)
     with show_progress() as progress:
         progress(f"Reading {model.name}")
         report = describe_model(load(model), read_header(model))
+        if card is not None:
+            write_card(report, model.name, card, force)
     click.echo(say("inspect", as_json, report, print_model, model.name))
 
 

@@ -1,0 +1,153 @@
+"""A model card: on one page of Markdown what a model file holds, for whoever is to trust it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from riskad.app.inspect import ModelReport
+from riskad.storage.files import atomic_path
+
+__all__ = ["make_card", "write_card"]
+
+_FEW = 10
+_MOST_COLUMNS = 30
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!$&])")
+
+
+def make_card(report: ModelReport, name: str) -> str:
+    """Return the card of a model.
+
+    Parameters
+    ----------
+    report
+        What `riskad.app.inspect.describe_model` says of the model.
+    name
+        Of its file.
+
+    Returns
+    -------
+    str
+        Markdown. What comes from the data is escaped, so that no name of a column is markup.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskad.app.inspect import describe_model
+    >>> from riskad.app.model_files import make_header
+    >>> from riskad.detectors.shallow import ShallowRAD
+    >>> X, y = np.array([[0.0], [1.0], [8.0], [0.5]]), np.array([1, 1, -1, 0])
+    >>> model = ShallowRAD().fit(X, y)
+    >>> card = make_card(describe_model(model, make_header(model)), "model.riskad")
+    >>> card.splitlines()[0]
+    '# model.riskad'
+    """
+    sections = {
+        "What it is": _model(report),
+        "Data": _data(report.training),
+        "Quality": _quality(report.training),
+        "Decisions": _decisions(report),
+        "Limits": _limits(report),
+    }
+    lines = [f"# {_plain(name)}"]
+    for title, said in sections.items():
+        lines += ["", f"## {title}", "", *(f"- {line}" for line in said)]
+    return "\n".join(lines) + "\n"
+
+
+def write_card(
+    report: ModelReport, name: str, path: str | os.PathLike[str], force: bool = False
+) -> None:
+    """Write the card of a model; whole or not at all."""
+    with atomic_path(path, force) as part:
+        part.write_text(make_card(report, name), encoding="utf-8")
+
+
+def _plain(text: Any) -> str:
+    """A text of the data as Markdown shows it: as it is, on one line."""
+    return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:.3f} (95 % interval {low:.3f} to {high:.3f})"
+
+
+def _model(report: ModelReport) -> Iterator[str]:
+    yield f"{', then '.join(report.steps)}; written {_plain(report.header.created)}"
+    yield from map(_plain, report.said)
+    versions = report.header.versions.items()
+    yield "Versions: " + ", ".join(
+        f"{_plain(each)} {_plain(version)}" for each, version in versions
+    )
+
+
+def _data(training: dict[str, Any]) -> Iterator[str]:
+    if not training:
+        yield "Not known: the model was saved from Python, not made by `riskad fit`."
+        return
+    counts = training["labels"]
+    yield f"{training['rows']:,} rows of {_plain(training['source'])}"
+    yield (
+        f"Labels in column {_plain(training['label'])}: {counts['normal']:,} normal, "
+        f"{counts['anomaly']:,} anomalies, {counts['unlabelled']:,} unlabelled"
+    )
+    columns = list(training["columns"].items())
+    shown = ", ".join(f"{_plain(each)} ({_plain(kind)})" for each, kind in columns[:_MOST_COLUMNS])
+    more = f" and {len(columns) - _MOST_COLUMNS:,} more" if len(columns) > _MOST_COLUMNS else ""
+    yield f"Columns: {shown}{more}"
+    yield from map(_plain, training["preparation"])
+
+
+def _quality(training: dict[str, Any]) -> Iterator[str]:
+    if not training:
+        yield "Not known."
+        return
+    auc = training["auc"]
+    if auc is None:
+        yield f"No AUC: {_plain(training['why_no_auc'])}"
+    else:
+        yield (
+            f"AUC {_interval(auc['value'], auc['low'], auc['high'])}, on {auc['n_normal']:,} "
+            f"labelled normal rows and {auc['n_anomaly']:,} anomalies"
+        )
+        yield _plain(training["evidence"])
+    effects = ", ".join(
+        f"{_plain(each['column'])} ({_plain(each['suspicious'])})" for each in training["effects"]
+    )
+    if effects:
+        yield f"Columns that move the score most, with suspicious values: {effects}"
+
+
+def _decisions(report: ModelReport) -> Iterator[str]:
+    decision, training = report.decision, report.training
+    if decision:
+        yield (
+            f"A row is flagged where its anomaly score exceeds {decision['threshold']:.4g} "
+            f"(rule {_plain(decision['rule'])})"
+        )
+    rate = decision.get("rate")
+    if rate is None:
+        yield "The anomaly rate of the unlabelled rows is not known to the model"
+    else:
+        value, low, high = tuple(rate)[:3]
+        yield f"Anomaly rate of the unlabelled rows: {_interval(value, low, high)}"
+    if rests_on := decision.get("rate_rests_on"):
+        yield f"The rate rests on: {_plain(rests_on)}"
+    if training:
+        yield f"{training['unlabelled_flagged']:,} unlabelled rows of the fit are flagged"
+
+
+def _limits(report: ModelReport) -> Iterator[str]:
+    training = report.training
+    anomalies = training["labels"]["anomaly"] if training else report.decision.get("anomalies", 0)
+    if anomalies < _FEW:
+        yield f"{anomalies} labelled anomalies are few: intervals are wide, decisions unsure"
+    yield "It knows kinds of anomaly that were labelled; others may rank low"
+    yield "Rate, probabilities and threshold are those of the fit: `riskad drift` says if rows move"
+    yield from map(_plain, training.get("warnings", []))
+    if report.kept_rows:
+        yield f"The file holds {report.kept_rows:,} training rows: give it only to who may see them"
+    else:
+        yield "The file holds no training row; names, levels and quantiles of columns it does hold"

@@ -1,0 +1,244 @@
+"""The documents: code of all pages runs, the site builds, its links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import click
+import pytest
+from sklearn.ensemble import IsolationForest
+from sklearn.metrics import roc_auc_score
+
+import riskad
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="docs/ is part of the repository")
+sys.path[:0] = [str(DOCS), str(DOCS / "extensions")]
+
+import architecture
+import commands
+import docstrings
+import figures
+import pages
+
+# --- the code of the pages --------------------------------------------------------------------
+
+PAGES = [page for page in pages.pages() if pages.blocks(page.read_text("utf-8"))]
+
+
+@pytest.fixture
+def drawing(monkeypatch):
+    """Pictures are drawn without a window; outputs are as wide as in the pages."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.filterwarnings("default")  # as a reader runs it: a warning is no error
+@pytest.mark.usefixtures("registries_as_before", "drawing", "no_hurry")
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_the_code_of_a_page_runs_and_prints_what_is_shown(page):
+    names = {}
+    assert pages.run_page(page, names=names) == []
+    if page.name == "images.md":
+        compare_with_quoted(page, names)
+
+
+def compare_with_quoted(page, names):
+    """The AUC on images that nobody looked at, beside that of an isolation forest."""
+    hidden, truth = names["y"] == 0, names["truth"]
+    forest = IsolationForest(random_state=0).fit(names["X"]).score_samples(names["X"])
+    said = r"its AUC is ([\d.]+); an\s+isolation forest has ([\d.]+)"
+    quoted = re.search(said, page.read_text("utf-8"))
+    for figure, score in zip(quoted.groups(), (names["scores"], forest), strict=True):
+        auc = roc_auc_score(truth[hidden] == 1, score[hidden])
+        assert auc == pytest.approx(float(figure), abs=0.02)  # other seeds and processors
+
+
+def test_code_that_fails_and_output_that_differs_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "name_of", str)
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint('one 1.5')\n```\n\n```text\none 1.6\n```\n")
+    assert pages.run_page(page) == []  # figures may differ
+    page.write_text("```python\nprint('one 1.5')\n```\n\n```text\ntwo 1.5\n```\n")
+    assert len(pages.run_page(page)) == 1
+    assert pages.run_page(page, write=True) != []
+    assert "```text\none 1.5\n```" in page.read_text()
+    page.write_text("<!-- run\nraise ValueError('here')\n-->\n")
+    with pytest.raises(ValueError, match="here"):
+        pages.run_page(page)
+    page.write_text("```bash\nriskad inspect none.riskad\n```\n")
+    with pytest.raises(RuntimeError, match=r"none\.riskad"):
+        pages.run_page(page)
+
+
+def test_parts_of_an_output_are_shown_in_their_order():
+    printed = "Labels 3 normal\nModel linear\nQuality AUC 0.9\n"
+    assert pages.shown_part(printed, "Labels 5 normal\n...\nQuality AUC 0.8\n")
+    assert not pages.shown_part(printed, "Quality AUC 0.8\n...\nLabels 5 normal\n")
+    assert not pages.shown_part(printed, "Labels 3 normal\n")
+
+
+NOT_RUN = re.compile(r"(pip install|riskad |torchrun |  --)")
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=pages.name_of)
+def test_every_block_has_a_language_that_is_run_or_cannot_be(page):
+    text = page.read_text("utf-8")
+    opened = re.findall(r"^```(\S*)", text, flags=re.M)
+    assert set(opened[::2]) <= {"python", "bash", "text", "shell", "pycon", "toml"} | {
+        name for name in opened if name.startswith("{")
+    }
+    for code in re.findall(r"^```shell\n(.*?)^```$", text, flags=re.M | re.S):
+        assert [line for line in code.splitlines() if not NOT_RUN.match(line)] == []
+
+
+def test_the_readme_is_a_page():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 160
+
+
+def test_links_of_the_documents_lead_to_files():
+    """Those that people follow in the repository; the site is checked below."""
+    missing = []
+    for page in [*pages.pages(), *ROOT.glob("*.md")]:
+        text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            file = target.partition("#")[0]
+            if not urlsplit(target).scheme and not (page.parent / file).exists():
+                missing.append((pages.name_of(page), target))
+    assert missing == []
+
+
+# --- the site ---------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What a page refers to, and what can be referred to."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.anchors, self.loaded = [], set(), []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        told = dict(attributes)
+        self.anchors |= {told[name] for name in ("id", "name") if told.get(name)}
+        if tag == "a" and "href" in told:
+            self.links.append(told["href"])
+        if tag in ("img", "script", "link"):
+            self.loaded += [told[name] for name in ("src", "href") if told.get(name)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built with warnings as errors."""
+    pytest.importorskip("sphinx")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(DOCS), str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return {path.relative_to(folder).as_posix(): Page(path) for path in folder.rglob("*.html")}
+
+
+def test_links_of_the_site_lead_to_pages_and_anchors(site):
+    broken = []
+    for name, page in site.items():
+        for link in page.links:
+            address = urlsplit(link)
+            if address.scheme or address.path.startswith("_") or "/_" in address.path:
+                continue
+            target = (ROOT / name).parent / unquote(address.path) if address.path else ROOT / name
+            place = target.resolve().relative_to(ROOT).as_posix()
+            if place not in site or (
+                address.fragment and unquote(address.fragment) not in site[place].anchors
+            ):
+                broken.append((name, link))
+    assert broken == []
+
+
+def test_nothing_of_the_site_comes_from_elsewhere(site):
+    assert [each for page in site.values() for each in page.loaded if urlsplit(each).netloc] == []
+
+
+def test_every_public_name_has_a_place_in_the_reference(site):
+    anchors = set().union(*(page.anchors for name, page in site.items() if "reference" in name))
+    assert [name for name in riskad.__all__ if f"riskad.{name}" not in anchors] == []
+
+
+def test_every_command_has_a_place_in_the_reference(site):
+    from riskad.cli.main import cli
+
+    there = site["reference/commands.html"].anchors
+    expected = {f"riskad-{name}" for name in cli.commands} | {"riskad-bench-run"}
+    assert expected <= there
+
+
+def test_there_is_a_page_for_each_of_ten_questions(site):
+    found = [name for name in site if name.startswith("questions/") and "index" not in name]
+    assert len(found) == 10
+
+
+# --- what the extensions make -----------------------------------------------------------------
+
+
+FIELD = "field/records/field.jsonl"
+
+
+def test_a_figure_is_that_of_the_results():
+    assert figures.find("trees.json: BoostedRAD / auc") == "0.872"
+    assert figures.find("trees.json: BoostedRAD / auc: .1%") == "87.2%"
+    assert figures.find(f"{FIELD}: AutoRAD / auc") == "0.934"
+    for unknown in ("trees.json: Boosted / auc", "none.json: a", f"{FIELD}: X / auc"):
+        with pytest.raises((KeyError, OSError)):
+            figures.find(unknown)
+
+
+def test_a_table_is_a_part_of_one_of_the_results():
+    table = figures.table_of("field/tables/field.md", "5 % labelled: 10 methods")
+    head, first, second = figures.part_of(table, ["method", "AUC"], ["CatBoost", "AutoRAD"])
+    assert head == ["method", "AUC"]
+    assert (first[0], second) == ("CatBoost", ["AutoRAD", "0.934"])
+    with pytest.raises(KeyError):
+        figures.part_of(table, [], ["nothing"])
+
+
+def test_commands_are_described_by_their_help():
+    @click.command(help="Do it with `care`.\n\n\b\nExample:\n  riskad do it\n")
+    @click.option("--times", default=3, show_default=True, help="How often.")
+    def do(times):
+        pass
+
+    paragraph, title, code = commands.described(do)
+    assert (paragraph.astext(), title.astext(), code.astext()) == (
+        "Do it with care.",
+        "Example:",
+        "riskad do it",
+    )
+    ((written, said),) = commands.options_of(do)
+    assert written.startswith("--times")
+    assert "default: 3" in said
+
+
+def test_the_architecture_is_that_of_the_imports():
+    graph = architecture.read_graph()
+    order = {name: row for row, layer in enumerate(graph.layers) for name in layer}
+    assert set(order) == set(graph.modules)
+    assert {"cli", "core"} <= set(order)
+    assert all(order[upper] < order[lower] for upper, lower in graph.imports)
+    drawn = architecture.draw(graph)
+    assert drawn.count("<rect") == len(order)
+    assert drawn.count("<path") == len(graph.imports)
+
+
+def test_docstrings_are_plain_text_with_code():
+    assert docstrings.escape("*a* of |z| and prior_ with `b_ * c`") == (
+        r"\*a\* of \|z\| and prior\_ with `b_ * c`"
+    )
+    lines = ["Sum.", "", "    a_ * b", "", "more", "", "Parameters", "----------", "a, \\", "b :"]
+    docstrings.process(None, "class", "x", None, None, lines)
+    assert lines[2:6] == ["::", "", "    a_ * b", ""]
+    assert "a, b :" in lines

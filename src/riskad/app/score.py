@@ -130,7 +130,26 @@ def score_table(
         write(scored)
         kept += [scored] if whole else []
         totals.add(batch, results)
-    report = ScoreReport(
+    report = _report(job, decision, totals, source, by)
+    return (kept[0] if whole else None), report
+
+
+def _ranked_by(by: str, detector: Any) -> str:
+    """The column that the rows of a report are the first by."""
+    check_choice("by", by, RANKED_BY)
+    if by == "novelty" and not tells_novelty(detector):
+        raise InputError(
+            f"{type(detector).__name__} does not tell novelty. Fit the model again with "
+            "model='auto', or rank rows by score."
+        )
+    return _COLUMN[by]
+
+
+def _report(
+    job: _Scoring, decision: Decision, totals: _Totals, source: str, by: str
+) -> ScoreReport:
+    """Say what was found."""
+    return ScoreReport(
         source=source,
         rows=totals.rows,
         id=totals.id,
@@ -144,18 +163,6 @@ def score_table(
         by=by,
         expected=_expected(job.detector, totals),
     )
-    return (kept[0] if whole else None), report
-
-
-def _ranked_by(by: str, detector: Any) -> str:
-    """The column that the rows of a report are the first by."""
-    check_choice("by", by, RANKED_BY)
-    if by == "novelty" and not tells_novelty(detector):
-        raise InputError(
-            f"{type(detector).__name__} does not tell novelty. Fit the model again with "
-            "model='auto', or rank rows by score."
-        )
-    return _COLUMN[by]
 
 
 class _Totals:

@@ -284,15 +284,7 @@ def _fit(
     if journal is not None:
         return _fit_table(_with_answers(paths, journal, options), None, options)
     if engine == "dask":
-        if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
-            raise InputError(
-                "--engine dask works on Parquet files: write the table as Parquet, or leave "
-                "--engine out."
-            )
-        from riskad.rows.cluster import dask_engine
-
-        with dask_engine(scheduler) as cluster:
-            return _fit_table(paths, cluster, options)
+        return _fit_on_cluster(paths, scheduler, options)
     if unlabelled:
         from riskad.tables.labelled import UnlabelledTable
 
@@ -300,6 +292,18 @@ def _fit(
     if is_larger_than_memory(paths):
         return _fit_table(paths, None, options)
     return _fit_table(read_table(paths[0]), None, options)
+
+
+def _fit_on_cluster(paths: Sequence[Path], scheduler: str | None, options: dict[str, Any]) -> Fit:
+    if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
+        raise InputError(
+            "--engine dask works on Parquet files: write the table as Parquet, or leave --engine "
+            "out."
+        )
+    from riskad.rows.cluster import dask_engine
+
+    with dask_engine(scheduler) as cluster:
+        return _fit_table(paths, cluster, options)
 
 
 def _with_answers(paths: Sequence[Path], journal: Path, options: dict[str, Any]) -> Any:

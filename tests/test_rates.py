@@ -371,6 +371,22 @@ def test_tables_take_a_rate_and_the_source_of_labels():
         fit_table(payments(), LABELS, model="shallow", label_source="hwo")
 
 
+def test_a_person_is_told_that_labels_are_no_random_sample():
+    rng = np.random.default_rng(14)
+    anomalous = rng.random(600) < 0.1
+    x = rng.normal(size=600) + 2 * anomalous
+    labelled = pick(rng, np.where(x > 1.2, 30.0, 1.0), 80)
+    words = np.where(labelled, np.where(anomalous, "fraud", "ok"), "")
+    table = pl.DataFrame({"x": x, "z": rng.normal(size=600), "label": words})
+    report = fit_table(table, LABELS, model="shallow").report
+    assert report.labels_random_p < 0.01
+    assert any("were taken for chosen ones" in said for said in report.warnings)
+    assert report.rate[1] <= anomalous[~labelled].mean() <= report.rate[2]
+    told = fit_table(table, LABELS, model="shallow", label_source="chosen").report
+    assert told.rate == report.rate
+    assert not any("unlike a random sample" in said for said in told.warnings)
+
+
 def test_a_given_rate_is_what_auto_goes_by():
     X, y, _ = late_flights(n=250)
     model = AutoRAD(budget=600, anomaly_rate=0.3).fit(X, y, label_source="random")

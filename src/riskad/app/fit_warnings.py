@@ -122,8 +122,8 @@ def _not_drawn_at_random(calibration: Calibration | None) -> list[str]:
         return [f"{seen}: {alike}, which nothing here can correct."]
     return [
         f"{seen}, so they were taken for chosen ones: the anomaly rate is vague, and {alike}, "
-        "which nothing here can correct. Label some rows drawn at random and say so (label_source, or "
-        "--labels random), or give the rate (--anomaly-rate)."
+        "which nothing here can correct. Label some rows drawn at random and say so "
+        "(label_source, or --labels random), or give the rate (--anomaly-rate)."
     ]
 
 

@@ -38,7 +38,8 @@ from sklearn.metrics import roc_auc_score
 from riskad import AutoRAD, suggest_rows
 from riskad.bench.provenance import provenance
 from riskad.core.labels import ANOMALY, UNLABELLED, read_codes
-from riskad.decisions.thresholds import parse_threshold
+from riskad.decisions.conformal import select_at_fdr
+from riskad.decisions.thresholds import FalseAlarms, parse_threshold
 from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.held_out import HeldOut
 from riskad.detectors.auto.views import Views, numbers_of
@@ -254,12 +255,26 @@ def decide(
         found[f"probabilities on {name}"] = losses(
             calibration.anomaly_probability(s), of, calibration.pi_n
         )
+    if isinstance(source, str) and source == "random":
+        found["validity"] = validity(calibration, test, truth)
     expected = calibration.expected_precision(thresholds["likely"])
     if expected is not None:
         flagged = fitted[free] > thresholds["likely"]
         found["precision"] = float(t[free][flagged].mean())
         found["expected"] = [expected.value, expected.low, expected.high]
     return found
+
+
+def validity(calibration: Any, test: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """What normal test rows make of p-values and thresholds that promise a share of them."""
+    p = calibration.p_values(test)
+    chosen = select_at_fdr(p, 0.2, len(calibration.normals)).selected
+    return {
+        "p <= 0.05": float((p[~truth] <= 0.05).mean()),
+        "p <= 0.1": float((p[~truth] <= 0.1).mean()),
+        "false-alarms:0.1": float((test[~truth] > FalseAlarms(0.1).of(calibration)).mean()),
+        "false discoveries at 0.2": float((~truth[chosen]).mean()) if chosen.any() else 0.0,
+    }
 
 
 def best_f1(s: np.ndarray, t: np.ndarray) -> float:
@@ -319,6 +334,9 @@ def summary(rows: list[dict[str, Any]], word: str) -> dict[str, Any]:
         found[f"{on}: nothing flagged"] = np.mean([each[on][3] == 0 for each in lists])
         told = [each[f"probabilities on {on}"] for each in own if f"probabilities on {on}" in each]
         found |= _of_probabilities(on, told)
+    held = [each["validity"] for each in own if "validity" in each]
+    for name in held[0] if held else ():
+        found[name] = np.mean([each[name] for each in held])
     sure = [each for each in own if "expected" in each]
     inside = [each["expected"][1] <= each["precision"] <= each["expected"][2] for each in sure]
     found["expected precision"] = np.mean([each["expected"][0] for each in sure])

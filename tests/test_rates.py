@@ -97,6 +97,19 @@ def test_chosen_labels_admit_what_they_cannot_tell(choice, shift):
     assert np.mean(inside) >= 0.9
 
 
+def test_where_nothing_is_said_anomalies_may_have_been_labelled_more_often():
+    rng = np.random.default_rng(13)
+    inside, wider = [], []
+    for _ in range(40):
+        s, anomalous = draw(rng, 0.7)
+        labelled = pick(rng, _more(rng, s, anomalous))
+        unknown, drawn = (estimate(s, anomalous, labelled, w) for w in ("unknown", "random"))
+        inside.append(covers(unknown, anomalous[~labelled].mean()))
+        wider.append(unknown.low <= drawn.low)
+    assert np.mean(inside) >= 0.85
+    assert np.mean(wider) > 0.9
+
+
 def test_suggested_labels_do_not_destroy_the_rate():
     """30 borderline rows after 30 random ones: it was 0.0 % (0.0 to 0.0)."""
     rng = np.random.default_rng(2)
@@ -356,6 +369,22 @@ def test_tables_take_a_rate_and_the_source_of_labels():
     assert fit.model[-1].calibration_.label_source == "random"
     with pytest.raises(InputError, match="neither one of random, chosen, unknown nor a column"):
         fit_table(payments(), LABELS, model="shallow", label_source="hwo")
+
+
+def test_a_person_is_told_that_labels_are_no_random_sample():
+    rng = np.random.default_rng(14)
+    anomalous = rng.random(600) < 0.1
+    x = rng.normal(size=600) + 2 * anomalous
+    labelled = pick(rng, np.where(x > 1.2, 30.0, 1.0), 80)
+    words = np.where(labelled, np.where(anomalous, "fraud", "ok"), "")
+    table = pl.DataFrame({"x": x, "z": rng.normal(size=600), "label": words})
+    report = fit_table(table, LABELS, model="shallow").report
+    assert report.labels_random_p < 0.01
+    assert any("were taken for chosen ones" in said for said in report.warnings)
+    assert report.rate[1] <= anomalous[~labelled].mean() <= report.rate[2]
+    told = fit_table(table, LABELS, model="shallow", label_source="chosen").report
+    assert told.rate == report.rate
+    assert not any("unlike a random sample" in said for said in told.warnings)
 
 
 def test_a_given_rate_is_what_auto_goes_by():

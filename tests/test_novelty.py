@@ -20,6 +20,7 @@ from riskad.cli.main import cli
 from riskad.core.labels import LabelCodes
 from riskad.datasets import DatasetMissing
 from riskad.detectors.auto.held_out import member_weights
+from riskad.detectors.auto.novelty import Novelty
 from riskad.detectors.auto.unseen_kinds import ALONE, CHOICES, Kinds, kinds_to_hold_out
 from riskad.tables.labelled import LabelColumn
 
@@ -62,6 +63,11 @@ def test_novelty_counts_in_standard_deviations_of_unlabelled_rows(fitted):
     novelty = fitted.novelty(X[y == 0])
     assert abs(novelty.mean()) < 0.1
     assert novelty.std() == pytest.approx(1, abs=0.1)
+
+
+def test_a_crowd_of_equal_rows_is_not_less_new_for_its_density():
+    isolated_and_dense, usual = Novelty().fit(np.zeros((2, 2))).score_samples([[2, -4], [0, 0]])
+    assert isolated_and_dense == -2 < usual == 0
 
 
 # --- what it weighs -------------------------------------------------------------------------

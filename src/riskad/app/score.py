@@ -121,10 +121,9 @@ def score_table(
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
     whole = isinstance(table, pl.DataFrame)
     job = _Scoring(model, [table] if whole else table, fdr, reasons, progress)
-    column = _ranked_by(by, job.detector)
+    totals = _Totals(id, top, _ranked_by(by, job.detector))
     decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
     kept: list[pl.DataFrame] = []
-    totals = _Totals(id, top, column)
     for batch, results in job.results(decision, reasons):
         scored = batch.hstack(results)
         write(scored)

@@ -4,10 +4,13 @@ A detector that learned from labels ranks rows by how much they look like the la
 kind of anomaly that nobody labelled may then rank below most normal rows. Novelty asks for nothing
 but distance from what was seen:
 
-    novelty(x) = (u(x) - mean) / spread,    u the mean of the two outlier scores of the plain view,
+    novelty(x) = (u(x) - mean) / spread,    u(x) = i(x) + max(d(x), 0),
 
-an isolation forest's and the log distance to the tenth neighbour, with the mean and the spread of u
-over the unlabelled rows. 0 is usual; 3 is three standard deviations more unusual.
+with i the score of an isolation forest, d the log distance to the tenth neighbour, both in standard
+deviations from their means in the plain view, and the mean and the spread of u over the unlabelled
+rows. A row farther from others than usual is new; one among many that are nearly the same, of which
+log d would make much, is not for that less so. 0 is usual; 3 is three standard deviations more
+unusual.
 
 What it weighs in the average is in `unseen_kinds`.
 """
@@ -29,7 +32,9 @@ NOVELTY = "novelty"
 
 
 class Novelty(BaseEstimator):
-    """The mean of outlier scores, as a member: there is nothing to learn from labels.
+    """The sum of outlier scores, as a member: there is nothing to learn from labels.
+
+    Of the first score all counts, of others what is above the mean.
 
     Examples
     --------
@@ -67,8 +72,9 @@ class Novelty(BaseEstimator):
         return 0
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the mean score of each row, with its sign changed: high for usual rows."""
-        return -np.asarray(X, dtype=float).mean(axis=1)
+        """Return the sum of each row's scores, with its sign changed: high for usual rows."""
+        first, others = np.split(np.asarray(X, dtype=float), [1], axis=1)
+        return -(first[:, 0] + np.maximum(others, 0).sum(axis=1))
 
 
 def with_novelty(weights: Mapping[str, float], share: float) -> dict[str, float]:

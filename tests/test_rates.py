@@ -97,6 +97,19 @@ def test_chosen_labels_admit_what_they_cannot_tell(choice, shift):
     assert np.mean(inside) >= 0.9
 
 
+def test_where_nothing_is_said_anomalies_may_have_been_labelled_more_often():
+    rng = np.random.default_rng(13)
+    inside, wider = [], []
+    for _ in range(40):
+        s, anomalous = draw(rng, 0.7)
+        labelled = pick(rng, _more(rng, s, anomalous))
+        unknown, drawn = (estimate(s, anomalous, labelled, w) for w in ("unknown", "random"))
+        inside.append(covers(unknown, anomalous[~labelled].mean()))
+        wider.append(unknown.low <= drawn.low)
+    assert np.mean(inside) >= 0.85
+    assert np.mean(wider) > 0.9
+
+
 def test_suggested_labels_do_not_destroy_the_rate():
     """30 borderline rows after 30 random ones: it was 0.0 % (0.0 to 0.0)."""
     rng = np.random.default_rng(2)

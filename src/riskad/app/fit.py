@@ -234,25 +234,46 @@ def fit_table(
     """
     start = perf_counter()
     detector = make_detector(model, with_rate(model, settings or {}, anomaly_rate))
+<<<<<<< HEAD
     rule = asked_rule(threshold, capacity) or detector.default_threshold
+=======
+    rule = detector.default_threshold if threshold is None else read_rule(threshold)
+>>>>>>> decide
     if forget_rows:
         detector.forget_rows()
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
     preparer = TablePreparer(kinds=kinds, group=group, form=_form_for(detector))
+<<<<<<< HEAD
     work = _Work(opened, preparer, detector, progress)
     work.anomaly_rate, work.label_source = anomaly_rate, label_source
+=======
+    work = _Work(opened, preparer, detector, progress, Known(None, anomaly_rate, label_source))
+>>>>>>> decide
     work.prepare(id, drop, time)
     work.fit(rule if capacity is None else work.plan(capacity), top)
     if forget_rows:
         detector.forget_rows()
+<<<<<<< HEAD
     report = work.report(id, top, source)
     fitted(work.model, report)
     return work.explained(report, top, start)
 
 
 def _form_for(detector: Any) -> str:
+    return "frame" if detector.takes_frames else "matrix"
+=======
+    fitted(work.model, report := work.report(id, top, source))
+    progress("Finding out which columns matter")
+    found = explain_fit(work.model, work.kept, work.ranked, top, start)
+    report = replace(report, effects=found.effects, effects_of=found.effects_of)
+    return Fit(work.model, report, work.ranked, found.reasons)
+>>>>>>> decide
+
+
+def _form_for(detector: Any) -> str:
+    """As what a detector takes the rows of a table."""
     return "frame" if detector.takes_frames else "matrix"
 
 
@@ -272,20 +293,27 @@ class _Work:
     scores: NDArray[np.float64]
     evidence: Evidence
     kept: KeptRows
-    groups: NDArray[np.intp] | None
     times: Times | None
     periods: list[Period]
     ranked: pl.DataFrame
     flagged: int
+<<<<<<< HEAD
     anomaly_rate: float | None = None
     label_source: Any = "unknown"
     capacity: CapacityPlan | None = None
+=======
+>>>>>>> decide
 
     def __init__(
-        self, table: LabelledTable, preparer: TablePreparer, detector: Any, progress: Progress
+        self,
+        table: LabelledTable,
+        preparer: TablePreparer,
+        detector: Any,
+        progress: Progress,
+        known: Known,
     ):
         self.table, self.preparer = table, preparer
-        self.detector, self.progress = detector, progress
+        self.detector, self.progress, self.known = detector, progress, known
         self.model = Pipeline([("prepare", preparer), ("detect", detector)])
         self.earlier = earlier_results(table.columns)
         self.columns = [name for name in table.columns if name not in self.earlier]
@@ -298,15 +326,16 @@ class _Work:
         label = self.table.label
         features = pick_features(self.table.columns, label, id, drop, self.earlier)
         features = with_group(features, self.preparer.group, self.table.columns)
-        if (source := column_of_sources(self.label_source, self.table)) is not None:
-            features = [name for name in features if name != source]
+        sources = column_of_sources(self.known.label_source, self.table)
+        features = [name for name in features if name != sources]
         self.progress("Preparing the columns")
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
             self.features = self.preparer.features(self.kept.parsed, training=True)
-            self.groups = groups_of(self.preparer, self.kept)
+            groups = groups_of(self.preparer, self.kept)
             self.times = Times.of(time, self.preparer, self.kept)
-        self.label_source = read_sources(self.label_source, self.table, self.kept)
+        source = read_sources(self.known.label_source, self.table, self.kept)
+        self.known = replace(self.known, groups=groups, label_source=source)
         self.noted += notes
         check_dense(self.detector, self.features)
 
@@ -340,10 +369,9 @@ class _Work:
 
     def _find_evidence(self) -> tuple[Evidence, list[Period]]:
         told = (self.preparer, self.detector, self.kept, self.scores)
-        known = Known(self.groups, self.anomaly_rate, self.label_source)
         if self.times is None:
-            return find_evidence(*told, known), []
-        return judge_later_rows(*told, self.times, known)
+            return find_evidence(*told, self.known), []
+        return judge_later_rows(*told, self.times, self.known)
 
     def _fit_detector(self) -> None:
         detector, rows = self.detector, self.table.training_rows(self.preparer)
@@ -353,7 +381,7 @@ class _Work:
         # Others are held to the groups when their folds are fitted.
         told: dict[str, Any] = {}
         if detector.holds_out_groups:
-            told = {"groups": self.groups, "label_source": self.label_source}
+            told = {"groups": self.known.groups, "label_source": self.known.label_source}
         if not detector.tells_progress or detector.callback is not None:
             detector.fit(self.features, self.kept.codes, **told)
             return

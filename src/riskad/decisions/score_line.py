@@ -6,14 +6,14 @@ With s the score of a row and z = (s - mean) / spread over labelled rows,
 
 b is found by logistic regression with a weak penalty, b^2 / (2 * 2.5^2), so that kinds that do not
 overlap have a solution, too. Ten labelled anomalies make a slope where there is none. With R twice
-the gain in log likelihood over b = 0, the estimate is shrunk,
+the gain in log likelihood over b = 0, and m the number of anomalies, the estimate is shrunk,
 
-    b  ->  b max(0, 1 - 3 / R),
+    b  ->  b max(0, 1 - 3 / R) m / (m + 1),
 
 and to 0 if it is negative. Where scores tell nothing all rows then have the same probability. R is
 taken rather than (b / error)^2, which is small where the kinds are far apart. With 1 in place of 3
-(James and Stein's rule for one number) probabilities are worse than a constant more often: a line
-that is too steep costs more than one that is too flat.
+(James and Stein's rule for one number) and without m, probabilities are worse than a constant more
+often: a line that is too steep costs more than one that is too flat.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class ScoreLine:
         if b <= 0:
             return steep
         gain = 2 * (_log_likelihood(steep.probabilities(scores), anomalous) - _best_constant(m, n))
-        shrunk = replace(steep, slope=steep.slope * max(0.0, 1 - _SHRINKAGE / max(gain, 1e-12)))
+        kept = max(0.0, 1 - _SHRINKAGE / max(gain, 1e-12)) * m / (m + 1)
+        shrunk = replace(steep, slope=steep.slope * kept)
         return shrunk.at_rate((m + 0.5) / (n + 1), scores)
 
     def at_rate(self, rate: float, scores: np.ndarray) -> Self:

@@ -11,15 +11,17 @@ import difflib
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from typing import ClassVar, Self
 
 import numpy as np
+from scipy.special import expit
 
 from riskad.core.checks import InputError, check_in_interval, quoted
 from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import check_normals
+from riskad.decisions.score_line import intercepts
 from riskad.storage.codec import register
 from riskad.storage.fields import POSITIVE, SHARE, Fields, Maybe, Number
 
@@ -109,8 +111,7 @@ class Likely(Threshold):
     and k is where it is highest. If scores tell next to nothing that is nearly all of the rows,
     which is no list: so k is at most twice the expected number of anomalies, and scores are taken
     to tell a little at least (log odds that rise by 1/2 with a standard deviation). Without the
-    labels for probabilities, as many rows as there are anomalies are flagged, and without those for
-    a rate as many as the fit assumes.
+    labels for a rate, as many rows are flagged as the fit assumes there are anomalies.
     """
 
     name = "likely"
@@ -121,19 +122,18 @@ class Likely(Threshold):
         """The threshold with the highest expected F1."""
         if calibration.rate is None or not calibration.n_unlabelled:
             return calibration.zero
-        if not calibration.tells_kinds:
-            return AnomalyRate().of(calibration)
         s, pi_n = calibration.unlabelled, calibration.pi_n
         least = _LEAST_RISE / (float(s.std()) or 1.0)
-        line = calibration.line()
-        p = replace(line, slope=max(line.slope, least)).at_rate(pi_n, s).probabilities(s)
+        found = calibration.line().slope if calibration.knows_probabilities else 0.0
+        slope = np.array([max(found, least)])
+        p = expit(intercepts(slope, np.array([pi_n]), s) + slope * s)
         levels, first = np.unique(s, return_index=True)  # rows with one score go together
-        found = np.cumsum(p[::-1])[::-1][first]
-        flagged = len(s) - first
-        f1 = np.where(flagged <= _MOST_LISTED * pi_n * len(s), 2 * found / (flagged + p.sum()), 0)
+        hits, flagged = np.cumsum(p[::-1])[::-1][first], len(s) - first
+        f1 = np.where(flagged <= _MOST_LISTED * pi_n * len(s), 2 * hits / (flagged + p.sum()), 0)
         best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
-        below = levels[best - 1] if best else levels[0] - 1
-        return float((levels[best] + below) / 2)
+        if best == 0:  # all rows have one score, and none is more likely than another
+            return float(levels[0])
+        return float((levels[best - 1] + levels[best]) / 2)
 
 
 @dataclass(frozen=True)

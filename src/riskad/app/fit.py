@@ -234,42 +234,21 @@ def fit_table(
     """
     start = perf_counter()
     detector = make_detector(model, with_rate(model, settings or {}, anomaly_rate))
-<<<<<<< HEAD
     rule = asked_rule(threshold, capacity) or detector.default_threshold
-=======
-    rule = detector.default_threshold if threshold is None else read_rule(threshold)
->>>>>>> decide
     if forget_rows:
         detector.forget_rows()
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
     preparer = TablePreparer(kinds=kinds, group=group, form=_form_for(detector))
-<<<<<<< HEAD
-    work = _Work(opened, preparer, detector, progress)
-    work.anomaly_rate, work.label_source = anomaly_rate, label_source
-=======
     work = _Work(opened, preparer, detector, progress, Known(None, anomaly_rate, label_source))
->>>>>>> decide
     work.prepare(id, drop, time)
     work.fit(rule if capacity is None else work.plan(capacity), top)
     if forget_rows:
         detector.forget_rows()
-<<<<<<< HEAD
     report = work.report(id, top, source)
     fitted(work.model, report)
     return work.explained(report, top, start)
-
-
-def _form_for(detector: Any) -> str:
-    return "frame" if detector.takes_frames else "matrix"
-=======
-    fitted(work.model, report := work.report(id, top, source))
-    progress("Finding out which columns matter")
-    found = explain_fit(work.model, work.kept, work.ranked, top, start)
-    report = replace(report, effects=found.effects, effects_of=found.effects_of)
-    return Fit(work.model, report, work.ranked, found.reasons)
->>>>>>> decide
 
 
 def _form_for(detector: Any) -> str:
@@ -297,12 +276,7 @@ class _Work:
     periods: list[Period]
     ranked: pl.DataFrame
     flagged: int
-<<<<<<< HEAD
-    anomaly_rate: float | None = None
-    label_source: Any = "unknown"
     capacity: CapacityPlan | None = None
-=======
->>>>>>> decide
 
     def __init__(
         self,
@@ -358,7 +332,7 @@ class _Work:
         self.progress("Checking it on held-out labelled rows")
         self.evidence, self.periods = self._find_evidence()
         detector.calibration_ = replace(
-            count_groups(self.evidence.calibration, self.kept.codes, self.groups),
+            count_groups(self.evidence.calibration, self.kept.codes, self.known.groups),
             n_unlabelled=self.table.counts.unlabelled,
         )
         detector.set_threshold(rule)

@@ -127,7 +127,7 @@ class Review:
     >>> table = np.concatenate([rng.normal(0, 1, 950), rng.normal(2, 1, 50)])
     >>> review = Review(table, labelled, (0.05, 0.03, 0.08))
     >>> f"{review.at(50).found.value:.0f} of 50, by chance {review.at(50).by_chance:.1f}"
-    '28 of 50, by chance 2.6'
+    '27 of 50, by chance 2.6'
     """
 
     def __init__(

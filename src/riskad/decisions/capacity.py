@@ -314,10 +314,14 @@ def _fit_slopes(normals: Floats, anomalies: Floats, weight: float) -> tuple[Floa
 
 
 def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> Floats:
-    """Rates whose log odds spread about the first as far as the interval, 95 %, on either side."""
-    value, low, high = logit(np.clip(rate, 1e-6, 1 - 1e-6))
+    """Rates that spread about the first as far as the interval, 95 %, on either side.
+
+    Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere; an interval may reach 0.
+    """
+    value, low, high = np.arcsin(np.sqrt(np.clip(rate, 0, 1)))
     z = rng.normal(size=_DRAWS)
-    return np.asarray(expit(value + np.where(z < 0, value - low, high - value) / 1.96 * z))
+    angles = value + np.where(z < 0, value - low, high - value) / 1.96 * z
+    return np.sin(np.clip(angles, 1e-3, np.pi / 2 - 1e-3)) ** 2
 
 
 def _intercepts(lines: Floats, rates: Floats) -> Floats:

@@ -171,7 +171,7 @@ def test_intervals_of_rate_curves_and_precision_count_groups():
     kinds = [len(labelled.normals), len(labelled.anomalies), len(scores)]
     codes = np.repeat([1, -1, 0], kinds)
     fitted = np.concatenate([labelled.normals, labelled.anomalies, scores])
-    plain = Calibration.of(held, codes, fitted, 0.0)
+    plain = Calibration.of(held, codes, fitted, 0.0, label_source="random")
     groups = np.arange(len(codes)) // 8
     counted = count_groups(plain, codes, groups)
     assert counted.group_effect > 2

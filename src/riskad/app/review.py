@@ -170,7 +170,7 @@ def _effect_on_ranks(calibration: Calibration, groups: NDArray[np.intp]) -> floa
         sizes = np.unique(groups, return_counts=True)[1]
         return float((sizes**2).sum() / sizes.sum())
     part = Judged(calibration.codes, calibration.scores, groups)
-    return GroupEffect.on_auc([part]).variance
+    return float(GroupEffect.on_auc([part]).variance)
 
 
 def _spread(rate: RateEstimate | None, wider: float) -> RateEstimate | None:

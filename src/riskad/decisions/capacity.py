@@ -43,7 +43,7 @@ _DRAWS = 1000
 _BINS, _PARTS = 200, 100  # of the table, and of the rows of which the rate is known
 _CURVE_POINTS = 40
 _KNOTS = (1.0, 2.0)
-_SLOPE, _BEND = 2.5, 1.5  # standard deviations of the priors of beta and gamma
+_SLOPE, _BEND = 2.5, 1.0  # standard deviations of the priors of beta and gamma
 _FARTHEST = 6.0  # spreads from the middle; beyond that a score says no more
 _FITS_DIFFER = 1.5  # times the variance: labelled rows have scores of fits that saw fewer rows
 _FEWEST = 2  # labelled rows of each kind
@@ -127,7 +127,7 @@ class Review:
     >>> table = np.concatenate([rng.normal(0, 1, 950), rng.normal(2, 1, 50)])
     >>> review = Review(table, labelled, (0.05, 0.03, 0.08))
     >>> f"{review.at(50).found.value:.0f} of 50, by chance {review.at(50).by_chance:.1f}"
-    '28 of 50, by chance 2.6'
+    '27 of 50, by chance 2.6'
     """
 
     def __init__(
@@ -314,10 +314,14 @@ def _fit_slopes(normals: Floats, anomalies: Floats, weight: float) -> tuple[Floa
 
 
 def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> Floats:
-    """Rates whose log odds spread about the first as far as the interval, 95 %, on either side."""
-    value, low, high = logit(np.clip(rate, 1e-6, 1 - 1e-6))
+    """Rates that spread about the first as far as the interval, 95 %, on either side.
+
+    Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere; an interval may reach 0.
+    """
+    value, low, high = np.arcsin(np.sqrt(np.clip(rate, 0, 1)))
     z = rng.normal(size=_DRAWS)
-    return np.asarray(expit(value + np.where(z < 0, value - low, high - value) / 1.96 * z))
+    angles = value + np.where(z < 0, value - low, high - value) / 1.96 * z
+    return np.sin(np.clip(angles, 1e-3, np.pi / 2 - 1e-3)) ** 2
 
 
 def _intercepts(lines: Floats, rates: Floats) -> Floats:

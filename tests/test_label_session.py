@@ -229,7 +229,7 @@ def test_large_tables_are_sampled_and_any_row_can_be_opened(tmp_path, no_fits, m
 # --- fits -----------------------------------------------------------------------------------------
 
 
-def wait_for(session, done, seconds=120):
+def wait_for(session, done, seconds=300):
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end, (session.said, session.state("ada")["progress"])
@@ -241,7 +241,7 @@ def test_a_model_takes_over_and_explains(tmp_path):
     words = ["fraud" if bad else "ok" for bad in fraud[:60]] + [None] * 140
     table = table.with_columns(pl.Series("status", words))
     labels = LabelColumn("status", ["ok"], ["fraud"])
-    session = open_session(tmp_path, table, Options(labels, id="card", who="ada", budget=60))
+    session = open_session(tmp_path, table, Options(labels, id="card", who="ada", budget=600))
     try:
         assert session.state("ada")["progress"]
         assert session.state("ada")["model"]["how"] == "outliers"

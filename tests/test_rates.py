@@ -313,7 +313,7 @@ def test_unlabelled_rows_are_held_out_with_labelled_ones(flights):
     assert c.random_p_value > 0.001
     assert c.label_source == "unknown"
     assert flights.evidence_in_words() == (
-        "each scored by members that were fitted, tuned and weighted without its label"
+        "scored by members that were fitted, tuned and weighted without its label"
     )
 
 

@@ -489,4 +489,4 @@ class AutoRAD(FrameDetector):
 
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""
-        return "each scored by members that were fitted, tuned and weighted without its label"
+        return "scored by members that were fitted, tuned and weighted without its label"

@@ -403,7 +403,9 @@ def test_auto_decides_by_what_it_held_out_itself(cards, auto_fit, monkeypatch):
     report, detector = fit.report, fit.model[-1]
     assert report.model == "AutoRAD"
     assert report.auc == detector.auc_
-    assert report.rate == detector.calibration_.rate
+    assert report.rate == tuple(detector.calibration_.rate)
+    assert report.rate_rests_on == detector.calibration_.rate.assumption
+    assert report.rule == "likely"
     assert report.fitted["leaderboard"] == detector.leaderboard_
     assert report.fitted["rows"] == 400
     assert not {"lambda", "weight_norm", "converged"} & set(report.fitted)

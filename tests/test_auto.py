@@ -1,5 +1,13 @@
 """AutoRAD: without settings, from any two kinds of row."""
 
+import itertools
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -15,9 +23,10 @@ from riskad import AutoRAD, InputError, explain_rows
 from riskad.core.labels import read_codes
 from riskad.decisions.ranking_metrics import Auc
 from riskad.detectors import forest
-from riskad.detectors.auto import members
-from riskad.detectors.auto.budget import Budget
+from riskad.detectors.auto import budget, detector, members
+from riskad.detectors.auto.budget import Sizes, rows_to_distil, rows_to_learn_from
 from riskad.detectors.auto.held_out import member_weights
+from riskad.detectors.auto.plan import plan_fit, sizes_of
 from riskad.detectors.auto.samples import to_learn_from
 from riskad.detectors.auto.views import Views
 from riskad.detectors.pretrained import labelled_rows_read
@@ -59,7 +68,8 @@ def test_it_finds_what_no_line_can(fitted):
 def test_members_that_do_worse_on_held_out_labels_weigh_less(fitted):
     assert set(fitted.weights_) == set(fitted.members_) >= {"kernel", "forest", "linear"}
     assert sum(fitted.weights_.values()) == pytest.approx(1)
-    by_auc = sorted(fitted.leaderboard_, key=lambda row: row["auc"])
+    rows = [row for row in fitted.leaderboard_ if row["member"] != "novelty"]  # by held-out kinds
+    by_auc = sorted(rows, key=lambda row: row["auc"])
     m = int((ring()[1] == -1).sum())
     beside_equals = [
         row["weight"] / members.MEMBERS[row["member"]].weight_with(m) for row in by_auc
@@ -95,36 +105,35 @@ def test_many_columns_are_distilled_by_components():
     assert auc(model, X, truth) > 0.95
 
 
-def test_a_teacher_scores_fewer_rows_in_less_time(monkeypatch, capsys):
-    few, many = (Budget(budget).rows_to_distil(20, 50) for budget in (1.0, 60.0))
-    assert 0 < few < many
-    assert Budget(1.0).rows_to_distil(20, 90) < few
-    assert Budget(1e-9).rows_to_distil(20, 50) == 0
-    monkeypatch.setattr(Budget, "rows_to_distil", lambda *sizes: 49)
-    model = AutoRAD(budget=600, verbose=True).fit(*ring(300)[:2])
-    assert model.n_distilled_ == 0
-    assert "distilled forest" not in model.members_
-    assert "No time left for distilled forest" in capsys.readouterr().out
+def sizes(n_labelled=50, n_rows=3_000, n_columns=20):
+    return Sizes(n_rows, n_columns, n_labelled, n_labelled, n_labelled, n_columns + 2)
 
 
-def test_the_teacher_is_charged_for_the_labelled_rows_that_it_reads(monkeypatch):
+def test_a_teacher_scores_fewer_rows_in_less_time():
+    few, many = (rows_to_distil(budget, sizes()) for budget in (1.0, 60.0))
+    assert 0 < few < many == 1_000
+    assert rows_to_distil(1.0, sizes(500)) < few
+    assert rows_to_distil(1e-9, sizes()) == 0
+    names = ["kernel", "distilled forest", "novelty"]
+    assert plan_fit(sizes(), names, 0.1).members == ("kernel", "novelty")
+
+
+def test_the_teacher_is_charged_for_the_labelled_rows_that_it_reads():
     """It reads 600 of 3,000: charged for all, it vanished at the default budget."""
     codes = np.repeat([1, -1, 0], [2700, 300, 3000])
-    F = np.random.default_rng(0).normal(size=(len(codes), 41))
-    monkeypatch.setattr(Views, "seen_by_teacher", lambda views: F)
-    monkeypatch.setattr(riskad.PretrainedRAD, "score_samples", lambda teacher, X: X[:, 0])
-    model = AutoRAD()
-    recipe = members.MEMBERS["distilled forest"]
-    rows, _ = model._lesson(recipe, Views({}, {}), codes, Budget(model.budget))
-    assert len(rows) == model.n_distilled_ == 1_000
-    teacher = riskad.PretrainedRAD(unlabelled=0).fit(F, codes)
-    assert labelled_rows_read(codes) == len(teacher.context_) == 600
+    wanted = sizes_of(codes, 40, 42)
+    assert wanted.read == labelled_rows_read(codes) == 600
+    plan = plan_fit(wanted, list(members.MEMBERS), AutoRAD().budget)
+    assert plan.distilled == 1_000
+    assert set(plan.members) == set(members.MEMBERS)
+    assert (plan.folds, plan.kinds) == (5, True)
 
 
 def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
     """With one fold of five, 10 rows were held out and not 50."""
+    plan = plan_fit(sizes(), ["kernel", "forest", "novelty"], 60)
+    monkeypatch.setattr(detector, "plan_fit", lambda *told: replace(plan, folds=1, kinds=False))
     said = []
-    monkeypatch.setattr(Budget, "left", lambda budget: -1 if "Holding" in said[-1] else 600)
     model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
     assert said[-1] == "Holding out 10 labelled rows"
     assert (model.auc_.n_normal, model.auc_.n_anomaly) == (8, 2)
@@ -136,17 +145,46 @@ def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
     assert whole.high - whole.low < model.auc_.high - model.auc_.low
 
 
-def test_members_left_out_for_time_are_named(monkeypatch):
+def test_a_fit_that_outruns_its_budget_by_far_says_so(monkeypatch):
     said = []
-    monkeypatch.setattr(Budget, "left", lambda budget: -1 if "forest" in said[-1] else 600)
-    model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
+    late = SimpleNamespace(perf_counter=lambda: 1e6 * any("smooth forest" in what for what in said))
+    monkeypatch.setattr(budget, "time", late)
+    with pytest.warns(riskad.DataWarning, match="lacks forest, linear"):
+        model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
     assert list(model.members_) == ["kernel", "smooth forest"]
+    assert model.auc_ is None
     *kept, left = np.split(model.leaderboard_, [2])
     assert {row["member"] for row in kept[0]} == set(model.members_)
     assert not any("left_out" in row for row in kept[0])
     assert {row["member"] for row in left} >= {"forest", "linear", "distilled forest"}
     assert all((row["left_out"], row["weight"], row["auc"]) == (True, 0, None) for row in left)
     assert sum(row["weight"] for row in model.leaderboard_) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_plan_depends_on_the_table_alone(monkeypatch, fitted):
+    """On a machine a hundred times slower the same work is done."""
+    ticks = iter(range(10**9))
+    slow = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    monkeypatch.setattr(detector, "time", slow)
+    X, y, _ = ring()
+    again = AutoRAD(budget=60).fit(X, y)
+    np.testing.assert_array_equal(again.score_samples(X), fitted.score_samples(X))
+
+
+def test_more_budget_is_never_less_work():
+    budgets = (0.1, 2, 5, 10, 30, 60)
+    rows = [rows_to_learn_from(b, 100)[0] for b in budgets]
+    wanted = [sizes(600, n, 100) for n in rows]
+    names = list(members.MEMBERS)
+    plans = [plan_fit(w, names, b) for w, b in zip(wanted, budgets, strict=True)]
+    for less, more in itertools.pairwise(plans):
+        assert set(less.members) <= set(more.members)
+        assert (less.distilled, less.folds * len(less.members)) <= (
+            more.distilled,
+            more.folds * len(more.members),
+        )
+    assert plans[0].members == ("kernel", "novelty")
+    assert all(plan.seconds <= b for plan, b in zip(plans[1:], budgets[1:], strict=True))
 
 
 def test_weights_are_nearly_equal_where_anomalies_are_few():
@@ -258,25 +296,25 @@ def test_thresholds_probabilities_and_reasons_work(fitted):
     assert np.allclose(total, fitted.anomaly_score(X[:3]))
 
 
-def test_a_budget_that_runs_short_leaves_members_and_folds_out(monkeypatch, capsys):
+def test_a_budget_that_runs_short_leaves_members_and_folds_out(capsys):
     X, y, _ = ring(300)
-    monkeypatch.setattr(Budget, "left", lambda budget: 0.0)
-    model = AutoRAD(verbose=True).fit(X, y)
-    assert set(model.members_) == {"kernel"}
+    model = AutoRAD(budget=0.01, verbose=True).fit(X, y)
+    assert set(model.members_) == {"kernel", "novelty"}
     assert "No time left for smooth forest" in capsys.readouterr().out
-    assert model.weights_ == {"kernel": 1.0}
+    assert model.weights_["kernel"] > 0.9
+    assert model.auc_ is None
     assert auc(model, *ring(seed=1)[::2]) > 0.9
 
 
 def test_a_short_budget_takes_fewer_rows():
     def most(budget, n_columns):
-        return Budget(budget).rows_to_learn_from(n_columns)[0]
+        return rows_to_learn_from(budget, n_columns)[0]
 
     assert most(1.0, 10) < most(10.0, 10) <= 20_000
     assert most(1.0, 1_000) < most(1.0, 10)
     codes = np.repeat([1, -1, 0], [20, 10, 5_000])
     budgets = (0.001, 2.0, 20.0)
-    few = [len(to_learn_from(codes, *Budget(b).rows_to_learn_from(5_000), 0)) for b in budgets]
+    few = [len(to_learn_from(codes, *rows_to_learn_from(b, 5_000), 0)) for b in budgets]
     assert few == [
         30 + 200,
         30 + 300,
@@ -311,3 +349,29 @@ def few_trees(monkeypatch):
 @parametrize_with_checks([Small()])
 def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)
+
+
+# --- threads and processes ------------------------------------------------------------------
+
+
+def test_threads_that_share_a_model_get_the_same_numbers(fitted):
+    rows = [ring(300, seed=seed)[0] for seed in range(8)]
+    alone = [fitted.score_samples(X) for X in rows]
+    fresh = pickle.loads(pickle.dumps(fitted))  # nothing is laid out for scoring yet
+    start = threading.Barrier(8)
+
+    def score(X):
+        start.wait()
+        return [fresh.score_samples(X) for _ in range(3)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for expected, found in zip(alone, pool.map(score, rows), strict=True):
+            for each in found:
+                np.testing.assert_array_equal(each, expected)
+
+
+def test_another_process_gets_the_same_numbers(fitted):
+    X = ring(300, seed=1)[0]
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(fitted.score_samples, X).result()
+    np.testing.assert_array_equal(found, fitted.score_samples(X))

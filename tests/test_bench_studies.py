@@ -17,6 +17,7 @@ from riskad.bench.studies import (
     bounds,
     choosing,
     cv_rules,
+    looking,
     mixtures,
     priors,
     probabilities,
@@ -439,3 +440,18 @@ def test_a_cell_of_mixtures():
     (record,) = run([cell])
     assert record["estimate"] == pytest.approx(0.1, abs=0.05)
     assert np.diff(record["interval"]) > 0
+
+
+def test_a_cell_of_looking_is_judged_by_the_truth():
+    (cell,) = cells("looking", shape="easy", rate=0.1, trial=3)
+    (record,) = run([cell])
+    scores, truth, labelled = looking.draw("easy", 0.1, 0)
+    assert scores[truth].mean() - scores[~truth].mean() == pytest.approx(2.5, abs=0.3)
+    assert labelled.mean() == pytest.approx(0.1, abs=0.03)
+    [found] = looking.report([record])["of"]["easy"].values()
+    inside = [
+        low <= n <= high
+        for n, (_, low, high) in zip(record["counted"], record["said"], strict=True)
+    ]
+    assert found["coverage"] == [float(each) for each in inside]
+    assert record["counted"][-1] > 5 * record["counted"][0]

@@ -14,10 +14,12 @@ from sklearn.preprocessing import StandardScaler
 import riskad
 from riskad import InputError, ShallowRAD, calibrate
 from riskad.core.labels import read_codes
-from riskad.decisions.calibration import Calibration, _folds, _on_scale
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.cross_calibration import _folds, on_scale
 from riskad.decisions.probability_metrics import brier_score
 from riskad.decisions.ranking_metrics import auc_with_interval
-from riskad.decisions.thresholds import FalseAlarms, RiskZero
+from riskad.decisions.rates import given_rate
+from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, RiskZero
 from riskad.detectors.shallow_pu import ShallowPU
 
 
@@ -63,7 +65,7 @@ def test_held_out_rows_are_unseen_and_scales_are_reconciled(rows):
 
 def test_scores_beyond_all_shared_ones_keep_their_order():
     own = np.array([0.0, 1.0, 2.0])
-    assert_allclose(_on_scale(np.array([-1.0, 0.5, 3.0]), own, 10 * own), [-10, 5, 30])
+    assert_allclose(on_scale(np.array([-1.0, 0.5, 3.0]), own, 10 * own), [-10, 5, 30])
 
 
 def test_the_only_row_of_a_kind_is_in_every_fit():
@@ -91,12 +93,12 @@ def test_few_labels_leave_what_they_cannot_tell_undone(rows):
     y[np.flatnonzero(truth == -1)[:1]] = -1
     model = calibrate(ShallowRAD().fit(X, y), X, y)
     c = model.calibration_
-    assert (len(c.normals), len(c.anomalies), c.rate) == (30, 0, None)
+    assert (len(c.normals), len(c.anomalies)) == (30, 0)
+    assert c.rate.low < 1 / 31 < c.rate.high  # of the labels alone
     assert model.p_values(X).min() == pytest.approx(1 / 31)
     with pytest.raises(InputError, match="at least 2 labelled rows of each kind"):
         model.anomaly_probability(X)
-    with pytest.raises(InputError, match=r"calibrate\(\.\.\., pi_n=0\.05\)"):
-        model.set_threshold("rate")
+    assert model.set_threshold("rate").threshold_ == AnomalyRate()
 
 
 def test_normals_alone_are_enough_for_p_values(rows):
@@ -206,8 +208,8 @@ def gaussian_calibration(rng, n=4000, m=1000, pi_n=0.05):
     """Scores N(0, 1) of normals and N(2, 1) of anomalies: log r(s) = 2 s - 2."""
     scores = np.concatenate([rng.normal(0, 1, n), rng.normal(2, 1, m)])
     codes = np.repeat([1, -1], [n, m]).astype(np.int8)
-    unlabelled = np.sort(rng.normal(0, 1, 2000))
-    return Calibration(scores, codes, unlabelled, 2000, 0.0, (pi_n, pi_n, pi_n))
+    unlabelled = np.sort(rng.normal(0, 1, 2000) + 2 * (rng.random(2000) < pi_n))
+    return Calibration(scores, codes, unlabelled, 2000, 0.0, given_rate(pi_n))
 
 
 def test_probabilities_are_the_posterior_at_the_rate_of_the_unlabelled_rows():

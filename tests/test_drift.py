@@ -145,7 +145,7 @@ def test_anomaly_rate_of_new_rows():
     more, anomaly = make_rows(8000, rng)
     rows = np.r_[np.flatnonzero(anomaly)[:600], np.flatnonzero(~anomaly)[:1400]]
     report = drift_report(model, more[rows])
-    assert report.rate_before == model.calibration_.rate
+    assert report.rate_before == tuple(model.calibration_.rate)
     low, high = report.rate[1:]
     assert low <= 0.3 <= high
     assert report.rate[0] > 2 * report.rate_before[0]

@@ -1,5 +1,6 @@
 """Which row comes next, what a person sees of it, and what a fit in the background changes."""
 
+import io
 import re
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from riskad.detectors.outlier_mean import OutlierMean
 from riskad.labelling.fitting import History, Ranking
 from riskad.labelling.session import Conflict, Options, Session
 from riskad.labelling.upcoming import RANDOM, Upcoming
-from riskad.labelling.work import Found
+from riskad.labelling.work import Found, _Asked, _listen
 from riskad.tables.labelled import LabelColumn
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
@@ -228,7 +229,7 @@ def test_large_tables_are_sampled_and_any_row_can_be_opened(tmp_path, no_fits, m
 # --- fits -----------------------------------------------------------------------------------------
 
 
-def wait_for(session, done, seconds=120):
+def wait_for(session, done, seconds=300):
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end, (session.said, session.state("ada")["progress"])
@@ -240,7 +241,7 @@ def test_a_model_takes_over_and_explains(tmp_path):
     words = ["fraud" if bad else "ok" for bad in fraud[:60]] + [None] * 140
     table = table.with_columns(pl.Series("status", words))
     labels = LabelColumn("status", ["ok"], ["fraud"])
-    session = open_session(tmp_path, table, Options(labels, id="card", who="ada", budget=60))
+    session = open_session(tmp_path, table, Options(labels, id="card", who="ada", budget=600))
     try:
         assert session.state("ada")["progress"]
         assert session.state("ada")["model"]["how"] == "outliers"
@@ -367,3 +368,15 @@ def test_a_notebook_shows_the_page_and_gets_the_labels(tmp_path, no_fits):
     assert applied.frame["label"].to_list()[2:4] == ["anomaly", "normal"]
     with pytest.raises(InputError, match="table must be a frame, got str"):
         riskad.label("cards.csv")
+
+
+def test_a_process_whose_server_is_gone_leaves_no_row_behind(tmp_path, monkeypatch):
+    """Standard input closes when the server ends, in whatever way."""
+    (tmp_path / "rows.ipc").write_text("rows of the table")
+    ended, asked = [], _Asked()
+    monkeypatch.setattr("sys.stdin", io.StringIO("17\n"))
+    monkeypatch.setattr("os._exit", ended.append)
+    _listen(asked, tmp_path)
+    assert asked.get_nowait() == 17
+    assert ended == [0]
+    assert not tmp_path.exists()

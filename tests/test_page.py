@@ -142,14 +142,15 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     assert found.quality.auc is None
     assert found.quality.roc is None
     assert found.quality.reliability is None
-    assert found.rate is None
+    assert found.review is None
     page = Reader(render_page(found))
     why = "The labels cannot tell how good the model is: it takes 3 labelled rows of each kind"
     assert why in page.text
-    assert "Unknown: an estimate takes 2 held-out labelled rows of each kind" in page.text
+    assert "How many of these rows are anomalies is not known: there are too few" in page.text
     assert "1 labelled anomaly is few" in page.text
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
-    assert len(charts) == 1  # the scores
+    assert len(charts) == 2  # the scores and the rate, which the share of labels tells vaguely
+    assert found.rate[2] > 3 * found.rate[0]
 
 
 def test_quality_says_what_was_held_out_and_what_was_chosen_on_it():
@@ -159,8 +160,8 @@ def test_quality_says_what_was_held_out_and_what_was_chosen_on_it():
         "on the 120 labelled rows, each scored by a model fitted without its label"
     )
     [line] = quality_lines(auc, "", AutoRAD().evidence_in_words(), labels)
-    assert " on 120 of the 600 labelled rows, each scored by members fitted without " in line
-    assert "their weights and settings were chosen with these labels" in line
+    assert " on 120 of the 600 labelled rows, each scored by members that were fitted, " in line
+    assert line.endswith("tuned and weighted without its label")
 
 
 def test_members_left_out_are_said_and_not_averaged():
@@ -301,7 +302,7 @@ def test_the_page_needs_nothing_else(findings):
 
 def test_charts_have_names_for_those_who_cannot_see_them(findings):
     charts = [attrs for tag, attrs in Reader(render_page(findings)).tags if tag == "svg"]
-    assert len(charts) == 5
+    assert len(charts) == 6
     assert all(chart["role"] == "img" and len(chart["aria-label"]) > 20 for chart in charts)
 
 

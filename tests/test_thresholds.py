@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from riskad import InputError
 from riskad.core.risks import RISKS, get_risk
 from riskad.decisions.calibration import Calibration
+from riskad.decisions.rates import given_rate
 from riskad.decisions.thresholds import (
     THRESHOLDS,
     AnomalyRate,
     BestF,
     Cost,
     FalseAlarms,
+    Likely,
     RiskZero,
     TopK,
     parse_threshold,
@@ -65,6 +67,7 @@ def test_a_clean_gap_is_cut_in_its_middle():
 
 RULES = [
     RiskZero(),
+    Likely(),
     AnomalyRate(),
     AnomalyRate(0.07),
     BestF(),
@@ -84,7 +87,7 @@ def make_calibration(n_p=200, n_n=40, n_u=1000, pi_n=0.1, seed=0):
     unlabelled = rng.normal(0, 1, n_u) + 2.5 * anomalous
     scores = np.concatenate([rng.normal(0, 1, n_p), rng.normal(2.5, 1, n_n)])
     codes = np.repeat([1, -1], [n_p, n_n]).astype(np.int8)
-    calibration = Calibration(scores, codes, np.sort(unlabelled), n_u, 1.1, (pi_n, pi_n, pi_n))
+    calibration = Calibration(scores, codes, np.sort(unlabelled), n_u, 1.1, given_rate(pi_n))
     return calibration, unlabelled, anomalous
 
 
@@ -195,7 +198,7 @@ def test_without_unlabelled_rows_rules_that_need_it_say_so(rule):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("ff", r"choose from risk, rate, f1, cost, .*Did you mean 'f1'\?"),
+        ("ff", r"choose from risk, likely, rate, f1, cost, .*Did you mean 'f1'\?"),
         ("topp:5", r"Did you mean 'top'\?"),
         ("f1x", "it is f1, f2 or another number"),
         ("f1e200", "beta must be a number strictly between 0 and 1e"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from riskad.core.checks import DataWarning, InputError
     from riskad.core.label_parsing import parse_labels
     from riskad.datasets import load_adbench, mask_labels
-    from riskad.decisions.calibration import calibrate
+    from riskad.decisions.cross_calibration import calibrate
     from riskad.decisions.drift import drift_report
     from riskad.decisions.search import RADSearchCV
     from riskad.decisions.selection import PNUStratifiedKFold
@@ -92,7 +92,7 @@ _MODULE_OF = {
     "ShallowRAD": "detectors.shallow",
     "StreamingRAD": "detectors.streaming",
     "TablePreparer": "tables.preparation",
-    "calibrate": "decisions.calibration",
+    "calibrate": "decisions.cross_calibration",
     "drift_report": "decisions.drift",
     "estimate_prior": "app.anomaly_rate",
     "explain_rows": "app.reasons",

@@ -11,7 +11,8 @@ from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
-from riskad.decisions.calibration import Calibration, cross_scores, cross_splits
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.cross_calibration import cross_scores, cross_splits
 from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.decisions.row_groups import as_groups
@@ -23,6 +24,18 @@ __all__ = ["FEWEST_FOR_AUC", "Evidence", "find_evidence", "groups_of", "say_held
 FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
 _NO_TIME = "the budget left no time to hold labelled rows out"
 _NOTHING_LEFT = "without the groups that were to be held out there were no rows to learn from"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of rows beside their labels."""
+
+    groups: NDArray[np.intp] | None = None
+    """Which of them belong together."""
+    anomaly_rate: float | None = None
+    """Of the unlabelled rows."""
+    label_source: Any = "unknown"
+    """How rows came to be labelled: a word, or one for each row."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,7 @@ def say_held_out(detector: Any, group: str | None, time: str | None) -> str:
         return said if group is None else f"{said}; the interval counts each {group!r} as one"
     if group is None:
         return said
-    return f"{said}; rows of one {group!r} were held out together, and the interval counts these"
+    return f"{said}; rows of one {group!r} were held out together, and intervals count each as one"
 
 
 def find_evidence(
@@ -60,7 +73,7 @@ def find_evidence(
     detector: Any,
     kept: KeptRows,
     scores: NDArray[np.float64],
-    groups: NDArray[np.intp] | None = None,
+    known: Known = Known(),  # noqa: B008
 ) -> Evidence:
     """Return what labelled rows say that a fit has not seen.
 
@@ -70,14 +83,15 @@ def find_evidence(
         The steps of the fitted model. A detector that has held rows out itself has a calibration.
     kept, scores
         Rows in memory, and their anomaly scores by the model.
-    groups
-        Which of them belong together.
+    known
+        What else is known of them.
 
     Returns
     -------
     Evidence
         The evidence.
     """
+    groups = known.groups
     why_no_auc = _too_few(kept.codes) or _too_few_groups(kept.codes, groups, preparer.group)
     if hasattr(detector, "calibration_"):  # it may have sampled the unlabelled rows
         calibration = detector.calibration_.over(scores[kept.codes == UNLABELLED])
@@ -92,13 +106,14 @@ def find_evidence(
         reason = str(error).splitlines()[0]
         why_no_auc = f"a part of the rows cannot be fitted by itself ({reason})"
     zero, seed = detector.anomaly_threshold, detector.random_state
-    calibration = Calibration.of(held_out, kept.codes, scores, zero, random_state=seed)
+    told = (known.anomaly_rate, seed, known.label_source)
+    calibration = Calibration.of(held_out, kept.codes, scores, zero, *told)
     if not why_no_auc and not min(len(calibration.normals), len(calibration.anomalies)):
         why_no_auc = _NOTHING_LEFT
     if why_no_auc:
         return Evidence(calibration, None, why_no_auc)
-    known = (kept.codes != UNLABELLED) & ~np.isnan(held_out)
-    by_group = None if groups is None else groups[known]
+    judged = (kept.codes != UNLABELLED) & ~np.isnan(held_out)
+    by_group = None if groups is None else groups[judged]
     auc = auc_with_interval(calibration.codes, calibration.scores, groups=by_group)
     return Evidence(calibration, auc, "")
 

@@ -39,6 +39,7 @@ class ExplainedRow:
     is_anomaly: bool
     reasons: list[Reason]
     others: float
+    novelty: float | None = None
 
 
 @dataclass(frozen=True)

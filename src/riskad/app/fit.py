@@ -11,13 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.pipeline import Pipeline
 
+from riskad.app.capacity import CapacityPlan, asked_rule, plan_capacity
 from riskad.app.column_effects import ColumnEffect, explain_fit
-from riskad.app.evidence import Evidence, find_evidence, groups_of, say_held_out
+from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
+from riskad.app.fit_rows import check_dense, join_judged, judge, largest, note_of_rows
 from riskad.app.fit_warnings import say_warnings
 from riskad.app.inspect import plain_parameters
+from riskad.app.label_sources import column_of_sources, read_sources, with_rate
 from riskad.app.noticed import Progress, collect_warnings
 from riskad.app.over_time import Period, Times, judge_later_rows
 from riskad.app.reasons import Reasons
@@ -30,14 +32,21 @@ from riskad.app.results import (
     free_name,
     own_decision,
     pick_features,
-    rank,
-    read_rule,
     score_frame,
+    score_rows,
     suspects_of,
     with_group,
 )
+from riskad.app.review import (
+    ReviewReport,
+    assumed_rate,
+    count_groups,
+    review_rows,
+    review_table,
+)
 from riskad.core.checks import InputError
-from riskad.core.labels import UNLABELLED, Codes, LabelCounts
+from riskad.core.labels import LabelCounts
+from riskad.decisions.calibration import Calibration
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.thresholds import Threshold
@@ -74,14 +83,26 @@ class FitReport:
     warnings: list[str] = field(default_factory=list)
     rule: str = "risk"
     rate: tuple[float, float, float] | None = None
+    rate_rests_on: str = ""
+    labels_random_p: float | None = None
     model: str = "ShallowRAD"
     effects_of: str = ""
     reading: list[str] = field(default_factory=list)
     over_time: list[Period] = field(default_factory=list)
+    capacity: CapacityPlan | None = None
+    review: ReviewReport | None = None
+
+    @property
+    def assumed_rate(self) -> float | None:
+        """The anomaly rate that the fit assumed, where none was estimated or given."""
+        return assumed_rate(self.rule, self.rate, self.settings, self.fitted)
 
     def notes(self) -> dict[str, Any]:
-        """Return what is kept in the model file: all but the rows themselves."""
-        left_out = {"top"} if self.over_time else {"top", "over_time"}
+        """Return what is kept in the model file: all but the rows themselves.
+
+        What looking at rows finds is found again from the model's calibration.
+        """
+        left_out = {"top", "review"} | ({"over_time"} if not self.over_time else set())
         return {"fit": {key: value for key, value in asdict(self).items() if key not in left_out}}
 
 
@@ -112,7 +133,10 @@ def fit_table(
     time: str | None = None,
     model: str = "auto",
     settings: Mapping[str, Any] | None = None,
-    threshold: Threshold | str = "risk",
+    threshold: Threshold | str | None = None,
+    capacity: str | int | None = None,
+    anomaly_rate: float | None = None,
+    label_source: Any = "unknown",
     forget_rows: bool = False,
     top: int = 10,
     source: str = "table",
@@ -145,8 +169,8 @@ def fit_table(
     group
         A column that says which rows belong together, a customer for instance: how unusual a value
         is within its group is then told, too. Rows of one group are held out together, so that
-        quality, thresholds and probabilities are those for groups not seen before, and the interval
-        of the AUC counts groups. A row in which the cell is blank is a group of its own.
+        quality, thresholds and probabilities are those for groups not seen before, and intervals
+        count groups. A row in which the cell is blank is a group of its own.
     time
         A column of dates by which to train on the past and judge by what came later: rows are
         parted into five periods with as many labelled rows each, and those of each but the first
@@ -160,7 +184,20 @@ def fit_table(
     settings
         Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
     threshold
-        Rule of `riskad.decisions.thresholds`, or its spelling.
+        Rule of `riskad.decisions.thresholds`, or its spelling; by default the detector's own,
+        "likely" for "auto" and "risk" for the others.
+    capacity
+        How many rows somebody can look at, in place of a threshold: 50, "50/day", "50/week" or
+        "200/month". How many arrive in that time is told by `time`; without it the unlabelled rows
+        are taken for one batch. Later rows are flagged in the same proportion (`Capacity`).
+    anomaly_rate
+        Share of anomalies among the unlabelled rows, if it is known; by default estimated. A
+        detector with a `prior` takes 1 less it for that, unless `settings` say otherwise.
+    label_source
+        How rows came to be labelled, which tells what the rate may rest on
+        (`riskad.decisions.rates`): "random", "chosen" or "unknown". Or the name of a column with a
+        word for each row, or these words: rows of which it says "random" were drawn by chance, any
+        other word means that they were chosen.
     forget_rows
         Whether the model must hold no training row. Those that need some, as "auto" does, are
         refused before any work.
@@ -197,26 +234,27 @@ def fit_table(
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
     start = perf_counter()
-    rule = read_rule(threshold)
-    detector = make_detector(model, settings or {})
+    detector = make_detector(model, with_rate(model, settings or {}, anomaly_rate))
+    rule = asked_rule(threshold, capacity) or detector.default_threshold
     if forget_rows:
         detector.forget_rows()
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
-    form = "frame" if detector.takes_frames else "matrix"
-    preparer = TablePreparer(kinds=kinds, group=group, form=form)
-    work = _Work(opened, preparer, detector, progress)
+    preparer = TablePreparer(kinds=kinds, group=group, form=_form_for(detector))
+    work = _Work(opened, preparer, detector, progress, Known(None, anomaly_rate, label_source))
     work.prepare(id, drop, time)
-    work.fit(rule, top)
+    work.fit(rule if capacity is None else work.plan(capacity), top)
     if forget_rows:
         detector.forget_rows()
     report = work.report(id, top, source)
     fitted(work.model, report)
-    progress("Finding out which columns matter")
-    found = explain_fit(work.model, work.kept, work.ranked, top, start)
-    report = replace(report, effects=found.effects, effects_of=found.effects_of)
-    return Fit(work.model, report, work.ranked, found.reasons)
+    return work.explained(report, top, start)
+
+
+def _form_for(detector: Any) -> str:
+    """As what a detector takes the rows of a table."""
+    return "frame" if detector.takes_frames else "matrix"
 
 
 def _check_counts(detector: Any, counts: LabelCounts, model: str) -> None:
@@ -235,17 +273,22 @@ class _Work:
     scores: NDArray[np.float64]
     evidence: Evidence
     kept: KeptRows
-    groups: NDArray[np.intp] | None
     times: Times | None
     periods: list[Period]
     ranked: pl.DataFrame
     flagged: int
+    capacity: CapacityPlan | None = None
 
     def __init__(
-        self, table: LabelledTable, preparer: TablePreparer, detector: Any, progress: Progress
+        self,
+        table: LabelledTable,
+        preparer: TablePreparer,
+        detector: Any,
+        progress: Progress,
+        known: Known,
     ):
         self.table, self.preparer = table, preparer
-        self.detector, self.progress = detector, progress
+        self.detector, self.progress, self.known = detector, progress, known
         self.model = Pipeline([("prepare", preparer), ("detect", detector)])
         self.earlier = earlier_results(table.columns)
         self.columns = [name for name in table.columns if name not in self.earlier]
@@ -258,14 +301,25 @@ class _Work:
         label = self.table.label
         features = pick_features(self.table.columns, label, id, drop, self.earlier)
         features = with_group(features, self.preparer.group, self.table.columns)
+        sources = column_of_sources(self.known.label_source, self.table)
+        features = [name for name in features if name != sources]
         self.progress("Preparing the columns")
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
             self.features = self.preparer.features(self.kept.parsed, training=True)
-            self.groups = groups_of(self.preparer, self.kept)
+            groups = groups_of(self.preparer, self.kept)
             self.times = Times.of(time, self.preparer, self.kept)
+        source = read_sources(self.known.label_source, self.table, self.kept)
+        self.known = replace(self.known, groups=groups, label_source=source)
         self.noted += notes
-        _check_dense(self.detector, self.features)
+        check_dense(self.detector, self.features)
+
+    def plan(self, capacity: str | int) -> Threshold:
+        """Tell how many rows arrive while so many can be looked at, and return it as a rule."""
+        table, times = self.table, self.times
+        told = (None, None) if times is None else (times.column, times.moments)
+        self.capacity = plan_capacity(capacity, table.n_rows, table.counts.unlabelled, *told)
+        return self.capacity.rule
 
     def fit(self, rule: Threshold, top: int) -> None:
         """Fit, score, hold labelled rows out, set the threshold, and rank the unlabelled rows."""
@@ -275,11 +329,12 @@ class _Work:
             self._fit_detector()
         self.noted += notes
         self.progress("Scoring the rows")
-        self.scores = detector.anomaly_score(self.features)
+        self.scores, self.novelty = score_rows(detector, self.features)
         self.progress("Checking it on held-out labelled rows")
         self.evidence, self.periods = self._find_evidence()
         detector.calibration_ = replace(
-            self.evidence.calibration, n_unlabelled=self.table.counts.unlabelled
+            count_groups(self.evidence.calibration, self.kept.codes, self.known.groups),
+            n_unlabelled=self.table.counts.unlabelled,
         )
         detector.set_threshold(rule)
         if not hasattr(detector, "unlabelled_"):
@@ -290,8 +345,8 @@ class _Work:
     def _find_evidence(self) -> tuple[Evidence, list[Period]]:
         told = (self.preparer, self.detector, self.kept, self.scores)
         if self.times is None:
-            return find_evidence(*told, self.groups), []
-        return judge_later_rows(*told, self.times, self.groups)
+            return find_evidence(*told, self.known), []
+        return judge_later_rows(*told, self.times, self.known)
 
     def _fit_detector(self) -> None:
         detector, rows = self.detector, self.table.training_rows(self.preparer)
@@ -299,7 +354,9 @@ class _Work:
             detector.fit(rows)
             return
         # Others are held to the groups when their folds are fitted.
-        told = {"groups": self.groups} if detector.holds_out_groups else {}
+        told: dict[str, Any] = {}
+        if detector.holds_out_groups:
+            told = {"groups": self.known.groups, "label_source": self.known.label_source}
         if not detector.tells_progress or detector.callback is not None:
             detector.fit(self.features, self.kept.codes, **told)
             return
@@ -315,8 +372,8 @@ class _Work:
             return {}  # and another pass over files is spared
         if self.table.in_memory:
             return dict(self.detector.note_of_rows(self.features))
-        noted = partial(_note_of_rows, preparer=self.preparer, detector=self.detector)
-        return self.table.fold(noted, _largest, self.preparer.read_columns)
+        noted = partial(note_of_rows, preparer=self.preparer, detector=self.detector)
+        return self.table.fold(noted, largest, self.preparer.read_columns)
 
     def _rank(self, rule: Threshold, top: int) -> tuple[int, pl.DataFrame]:
         """How many unlabelled rows are flagged, and the most suspicious of them.
@@ -328,9 +385,9 @@ class _Work:
         most = max(shown_rows, rule.top_rows)
         row = free_name([*self.columns, table.label])
         scores = self.scores if table.in_memory else None
-        judge = partial(_judge, model=self.model, scores=scores, most=most, row=row)
+        judging = partial(judge, model=self.model, scores=scores, most=most, row=row)
         shown = [name for name in table.shown_columns if name not in self.earlier]
-        flagged, worst = table.fold(judge, partial(_join_judged, most=most), shown)
+        flagged, worst = table.fold(judging, partial(join_judged, most=most), shown)
         found = worst["anomaly_score"].to_numpy()
         if rule.depends_on_table and len(found):
             calibration = detector.calibration_
@@ -338,13 +395,20 @@ class _Work:
             detector.set_threshold(rule)
             detector.calibration_ = calibration
             flagged = int((found > detector.anomaly_threshold).sum())
-        results = score_frame(detector, found, own_decision(detector))
+        novelty = self._novelty_of(worst, row)
+        results = score_frame(detector, found, own_decision(detector), novelty)
         ranked = worst.drop("anomaly_score").hstack(results)
         if table.label not in ranked.columns:
             blank = pl.lit(None, dtype=pl.String).alias(table.label)
             ranked = ranked.with_columns(blank)
         others = [name for name in ranked.columns if name not in (row, *results.columns)]
         return flagged, ranked.select(row, *results.columns, *others).head(shown_rows)
+
+    def _novelty_of(self, worst: pl.DataFrame, row: str) -> NDArray[np.float64] | None:
+        """The novelty of ranked rows; not for rows in files, which may be too many to remember."""
+        if self.novelty is None or not self.table.in_memory or "novelty" in worst.columns:
+            return None
+        return self.novelty[worst[row].to_numpy() - 1]
 
     def report(self, id: str | None, top: int, source: str) -> FitReport:
         """Say what was done and found, but for the effects of columns."""
@@ -368,11 +432,25 @@ class _Work:
             top=suspects_of(self.ranked.head(top), id),
             warnings=say_warnings(self.model, self.kept, table.counts, self.noted),
             rule=str(detector.threshold_),
-            rate=detector.calibration_.rate,
+            **_say_rate(detector.calibration_),
             model=type(detector).__name__,
             reading=self._how_read(),
             over_time=self.periods,
+            capacity=self.capacity,
+            review=self._review(),
         )
+
+    def explained(self, report: FitReport, top: int, start: float) -> Fit:
+        """Find out which columns matter; the fit began at `start`."""
+        self.progress("Finding out which columns matter")
+        found = explain_fit(self.model, self.kept, self.ranked, top, start)
+        report = replace(report, effects=found.effects, effects_of=found.effects_of)
+        return Fit(self.model, report, self.ranked, found.reasons)
+
+    def _review(self) -> ReviewReport | None:
+        found = self.detector.calibration_
+        review = review_rows(found, found.unlabelled, found.n_unlabelled)
+        return review_table(review, self.flagged, str(self.detector.threshold_))
 
     def _judged_by(self) -> str | None:
         """The column of times, if later rows were judged by it."""
@@ -389,53 +467,11 @@ class _Work:
         return [*self.table.how_read(), learned]
 
 
-def _check_dense(detector: Any, matrix: Any) -> None:
-    """Networks take no sparse matrices, which tables with many different texts become."""
-    if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
-        raise InputError(
-            f"The text columns of this table have so many values that they become "
-            f"{matrix.shape[1]:,} columns, mostly zeros, which networks do not take. Leave the "
-            "longest out with drop, or choose model='auto'."
-        )
-
-
-def _note_of_rows(
-    frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer, detector: Any
-) -> dict[str, float]:
-    return dict(detector.note_of_rows(preparer.transform(frame, first_row=first_row, quiet=True)))
-
-
-def _largest(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
-    return {name: max(value, second[name]) for name, value in first.items()}
-
-
-def _judge(
-    frame: pl.DataFrame,
-    codes: Codes,
-    first_row: int,
-    *,
-    model: Pipeline,
-    scores: NDArray[np.float64] | None,
-    most: int,
-    row: str,
-) -> tuple[int, pl.DataFrame]:
-    """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
-    preparer, detector = model[0], model[1]
-    unlabelled = np.asarray(codes == UNLABELLED)
-    rows = frame.with_row_index(row, first_row).filter(unlabelled)
-    if scores is not None:
-        found = scores[unlabelled]
-    else:
-        ready = preparer.transform(rows, quiet=True) if rows.height else None
-        found = np.empty(0) if ready is None else detector.anomaly_score(ready)
-    scored = rows.with_columns(pl.Series("anomaly_score", found, dtype=pl.Float64))
-    if rows.height > most:  # the others need not be sorted
-        scored = scored.filter(found >= np.partition(found, -most)[-most])
-    return int((found > detector.anomaly_threshold).sum()), rank(scored).head(most)
-
-
-def _join_judged(
-    first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame], *, most: int
-) -> tuple[int, pl.DataFrame]:
-    both = pl.concat([first[1], second[1]], how="vertical_relaxed")
-    return first[0] + second[0], rank(both).head(most)
+def _say_rate(calibration: Calibration) -> dict[str, Any]:
+    """The rate with its interval, what it rests on, and whether labels look random."""
+    rate = calibration.rate
+    return {
+        "rate": None if rate is None else (rate.value, rate.low, rate.high),
+        "rate_rests_on": "" if rate is None else rate.assumption,
+        "labels_random_p": calibration.random_p_value,
+    }

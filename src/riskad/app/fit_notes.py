@@ -54,9 +54,14 @@ _FIT: Fields = {
     "warnings": ListOf(TEXT),
     "rule": TEXT,
     "rate": Maybe(ListOf(SHARE, 3)),
+    "rate_rests_on": Optional(TEXT),
+    "labels_random_p": Optional(Maybe(SHARE)),
     "model": TEXT,
     "effects_of": TEXT,
     "reading": ListOf(TEXT),
+    "capacity": Optional(
+        Maybe(Fixed({"rows": COUNT, "period": TEXT, "of_rows": Number(0), "assumed": TEXT}))
+    ),
     "over_time": Optional(
         ListOf(
             Fixed(

@@ -84,6 +84,8 @@ def _decision_facts(detector: Any) -> dict[str, Any]:
     }
     if hasattr(detector, "calibration_"):
         calibration = detector.calibration_
-        counts = len(calibration.normals), len(calibration.anomalies)
-        facts |= {"rate": calibration.rate, "normals": counts[0], "anomalies": counts[1]}
+        rate = None if calibration.rate is None else tuple(calibration.rate)
+        n, m = len(calibration.normals), len(calibration.anomalies)
+        rests_on = "" if calibration.rate is None else calibration.rate.assumption
+        facts |= {"rate": rate, "rate_rests_on": rests_on, "normals": n, "anomalies": m}
     return facts

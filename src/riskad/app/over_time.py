@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from riskad.app.evidence import FEWEST_FOR_AUC, Evidence, find_evidence
+from riskad.app.evidence import FEWEST_FOR_AUC, Evidence, Known, find_evidence
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.decisions.calibration import Calibration, cross_scores
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.cross_calibration import cross_scores
 from riskad.decisions.forward import forward_splits, periods_of
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.tables.columns import check_columns
@@ -75,7 +76,7 @@ def judge_later_rows(
     kept: KeptRows,
     scores: NDArray[np.float64],
     times: Times,
-    groups: NDArray[np.intp] | None = None,
+    known: Known = Known(),  # noqa: B008
 ) -> tuple[Evidence, list[Period]]:
     """Return what labelled rows say of fits to earlier ones, and what there was in each period.
 
@@ -89,9 +90,10 @@ def judge_later_rows(
         The evidence, and all periods, the earliest first.
     """
     codes, later = kept.codes, _score_later_rows(preparer, detector, kept, scores, times)
-    known = hasattr(detector, "calibration_")
-    zero = detector.calibration_.zero if known else detector.anomaly_threshold
-    calibration = Calibration.of(later, codes, scores, zero, random_state=detector.random_state)
+    has_own = hasattr(detector, "calibration_")
+    zero = detector.calibration_.zero if has_own else detector.anomaly_threshold
+    told = (known.anomaly_rate, detector.random_state, known.label_source)
+    calibration = Calibration.of(later, codes, scores, zero, *told)
     periods = _describe_periods(times, codes, later)
     n, m = len(calibration.normals), len(calibration.anomalies)
     if min(n, m) < FEWEST_FOR_AUC:
@@ -99,10 +101,10 @@ def judge_later_rows(
             f"it takes {FEWEST_FOR_AUC} labelled rows of each kind that are later by "
             f"{times.column!r} than rows of both kinds; there are {n:,} normal and {m:,} anomalies"
         )
-        by_chance = find_evidence(preparer, detector, kept, scores, groups)
+        by_chance = find_evidence(preparer, detector, kept, scores, known)
         return replace(by_chance, auc=None, why_no_auc=why_no_auc), periods
     judged = (codes != UNLABELLED) & ~np.isnan(later)
-    by_group = None if groups is None else groups[judged]
+    by_group = None if known.groups is None else known.groups[judged]
     auc = auc_with_interval(codes[judged], later[judged], groups=by_group)
     return Evidence(calibration, auc, ""), periods
 

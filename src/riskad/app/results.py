@@ -22,6 +22,7 @@ from riskad.tables.preparation import TablePreparer
 __all__ = [
     "RESULT_COLUMNS",
     "SCORE_COLUMNS",
+    "SUSPECT_COLUMNS",
     "Decision",
     "Suspect",
     "check_not_scored",
@@ -35,15 +36,18 @@ __all__ = [
     "rank",
     "read_rule",
     "score_frame",
+    "score_rows",
     "steps_of",
     "suspects_of",
+    "tells_novelty",
     "with_group",
 ]
 
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
-RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value")
-"""What scoring may add: the last two where the model is calibrated, and with a false discovery
-rate. Reasons come after these."""
+SUSPECT_COLUMNS = (*SCORE_COLUMNS, "novelty")
+RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value", "novelty")
+"""What scoring may add: a probability where the model is calibrated, a p-value with a false
+discovery rate, novelty where the model tells it. Reasons come after these."""
 _RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason(_\d+)?")))
 
 
@@ -55,6 +59,7 @@ class Suspect:
     id: str | None
     anomaly_score: float
     is_anomaly: bool
+    novelty: float | None = None
 
 
 @dataclass(frozen=True)
@@ -183,15 +188,35 @@ def decide(
     return Decision(str(rule), rule.of(calibration))
 
 
+def score_rows(detector: Any, rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return the anomaly scores of prepared rows and, where the detector tells it, novelty."""
+    if tells_novelty(detector):
+        scores, novelty = detector.anomaly_score_and_novelty(rows)
+        return scores, novelty
+    return detector.anomaly_score(rows), None
+
+
+def tells_novelty(detector: Any) -> bool:
+    """Return whether a model says how unlike all rows of its fit a row is."""
+    return getattr(detector, "tells_novelty", False)
+
+
 def knows_probabilities(detector: Any) -> bool:
     """Return whether a model can tell how probable it is that a row is an anomaly."""
     calibration = getattr(detector, "calibration_", None)
-    return calibration is not None and calibration.rate is not None
+    return calibration is not None and calibration.knows_probabilities
 
 
-def score_frame(detector: Any, scores: NDArray[np.float64], decision: Decision) -> pl.DataFrame:
+def score_frame(
+    detector: Any,
+    scores: NDArray[np.float64],
+    decision: Decision,
+    novelty: NDArray[np.float64] | None = None,
+) -> pl.DataFrame:
     """Return the columns that scoring adds, but for reasons."""
     columns: dict[str, Any] = {"anomaly_score": scores}
+    if novelty is not None:
+        columns["novelty"] = novelty
     if decision.threshold is not None:
         columns["is_anomaly"] = scores > decision.threshold
     else:
@@ -205,14 +230,14 @@ def score_frame(detector: Any, scores: NDArray[np.float64], decision: Decision) 
 # --- rows --------------------------------------------------------------------------------
 
 
-def rank(scored: pl.DataFrame) -> pl.DataFrame:
-    """Return rows, the most suspicious first."""
-    return scored.sort("anomaly_score", descending=True, maintain_order=True)
+def rank(scored: pl.DataFrame, by: str = "anomaly_score") -> pl.DataFrame:
+    """Return rows, the most suspicious, or the newest, first."""
+    return scored.sort(by, descending=True, maintain_order=True)
 
 
 def suspects_of(ranked: pl.DataFrame, id: str | None) -> list[Suspect]:
     """Return ranked rows for a report; their first column is their number."""
     rows = ranked.get_column(ranked.columns[0]).to_list()
     ids = to_text(ranked[id]).to_list() if id is not None else [None] * len(rows)
-    scored = ranked.select(SCORE_COLUMNS).rows()
-    return [Suspect(row, name, *pair) for row, name, pair in zip(rows, ids, scored, strict=True)]
+    scored = ranked.select(c for c in SUSPECT_COLUMNS if c in ranked.columns).rows()
+    return [Suspect(row, name, *said) for row, name, said in zip(rows, ids, scored, strict=True)]

@@ -17,6 +17,7 @@ from riskad.app.reasons import explain_rows
 from riskad.app.results import (
     RESULT_COLUMNS,
     SCORE_COLUMNS,
+    SUSPECT_COLUMNS,
     Decision,
     Suspect,
     check_not_scored,
@@ -26,16 +27,25 @@ from riskad.app.results import (
     rank,
     read_rule,
     score_frame,
+    score_rows,
     steps_of,
     suspects_of,
+    tells_novelty,
 )
-from riskad.core.checks import InputError
+from riskad.app.review import review_rows
+from riskad.core.checks import InputError, check_choice
+from riskad.decisions.capacity import Found
 from riskad.decisions.thresholds import Threshold
-from riskad.tables.preparation import TablePreparer
 
-__all__ = ["ScoreReport", "score_table"]
+__all__ = ["RANKED_BY", "ScoreReport", "score_table"]
 
-Scored: TypeAlias = Iterator[tuple[pl.DataFrame, NDArray[np.float64]]]
+_COLUMN = {"score": "anomaly_score", "novelty": "novelty"}
+RANKED_BY = tuple(_COLUMN)
+"""What the rows of a report may be the first by."""
+
+Said: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64] | None]
+Scored: TypeAlias = Iterator[tuple[pl.DataFrame, Said]]
+_KEPT_SCORES = 200_000
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,9 @@ class ScoreReport:
     rule: str = "risk"
     selection: str = ""
     added: list[str] = field(default_factory=lambda: list(SCORE_COLUMNS))
+    by: str = "score"
+    expected: Found | None = None
+    """What the flagged rows hold, if the labels of the fit tell it."""
 
 
 def score_table(
@@ -64,6 +77,7 @@ def score_table(
     fdr: float | None = None,
     reasons: int = 0,
     top: int = 10,
+    by: str = RANKED_BY[0],
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> tuple[Any, ScoreReport]:
@@ -93,6 +107,8 @@ def score_table(
         How many columns `reason_1`, `reason_2`, ... say in words why flagged rows are flagged.
     top
         How many of the most suspicious rows to report.
+    by
+        What these are the first by: "score", or "novelty" for rows unlike all that were seen.
     source, progress
         What to call the table in the report; a function that is told what is being done.
 
@@ -105,15 +121,34 @@ def score_table(
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
     whole = isinstance(table, pl.DataFrame)
     job = _Scoring(model, [table] if whole else table, fdr, reasons, progress)
+    totals = _Totals(id, top, _ranked_by(by, job.detector))
     decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
     kept: list[pl.DataFrame] = []
-    totals = _Totals(id, top)
     for batch, results in job.results(decision, reasons):
         scored = batch.hstack(results)
         write(scored)
         kept += [scored] if whole else []
         totals.add(batch, results)
-    report = ScoreReport(
+    report = _report(job, decision, totals, source, by)
+    return (kept[0] if whole else None), report
+
+
+def _ranked_by(by: str, detector: Any) -> str:
+    """The column that the rows of a report are the first by."""
+    check_choice("by", by, RANKED_BY)
+    if by == "novelty" and not tells_novelty(detector):
+        raise InputError(
+            f"{type(detector).__name__} does not tell novelty. Fit the model again with "
+            "model='auto', or rank rows by score."
+        )
+    return _COLUMN[by]
+
+
+def _report(
+    job: _Scoring, decision: Decision, totals: _Totals, source: str, by: str
+) -> ScoreReport:
+    """Say what was found."""
+    return ScoreReport(
         source=source,
         rows=totals.rows,
         id=totals.id,
@@ -124,8 +159,9 @@ def score_table(
         rule=decision.rule,
         selection=decision.selection,
         added=job.added,
+        by=by,
+        expected=_expected(job.detector, totals),
     )
-    return (kept[0] if whole else None), report
 
 
 class _Totals:
@@ -133,19 +169,44 @@ class _Totals:
 
     worst: pl.DataFrame
 
-    def __init__(self, id: str | None, top: int):
-        self.id, self._top = id, top
+    def __init__(self, id: str | None, top: int, by: str):
+        self.id, self._top, self._by = id, top, by
         self.rows = self.flagged = 0
+        self.scores = _Sample()
         self._seen: list[pl.DataFrame] = []
 
     def add(self, batch: pl.DataFrame, results: pl.DataFrame) -> None:
         """Count the rows of a batch."""
         self.id = self.id if self.id in batch.columns else None
         seen = _suspicion(batch, results, self.id, self.rows)
-        self.worst = rank(pl.concat([*self._seen, seen])).head(self._top)
+        self.worst = rank(pl.concat([*self._seen, seen]), self._by).head(self._top)
         self._seen = [self.worst]
         self.rows += batch.height
         self.flagged += int(results["is_anomaly"].sum())
+        self.scores.add(results["anomaly_score"].to_numpy())
+
+
+class _Sample:
+    """Every score, or every 2nd, 4th, 8th, ... of more than are kept."""
+
+    def __init__(self) -> None:
+        self.kept, self._step, self._rows = np.empty(0), 1, 0
+
+    def add(self, scores: NDArray[np.float64]) -> None:
+        """Keep some of the scores that follow."""
+        self.kept = np.append(self.kept, scores[-self._rows % self._step :: self._step])
+        self._rows += len(scores)
+        while len(self.kept) > _KEPT_SCORES:
+            self.kept, self._step = self.kept[::2], 2 * self._step
+
+
+def _expected(detector: Any, totals: _Totals) -> Found | None:
+    """What the flagged rows are expected to hold, by the labels of the fit."""
+    calibration = getattr(detector, "calibration_", None)
+    if calibration is None or not totals.flagged:
+        return None
+    review = review_rows(calibration, totals.scores.kept, totals.rows)
+    return None if review is None else review.at(totals.flagged)
 
 
 class _Scoring:
@@ -163,14 +224,14 @@ class _Scoring:
         self.preparer, self.detector = steps_of(model)
         self.added = _added(self.detector, fdr, reasons)
         self.news: list[Warning] = []
-        self._kept: list[NDArray[np.float64]] = []
+        self._kept: list[Said] = []
 
     def decide(self, rule: Threshold | None, fdr: float | None) -> Decision:
         """Decide which rows are flagged, from all scores where it depends on them."""
 
         def all_scores() -> NDArray[np.float64]:
-            self._kept.extend(scores for _, scores in self._scored())
-            return np.concatenate(self._kept)
+            self._kept.extend(said for _, said in self._scored())
+            return np.concatenate([scores for scores, _ in self._kept])
 
         return decide(self.detector, rule, fdr, all_scores)
 
@@ -179,8 +240,8 @@ class _Scoring:
     ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         """Batches, and the columns to be added to each."""
         scored = _again(self.batches, self._kept, self.progress) if self._kept else self._scored()
-        for batch, scores in scored:
-            results = score_frame(self.detector, scores, decision)
+        for batch, (scores, novelty) in scored:
+            results = score_frame(self.detector, scores, decision, novelty)
             if reasons:
                 found = _reason_columns(self.model, batch, results["is_anomaly"], reasons)
                 results = results.hstack(found)
@@ -194,32 +255,22 @@ class _Scoring:
             if not batch.height:
                 continue
             with collect_warnings() as notes:
-                scores = _score(self.preparer, self.detector, batch, n_rows + 1)
+                prepared = self.preparer.transform(batch, first_row=n_rows + 1)
+                said = score_rows(self.detector, prepared)
             self.news[:] = merge_warnings([*self.news, *notes])
             n_rows += batch.height
             self.progress(f"Scoring: {n_rows:,} rows done")
-            yield batch, scores
+            yield batch, said
         if not n_rows:
             raise InputError("The table has a header but no rows.")
 
 
-def _score(
-    preparer: TablePreparer, detector: Any, batch: pl.DataFrame, first_row: int
-) -> NDArray[np.float64]:
-    scores: NDArray[np.float64] = detector.anomaly_score(
-        preparer.transform(batch, first_row=first_row)
-    )
-    return scores
-
-
-def _again(
-    batches: Iterable[pl.DataFrame], kept: Sequence[NDArray[np.float64]], progress: Progress
-) -> Scored:
+def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Progress) -> Scored:
     """Go through batches once more, with the scores they had."""
     n_rows = 0
     with_rows = (batch for batch in batches if batch.height)
-    for batch, scores in zip_longest(with_rows, kept):
-        if batch is None or scores is None or batch.height != len(scores):
+    for batch, said in zip_longest(with_rows, kept):
+        if batch is None or said is None or batch.height != len(said[0]):
             raise InputError(
                 "The table was another when it was read a second time, which this way of deciding "
                 "takes. Score a copy that nothing writes to; in Python give a list of frames, or "
@@ -227,7 +278,7 @@ def _again(
             )
         n_rows += batch.height
         progress(f"Writing: {n_rows:,} rows done")
-        yield batch, scores
+        yield batch, said
 
 
 def _suspicion(
@@ -236,17 +287,19 @@ def _suspicion(
     """What the report needs to know of the rows of a batch."""
     names = batch.select([id] if id is not None else [])
     row = free_name(names.columns)
-    return results.select(SCORE_COLUMNS).hstack(names).with_row_index(row, rows_before + 1)
+    said = results.select(name for name in SUSPECT_COLUMNS if name in results.columns)
+    return said.hstack(names).with_row_index(row, rows_before + 1)
 
 
 def _added(detector: Any, fdr: float | None, reasons: int) -> list[str]:
     """The columns that scoring adds."""
-    score, flag, probability, p_value = RESULT_COLUMNS
+    score, flag, probability, p_value, novelty = RESULT_COLUMNS
     return [
         score,
         flag,
         *([probability] if knows_probabilities(detector) else []),
         *([p_value] if fdr is not None else []),
+        *([novelty] if tells_novelty(detector) else []),
         *_reason_names(reasons),
     ]
 

@@ -9,8 +9,10 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.model_files import ModelHeader
 from riskad.app.results import read_rule
+from riskad.app.review import review_rows, review_table
 from riskad.core.checks import InputError
 from riskad.decisions.calibration import Calibration
+from riskad.decisions.capacity import ExpectedCost, Found
 from riskad.decisions.thresholds import Threshold
 
 __all__ = ["ThresholdReport", "change_threshold"]
@@ -25,6 +27,9 @@ class ThresholdReport:
     before: str
     unlabelled: int
     flagged: int
+    expected: Found | None = None
+    """What the flagged rows hold, if the labels tell it."""
+    cost: ExpectedCost | None = None
 
 
 def change_threshold(
@@ -59,4 +64,9 @@ def change_threshold(
             "fitted": notes["fit"]["fitted"] | {"threshold": t},
             "unlabelled_flagged": flagged,
         }
-    return notes, ThresholdReport(rule, t, before, calibration.n_unlabelled, flagged)
+    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
+    found = review_table(review, flagged, rule)
+    expected, cost = (None, None) if found is None else (found.flagged, found.cost)
+    return notes, ThresholdReport(
+        rule, t, before, calibration.n_unlabelled, flagged, expected, cost
+    )

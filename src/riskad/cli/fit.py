@@ -103,10 +103,31 @@ def _setting_options() -> list[click.Parameter]:
 )
 @click.option(
     "--threshold",
-    default="risk",
-    show_default=True,
     metavar="RULE",
-    help="What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
+    help="What is_anomaly means, top:50 for instance; see `riskad threshold --help`.  [default: "
+    "likely with auto, risk with other models]",
+)
+@click.option(
+    "--capacity",
+    metavar="ROWS/PERIOD",
+    help="How many rows you can look at: 50/day, 50/week, 200/month, or 50 of the table. As many "
+    "are flagged, of later rows in the same proportion; --time tells how many arrive.",
+)
+@click.option(
+    "--anomaly-rate",
+    type=float,
+    metavar="SHARE",
+    help="Share of anomalies among the unlabelled rows, 0.03 for instance, if you know it.  "
+    "[default: estimated]",
+)
+@click.option(
+    "--labels",
+    "label_source",
+    type=click.Choice(("random", "chosen", "unknown")),
+    default="unknown",
+    show_default=True,
+    help="How rows came to be labelled, on which the estimated anomaly rate depends: drawn at "
+    "random, or chosen because they looked odd, by a rule or by `riskad suggest`.",
 )
 @click.option(
     "--time",
@@ -263,15 +284,7 @@ def _fit(
     if journal is not None:
         return _fit_table(_with_answers(paths, journal, options), None, options)
     if engine == "dask":
-        if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
-            raise InputError(
-                "--engine dask works on Parquet files: write the table as Parquet, or leave "
-                "--engine out."
-            )
-        from riskad.rows.cluster import dask_engine
-
-        with dask_engine(scheduler) as cluster:
-            return _fit_table(paths, cluster, options)
+        return _fit_on_cluster(paths, scheduler, options)
     if unlabelled:
         from riskad.tables.labelled import UnlabelledTable
 
@@ -279,6 +292,18 @@ def _fit(
     if is_larger_than_memory(paths):
         return _fit_table(paths, None, options)
     return _fit_table(read_table(paths[0]), None, options)
+
+
+def _fit_on_cluster(paths: Sequence[Path], scheduler: str | None, options: dict[str, Any]) -> Fit:
+    if not all(path.suffix.lower() in (".parquet", ".pq") for path in paths):
+        raise InputError(
+            "--engine dask works on Parquet files: write the table as Parquet, or leave --engine "
+            "out."
+        )
+    from riskad.rows.cluster import dask_engine
+
+    with dask_engine(scheduler) as cluster:
+        return _fit_table(paths, cluster, options)
 
 
 def _with_answers(paths: Sequence[Path], journal: Path, options: dict[str, Any]) -> Any:

@@ -45,6 +45,13 @@ __all__ = ["drift", "explain", "report_table", "score", "suggest"]
     show_default=True,
     help="Columns reason_1, reason_2, ... to add: why flagged rows are flagged.",
 )
+@click.option(
+    "--by",
+    type=click.Choice(["score", "novelty"]),
+    default="score",
+    show_default=True,
+    help="Which rows to print first: the most anomalous, or those unlike all rows of the fit.",
+)
 @top
 @as_json
 @force
@@ -53,17 +60,19 @@ def score(
 ) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
-    A model of both kinds of label adds anomaly_probability. Rows are read, scored and written some
-    at a time: DATA need not fit in memory. It may be CSV, Excel, JSON lines, Parquet, SQLite or
-    DuckDB; several files, a folder of Parquet files or a pattern in quotes are scored as one table,
-    in their order. - is standard input, and as output standard output (CSV); what else there is to
-    say goes to stderr then.
+    A model of both kinds of label adds anomaly_probability; one made by `fit` without --model adds
+    novelty, which is high for rows unlike all that it was fitted to, be their kind labelled or not.
+    Rows are read, scored and written some at a time: DATA need not fit in memory. It may be CSV,
+    Excel, JSON lines, Parquet, SQLite or DuckDB; several files, a folder of Parquet files or a
+    pattern in quotes are scored as one table, in their order. - is standard input, and as output
+    standard output (CSV); what else there is to say goes to stderr then.
 
     \b
     Examples:
       riskad score cards.riskad new.csv -o scored.csv --reasons 3
       riskad score cards.riskad new.csv -o scored.csv --threshold top:50
       riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
+      riskad score cards.riskad new.csv -o scored.csv --by novelty
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
       riskad score cards.riskad cards.sqlite::payments -o scored.csv
       cat new.csv | riskad score cards.riskad - -o - > scored.csv

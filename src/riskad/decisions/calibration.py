@@ -1,42 +1,34 @@
-r"""What decisions rest on: scores of labelled rows by fits that have not seen them, and the
-unlabelled rows'.
+"""What decisions rest on: scores of labelled rows by fits that have not seen them, and the
+unlabelled rows'; with the anomaly rate (`riskad.decisions.rates`) and the line through them
+(`riskad.decisions.score_line`). `riskad.decisions.cross_calibration` makes it of any detector.
 
-(`riskad.AutoRAD` makes its own in fit; weights and settings of its members have seen the labels.)
-
-Folds are fitted once, and thresholds, p-values, probabilities and the AUC all use them. Fits to
-folds have scales of their own. With F_k and F the distributions of the scores of the fit to fold k
-and of the fit to all rows, over the rows that both have seen,
-
-    s  ->  F^{-1}(F_k(s))
-
-puts a score of the former on the scale of the latter: as many rows are above it in both.
-
-Rows of a fold are left out of its fit altogether, as if they were met later. A new normal row is
-then exchangeable with a labelled one, but for being scored by a fit that has seen some more labels.
-p-values from this hold their level nearly, not exactly; the bound of cross-conformal prediction
-(Vovk, 2015) would have us keep and apply the fits of all folds, and is twice the level at that.
-Simulations (`benchmarks/p_values.py`) show what it comes to.
+(`riskad.AutoRAD` makes its own in fit.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit, logit
-from sklearn.base import clone
-from sklearn.utils import _safe_indexing
+from scipy.special import expit
 
-from riskad.core.checks import InputError, check_in_interval
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
-from riskad.decisions.held_out import quietly
-from riskad.decisions.mixture import Histograms, calibration_line, find_rate
-from riskad.decisions.row_groups import as_groups, has_others
-from riskad.decisions.selection import PNUStratifiedKFold
-from riskad.rows.columns import as_table
+from riskad.decisions.estimates import Estimate
+from riskad.decisions.rates import (
+    FEWEST,
+    FEWEST_UNLABELLED,
+    GIVEN,
+    LABEL_SOURCES,
+    RateEstimate,
+    check_label_source,
+    estimate_rate,
+    given_rate,
+    random_p_value,
+)
+from riskad.decisions.score_line import ScoreLine, intercepts
 from riskad.storage.fields import (
     COUNT,
     NUMBER,
@@ -44,19 +36,18 @@ from riskad.storage.fields import (
     Array,
     Fields,
     Maybe,
+    Number,
     Record,
     State,
-    Tuple,
+    Text,
     require,
 )
 
-__all__ = ["Calibration", "calibrate", "cross_calibrate", "cross_scores", "cross_splits"]
+__all__ = ["Calibration"]
 
-Split: TypeAlias = tuple[np.ndarray, np.ndarray]
-
-_SPLITS = 5
-_MOST = 20_000  # unlabelled rows that folds score; scores that are kept, as quantiles of more
-_FEWEST_UNLABELLED = 5
+_MOST = 20_000  # scores that are kept, as quantiles of more
+_MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
+_DRAWS = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +67,20 @@ class Calibration:
     """How many unlabelled rows there were."""
     zero: float
     """The threshold that the fit itself found, where its risk is lowest."""
-    rate: tuple[float, float, float] | None = None
-    """The anomaly rate of the unlabelled rows and its interval; None where the labels cannot tell
-    it.
-    """
+    rate: RateEstimate | None = None
+    """The anomaly rate of the unlabelled rows; None where the labels cannot tell it."""
+    held_unlabelled: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """Of unlabelled rows, each by a fit that has not seen it, in ascending order."""
+    label_source: str = "unknown"
+    """How rows came to be labelled (`riskad.decisions.rates`)."""
+    random_p_value: float | None = None
+    """p-value of the labelled rows being a random sample, by their scores; None without scores."""
     weights: np.ndarray | None = None
     """With `weighted`: w of each labelled normal, by a regression that has not seen it."""
     ratio: DensityRatio | None = None
     """With `weighted`: w of other rows."""
+    group_effect: float = 1.0
+    """How many labelled rows tell as much as one that shares its group with no other."""
 
     _state_fields: ClassVar[Fields] = {
         "scores": Array("f", ("labelled",)),
@@ -91,23 +88,39 @@ class Calibration:
         "unlabelled": Array("f", ("kept",), rising=True),
         "n_unlabelled": COUNT,
         "zero": NUMBER,
-        "rate": Maybe(Tuple(SHARE, SHARE, SHARE)),
+        "rate": Maybe(Record(("RateEstimate",))),
+        "held_unlabelled": Array("f", ("held",), rising=True),
+        "label_source": Text(choices=LABEL_SOURCES),
+        "random_p_value": Maybe(SHARE),
         "weights": Maybe(Array("f", ("normals",), low=0)),
         "ratio": Maybe(Record(("DensityRatio",))),
+        "group_effect": Number(1),
     }
+
+    @staticmethod
+    def _upgrade_state(state: dict[str, Any]) -> dict[str, Any]:
+        """A state of a version in which the rate was three numbers, by a mixture."""
+        state = {"group_effect": 1.0} | state
+        if "held_unlabelled" in state:
+            return state
+        rate = state.get("rate")
+        if isinstance(rate, tuple | list):
+            value, low, high = map(float, rate)
+            rate = RateEstimate(value, min(low, value), max(high, value), GIVEN)
+        new = {"label_source": "unknown", "random_p_value": None, "held_unlabelled": np.empty(0)}
+        return {**state, **new, "rate": rate}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts do not fit each other."""
-        codes, unlabelled, n_unlabelled, rate = (
-            state[name] for name in ("codes", "unlabelled", "n_unlabelled", "rate")
+        codes, unlabelled, n_unlabelled = (
+            state[name] for name in ("codes", "unlabelled", "n_unlabelled")
         )
         require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
         require(
             len(unlabelled) == min(n_unlabelled, _MOST) or len(unlabelled) == n_unlabelled,
             "n_unlabelled: another number",
         )
-        require(rate is None or rate[1] <= rate[2], "rate: its interval ends before it begins")
         weights, ratio = state["weights"], state["ratio"]
         require((weights is None) == (ratio is None), "weights: without their ratio")
         normals = int((codes == NORMAL).sum())
@@ -122,6 +135,7 @@ class Calibration:
         zero: float,
         pi_n: Any = None,
         random_state: int | None = None,
+        label_source: Any = "unknown",
     ) -> Self:
         """Put together what is known of all rows.
 
@@ -140,14 +154,59 @@ class Calibration:
             The anomaly rate of the unlabelled rows; by default estimated from the held-out scores.
         random_state : int, optional
             Seed of that estimate.
+        label_source : str or array of str, default="unknown"
+            How rows came to be labelled, "random", "chosen" or "unknown", or a word for each row.
         """
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
-        labelled = (codes != UNLABELLED) & ~np.isnan(held_out)
+        source = check_label_source(label_source, len(codes))
+        seen = ~np.isnan(held_out)
+        labelled = (codes != UNLABELLED) & seen
+        held = np.sort(held_out[(codes == UNLABELLED) & seen])
         unlabelled = np.sort(fitted[codes == UNLABELLED])
-        rate = _estimated_rate(held_out, codes, random_state) if pi_n is None else _given_rate(pi_n)
-        kept = _thinned(unlabelled)
-        return cls(held_out[labelled], codes[labelled], kept, len(unlabelled), float(zero), rate)
+        found = cls(
+            held_out[labelled],
+            codes[labelled],
+            _thinned(unlabelled),
+            len(unlabelled),
+            float(zero),
+            held_unlabelled=_thinned(held, _MOST_HELD),
+        )
+        if pi_n is None:
+            rate = found._estimated_rate(codes, source, labelled, random_state)
+        else:
+            rate = given_rate(pi_n)
+        return replace(
+            found,
+            rate=rate,
+            label_source=source if isinstance(source, str) else _word_for(source[labelled]),
+            random_p_value=random_p_value(found.scores, held) if found.tells_kinds else None,
+        )
+
+    def _estimated_rate(
+        self, codes: np.ndarray, source: Any, labelled: np.ndarray, seed: int | None
+    ) -> RateEstimate | None:
+        """The rate by the rows that were held out, or by the share of labels alone."""
+        if not self.tells_kinds:  # the share of anomalies among labelled rows takes no scores
+            labelled = codes != UNLABELLED
+            scores, held = np.zeros(int(labelled.sum())), np.empty(0)
+        else:
+            scores, held = self.scores, self._compared
+        source = source if isinstance(source, str) else source[labelled]
+        anomalous = codes[labelled] == ANOMALY
+        return estimate_rate(scores, anomalous, held, self.n_unlabelled, source, seed or 0)
+
+    @property
+    def _compared(self) -> np.ndarray:
+        """Scores of unlabelled rows that held-out labelled ones are compared with."""
+        enough = len(self.held_unlabelled) >= FEWEST_UNLABELLED
+        return self.held_unlabelled if enough else self.unlabelled
+
+    @property
+    def tells_kinds(self) -> bool:
+        """Whether there are labelled rows of both kinds to tell kinds by, and unlabelled ones."""
+        kinds = min(len(self.normals), len(self.anomalies))
+        return kinds >= FEWEST and len(self._compared) >= FEWEST_UNLABELLED
 
     @property
     def normals(self) -> np.ndarray:
@@ -164,14 +223,18 @@ class Calibration:
         """The anomaly rate; neither 0 nor 1, which no number of rows can tell."""
         if self.rate is None:
             raise InputError(
-                "this takes the anomaly rate of the unlabelled rows, which is estimated from at "
-                "least 2 "
-                f"labelled rows of each kind and {_FEWEST_UNLABELLED} unlabelled ones; there are "
+                "this takes the anomaly rate of the unlabelled rows, which is estimated from "
+                "labelled rows of both kinds and unlabelled ones; there are "
                 f"{len(self.normals)} normal, {len(self.anomalies)} anomalies, {self.n_unlabelled} "
                 "unlabelled. Label more rows, or give the rate: calibrate(..., pi_n=0.05)."
             )
         least = 1 / (self.n_unlabelled + 2)
-        return min(max(self.rate[0], least), 1 - least)
+        return min(max(self.rate.value, least), 1 - least)
+
+    @property
+    def knows_probabilities(self) -> bool:
+        """Whether `anomaly_probability` has labelled rows of both kinds, and a rate."""
+        return self.rate is not None and min(len(self.normals), len(self.anomalies)) >= FEWEST
 
     def over(self, anomaly_scores: np.ndarray) -> Self:
         """The same with other unlabelled rows."""
@@ -188,266 +251,69 @@ class Calibration:
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
         r"""Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
 
-        With log r(s) = alpha + beta s the line that a logistic regression finds between labelled
-        anomalies and normals (`riskad.decisions.mixture`), the same that the estimate of the rate
-        rests on,
-
-            P(anomaly | s) = pi_n r(s) / (pi_p + pi_n r(s)).
-
-        It never falls with the score: a negative beta is taken for 0.
+        It is the line through held-out labelled rows (`riskad.decisions.score_line`), as steep as
+        they show it to be, with the intercept at which the mean over the unlabelled rows is the
+        rate. It never falls with the score, and is the rate itself where scores tell nothing.
         """
-        kinds = [self.normals, self.anomalies]
-        if min(map(len, kinds)) < 2:
+        return self.line().probabilities(anomaly_scores)
+
+    def line(self) -> ScoreLine:
+        """Log odds of being an anomaly, by score."""
+        n, m = len(self.normals), len(self.anomalies)
+        if min(n, m) < FEWEST:
             raise InputError(
-                "probabilities rest on at least 2 labelled rows of each kind that fits have not "
-                f"seen; there are {len(kinds[0])} normal and {len(kinds[1])} anomalies. Label more."
+                f"probabilities rest on at least {FEWEST} labelled rows of each kind that fits "
+                f"have not seen; there are {n} normal and {m} anomalies. Label more."
             )
-        middle, spread = self.scores.mean(), self.scores.std() or 1.0
-        z = np.concatenate([self.scores, self.unlabelled])
-        codes = np.concatenate([self.codes, np.zeros(len(self.unlabelled), dtype=self.codes.dtype)])
-        alpha, beta = calibration_line(Histograms.of((z - middle) / spread, codes))
-        log_r = alpha + beta * (anomaly_scores - middle) / spread if beta > 0 else 0.0
-        return expit(logit(self.pi_n) + log_r + np.zeros(len(anomaly_scores)))
+        line = ScoreLine.through(self.scores, self.codes == ANOMALY)
+        over = self._compared if len(self._compared) else self.scores
+        return line.at_rate(self.pi_n, over)
+
+    def expected_precision(
+        self, threshold: float | None = None, *, k: int | None = None
+    ) -> Estimate | None:
+        """The share of anomalies to expect among unlabelled rows above a threshold, or the top k.
+
+        The interval is for what will be found among these very rows, over rates, lines and kinds of
+        rows that the labels may as well have led to.
+
+        Returns
+        -------
+        Estimate or None
+            None where there are no such rows.
+        """
+        unlabelled = self.unlabelled
+        if k is None:
+            above = unlabelled[unlabelled > threshold]
+            k = round(len(above) * self.n_unlabelled / max(len(unlabelled), 1))
+        else:
+            above = unlabelled[-max(1, round(k * len(unlabelled) / max(self.n_unlabelled, 1))) :]
+        if not len(above) or k < 1:
+            return None
+        line, rng = self.line(), np.random.default_rng(0)
+        compared = _thinned(self._compared, _MOST_HELD)
+        slopes = line.draws(_DRAWS, rng)
+        found = intercepts(slopes, self._drawn_rates(rng), compared)
+        above = _thinned(above, _MOST_HELD)
+        means = expit(found[:, None] + slopes[:, None] * above).mean(axis=1)
+        found_among = rng.binomial(k, means) / k
+        low, high = np.quantile(found_among, [0.025, 0.975])
+        value = float(line.probabilities(above).mean())
+        n, m = len(self.normals), len(self.anomalies)
+        return Estimate(value, min(float(low), value), max(float(high), value), n, m)
+
+    def _drawn_rates(self, rng: np.random.Generator) -> np.ndarray:
+        assert self.rate is not None  # pi_n was asked for
+        least = 1 / (self.n_unlabelled + 2)
+        return np.clip(self.rate.draws(_DRAWS, rng), least, 1 - least)
 
 
-def _thinned(ordered: np.ndarray) -> np.ndarray:
+def _word_for(words: np.ndarray) -> str:
+    """One word for the sources of all labelled rows: "random" if some are, which rates rest on."""
+    return "random" if (words == "random").any() else "chosen"
+
+
+def _thinned(ordered: np.ndarray, most: int = _MOST) -> np.ndarray:
     """All of them, or so many evenly spaced quantiles."""
     n = len(ordered)
-    return ordered if n <= _MOST else np.interp(np.linspace(0, n - 1, _MOST), range(n), ordered)
-
-
-def _given_rate(pi_n: Any) -> tuple[float, float, float]:
-    value = check_in_interval("pi_n", getattr(pi_n, "pi_n", pi_n), 0, 1, closed=True)
-    low, high = getattr(pi_n, "interval", (value, value))
-    return value, float(low), float(high)
-
-
-def _estimated_rate(
-    held_out: np.ndarray, codes: np.ndarray, seed: int | None
-) -> tuple[float, float, float] | None:
-    """The rate by EM (`riskad.decisions.mixture`), if there are enough rows of each kind."""
-    seen = ~np.isnan(held_out)
-    s, y = held_out[seen], codes[seen]
-    counts = {kind: int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)}
-    if min(counts[NORMAL], counts[ANOMALY]) < 2 or counts[UNLABELLED] < _FEWEST_UNLABELLED:
-        return None
-    known = s[y != UNLABELLED]
-    z = (s - known.mean()) / (known.std() or 1.0)
-    pi_n, (low, high), _ = find_rate(Histograms.of(z, y), "em", 0.95, seed or 0)
-    return pi_n, low, high
-
-
-# --- folds --------------------------------------------------------------------------------
-
-
-def calibrate(
-    model: Any,
-    X: Any,
-    y: Any,
-    *,
-    pi_n: Any = None,
-    weighted: bool = False,
-    n_splits: int = _SPLITS,
-    random_state: int | None = None,
-    groups: Any = None,
-) -> Any:
-    """Give a fitted detector what thresholds, p-values and probabilities rest on.
-
-    The model is fitted anew for each of `n_splits` folds; it does not change itself. After this it
-    has `calibration_`, and `set_threshold`, `p_values` and `anomaly_probability` work.
-
-    Parameters
-    ----------
-    model : detector, or Pipeline that ends in one
-        Fitted to X and y.
-    X, y
-        The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
-    pi_n : float or estimate with `.pi_n`, optional
-        Anomaly rate of the unlabelled rows; by default estimated from the same folds.
-    weighted : bool, default=False
-        Whether to learn how labelled normals differ from those among the unlabelled rows, for
-        weighted p-values.
-    n_splits : int, default=5
-        Folds; with few rows of a kind some hold none of it out. A row that is the only one of its
-        kind is in every fit.
-    random_state : int, optional
-        Seed of the folds; None is 0.
-    groups : array, optional
-        Which rows belong together, those of one customer for instance: they are held out together.
-        A row whose group is blank (None, NaN) is one of its own.
-
-    Returns
-    -------
-    estimator
-        The model that was given, with its calibration.
-
-    Examples
-    --------
-    >>> from riskad import ShallowRAD, calibrate
-    >>> from riskad.decisions.thresholds import FalseAlarms
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
-    >>> y = np.zeros(1000, dtype=int)
-    >>> y[:60], y[-10:] = 1, -1
-    >>> model = calibrate(ShallowRAD().fit(X, y), X, y)
-    >>> model.set_threshold(FalseAlarms(0.02)).predict([[0.0, 0.0], [4.0, 4.0]])
-    array([ 1, -1])
-    >>> model.p_values([[0.0, 0.0], [4.0, 4.0]]).round(3)
-    array([0.557, 0.016])
-    """
-    detector = model[-1] if hasattr(model, "steps") else model
-    X, codes = as_table(X), check_codes(y)
-    if not hasattr(detector, "set_threshold") or not hasattr(detector, "offset_"):
-        raise InputError(
-            f"calibrate takes a fitted detector of riskad, or a pipeline that ends in one, got "
-            f"{model!r}. Call fit first."
-        )
-    check_rows_match(X, codes)
-    fitted = -model.score_samples(X)
-    zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
-    calibration = cross_calibrate(
-        model,
-        X,
-        codes,
-        fitted,
-        zero,
-        pi_n=pi_n,
-        n_splits=n_splits,
-        random_state=random_state,
-        groups=None if groups is None else as_groups(groups, len(codes)),
-    )
-    if weighted:
-        rows = model[:-1].transform(X) if hasattr(model, "steps") else X
-        calibration = with_weights(calibration, rows, codes, fitted, random_state)
-    detector.calibration_ = calibration
-    detector.set_threshold(detector.threshold_)
-    return model
-
-
-def cross_calibrate(
-    template: Any,
-    X: Any,
-    codes: np.ndarray,
-    fitted: np.ndarray,
-    zero: float,
-    *,
-    pi_n: Any = None,
-    n_splits: int = _SPLITS,
-    random_state: int | None = None,
-    groups: np.ndarray | None = None,
-) -> Calibration:
-    """The calibration of a fit, given its anomaly scores and threshold.
-
-    `template` is what is cloned and fitted to folds, where that is not the fitted model itself.
-    """
-    splits = cross_splits(codes, n_splits, random_state, groups)
-    held_out = cross_scores(template, X, codes, fitted, splits, random_state)
-    return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state)
-
-
-def cross_scores(
-    template: Any,
-    X: Any,
-    codes: np.ndarray,
-    fitted: np.ndarray,
-    splits: Iterable[Split],
-    random_state: int | None = None,
-) -> np.ndarray:
-    """Anomaly scores of held-out rows by fits to the rows to train on, on the scale of `fitted`;
-    NaN for rows that no fit has scored.
-    """
-    held_out = np.full(len(codes), np.nan)
-    watched = _watched(codes, random_state)
-    rows = _safe_indexing(X, watched)
-    with quietly():
-        for train, held in splits:
-            fit = clone(template).fit(_safe_indexing(X, train), codes[train])
-            scores = -fit.score_samples(rows)
-            out, seen = np.isin(watched, held), np.isin(watched, train)
-            held_out[watched[out]] = _on_scale(scores[out], scores[seen], fitted[watched[seen]])
-    return held_out
-
-
-def cross_splits(
-    codes: np.ndarray,
-    n_splits: int = _SPLITS,
-    random_state: int | None = None,
-    groups: np.ndarray | None = None,
-) -> Iterator[Split]:
-    """Rows to train on and to hold out, fold by fold; those of a group are on one side.
-
-    Groups are numbers (`riskad.decisions.row_groups.as_groups`).
-    """
-    for held in _folds(codes, n_splits, random_state, groups):
-        yield np.setdiff1d(np.arange(len(codes)), held, assume_unique=True), held
-
-
-def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
-    """The labelled rows, and as many of the unlabelled rows as tell their distribution
-    well enough.
-    """
-    unlabelled = np.flatnonzero(codes == UNLABELLED)
-    if len(unlabelled) > _MOST:
-        unlabelled = np.random.default_rng(seed or 0).choice(unlabelled, _MOST, replace=False)
-    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
-
-
-def _folds(
-    codes: np.ndarray, n_splits: int, seed: int | None, groups: np.ndarray | None = None
-) -> Iterator[np.ndarray]:
-    """Rows to hold out; the only row or group of its kind never is, since a fit needs it."""
-    if groups is not None:
-        several = has_others(codes, groups)
-    else:
-        kinds, counts = np.unique(codes, return_counts=True)
-        several = np.isin(codes, kinds[counts > 1])
-    if not (several & (codes != UNLABELLED)).any():
-        return
-    for fold in PNUStratifiedKFold(n_splits, random_state=seed).folds(codes, groups):
-        held = np.flatnonzero(fold & several)
-        if len(held):
-            yield held
-
-
-def _on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """F^{-1}(F_k(s)); beyond all shared rows, by the ratio of their spreads."""
-    own, fitted = np.sort(own), np.sort(fitted)
-    beyond = np.minimum(scores - own[0], 0) + np.maximum(scores - own[-1], 0)
-    spread = own.std()
-    return np.interp(scores, own, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
-
-
-def with_weights(
-    calibration: Calibration, X: Any, codes: np.ndarray, fitted: np.ndarray, seed: int | None = None
-) -> Calibration:
-    """The calibration with weights for labelled normals that differ from the unlabelled rows'.
-
-    The unlabelled rows count by their probability of being normal, so that it is the normal ones
-    among them that labelled ones are compared with. Weights of labelled normals are cross-fitted.
-    """
-    from sklearn.model_selection import KFold
-
-    check_normals(len(calibration.normals), "weights")
-    if getattr(X, "ndim", 2) != 2:
-        raise InputError("weighted=True compares columns; rows must be those of a table.")
-    if not calibration.n_unlabelled:
-        raise InputError(
-            "weighted=True compares labelled normals with unlabelled rows, and there are none."
-        )
-    X = X if hasattr(X, "tocsr") else np.asarray(X, dtype=float)
-    normals, unlabelled = (
-        _safe_indexing(X, np.flatnonzero(codes == k)) for k in (NORMAL, UNLABELLED)
-    )
-    unlabelled_scores = fitted[codes == UNLABELLED]
-    likely = (
-        np.ones(len(unlabelled_scores))
-        if calibration.rate is None
-        else 1 - calibration.anomaly_probability(unlabelled_scores)
-    )
-    n = normals.shape[0]
-    weights = np.empty(n)
-    for train, held in KFold(min(_SPLITS, n), shuffle=True, random_state=seed or 0).split(weights):
-        weights[held] = DensityRatio.between(normals[train], unlabelled, likely)(normals[held])
-    return replace(
-        calibration, weights=weights, ratio=DensityRatio.between(normals, unlabelled, likely)
-    )
+    return ordered if n <= most else np.interp(np.linspace(0, n - 1, most), range(n), ordered)

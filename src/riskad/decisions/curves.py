@@ -31,12 +31,13 @@ class Curve:
 
 
 def roc_with_interval(
-    y: Any, anomaly_scores: Any, confidence: float = 0.95, points: int = 200
+    y: Any, anomaly_scores: Any, confidence: float = 0.95, points: int = 200, effect: float = 1.0
 ) -> Curve:
     """TPR, the share of labelled anomalies that are flagged, over FPR, that of labelled normals.
 
     The interval of TPR is the exact one (Clopper-Pearson) of a share of the anomalies. Of many
-    thresholds about `points` are taken, as quantiles of either kind.
+    thresholds about `points` are taken, as quantiles of either kind. Where rows are of groups,
+    `effect` of them tell as much as one of its own (`riskad.decisions.row_groups.GroupEffect`).
 
     Examples
     --------
@@ -47,11 +48,16 @@ def roc_with_interval(
     anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "an ROC curve")
     t = _curve_thresholds(anomalies, normals, points)
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
-    return Curve(t, FPR, TPR, *_share_intervals(TPR, len(anomalies), confidence))
+    return Curve(t, FPR, TPR, *_share_intervals(TPR, len(anomalies) / effect, confidence))
 
 
 def precision_recall_with_interval(
-    y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95, points: int = 200
+    y: Any,
+    anomaly_scores: Any,
+    pi_n: Any = None,
+    confidence: float = 0.95,
+    points: int = 200,
+    effect: float = 1.0,
 ) -> Curve:
     r"""Precision over recall, if the share pi_n of all rows are anomalies.
 
@@ -59,7 +65,7 @@ def precision_recall_with_interval(
 
     with TPR and FPR as in `roc_with_interval`, from the first anomaly on. The interval of the
     precision takes the ends of those of TPR, FPR and the rate together, which is cautious. `pi_n`
-    is a number or an estimate that has it; None is the share of the labels.
+    is a number or an estimate that has it; None is the share of the labels. `effect` is as there.
 
     Examples
     --------
@@ -73,8 +79,8 @@ def precision_recall_with_interval(
     t = _curve_thresholds(anomalies, normals, points)
     t = t[share_above(anomalies, t) > 0]
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
-    TPR_low, TPR_high = _share_intervals(TPR, m, confidence)
-    FPR_low, FPR_high = _share_intervals(FPR, n, confidence)
+    TPR_low, TPR_high = _share_intervals(TPR, m / effect, confidence)
+    FPR_low, FPR_high = _share_intervals(FPR, n / effect, confidence)
 
     def precision(rate: float, TPR: np.ndarray, FPR: np.ndarray) -> np.ndarray:
         return rate * TPR / (rate * TPR + (1 - rate) * FPR)
@@ -92,7 +98,8 @@ def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray, points: int) -
 
 
 def _share_intervals(
-    shares: np.ndarray, n: int, confidence: float
+    shares: np.ndarray, n: float, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.array([share_interval(round(share * n), n, confidence) for share in shares])
+    """Intervals of shares of n rows; n need not be whole."""
+    pairs = np.array([share_interval(share * n, n, confidence) for share in shares])
     return pairs[:, 0], pairs[:, 1]

@@ -155,7 +155,7 @@ def _score_interval(value: float, m: int, n: int, z: float) -> tuple[float, floa
 
 
 def average_precision_with_interval(
-    y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95
+    y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95, effect: float = 1.0
 ) -> Estimate:
     r"""Average precision over the labelled rows, with an interval.
 
@@ -167,7 +167,9 @@ def average_precision_with_interval(
 
     AP is a mean over m anomalies of numbers between 0 and 1: its variance is at most that of a
     share of m. The interval is the exact (Clopper-Pearson) one of such a share, which stays wide
-    for few anomalies and does not shrink to a point when all of them are on top.
+    for few anomalies and does not shrink to a point when all of them are on top. Where rows are of
+    groups, `effect` of them tell as much as one of its own
+    (`riskad.decisions.row_groups.GroupEffect`).
 
     Examples
     --------
@@ -180,7 +182,8 @@ def average_precision_with_interval(
     pi_n = m / (m + n) if pi_n is None else rate_of(pi_n)
     TPR, FPR = share_above(anomalies, anomalies), share_above(normals, anomalies)
     value = float(np.mean(pi_n * TPR / (pi_n * TPR + (1 - pi_n) * FPR)))
-    return Estimate(value, *share_interval(value * m, m, confidence), n, m, confidence)
+    ends = share_interval(value * m / effect, m / effect, confidence)
+    return Estimate(value, *ends, n, m, confidence)
 
 
 def precision_at_k_with_interval(

@@ -112,7 +112,7 @@ class Judged(NamedTuple):
 
 
 class GroupEffect(NamedTuple):
-    """How much less rows of groups tell of an AUC than rows of their own."""
+    """How much less rows of groups tell of a number than rows of their own."""
 
     variance: float
     """By what its variance is to be multiplied."""
@@ -146,7 +146,19 @@ class GroupEffect(NamedTuple):
         codes, groups = (
             np.concatenate(each) for each in zip(*((p.codes, p.groups) for p in parts), strict=True)
         )
-        at_most = {kind: _largest_effect(groups[codes == kind]) for kind in (NORMAL, ANOMALY)}
+        return cls._of_components(d, codes, groups)
+
+    @classmethod
+    def on_share(cls, codes: np.ndarray, groups: np.ndarray) -> GroupEffect:
+        """The effect on the share of anomalies among labelled rows: d_i = y_i - mean y."""
+        anomalous = (codes == ANOMALY).astype(float)
+        one_kind = np.full(len(codes), NORMAL)  # all rows of a group may be of one kind
+        return cls._of_components(anomalous - anomalous.mean(), one_kind, groups)
+
+    @classmethod
+    def _of_components(cls, d: np.ndarray, codes: np.ndarray, groups: np.ndarray) -> GroupEffect:
+        kinds = [kind for kind in (NORMAL, ANOMALY) if (codes == kind).any()]
+        at_most = {kind: _largest_effect(groups[codes == kind]) for kind in kinds}
         n_groups = min((codes == kind).sum() / most for kind, most in at_most.items())
         squares = {kind: float(np.sum(d[codes == kind] ** 2)) for kind in at_most}
         total = sum(squares.values())

@@ -15,11 +15,13 @@ from dataclasses import MISSING, dataclass, fields
 from typing import ClassVar, Self
 
 import numpy as np
+from scipy.special import expit
 
 from riskad.core.checks import InputError, check_in_interval, quoted
 from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import check_normals
+from riskad.decisions.score_line import intercepts
 from riskad.storage.codec import register
 from riskad.storage.fields import POSITIVE, SHARE, Fields, Maybe, Number
 
@@ -28,8 +30,10 @@ __all__ = [
     "THRESHOLD_TYPES",
     "AnomalyRate",
     "BestF",
+    "Capacity",
     "Cost",
     "FalseAlarms",
+    "Likely",
     "RiskZero",
     "Threshold",
     "TopK",
@@ -39,6 +43,8 @@ __all__ = [
 ]
 
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
+_LEAST_RISE = 0.5  # of log odds with a standard deviation of scores, where a list is wanted
+_MOST_LISTED = 2.0  # rows of a list for each anomaly to expect
 _FEWEST = 3  # labelled anomalies; the share of fewer that is found says nothing
 
 
@@ -91,6 +97,43 @@ class RiskZero(Threshold):
     def of(self, calibration: Calibration) -> float:
         """The threshold of the fit."""
         return calibration.zero
+
+
+@dataclass(frozen=True)
+class Likely(Threshold):
+    r"""Flag the rows that make the best list, at most twice as many as there are anomalies.
+
+    With p_i the probability that unlabelled row i is an anomaly (`Calibration.anomaly_probability`)
+    the k most anomalous rows have the expected F1
+
+        2 sum_{i <= k} p_i / (k + sum_i p_i),
+
+    and k is where it is highest. If scores tell next to nothing that is nearly all of the rows,
+    which is no list: so k is at most twice the expected number of anomalies, and scores are taken
+    to tell a little at least (log odds that rise by 1/2 with a standard deviation). Without the
+    labels for a rate, as many rows are flagged as the fit assumes there are anomalies.
+    """
+
+    name = "likely"
+    example = "likely"
+    meaning = "the best list by probabilities; what auto does by itself"
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold with the highest expected F1."""
+        if calibration.rate is None or not calibration.n_unlabelled:
+            return calibration.zero
+        s, pi_n = calibration.unlabelled, calibration.pi_n
+        least = _LEAST_RISE / (float(s.std()) or 1.0)
+        found = calibration.line().slope if calibration.knows_probabilities else 0.0
+        slope = np.array([max(found, least)])
+        p = expit(intercepts(slope, np.array([pi_n]), s) + slope * s)
+        levels, first = np.unique(s, return_index=True)  # rows with one score go together
+        hits, flagged = np.cumsum(p[::-1])[::-1][first], len(s) - first
+        f1 = np.where(flagged <= _MOST_LISTED * pi_n * len(s), 2 * hits / (flagged + p.sum()), 0)
+        best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
+        if best == 0:  # all rows have one score, and none is more likely than another
+            return float(levels[0])
+        return float((levels[best - 1] + levels[best]) / 2)
 
 
 @dataclass(frozen=True)
@@ -249,8 +292,37 @@ class TopK(Threshold):
         return _cut(calibration, self.k)
 
 
+@dataclass(frozen=True)
+class Capacity(Threshold):
+    """Flag so many rows of every so many, for those who can look at no more of what arrives.
+
+    `of_rows` is by default the number of unlabelled rows of the fit, on which the score is found
+    that so many exceed. Later rows are held against that score: of a table with twice as many about
+    twice as many are flagged, where `TopK` takes so many of any table. Needs no labels.
+    """
+
+    rows: float = 50
+    of_rows: float | None = None
+    name = "capacity"
+    example = "capacity:50:1200"
+    meaning = "the most anomalous 50 of every 1,200 rows"
+    _state_fields: ClassVar[Fields] = {"rows": POSITIVE, "of_rows": Maybe(POSITIVE)}
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "of_rows"):
+            if getattr(self, name) is not None:
+                check_in_interval(name, getattr(self, name), 0, _MOST, "It is a number of rows.")
+
+    def of(self, calibration: Calibration) -> float:
+        """The threshold that the share rows / of_rows of the unlabelled rows exceeds."""
+        _check_unlabelled(calibration, self)
+        share = self.rows / (self.of_rows or calibration.n_unlabelled)
+        return _cut(calibration, round(share * calibration.n_unlabelled))
+
+
 THRESHOLDS: dict[str, type[Threshold]] = {
-    rule.name: rule for rule in (RiskZero, AnomalyRate, BestF, Cost, FalseAlarms, TopK)
+    rule.name: rule
+    for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
 }
 """Rules by the names with which they are spelled."""
 THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]
@@ -280,7 +352,7 @@ def register_threshold(rule: type[Threshold]) -> type[Threshold]:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """The rule of a spelling: risk, rate, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
+    """The rule of a spelling: likely, risk, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
 
     Examples
     --------

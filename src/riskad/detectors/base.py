@@ -65,6 +65,8 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     calibration_: Calibration
     unlabelled_: UnlabelledSummary | None
     threshold_: Threshold = RiskZero()
+    default_threshold: ClassVar[Threshold] = RiskZero()
+    """The rule that a table is judged by unless another is given."""
 
     _state_fields: ClassVar[Fields] = {
         "n_features_in_": Number(1, 10**8, whole=True),

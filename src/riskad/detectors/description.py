@@ -12,6 +12,7 @@
 | `contributions`: what each column adds to a score, where it knows | reasons |
 | `onnx_scores`: its scoring as nodes of a graph | export |
 | `kept_rows`, `forget_rows`: training rows that it holds | `inspect`, `fit --forget-rows` |
+| `tells_novelty`: whether it says how unlike all rows of its fit a row is | scores of tables |
 | `slow_to_score`: whether reasons have to do with fewer scores | reasons |
 | `_state_fields`: what a model file may hold of it | model files |
 """
@@ -51,6 +52,11 @@ class SelfDescribing:
 
     takes_frames: ClassVar[bool] = False
     """Whether rows may be a frame with null for gaps and columns of texts as categories."""
+
+    @property
+    def tells_novelty(self) -> bool:
+        """Whether it has `novelty` and `anomaly_score_and_novelty`."""
+        return False
 
     def used_kinds(self) -> frozenset[int]:
         """Return the kinds of row, by label code, that a fit learns from."""

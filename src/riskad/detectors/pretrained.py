@@ -1,33 +1,31 @@
-r"""PretrainedRAD: a network that learned on synthetic tables what a few labels tell of other rows.
+r"""PretrainedRAD: a network that learned on other tables what a few labels tell of other rows.
 
-Nothing is trained in `fit`. The network was trained once, on two million tables made at random
-(`benchmarks/pretrain.py`), to tell anomalies from labelled rows and contaminated unlabelled rows
+Nothing is trained in `fit`. The network was trained once, on millions of tables
+(`benchmarks/pretraining`), to tell anomalies from labelled rows and contaminated unlabelled rows
 that it gets to read: the *context*. Its loss was the logistic risk of unlabelled rows with both
 classes weighted alike, so that its output for a row x is near the best there is under such tables,
 
     s(x) = log p(x | anomaly, context) - log p(x | normal, context).
 
-A table is a grid of cells. A cell with the value v begins as a linear function of (v, |v|, v^2);
-each row has one cell more, for its label: normal, anomaly or none. Each of five layers lets the
-cells of a row attend to each other, then the cells of a column to those of the context, and then
-changes each cell on its own. s is read from a row's last cell. So neither the order of rows nor
-that of columns matters, and rows outside the context do not know of each other.
+`riskad.detectors.table_network` says how it reads a table. There are two trainings. The tables of
+`tables-2` were all synthetic. `tables-3` went on from there with tables of which three of four were
+drawn from 301 real ones; it reads blank cells and the levels of categories, and has five times as
+many weights.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from riskad.core.checks import InputError, check_in_interval
+from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
+from riskad.detectors.table_network import WEIGHTS, TableNetwork
 from riskad.rows.linear import sparse_to_dense
 from riskad.storage.fields import (
     COUNT,
@@ -45,26 +43,28 @@ from riskad.storage.fields import (
 __all__ = ["MOST_COLUMNS", "PretrainedRAD", "labelled_rows_read"]
 
 MOST_COLUMNS = 40
-"""Columns that the network reads as they are; of more it gets the principal components."""
+"""Columns that "tables-2" reads as they are; of more it gets the principal components."""
 
-_WEIGHTS = "tables-2"  # a model remembers with which it was made
-_HEADS = 3
+_DEFAULT = "tables-2"
+_READS_BLANKS = "tables-3"
+_MOST_COLUMNS = {"tables-2": MOST_COLUMNS, "tables-3": 100}  # as many as in training
+_SAYS = {"tables-2": "synthetic", "tables-3": "real and synthetic"}
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
-_BLOCK = 500  # rows that are scored at a time
-_EPSILON = 1e-5
+_BLOCK = 250  # rows that are scored at a time; more or fewer take longer
 
 
 class PretrainedRAD(Detector):
-    r"""Semi-supervised anomaly detection by a network that was trained on synthetic tables.
+    r"""Semi-supervised anomaly detection by a network that was trained on other tables.
 
     `fit` keeps labelled rows and a sample of the unlabelled rows; to score a row the network reads
     them (`riskad.detectors.pretrained` says how). Columns are standardised and large values drawn
-    in, sign(z) log(1 + |z|); of more than 40 the 24 leading principal components are taken.
+    in, sign(z) log(1 + |z|); of more than 40 (by the weights "tables-3" 100) the 24 leading
+    principal components are taken.
 
-    The network has seen tables of up to 42 columns with a column of outlier scores among them, and
-    does best with the like: `make_pipeline(LearnedFeatures(("columns", "outliers"), smooth=True),
+    The network has seen tables with columns of outlier scores among them, and does best with the
+    like: `make_pipeline(LearnedFeatures(("columns", "outliers"), smooth=True),
     PretrainedRAD())`.
 
     Parameters
@@ -74,6 +74,9 @@ class PretrainedRAD(Detector):
         alone.
     unlabelled : int, default=300
         Unlabelled rows that the network reads. Time grows with it.
+    weights : {"tables-2", "tables-3"}, default="tables-2"
+        Which training of the network. "tables-2" has seen synthetic tables alone. "tables-3" has
+        seen real ones as well, reads blanks (NaN) as such, and takes longer.
     random_state : int, optional
         Seed of the sample of rows to read. None is 0.
 
@@ -84,10 +87,14 @@ class PretrainedRAD(Detector):
         of the unlabelled rows.
     states_ : ndarray
         Their labels: 0 none, 1 normal, 2 anomaly.
+    marked_ : ndarray of int
+        Of the columns that vary, those whose blanks tell: their blanks are more frequent in
+        labelled anomalies, or in labelled normals. For each the network reads one column more,
+        which says where the blanks are.
     offset_ : float
         Threshold on `score_samples`, log(pi_n / pi_p): where both classes are equally likely.
     weights_ : str
-        Which training of the network.
+        Which training of the network the model was made with.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -106,14 +113,22 @@ class PretrainedRAD(Detector):
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
         "unlabelled": COUNT,
+        "weights": Text(choices=WEIGHTS),
         "random_state": SEED,
         "kept_": Array("i", ("kept",), low=0),
         "scaler_": Record(("StandardScaler",)),
         "components_": Maybe(Record(("PCA",))),
-        "context_": Array("f", ("read", "seen")),
+        "marked_": Array("i", ("marked",), low=0),
+        "context_": Array("f", ("read", "seen"), gaps=True),
         "states_": Array("i", ("read",), 0, 2),
-        "weights_": Text(choices=(_WEIGHTS,)),
+        "weights_": Text(choices=WEIGHTS),
     }
+
+    @classmethod
+    def _upgrade_state(cls, state: State) -> State:
+        """A state from before there was a choice of weights, and blanks to mark."""
+        fitted = {"marked_": np.array([], int)} if "weights_" in state else {}
+        return {"weights": "tables-2", **fitted, **state}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -121,12 +136,16 @@ class PretrainedRAD(Detector):
         kept, scaler, components = (state[n] for n in ("kept_", "scaler_", "components_"))
         require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
         require(scaler.n_features_in_ == len(kept), "scaler_: of other columns")
-        seen = len(kept)
+        marked = state["marked_"]
+        require(bool((marked < len(kept)).all()), "marked_: no such column")
+        seen = len(kept) + len(marked)
         if components is not None:
-            require(components.n_features_in_ == seen, "components_: of other columns")
+            require(components.n_features_in_ == len(kept), "components_: of other columns")
             seen = components.n_components_
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
+        blanks = bool(np.isnan(state["context_"]).any())
+        require(not blanks or state["weights_"] == _READS_BLANKS, "context_: blanks")
 
     def needs_rows(self) -> bool:
         """Return True: the network reads training rows whenever it scores others."""
@@ -143,15 +162,21 @@ class PretrainedRAD(Detector):
     def describe_in_words(self) -> list[str]:
         """Return what scores rows, and what it reads."""
         return [
-            say_settings("network trained on synthetic tables", self),
+            say_settings(f"network trained on {_SAYS[self.weights_]} tables", self),
             f"reads {len(self.context_):,} of the training rows",
         ]
 
     def __init__(
-        self, *, prior: float = 0.8, unlabelled: int = 300, random_state: int | None = None
+        self,
+        *,
+        prior: float = 0.8,
+        unlabelled: int = 300,
+        weights: str = _DEFAULT,
+        random_state: int | None = None,
     ):
         self.prior = prior
         self.unlabelled = unlabelled
+        self.weights = weights
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> PretrainedRAD:
@@ -160,7 +185,7 @@ class PretrainedRAD(Detector):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers without gaps.
+            Training rows: numbers, with the weights "tables-3" also blanks (NaN).
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
 
@@ -169,6 +194,10 @@ class PretrainedRAD(Detector):
         PretrainedRAD
             Itself, fitted.
         """
+        if self.weights not in WEIGHTS:
+            raise InputError(
+                f"weights must be one of {enumerate_names(WEIGHTS)}, got {self.weights!r}."
+            )
         X, codes, _ = self._check_training(X, y)
         pi_p = check_in_interval("prior", self.prior, 0, 1)
         if not isinstance(self.unlabelled, (int, np.integer)) or self.unlabelled < 0:
@@ -178,19 +207,25 @@ class PretrainedRAD(Detector):
                 "PretrainedRAD tells kinds of row apart, and needs labels and rows that differ in "
                 f"them: {count_labels(codes)}. Label some rows with -1 (anomaly) or +1 (normal)."
             )
-        Z = self._fit_columns(X)
+        Z = self._fit_columns(X, codes)
         places = self._places(codes)
         self.context_ = Z[places].astype(np.float32)
         self.states_ = np.array([_STATES[code] for code in codes[places]])
-        self.weights_ = _WEIGHTS
+        self.weights_ = self.weights
         self.offset_ = float(np.log((1 - pi_p) / pi_p))
         return self
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         X = sparse_to_dense(super()._check_rows(X, reset))
-        if not np.isfinite(X).all():
-            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        blanks = (self.weights if reset else self.weights_) == _READS_BLANKS
+        if np.isinf(X).any() if blanks else not np.isfinite(X).all():
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=blanks)
         return X
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.weights == _READS_BLANKS
+        return tags
 
     def _places(self, codes: np.ndarray) -> np.ndarray:
         """Places of the rows of the context."""
@@ -199,14 +234,16 @@ class PretrainedRAD(Detector):
         kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
         return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
 
-    def _fit_columns(self, X: np.ndarray) -> np.ndarray:
-        self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+    def _fit_columns(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        self.kept_ = np.flatnonzero(_varies(X))
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scaler_ = StandardScaler().fit(X[:, self.kept_])
         self.components_: PCA | None = None
-        if len(self.kept_) > MOST_COLUMNS:
-            Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
+        self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
+        if len(self.kept_) > _MOST_COLUMNS[self.weights]:
+            self.marked_ = self.marked_[:0]
+            Z = np.nan_to_num(_signed_log(self.scaler_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
             # Whitened, as the columns of a table would be.
@@ -217,10 +254,13 @@ class PretrainedRAD(Detector):
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
         Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
-        return Z if self.components_ is None else _signed_log(self.components_.transform(Z))
+        if self.components_ is None:
+            marks = _signed_log(np.isnan(Z[:, self.marked_]) * 2.0 - 1.0)
+            return np.hstack([Z, marks]) if len(self.marked_) else Z
+        return _signed_log(self.components_.transform(np.nan_to_num(Z)))
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
-        network = _Network.load(self.weights_)
+        network = TableNetwork.load(self.weights_)
         memory = network.read(self.context_, self.states_)
         blocks = range(0, len(X), _BLOCK)
         parts = (self._columns(X[i : i + _BLOCK]).astype(np.float32) for i in blocks)
@@ -237,122 +277,27 @@ def labelled_rows_read(codes: np.ndarray) -> int:
     return sum(min(int((codes == kind).sum()), size) for kind, size in most.items())
 
 
+def _varies(X: np.ndarray) -> np.ndarray:
+    """Columns of which cells differ: in their values, or in being blank."""
+    blank = np.isnan(X)
+    low, high = np.where(blank, np.inf, X).min(axis=0), np.where(blank, -np.inf, X).max(axis=0)
+    return np.asarray((low < high) | (blank.any(axis=0) & ~blank.all(axis=0)))
+
+
+def _tell_tale(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Columns whose blanks are more frequent in labelled anomalies or in labelled normals.
+
+    By more than two standard errors of the difference of both shares.
+    """
+    kinds = [blank[codes == kind] for kind in (ANOMALY, NORMAL)]
+    if not blank.any() or not all(map(len, kinds)):
+        return np.array([], int)
+    share = np.vstack(kinds).mean(axis=0)
+    error = np.sqrt(share * (1 - share) * sum(1 / len(kind) for kind in kinds))
+    apart = np.abs(kinds[0].mean(axis=0) - kinds[1].mean(axis=0))
+    return np.flatnonzero(apart > 2 * error)
+
+
 def _signed_log(z: np.ndarray) -> np.ndarray:
     """sign(z) log(1 + |z|): far values come near, whatever their side."""
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
-
-
-# --- the network --------------------------------------------------------------------------------
-
-
-_Memory = list[tuple[np.ndarray, np.ndarray]]
-"""Of each layer the keys and values of the context."""
-
-
-class _Network:
-    """The trained network in NumPy. Arrays of layers have one layer after the other."""
-
-    def __init__(self, arrays: dict[str, np.ndarray]):
-        self.arrays = arrays
-        self.depth = len(arrays["up"])
-
-    @classmethod
-    @lru_cache(maxsize=1)
-    def load(cls, name: str) -> _Network:
-        """The weights that come with the package."""
-        if name != _WEIGHTS:
-            raise InputError(
-                f"The model was made with the weights {name!r}, which this version of riskad does "
-                "not have; take the version that the model was saved with."
-            )
-        file = files("riskad.detectors") / "weights" / f"{name}.npz"
-        with file.open("rb") as opened, np.load(opened) as arrays:
-            return cls({key: arrays[key].astype(np.float32) for key in arrays})
-
-    def read(self, Z: np.ndarray, states: np.ndarray) -> _Memory:
-        """Keys and values of the context, layer by layer; of the last for cells of labels alone."""
-        x, memory = self._cells(Z, states), []
-        for layer in range(self.depth):
-            x = self._among_cells(x, layer, self._first(layer))
-            memory.append(self._keys_and_values(x, layer))
-            if layer < self.depth - 1:
-                x = self._alone(self._to_context(x, layer, *memory[-1]), layer)
-        return memory
-
-    def score(self, Z: np.ndarray, memory: _Memory) -> np.ndarray:
-        """s(x) of rows without a label."""
-        x = self._cells(Z, np.full(len(Z), _STATES[UNLABELLED]))
-        for layer, (keys, values) in enumerate(memory):
-            x = self._among_cells(x, layer, self._first(layer))
-            x = self._alone(self._to_context(x, layer, keys, values), layer)
-        *head, bias = self.arrays["head"]
-        return np.asarray(_normed(x[:, -1], self.arrays["norm"]) @ np.array(head) + bias)
-
-    def _first(self, layer: int) -> int:
-        """The first cell of a row that later layers look at."""
-        return -1 if layer == self.depth - 1 else 0
-
-    def _cells(self, Z: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """Cells (rows, columns + 1, width) as they begin."""
-        *linear, bias = self.arrays["cell"]
-        values = np.stack([Z, np.abs(Z), Z * Z], axis=-1) @ np.array(linear) + bias
-        return np.concatenate([values, self.arrays["label"][states][:, None]], axis=1)
-
-    def _among_cells(self, x: np.ndarray, layer: int, first: int) -> np.ndarray:
-        """Cells of a row, from the first that is asked for, attend to all of them."""
-        queries, keys, values, out = self.arrays["cells"][layer]
-        z = _normed(x, self.arrays["norm_cells"][layer])
-        asked = _by_head(z[:, first:] @ queries)
-        found = _attention(asked, _by_head(z @ keys), _by_head(z @ values))
-        return np.asarray(x[:, first:] + _joined(found) @ out)
-
-    def _keys_and_values(self, x: np.ndarray, layer: int) -> tuple[np.ndarray, np.ndarray]:
-        _, keys, values, _ = self.arrays["rows"][layer]
-        z = _normed(x, self.arrays["norm_rows"][layer]).swapaxes(0, 1)
-        return _by_head(z @ keys), _by_head(z @ values)
-
-    def _to_context(
-        self, x: np.ndarray, layer: int, keys: np.ndarray, values: np.ndarray
-    ) -> np.ndarray:
-        """Cells of a column attend to those of the context."""
-        queries, _, _, out = self.arrays["rows"][layer]
-        z = _normed(x, self.arrays["norm_rows"][layer]).swapaxes(0, 1)
-        columns = zip(_by_head(z @ queries), keys, values, strict=True)
-        found = np.stack([_attention(*column) for column in columns])  # one at a time: memory
-        return x + (_joined(found) @ out).swapaxes(0, 1)
-
-    def _alone(self, x: np.ndarray, layer: int) -> np.ndarray:
-        """Each cell by itself, through one hidden layer."""
-        z = _normed(x, self.arrays["norm_alone"][layer])
-        z = _gelu(z @ self.arrays["up"][layer] + self.arrays["up_bias"][layer])
-        return np.asarray(x + z @ self.arrays["down"][layer] + self.arrays["down_bias"][layer])
-
-
-def _by_head(x: np.ndarray) -> np.ndarray:
-    """(..., n, width) as (..., heads, n, width / heads)."""
-    return x.reshape(*x.shape[:-1], _HEADS, -1).swapaxes(-2, -3)
-
-
-def _joined(x: np.ndarray) -> np.ndarray:
-    x = x.swapaxes(-2, -3)
-    return x.reshape(*x.shape[:-2], -1)
-
-
-def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """softmax(q k' / sqrt(width)) v."""
-    weights = (q / np.sqrt(np.float32(q.shape[-1]))) @ k.swapaxes(-1, -2)
-    weights -= weights.max(axis=-1, keepdims=True)
-    np.exp(weights, out=weights)
-    return np.asarray((weights @ v) / weights.sum(axis=-1, keepdims=True))
-
-
-def _normed(x: np.ndarray, scale_and_shift: np.ndarray) -> np.ndarray:
-    scale, shift = scale_and_shift
-    centred = x - x.mean(axis=-1, keepdims=True)
-    variance = (centred**2).mean(axis=-1, keepdims=True)
-    return np.asarray(centred / np.sqrt(variance + np.float32(_EPSILON)) * scale + shift)
-
-
-def _gelu(x: np.ndarray) -> np.ndarray:
-    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.asarray(x * np.float32(0.5) * (1 + np.tanh(inner)))

@@ -98,5 +98,8 @@ FEATURE_MAP = Setting(
 )
 MAX_ITER = Setting("max_iter", "Most steps of the solver.", number=int, default="100")
 BUDGET = Setting(
-    "budget", "Seconds that a fit may take; reasons may take 1/4 more.", number=float, default="60"
+    "budget",
+    "Seconds of work that a fit is planned to take; reasons may take 1/4 more.",
+    number=float,
+    default="60",
 )

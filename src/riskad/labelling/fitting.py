@@ -77,7 +77,9 @@ class Worker:
         self.task, self._heard = task, heard
         self.progress, self.failed = "Starting", ""
         self.ranking: Ranking | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="riskad-label-")
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="riskad-label-", ignore_cleanup_errors=True
+        )
         folder = Path(self._folder.name)
         frame.write_ipc(folder / "rows.ipc")
         (folder / "task.json").write_text(json.dumps(asdict(task)), encoding="utf-8")

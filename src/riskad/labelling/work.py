@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -242,10 +243,11 @@ class _Asked(queue.Queue[int | None]):
             self.not_empty.notify()
 
 
-def _listen(asked: _Asked) -> None:
-    """Take questions until the server is gone."""
+def _listen(asked: _Asked, folder: Path) -> None:
+    """Take questions until the server is gone, in whatever way; then leave no row behind."""
     for line in sys.stdin:
         asked.first(int(line))
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 
@@ -259,9 +261,10 @@ def main() -> None:
     def say(said: dict[str, Any]) -> None:
         print(json.dumps(said), file=output, flush=True)
 
-    worker = _Worker(Path(sys.argv[1]), say)
+    folder = Path(sys.argv[1])
+    worker = _Worker(folder, say)
     worker.asked = asked = _Asked()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    threading.Thread(target=_listen, args=(asked, folder), daemon=True).start()
     try:
         worker.run()
     except InputError as error:

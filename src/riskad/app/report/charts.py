@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from riskad.app.report.distribution import KindScores, ScoreDistribution
+from riskad.app.review import ReviewReport
 from riskad.decisions.curves import Curve
 from riskad.decisions.probability_metrics import Reliability
 
@@ -21,6 +22,7 @@ __all__ = [
     "Mark",
     "curve_chart",
     "distribution_chart",
+    "found_chart",
     "rate_chart",
     "reliability_chart",
 ]
@@ -149,6 +151,29 @@ def curve_chart(
     return chart
 
 
+def found_chart(review: ReviewReport) -> Chart:
+    """Anomalies found against rows looked at, with the band of the interval and the threshold."""
+    curve, flagged = review.curve, review.flagged
+    across, up = float(curve.rows[-1]), 1.05 * max(curve.high)
+    label = (
+        f"Anomalies found against rows looked at: about {flagged.found.value:.0f} in the "
+        f"{flagged.rows:,} that are flagged"
+    )
+    chart = _square("rows looked at", "anomalies found", label, (across, up))
+
+    def points(heights: Sequence[float]) -> list[Point]:
+        return [(k / across, y / up) for k, y in zip(curve.rows, heights, strict=True)]
+
+    _path(chart, "band", points(curve.high) + points(curve.low)[::-1], closed=True)
+    chance = review.anomalies.value / review.rows * across / up
+    _path(chart, "chance", [(0.0, 0.0), (1.0, chance)])
+    _path(chart, "curve", points(curve.found))
+    if 0 < flagged.rows <= across:
+        ends = (flagged.found.value / up, flagged.found.low / up, flagged.found.high / up)
+        _whisker(chart, flagged.rows / across, *ends)
+    return chart
+
+
 def reliability_chart(found: Reliability) -> Chart:
     """Observed shares of anomalies against predicted probabilities."""
     label = "Observed share of anomalies against predicted probability"
@@ -159,21 +184,28 @@ def reliability_chart(found: Reliability) -> Chart:
     return chart
 
 
-def _square(x_name: str, y_name: str, label: str) -> Chart:
-    """Axes of the unit square."""
-    width, height = _LEFT + _SIDE + 16, _TOP + _SIDE + 42
+def _square(x_name: str, y_name: str, label: str, most: tuple[float, float] = (1.0, 1.0)) -> Chart:
+    """Axes of the unit square, or up to other numbers."""
+    width, height = _LEFT + _SIDE + 20, _TOP + _SIDE + 42
     box = {"viewBox": f"0 0 {width} {height}", "class": "square", "role": "img"}
     chart = Chart(box | {"aria-label": label})
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        (x, y), kind = _place(share, share), "axis" if share == 0 else "grid"
-        _line(chart, kind, (_LEFT, _LEFT + _SIDE), (y, y))
-        _line(chart, kind, (x, x), (_TOP, _TOP + _SIDE))
-        _words(chart, f"{share:g}", x, _TOP + _SIDE + 16, anchor="middle")
-        _words(chart, f"{share:g}", _LEFT - 6, y + 4, anchor="end")
+    for value in _axis(most[0]):
+        x, _ = _place(value / most[0], 0)
+        _line(chart, "grid" if value else "axis", (x, x), (_TOP, _TOP + _SIDE))
+        _words(chart, f"{value:,g}", x, _TOP + _SIDE + 16, anchor="middle")
+    for value in _axis(most[1]):
+        _, y = _place(0, value / most[1])
+        _line(chart, "grid" if value else "axis", (_LEFT, _LEFT + _SIDE), (y, y))
+        _words(chart, f"{value:,g}", _LEFT - 6, y + 4, anchor="end")
     _words(chart, x_name, _LEFT + _SIDE / 2, height - 8, anchor="middle", class_="name")
     turned = f"rotate(-90 12 {_TOP + _SIDE / 2})"
     _words(chart, y_name, 12, _TOP + _SIDE / 2, "middle", class_="name", transform=turned)
     return chart
+
+
+def _axis(most: float) -> list[float]:
+    """Quarters of the unit, or round numbers."""
+    return [0.0, 0.25, 0.5, 0.75, 1.0] if most == 1 else _ticks(0, most, 5)
 
 
 def _place(x: float, y: float) -> Point:

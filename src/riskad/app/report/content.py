@@ -6,16 +6,28 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from riskad.app.capacity import CapacityPlan
 from riskad.app.report.charts import (
     Chart,
     curve_chart,
     distribution_chart,
+    found_chart,
     rate_chart,
     reliability_chart,
 )
 from riskad.app.report.facts import list_members, list_risk_parts
 from riskad.app.report.jinja import fill
-from riskad.app.report.wording import quality_lines, say_prior
+from riskad.app.report.wording import (
+    about,
+    between,
+    quality_lines,
+    rate_line,
+    sample_line,
+    say_cost,
+    say_prior,
+    share_between,
+    top_lines,
+)
 
 if TYPE_CHECKING:
     from riskad.app.report.summary import ReportData
@@ -28,6 +40,7 @@ __all__ = [
     "origin",
     "over_time",
     "quality",
+    "rows_looked_at",
     "scores",
     "suspicious_rows",
     "warnings",
@@ -82,10 +95,37 @@ def quality(data: ReportData) -> Markup:
     return fill(
         "quality.html",
         data=data,
-        lines=quality_lines(found.auc, found.why_no_auc, data.evidence, data.labels),
+        lines=quality_lines(found.auc, found.why_no_auc, data.evidence, data.labels)
+        + top_lines(data.review),
         roc=roc,
         precision_recall=precision_recall,
         reliability=calibrated,
+    )
+
+
+def rows_looked_at(data: ReportData) -> Markup:
+    """Show how many anomalies looking at the highest scores finds, and what it costs."""
+    review = data.review
+    assert review is not None  # the section is not shown otherwise
+    rows = {found.rows: found for found in review.table}
+    if review.flagged.rows:
+        rows[review.flagged.rows] = review.flagged
+    cells = [
+        (
+            k == review.flagged.rows,
+            f"{k:,}",
+            f"{about(found.found.value)} ({between(found.found)})",
+            share_between(found.recall),
+            share_between(found.precision),
+            about(found.by_chance),
+        )
+        for k, found in sorted(rows.items())
+    ]
+    capacity = None if data.capacity is None else str(CapacityPlan(**data.capacity))
+    lines = [*([] if review.cost is None else [say_cost(review.cost)])]
+    lines += [] if capacity is None else [capacity]
+    return fill(
+        "rows_looked_at.html", data=data, chart=found_chart(review), cells=cells, lines=lines
     )
 
 
@@ -103,7 +143,8 @@ def anomaly_rate(data: ReportData) -> Markup:
         chart = rate_chart(data.rate, data.assumed_rate)
         if data.assumed_rate is not None and not low <= data.assumed_rate <= high:
             advice = say_prior(1 - rate)
-    return fill("anomaly_rate.html", data=data, chart=chart, prior=advice)
+    lines = rate_line(data.rate, data.rate_rests_on) + sample_line(data.labels_random_p)
+    return fill("anomaly_rate.html", data=data, lines=lines, chart=chart, prior=advice)
 
 
 def model(data: ReportData) -> Markup:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from riskad.app.review import review_rows
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.curves import Curve, precision_recall_with_interval, roc_with_interval
 from riskad.decisions.estimates import Estimate
@@ -63,18 +64,30 @@ def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]
         )
         return HeldOutQuality(None, training.get("why_no_auc") or few, why_no_reliability=few)
     codes, scores = calibration.codes, calibration.scores
-    pi_n = None if calibration.rate is None else calibration.pi_n
+    rate, effect = calibration.rate, calibration.group_effect
+    pi_n = None if rate is None else calibration.pi_n
     found = training.get("auc")
     reliable, why_not = _reliability(calibration, min(n, m))
     return HeldOutQuality(
         auc=Auc(**found) if found else auc_with_interval(codes, scores),
         why_no_auc="",
-        average_precision=average_precision_with_interval(codes, scores, pi_n),
+        average_precision=_average_precision(calibration, pi_n),
         precision_rate=m / (m + n) if pi_n is None else pi_n,
-        roc=roc_with_interval(codes, scores),
-        precision_recall=precision_recall_with_interval(codes, scores, pi_n),
+        roc=roc_with_interval(codes, scores, effect=effect),
+        precision_recall=precision_recall_with_interval(codes, scores, rate, effect=effect),
         reliability=reliable,
         why_no_reliability=why_not,
+    )
+
+
+def _average_precision(calibration: Calibration, pi_n: float | None) -> Estimate:
+    """Over the unlabelled rows of the fit; by labelled rows alone where the rate is not known."""
+    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
+    if review is not None:
+        return review.average_precision()
+    effect = calibration.group_effect
+    return average_precision_with_interval(
+        calibration.codes, calibration.scores, pi_n, effect=effect
     )
 
 

@@ -47,7 +47,9 @@ def to_json(report: Any, **more: Any) -> str:
       "added": [
         "anomaly_score",
         "is_anomaly"
-      ]
+      ],
+      "by": "score",
+      "expected": null
     }
     """
     return json.dumps(_finite(more | asdict(report)), indent=2, ensure_ascii=False)

@@ -126,6 +126,11 @@ def _periods(model: Pipeline, header: ModelHeader) -> Any:
 for _section in (
     Section("Warnings", content.warnings, lambda data: bool(data.warnings), css_class="warnings"),
     Section("Most suspicious rows", content.suspicious_rows),
+    Section(
+        "Rows looked at against anomalies found",
+        content.rows_looked_at,
+        lambda data: data.review is not None,
+    ),
     Section("Scores", content.scores),
     Section("Quality", content.quality),
     Section("Over time", content.over_time, lambda data: "over-time" in data.sections, _periods),

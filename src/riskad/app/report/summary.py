@@ -26,10 +26,13 @@ from riskad.app.reasons import explain_rows
 from riskad.app.report.distribution import ScoreDistribution, count_scores
 from riskad.app.report.held_out import HeldOutQuality, measure_quality
 from riskad.app.report.sections import collect_data
+from riskad.app.report.wording import flagged_lines
 from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS
+from riskad.app.review import ReviewReport, assumed_rate, review_rows, review_table
 from riskad.app.score import score_table
 from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
+from riskad.decisions.rates import RateEstimate
 from riskad.decisions.thresholds import parse_threshold
 
 __all__ = ["ReportData", "SuspiciousRow", "describe_fit", "describe_table"]
@@ -69,7 +72,12 @@ class ReportData:
     labels: LabelCounts | None
     label: str | None
     rate: tuple[float, float, float] | None
+    rate_rests_on: str
+    labels_random_p: float | None
     assumed_rate: float | None
+    expectations: list[str]
+    capacity: dict[str, Any] | None
+    review: ReviewReport | None
     distribution: ScoreDistribution
     quality: HeldOutQuality
     model: str
@@ -211,17 +219,24 @@ def _describe(
     calibration: Calibration | None = getattr(model[-1], "calibration_", None)
     training = header.notes.get("fit", {})
     facts = _model_facts(model, header)
+    labels = LabelCounts(**training["labels"]) if training else None
+    review = _review(calibration, scores, known["flagged"], facts["rule"])
     return ReportData(
         **known,
         **facts,
+        expectations=_expect(known["flagged"], review, labels, _three(calibration), facts),
+        capacity=training.get("capacity"),
+        review=review,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         top=_with_probabilities(top, calibration),
-        rate=None if calibration is None else calibration.rate,
+        rate=_three(calibration),
+        rate_rests_on="" if (rate := _rate(calibration)) is None else rate.assumption,
+        labels_random_p=None if calibration is None else calibration.random_p_value,
         distribution=count_scores(calibration, facts["threshold"], scores),
         quality=measure_quality(calibration, training),
         trained_on=training.get("source"),
         model_created=header.created,
-        labels=LabelCounts(**training["labels"]) if training else None,
+        labels=labels,
         label=training.get("label"),
         effects=training.get("effects", []),
         effects_of=training.get("effects_of", ""),
@@ -229,6 +244,42 @@ def _describe(
         versions=header.versions,
         sections=collect_data(model, header),
     )
+
+
+def _rate(calibration: Calibration | None) -> RateEstimate | None:
+    return None if calibration is None else calibration.rate
+
+
+def _three(calibration: Calibration | None) -> tuple[float, float, float] | None:
+    """The anomaly rate and the ends of its interval, where there is one."""
+    rate = _rate(calibration)
+    return None if rate is None else (rate.value, rate.low, rate.high)
+
+
+def _review(
+    calibration: Calibration | None, scores: NDArray[np.float64] | None, flagged: int, rule: str
+) -> ReviewReport | None:
+    """What looking at rows finds: those of a table, or the unlabelled ones of the fit."""
+    if calibration is None:
+        return None
+    if scores is not None:
+        return review_table(review_rows(calibration, scores), flagged, rule)
+    rows = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
+    return review_table(rows, flagged, rule)
+
+
+def _expect(
+    flagged: int,
+    review: ReviewReport | None,
+    labels: LabelCounts | None,
+    rate: tuple[float, float, float] | None,
+    facts: dict[str, Any],
+) -> list[str]:
+    """How many of the flagged rows to expect to be right, in lines."""
+    assumed = assumed_rate(facts["rule"], rate, facts["settings"], facts["fitted"])
+    expected = None if review is None else review.flagged
+    likely = 0 if review is None else review.likely
+    return flagged_lines(expected, flagged, labels, assumed, likely)
 
 
 def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
@@ -279,7 +330,7 @@ def _say_rule(rule: str) -> str:
 def _with_probabilities(
     rows: Sequence[ExplainedRow], calibration: Calibration | None
 ) -> list[SuspiciousRow]:
-    if calibration is None or calibration.rate is None or not rows:
+    if calibration is None or not calibration.knows_probabilities or not rows:
         return [SuspiciousRow(**vars(row)) for row in rows]
     probabilities = calibration.anomaly_probability(np.array([row.anomaly_score for row in rows]))
     pairs = zip(rows, probabilities.tolist(), strict=True)

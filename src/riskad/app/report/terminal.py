@@ -17,7 +17,16 @@ from riskad.app.over_time import Period
 from riskad.app.prior import PriorReport
 from riskad.app.report.facts import list_members, list_risk_parts
 from riskad.app.report.layout import Command, print_facts, print_line, print_table, print_title
-from riskad.app.report.wording import quality_lines, say_prior
+from riskad.app.report.terminal_review import print_review
+from riskad.app.report.wording import (
+    flagged_lines,
+    quality_lines,
+    rate_line,
+    sample_line,
+    say_cost,
+    say_prior,
+    top_lines,
+)
 from riskad.app.results import SCORE_COLUMNS, Suspect
 from riskad.app.score import ScoreReport
 from riskad.app.suggest import SuggestReport
@@ -66,11 +75,14 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
                 _say_flagged(
                     report.unlabelled_flagged, report.labels.unlabelled, "unlabelled rows"
                 ),
+                *_expected_lines(report),
                 _say_threshold(report.fitted["threshold"], report.rule),
-                *_rate_line(report.rate),
+                *rate_line(report.rate, report.rate_rests_on),
+                *sample_line(report.labels_random_p),
             ],
         },
     )
+    print_review(console, report.review, report.capacity)
     _print_suspects(console, report.top, report.id)
     print_facts(
         console,
@@ -83,6 +95,14 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
     )
 
 
+def _expected_lines(report: FitReport) -> list[str]:
+    """Say how many of the flagged rows are expected to be right."""
+    told = report.unlabelled_flagged, report.labels, report.assumed_rate
+    if report.review is None:
+        return flagged_lines(None, *told)
+    return flagged_lines(report.review.flagged, *told, report.review.likely)
+
+
 def _print_fitted(console: Console, report: FitReport) -> None:
     """Print what was fitted to which columns, and how good it is."""
     print_facts(
@@ -93,7 +113,10 @@ def _print_fitted(console: Console, report: FitReport) -> None:
     print_facts(
         console,
         {
-            "Quality": quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels),
+            "Quality": [
+                *quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels),
+                *top_lines(report.review),
+            ],
             "Effects": _effect_line(report),
         },
     )
@@ -108,12 +131,13 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
         {
             "Flagged": [
                 _say_flagged(report.flagged, report.rows, "rows"),
+                *flagged_lines(report.expected, report.flagged),
                 report.selection or _say_threshold(report.threshold, report.rule),
             ],
             "Notes": report.warnings,
         },
     )
-    _print_suspects(console, report.top, report.id)
+    _print_suspects(console, report.top, report.id, "Novel" if report.by == "novelty" else "Top")
     *first, last = report.added
     names = f"{', '.join(first)} and {last}"
     print_facts(console, {"Written": [f"{path} (all columns, and {names})"]})
@@ -170,6 +194,8 @@ def print_threshold(console: Console, report: ThresholdReport, path: str) -> Non
         {
             "Flagged": [
                 _say_flagged(report.flagged, report.unlabelled, "unlabelled rows of the fit"),
+                *flagged_lines(report.expected, report.flagged),
+                *([] if report.cost is None else [say_cost(report.cost)]),
                 _say_threshold(report.threshold, report.rule),
             ],
             "Written": [path],
@@ -367,12 +393,6 @@ def _say_threshold(threshold: float | None, rule: str) -> str:
     return f"is_anomaly where anomaly_score > {threshold:.4g} (threshold {rule})"
 
 
-def _rate_line(rate: Sequence[float] | None) -> list[str]:
-    if rate is None:
-        return []
-    return [f"estimated anomaly rate {rate[0]:.1%} (95% interval {rate[1]:.1%} to {rate[2]:.1%})"]
-
-
 def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
     """Say by what a model decides and what other rules can rest on."""
     if not decision:
@@ -384,7 +404,7 @@ def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
             f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out"
             + (f"; no p-value is below {1 / (n + 1):.2g}" if n > 1 else "")
         )
-    return lines + _rate_line(decision.get("rate"))
+    return lines + rate_line(decision.get("rate"), decision.get("rate_rests_on", ""))
 
 
 def _say_made(created: str, versions: Mapping[str, str]) -> str:
@@ -438,15 +458,24 @@ def _print_periods(console: Console, periods: Sequence[Period]) -> None:
     print_table(console, "Over time", head, rows, left={0, 1})
 
 
-def _print_suspects(console: Console, suspects: Sequence[Suspect], id: str | None) -> None:
+def _print_suspects(
+    console: Console, suspects: Sequence[Suspect], id: str | None, title: str = "Top"
+) -> None:
     if not suspects:
         return
-    head = ["row", *([id] if id else []), *SCORE_COLUMNS]
+    told = suspects[0].novelty is not None
+    head = ["row", *([id] if id else []), *SCORE_COLUMNS, *(["novelty"] if told else [])]
     rows = [
-        [f"{s.row:,}", *([s.id or ""] if id else []), f"{s.anomaly_score:.4f}", _yes(s.is_anomaly)]
+        [
+            f"{s.row:,}",
+            *([s.id or ""] if id else []),
+            f"{s.anomaly_score:.4f}",
+            _yes(s.is_anomaly),
+            *([f"{s.novelty:.2f}"] if told else []),
+        ]
         for s in suspects
     ]
-    print_table(console, f"Top {len(rows)}", head, rows, left={1} if id else ())
+    print_table(console, f"{title} {len(rows)}", head, rows, left={1} if id else ())
 
 
 def _yes(value: bool) -> str:

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from riskad.core.labels import LabelCounts
-from riskad.decisions.ranking_metrics import Auc
+import math
+from collections.abc import Sequence
 
-__all__ = ["quality_lines", "say_prior"]
+from riskad.app.review import ReviewReport
+from riskad.core.labels import LabelCounts
+from riskad.decisions.capacity import ExpectedCost, Found
+from riskad.decisions.estimates import Estimate
+from riskad.decisions.ranking_metrics import Auc
+from riskad.decisions.rates import GIVEN
+
+__all__ = [
+    "about",
+    "between",
+    "flagged_lines",
+    "quality_lines",
+    "rate_line",
+    "sample_line",
+    "say_cost",
+    "say_found",
+    "say_prior",
+    "share_between",
+    "top_lines",
+]
+
+_UNLIKELY = 0.01  # p-value below which labelled rows are no random sample
 
 
 def quality_lines(
@@ -52,3 +73,192 @@ def say_prior(pi_p: float) -> str:
     ('0.999', '0.937')
     """
     return f"{min(max(pi_p, 0.001), 0.999):.3f}"
+
+
+# --- rows looked at ----------------------------------------------------------------------
+
+
+def about(count: float) -> str:
+    """Say an expected count: small ones with a digit more.
+
+    Examples
+    --------
+    >>> about(34.6), about(3.42), about(2.0), about(0.01)
+    ('35', '3.4', '2', 'less than 0.1')
+    """
+    if count >= 9.95:
+        return f"{count:,.0f}"
+    return "less than 0.1" if 0 < count < 0.05 else f"{count:.1f}".removesuffix(".0")
+
+
+def between(estimate: Estimate, to: str = " to ") -> str:
+    """Say the interval of a count in whole numbers."""
+    return f"{math.floor(estimate.low + 1e-9):,}{to}{math.ceil(estimate.high - 1e-9):,}"
+
+
+def share_between(estimate: Estimate, to: str = " to ") -> str:
+    """Say a share with its interval; none is said to be all unless it is."""
+    value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
+    low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
+    return f"{value} ({low}{to}{estimate.high:.0%})"
+
+
+def say_found(found: Found) -> str:
+    """Say how many of the rows with the highest scores are anomalies, and of random ones.
+
+    Returns
+    -------
+    str
+        A line without a full stop.
+    """
+    k, chance = found.rows, about(found.by_chance)
+    if k == 1:
+        return (
+            f"this row is an anomaly with a probability of {found.precision.value:.0%}; one drawn "
+            f"at random with {found.by_chance:.1%}"
+        )
+    return (
+        f"of these {k:,} rows about {about(found.found.value)} are anomalies (95% interval "
+        f"{between(found.found)}); a random {k:,} would hold {chance}"
+    )
+
+
+def flagged_lines(
+    expected: Found | None,
+    flagged: int,
+    labels: LabelCounts | None = None,
+    assumed: float | None = None,
+    likely: int = 0,
+) -> list[str]:
+    """Say how many of the flagged rows are expected to be right, or why that is not known.
+
+    Parameters
+    ----------
+    expected
+        What they are expected to hold, if the labels tell it.
+    flagged
+        How many there are.
+    labels
+        Those of the fit.
+    assumed
+        The anomaly rate that the fit assumed, if none was estimated or given.
+    likely
+        How many rows are more likely an anomaly than not, flagged or not.
+
+    Returns
+    -------
+    list of str
+        Lines without a full stop.
+    """
+    if expected is None:
+        return _untold(labels, assumed)
+    lines = [say_found(expected)] if flagged else []
+    if likely > flagged:
+        more = f"{likely - flagged:,} {'more rows' if flagged else 'rows'}"
+        more = more.removesuffix("s") if likely - flagged == 1 else more
+        are = "is" if likely - flagged == 1 else "are"
+        lines.append(
+            f"{more} {are} more likely an anomaly than not, and not flagged by this threshold"
+        )
+    if not flagged:
+        return [*lines, "what looking at rows would find stands in the table of rows looked at"]
+    if expected.lift.low <= 1:
+        m = expected.found.n_anomaly
+        lines.append(
+            f"that this is more than by chance cannot be told from {m:,} labelled "
+            f"{'anomaly' if m == 1 else 'anomalies'}; label more rows, those of `riskad suggest` "
+            "or some at random"
+        )
+    return lines
+
+
+def _untold(labels: LabelCounts | None, assumed: float | None) -> list[str]:
+    if labels is None:
+        return []
+    lines = []
+    if assumed is not None:
+        lines.append(
+            f"the anomaly rate of {assumed:.1%}, and with it the number of flagged rows, was "
+            "assumed, not estimated"
+        )
+    missing = "anomalies" if labels.normal else "normal rows"
+    few = "no" if not min(labels.normal, labels.anomaly) else "too few"
+    missing = missing if few == "no" else "rows"
+    return [
+        *lines,
+        f"how many of these rows are anomalies is not known: there are {few} labelled {missing} "
+        "to tell; look at the first of them, label what they are, and fit again",
+    ]
+
+
+def rate_line(rate: Sequence[float] | None, rests_on: str) -> list[str]:
+    """Say the anomaly rate, its interval and what it rests on.
+
+    Examples
+    --------
+    >>> rate_line((0.05, 0.02, 0.09), "labels are random")
+    ['estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), if labels are random']
+    >>> rate_line((0.03, 0.03, 0.03), "given")
+    ['anomaly rate 3.0%, as given']
+    """
+    if rate is None:
+        return []
+    value, low, high = rate
+    if rests_on == GIVEN and low == high:
+        return [f"anomaly rate {value:.1%}, as given"]
+    said = f"estimated anomaly rate {value:.1%} (95% interval {low:.1%} to {high:.1%})"
+    return [f"{said}, if {rests_on}" if rests_on and rests_on != GIVEN else said]
+
+
+def sample_line(p_value: float | None) -> list[str]:
+    """Say whether labelled rows look like a random sample of the table, by their held-out scores.
+
+    Examples
+    --------
+    >>> sample_line(0.23)
+    ['scores do not speak against labelled rows being a random sample (p-value 0.23)']
+    """
+    if p_value is None:
+        return []
+    if p_value >= _UNLIKELY:
+        said = "scores do not speak against labelled rows being a random sample"
+        return [f"{said} (p-value {p_value:.2g})"]
+    return [
+        "labelled rows are no random sample of the table: they score unlike the other rows "
+        f"(p-value {p_value:.1g}). The rate is better known if some rows drawn at random are "
+        "labelled, or if it is given (--anomaly-rate)"
+    ]
+
+
+def top_lines(review: ReviewReport | None) -> list[str]:
+    """Say how good the top of the ranking is: average precision, and lift.
+
+    Returns
+    -------
+    list of str
+        Lines without a full stop; none where the labels cannot tell.
+    """
+    if review is None:
+        return []
+    found, rate = review.average_precision, review.anomalies.value / review.rows
+    tops = [
+        f"{'of ' if i else 'of the '}{top.rows:,}{'' if i else ' highest scores'} "
+        f"({top.rows / review.rows:.1%} of the rows) {share_between(top.precision)}"
+        f"{'' if i else ' are anomalies'}, {top.lift.value:.1f} times as many as by chance"
+        for i, top in enumerate(review.tops)
+    ]
+    return [
+        f"average precision {found.value:.3f} (95% interval {found.low:.3f} to {found.high:.3f}); "
+        f"in random order {rate:.3f}",
+        "; ".join(tops),
+    ]
+
+
+def say_cost(cost: ExpectedCost) -> str:
+    """Say what a rule that weighs false alarms against misses is expected to cost."""
+    alarms, misses, price = cost.false_alarms, cost.misses, cost.cost
+    return (
+        f"about {about(alarms.value)} false alarms ({between(alarms)}) and "
+        f"{about(misses.value)} anomalies missed ({between(misses)}), which together cost "
+        f"{about(price.value)} ({between(price)})"
+    )

@@ -11,7 +11,9 @@ study             asks
 `choosing`        what choosing a, prior and lambda from the data is worth
 `cv_rules`        which way of choosing lambda from held-out labelled rows is best
 `groups`          what comparing rows within their group is worth
+`kinds_unseen`    what becomes of kinds of anomaly that nobody labelled
 `lambda_rules`    how the rules for lambda rank held-out rows, by number of labels
+`looking`         whether intervals of anomalies found hold what is counted
 `mixtures`        how well the anomaly rate is found where it is known
 `priors`          how well the anomaly rate is found on the paper's sets
 `probabilities`   whether calibrated probabilities are right

@@ -60,7 +60,7 @@ def measure(cell: Cell) -> dict[str, Any]:
         "brier": {name: float(brier_score(truth, p).value) for name, p in said.items()},
         "log": {name: float(log_score(truth, p).value) for name, p in said.items()},
         "small_p": float(small.mean()),
-        "rate": {"true": split.anomaly_rate, "estimated": float(model.calibration_.rate[0])},
+        "rate": {"true": split.anomaly_rate, "estimated": float(model.calibration_.rate.value)},
         "n_anomaly": n_anomaly,
         "bins": {name: _binned(truth == ANOMALY, said[name]) for name in _SHOWN},
     }

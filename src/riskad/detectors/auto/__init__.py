@@ -13,6 +13,7 @@ on it:
 | linear | `ShallowRAD` | the smooth view: columns |
 | distilled forest | `DistilledForest` | as the forest |
 | deep | `DeepRAD` | as the smooth forest, if asked for |
+| novelty | `Novelty` | outlier scores, whatever the labels (`novelty`, `unseen_kinds`) |
 
 The distilled one learns the scores that `PretrainedRAD` gives to a thousand unlabelled rows.
 
@@ -28,14 +29,16 @@ them and SE the standard error of A,
 
 what is clearly worse counts little, and since SE is large where anomalies are few, weights are
 then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
-The weights, and the settings of the kernel and linear members, are chosen on the labels that are
-then held out: the AUC of the average is somewhat too high.
+Unlabelled rows are held out, too, so that the scores of both may be compared. The average that is
+judged on a fold has the weights that the other folds give, and members whose settings no held-out
+label has chosen: its AUC is that of rows whose labels nobody has seen.
 b_k is 1/2 for the linear member, since the kernel can do what it does, and 1 for the others but
 the distilled forest. What its teacher knows beforehand counts most where labels are few: it has
 3 / (1 + m / 100) with m labelled anomalies.
 
-How a fit keeps to its seconds is in `budget`, which rows take part in `samples`, what members see
-in `views`, who they are in `members`, and what they do on held-out labels in `held_out`.
+How much work a fit is to be is in `budget` and `plan`, which rows take part in `samples`, what
+members see in `views`, who they are in `members`, what they do on held-out labels in `held_out`,
+and how new rows are scored in `scoring`.
 """
 
 from riskad.detectors.auto.detector import AutoRAD

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from riskad.core.checks import check_in_interval
+from riskad.core.checks import DataWarning, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.core.risks import get_risk
-from riskad.decisions.calibration import Calibration
 from riskad.decisions.held_out import quietly
+from riskad.decisions.ranking_metrics import Auc
+from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
-from riskad.decisions.thresholds import zero_one_threshold
-from riskad.detectors.auto.budget import MARGIN, Budget
+from riskad.decisions.thresholds import Likely, Threshold
+from riskad.detectors.auto.budget import MOST_READ, Clock, rows_to_learn_from
+from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.held_out import (
     HeldOut,
     fold_scores,
     folds_to_hold_out,
-    labelled_rate,
+    leaderboard,
     mean_and_spread,
     member_weights,
 )
 from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, LabelsGiven, Recipe
+from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan, plan_fit, sizes_of
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled, to_learn_from, with_labelled
+from riskad.detectors.auto.saying import SaysWhatItIs, say_late
+from riskad.detectors.auto.scoring import ScoresRows
+from riskad.detectors.auto.unseen_kinds import ALONE, Kinds, hold_kinds_out
 from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, table_widths
-from riskad.detectors.pretrained import PretrainedRAD, labelled_rows_read
+from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.storage.fields import (
@@ -56,16 +62,8 @@ from riskad.storage.fields import (
 
 __all__ = ["AutoRAD"]
 
-_FOLD_SHARE = 0.3  # of the seconds of all members, that their lighter fits of a fold take
-_BLOCK = 5_000  # rows that are scored at a time
-_DISTILLED = 1_000  # unlabelled rows whose scores the distilled forest learns
-_READ, _FOLD_READ = 300, 150  # unlabelled rows that its teacher reads
-_FOLD_SCORED = 100  # that the teacher scores beside held-out rows
-_FEWEST_DISTILLED = 50
-_SPLITS = 5
 
-
-class AutoRAD(FrameDetector):
+class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
@@ -80,8 +78,10 @@ class AutoRAD(FrameDetector):
     Parameters
     ----------
     budget : float, default=60.0
-        Seconds that a fit may take. When they run short rows are sampled, fewer labels are held
-        out, and members are left out, the slowest first; one is always fitted.
+        Seconds of work, on one core of a usual machine, that a fit may take. It is planned by them
+        beforehand: where they are short, rows are sampled, fewer labels are held out, and slow
+        members are left out. On a slow or busy machine the same work takes longer
+        (`riskad.detectors.auto.budget`).
     deep : bool, default=False
         Whether a network (`DeepRAD`; needs torch) is a member, too.
     verbose : bool, default=False
@@ -90,8 +90,11 @@ class AutoRAD(FrameDetector):
         Called with a sentence at each step of a fit; not saved with the model.
     n_jobs : int, default=1
         Trees grown at a time.
+    anomaly_rate : float, optional
+        Share of anomalies among the unlabelled rows, where it is known. By default it is estimated
+        (`riskad.decisions.rates`).
     random_state : int, optional
-        Seed. None is 0: the same data gives the same model, unless the budget runs short.
+        Seed. None is 0: the same data and budget give the same model.
 
     Attributes
     ----------
@@ -105,20 +108,22 @@ class AutoRAD(FrameDetector):
         time come last, with weight 0 and `left_out`.
     auc_ : Auc or None
         AUC of the weighted average on the labelled rows that were held out, with its interval and
-        their numbers: all, or fewer where the budget ran short. Fits of members had not seen their
-        labels, but weights and settings of members were chosen on them: it is somewhat too high.
+        their numbers: all, or fewer where the budget ran short. Neither the fits of members nor
+        their settings and weights had seen the labels of these rows.
+    kinds_auc_ : Auc or None
+        AUC of labelled anomalies of a kind that fits have not seen (`riskad.detectors.auto.
+        unseen_kinds`): clusters of them, held out one by one; None where they are too few.
     n_rows_ : int
         Rows that members learned from.
     n_distilled_ : int
         Unlabelled rows that the pretrained network scored for the distilled forest.
     prior_ : float
-        Share of normal rows among the unlabelled rows, estimated from held-out scores. Where labels
-        are too few for that, their share among labelled rows, to which five are added of which four
-        are normal; with labels of one kind alone 0.8.
+        Share of normal rows among the unlabelled rows: as given, or as estimated from labels and
+        held-out scores; with labels of one kind alone 0.8.
     offset_ : float
-        Threshold on `score_samples`: where the zero-one risk of held-out labelled and unlabelled
-        rows is lowest (`riskad.decisions.thresholds`); where none could be held out, so that the
-        share 1 - prior_ of the unlabelled rows are below it.
+        Threshold on `score_samples`: the best list by probabilities
+        (`riskad.decisions.thresholds.Likely`); where labels do not tell these, so that the share
+        1 - prior_ of the unlabelled rows are below it.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` rest on.
     categories_ : dict
@@ -144,6 +149,7 @@ class AutoRAD(FrameDetector):
     slow_to_score: ClassVar[bool] = True
     tells_progress: ClassVar[bool] = True
     holds_out_groups: ClassVar[bool] = True
+    default_threshold: ClassVar[Threshold] = Likely()
 
     _state_fields: ClassVar[Fields] = {
         "budget": POSITIVE,
@@ -151,6 +157,7 @@ class AutoRAD(FrameDetector):
         "verbose": FLAG,
         "callback": NOTHING,
         "n_jobs": JOBS,
+        "anomaly_rate": Optional(Maybe(SHARE)),
         "random_state": SEED,
         "n_rows_": COUNT,
         "n_distilled_": COUNT,
@@ -174,6 +181,7 @@ class AutoRAD(FrameDetector):
             )
         ),
         "auc_": Maybe(Record(("Auc",))),
+        "kinds_auc_": Optional(Maybe(Record(("Auc",)))),  # files of earlier versions have none
         "prior_": SHARE,
     }
 
@@ -204,6 +212,7 @@ class AutoRAD(FrameDetector):
         verbose: bool = False,
         callback: Callable[[str], object] | None = None,
         n_jobs: int = 1,
+        anomaly_rate: float | None = None,
         random_state: int | None = None,
     ):
         self.budget = budget
@@ -211,9 +220,12 @@ class AutoRAD(FrameDetector):
         self.verbose = verbose
         self.callback = callback
         self.n_jobs = n_jobs
+        self.anomaly_rate = anomaly_rate
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> AutoRAD:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, label_source: Any = "unknown"
+    ) -> AutoRAD:
         """Fit to rows X with labels y.
 
         Parameters
@@ -226,34 +238,45 @@ class AutoRAD(FrameDetector):
             Which rows belong together, those of one customer for instance: they are held out
             together, and `auc_` has an interval for as many groups. Blank (None, NaN) is a group
             of its own.
+        label_source : str or array of str, default="unknown"
+            How rows came to be labelled: "random", "chosen" or "unknown", or a word for each row.
+            The anomaly rate depends on it (`riskad.decisions.rates`), the ranking does not.
 
         Returns
         -------
         AutoRAD
             Itself.
         """
-        budget = Budget(check_in_interval("budget", self.budget, 0, np.inf))
+        clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
-            return self._fit(X, y, groups, budget)
+            self._fit(X, y, groups, label_source, clock)
+        if clock.ran_out:
+            warnings.warn(say_late(clock, self.leaderboard_), DataWarning, stacklevel=2)
+        return self
 
-    def _fit(self, X: Any, y: Any, groups: Any, budget: Budget) -> AutoRAD:
+    def _fit(self, X: Any, y: Any, groups: Any, label_source: Any, clock: Clock) -> None:
         matrix, codes, _ = self._check_training(X, y)
         groups = None if groups is None else as_groups(groups, len(codes))
+        source = check_label_source(label_source, len(codes))
+        if self.anomaly_rate is not None:
+            given_rate(self.anomaly_rate)
         labels = LabelsGiven.of(codes)
         seen = self._learn_evidence(matrix, codes)
-        rows = to_learn_from(codes, *budget.rows_to_learn_from(matrix.shape[1]), self._seed)
+        most = rows_to_learn_from(self.budget, matrix.shape[1])
+        rows = to_learn_from(codes, *most, self._seed)
         codes, self.n_rows_ = codes[rows], len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
         views = Views.fit(numbers_of(self.table_, seen[rows]), codes, self._seed)
         self.views_ = dict(views.learned)
-        seconds = self._fit_members(views, codes, labels, budget)
+        sizes = sizes_of(codes, table_widths(self.table_)[1], views.seen_by_teacher().shape[1])
+        plan = plan_fit(sizes, self._names(), self.budget)
+        seconds = self._fit_members(views, codes, plan, clock)
         self._standardise(views, codes)
         groups = None if groups is None else groups[rows]
-        held_out = self._hold_out(views, matrix[rows], codes, groups, seconds, budget)
+        held_out = self._hold_out(views, matrix[rows], codes, groups, plan, clock)
         self._weigh(held_out, seconds, labels.anomaly)
-        self._decide(views, codes, held_out)
-        return self
+        self._decide(views, codes, held_out, source if isinstance(source, str) else source[rows])
 
     @property
     def _seed(self) -> int:
@@ -276,27 +299,26 @@ class AutoRAD(FrameDetector):
         return [name for name, recipe in MEMBERS.items() if recipe.can_be_had(self)]
 
     def _fit_members(
-        self, views: Views, codes: np.ndarray, labels: LabelsGiven, budget: Budget
+        self, views: Views, codes: np.ndarray, plan: Plan, clock: Clock
     ) -> dict[str, float]:
-        """Fit members while there is time; gives the seconds of each."""
+        """Fit the members that are planned; gives the seconds of each."""
         self.members_: dict[str, Any] = {}
         self.n_distilled_ = 0
+        labels = LabelsGiven.of(codes)
         seconds: dict[str, float] = {}
-        for name in self._names():
-            kept = _FOLD_SHARE * sum(seconds.values())  # to hold out labelled rows at least once
-            if seconds and budget.left() - kept < MARGIN * max(seconds.values()):
-                self._say(f"No time left for {name}")
+        for name in plan.members:
+            if seconds and not clock.allows_more():
                 break
             self._say(f"Fitting {name}")
             start = time.perf_counter()
             F, recipe = views.seen_by(name), MEMBERS[name]
-            rows, target = self._lesson(recipe, views, codes, budget)
-            if not len(rows):
-                self._say(f"No time left for {name}")
-                continue
+            rows, target = self._lesson(recipe, views, codes, plan.distilled)
             detector = self._build(recipe, F, codes, labels)
             self.members_[name] = detector.fit(F[rows], target)
             seconds[name] = time.perf_counter() - start
+        for name in self._names():
+            if name not in self.members_:
+                self._say(f"No time left for {name}")
         return seconds
 
     def _build(self, recipe: Recipe, F: np.ndarray, codes: np.ndarray, labels: LabelsGiven) -> Any:
@@ -308,22 +330,19 @@ class AutoRAD(FrameDetector):
         return detector
 
     def _lesson(
-        self, recipe: Recipe, views: Views, codes: np.ndarray, budget: Budget
+        self, recipe: Recipe, views: Views, codes: np.ndarray, distilled: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Places of rows to learn from, and what is learned of them: labels or scores.
 
-        Scores are those of unlabelled rows by a pretrained network; none without time.
+        Scores are those of unlabelled rows by a pretrained network.
         """
         if not recipe.distilled:
             rows = with_labelled(codes, recipe.most_rows)
             return rows, codes[rows]
-        F = views.seen_by_teacher()
-        most = budget.rows_to_distil(F.shape[1], labelled_rows_read(codes))
-        if most < _FEWEST_DISTILLED:
-            return np.array([], int), np.array([])
-        rows = some_unlabelled(codes, min(_DISTILLED, most))
+        F, rows = views.seen_by_teacher(), some_unlabelled(codes, distilled)
         self.n_distilled_ = len(rows)
-        teacher = PretrainedRAD(unlabelled=min(_READ, most), random_state=self._seed).fit(F, codes)
+        read = min(MOST_READ, distilled)
+        teacher = PretrainedRAD(unlabelled=read, random_state=self._seed).fit(F, codes)
         return rows, teacher.score_samples(F[rows])
 
     def _standardise(self, views: Views, codes: np.ndarray) -> None:
@@ -342,31 +361,44 @@ class AutoRAD(FrameDetector):
         matrix: Any,
         codes: np.ndarray,
         groups: np.ndarray | None,
-        seconds: Mapping[str, float],
-        budget: Budget,
+        plan: Plan,
+        clock: Clock,
     ) -> HeldOut | None:
-        """Scores of labelled rows by fits that have not seen them, while time lasts."""
-        n_splits = min(_SPLITS, *(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
+        """Scores of labelled rows by fits that have not seen them, in as many folds as planned."""
+        self.kinds_auc_: Auc | None = None
+        n_splits = min(SPLITS, *(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
         rows = with_labelled(codes, COMPARED)
         views, matrix, codes = views.take(rows), matrix[rows], codes[rows]
         groups = None if groups is None else groups[rows]
         folds = folds_to_hold_out(codes, n_splits, self._seed, groups)
         if len(folds) < 2:
             return None
-        found = HeldOut(rows, codes, {name: [] for name in self.members_}, [], len(folds), groups)
-        # Fits of a fold are light, but for the teacher's, which may take as long as its lesson.
-        slowest = max((seconds[name] for name in seconds if MEMBERS[name].distilled), default=0.0)
-        for held, unseen in folds:
-            if not budget.allows(slowest):
+        kinds = self._judge_kinds(views, matrix, codes) if plan.kinds else Kinds()
+        self.kinds_auc_ = kinds.auc() if kinds.folds else None
+        found = HeldOut(
+            rows,
+            codes,
+            {name: [] for name in self.members_},
+            [],
+            len(folds),
+            groups,
+            kinds.weight(),
+        )
+        for held in folds[: plan.folds]:
+            if not clock.allows_more():
                 break
-            self._say(f"Holding out {len(held)} labelled rows")
-            start = time.perf_counter()
-            fold_views = self._fold_views(views, matrix, codes, unseen)
-            for name, scores in self._fold_scores(fold_views, codes, held, unseen).items():
+            self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
+            fold_views = self._fold_views(views, matrix, codes, held)
+            for name, scores in self._fold_scores(fold_views, codes, held).items():
                 found.scores[name].append(scores)
             found.folds.append(held)
-            slowest = max(slowest, time.perf_counter() - start)
         return found if found.folds else None
+
+    def _judge_kinds(self, views: Views, matrix: Any, codes: np.ndarray) -> Kinds:
+        """Scores of kinds of anomaly by fits that have not seen them."""
+        make = {name: partial(self._for_fold, name) for name in self.members_}
+        without = partial(self._fold_views, views, matrix, codes)
+        return hold_kinds_out(views, codes, make, without, self._seed)
 
     def _fold_views(self, views: Views, matrix: Any, codes: np.ndarray, held: np.ndarray) -> Views:
         """The views as if held-out rows had no label: neither distances nor evidence know it."""
@@ -380,21 +412,27 @@ class AutoRAD(FrameDetector):
         return Views.fit_without(numbers_of(self.table_, seen), codes, held, self._seed)
 
     def _fold_scores(
-        self, views: Views, codes: np.ndarray, held: np.ndarray, unseen: np.ndarray
+        self, views: Views, codes: np.ndarray, held: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Scores of held-out rows by lighter fits to the others, on the same scale."""
         distilled = [name for name in self.members_ if MEMBERS[name].distilled]
+        labels = LabelsGiven.of(np.delete(codes, held))
         scores = {
-            name: fold_scores(detector.lighter(), views.seen_by(name), codes, held, unseen)
-            for name, detector in self.members_.items()
+            name: fold_scores(self._for_fold(name, labels), views.seen_by(name), codes, held)
+            for name in self.members_
             if name not in distilled
         }
         if distilled:  # the teacher itself: it need not score many rows here
-            read, most = (min(self.n_distilled_, size) for size in (_FOLD_READ, _FOLD_SCORED))
+            read, most = (min(self.n_distilled_, size) for size in (FOLD_READ, FOLD_SCORED))
             teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
             F = views.seen_by_teacher()
-            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, unseen, most))
+            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
         return scores
+
+    def _for_fold(self, name: str, labels: LabelsGiven) -> Any:
+        """An unfitted member, light, none of whose settings was chosen by held-out labels."""
+        recipe = MEMBERS[name]
+        return recipe.build(labels, self._seed) if recipe.chooses else self.members_[name].lighter()
 
     # --- weights, threshold ---------------------------------------------------------------
 
@@ -402,97 +440,26 @@ class AutoRAD(FrameDetector):
         self, held_out: HeldOut | None, seconds: Mapping[str, float], n_anomaly: int
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
-        self.weights_ = member_weights(aucs, n_anomaly)
-        self.leaderboard_: list[dict[str, Any]] = [
-            {
-                "member": name,
-                "weight": round(self.weights_[name], 4),
-                "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
-                "seconds": round(seconds[name], 2),
-            }
-            for name in sorted(self.members_, key=lambda name: -self.weights_[name])
-        ]
-        self.leaderboard_ += [
-            {"member": name, "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
-            for name in self._names()
-            if name not in self.members_
-        ]
-        self.auc_ = None if held_out is None else held_out.combined_auc(self.weights_)
-
-    def _decide(self, views: Views, codes: np.ndarray, held_out: HeldOut | None) -> None:
-        """The anomaly rate, the threshold, and what other thresholds rest on."""
-        fitted = self._combine(views)
-        unseen = np.where(codes == UNLABELLED, fitted, np.nan)
-        if held_out is not None:
-            for held, scores in zip(held_out.folds, held_out.combined(self.weights_), strict=True):
-                unseen[held_out.rows[held]] = scores
-        calibration = Calibration.of(-unseen, codes, -fitted, 0.0, random_state=self._seed)
-        if calibration.rate is None:
-            self.prior_ = 1 - labelled_rate(codes)
-            scores = fitted[codes == UNLABELLED]
-            self.offset_ = float(np.quantile(scores if len(scores) else fitted, 1 - self.prior_))
+        if held_out is None:
+            share = Kinds().weight() if n_anomaly else ALONE
+            self.weights_ = member_weights(aucs, n_anomaly, share)
         else:
-            self.prior_ = 1 - calibration.pi_n
-            seen = ~np.isnan(unseen)
-            risk = get_risk("rad", prior=self.prior_)
-            self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
-        self.calibration_ = replace(calibration, zero=-self.offset_)
+            self.weights_ = held_out.weights()
+        left_out = [name for name in self._names() if name not in self.members_]
+        self.leaderboard_ = leaderboard(self.weights_, aucs, seconds, left_out)
+        self.auc_ = None if held_out is None else held_out.combined_auc()
 
-    def _combine(self, views: Views) -> np.ndarray:
-        total = np.zeros(len(views))
-        for name, detector in self.members_.items():
-            mean, spread = self.scales_[name]
-            scores = detector.score_samples(views.seen_by(name))
-            total += self.weights_[name] * (scores - mean) / spread
-        return total
-
-    def _scores(self, X: Any) -> np.ndarray:
-        parts = []
-        with one_blas_thread():
-            for start in range(0, X.shape[0], _BLOCK):
-                matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
-                parts.append(self._combine(Views.of(self.views_, matrix)))
-        return np.concatenate(parts)
+    def _decide(
+        self, views: Views, codes: np.ndarray, held_out: HeldOut | None, source: Any
+    ) -> None:
+        """The anomaly rate, the threshold, and what other thresholds rest on."""
+        told = (self.anomaly_rate, source, self._seed)
+        self.calibration_, self.prior_ = calibrated(self._combine(views), codes, held_out, *told)
+        self.offset_ = -self.calibration_.zero
+        self.set_threshold(self.default_threshold)
 
     # --- what it says of itself -----------------------------------------------------------
 
-    def needs_rows(self) -> bool:
-        """Return True: outlier scores, kernels and distances compare rows with training rows."""
-        return True
-
-    def kept_rows(self) -> int:
-        """Return the number of training rows, standardised, in the views and members."""
-        views = sum(view.kept_rows() for view in self.views_.values())
-        return views + sum(member.kept_rows() for member in self.members_.values())
-
-    def describe(self) -> dict[str, Any]:
-        """Return the members with their weights, the rate and how many rows took part."""
-        return super().describe() | {
-            "leaderboard": self.leaderboard_,
-            "prior": self.prior_,
-            "rows": self.n_rows_,
-        }
-
-    def describe_in_words(self) -> list[str]:
-        """Return how many members there are, what they weigh by, and which were left out."""
-        left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
-        no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
-        if len(self.members_) == 1:
-            name = next(iter(self.members_))
-            only = f"one kind of detector ({name}); there was no time for others"
-            return [only, *(no_time if left_out else [])]
-        weighted = "weighted by held-out labels"
-        if self.auc_ is None:
-            weighted = "without held-out labels to weight them by"
-        return [
-            f"average of {len(self.members_)} kinds of detector, {weighted}",
-            *(no_time if left_out else []),
-            f"learned from {self.n_rows_:,} rows",
-        ]
-
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""
-        return (
-            "scored by members fitted without its label; their weights and settings were "
-            "chosen with these labels, so new rows may rank somewhat worse"
-        )
+        return "scored by members that were fitted, tuned and weighted without its label"

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.decisions.cross_calibration import on_scale
 from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.row_groups import GroupEffect, Judged
-from riskad.detectors.auto.members import MEMBERS, PRIOR
+from riskad.detectors.auto.members import MEMBERS
+from riskad.detectors.auto.novelty import NOVELTY, with_novelty
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled
 
 __all__ = [
     "HeldOut",
     "fold_scores",
     "folds_to_hold_out",
-    "labelled_rate",
+    "leaderboard",
     "mean_and_spread",
     "member_weights",
 ]
 
 _QUANTILE = 1.96  # half an interval in standard errors
-_GUESSED = 5  # rows that a guess of the anomaly rate is worth
+_FEWEST_TO_DEAL = 2  # unlabelled rows for each fold; fewer are left to the fits
+_FEWEST_TO_SCALE = 10  # unlabelled rows that tell the scale of a fold
 
 
 @dataclass(frozen=True)
@@ -37,59 +40,98 @@ class HeldOut:
     codes: np.ndarray
     scores: dict[str, list[np.ndarray]]
     folds: list[np.ndarray]
-    """Those that were held out: fewer than `n_splits` where time ran short."""
+    """Rows that were held out, labelled or not: fewer folds than `n_splits` where time ran
+    short.
+    """
     n_splits: int
     groups: np.ndarray | None = None
+    novelty: float = 0.0
+    """The share of novelty in the average."""
 
     def auc(self, name: str) -> Auc:
         """Return the AUC of a member."""
-        return self._auc(self.scores[name])
+        return self._auc(self.scores[name], range(len(self.folds)))
 
-    def combined(self, weights: Mapping[str, float]) -> list[np.ndarray]:
-        """Return weighted averages, fold by fold."""
+    def weights(self, without: int | None = None) -> dict[str, float]:
+        """Return what members weigh by the AUCs of all folds, or of all but one."""
+        folds = [i for i in range(len(self.folds)) if i != without]
+        aucs = {
+            name: self._auc([parts[i] for i in folds], folds) if folds else None
+            for name, parts in self.scores.items()
+        }
+        return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.novelty)
+
+    def combined(self) -> list[np.ndarray]:
+        """Return weighted averages, fold by fold, with weights by what the other folds say.
+
+        No label has a part in the score of its own row: the AUC of these is that of rows whose
+        labels nobody has seen.
+        """
         return [
-            np.sum([weights[name] * parts[i] for name, parts in self.scores.items()], axis=0)
+            np.sum([w * self.scores[name][i] for name, w in weights.items()], axis=0)
             for i in range(len(self.folds))
+            for weights in [self.weights(without=i)]
         ]
 
-    def combined_auc(self, weights: Mapping[str, float]) -> Auc:
+    def combined_auc(self) -> Auc:
         """Return the AUC of the weighted average."""
-        return self._auc(self.combined(weights))
+        return self._auc(self.combined(), range(len(self.folds)))
 
-    def _auc(self, scores: list[np.ndarray]) -> Auc:
-        values = [
-            auc_with_interval(self.codes[held], -part).value
-            for held, part in zip(self.folds, scores, strict=True)
-        ]
-        held_out = self.codes[np.concatenate(self.folds)]
-        n, m = (int((held_out == kind).sum()) for kind in (NORMAL, ANOMALY))
-        return auc_of_folds(values, self.n_splits, n, m, effect=self._group_effect(scores))
+    def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield places of held-out rows, and their weighted averages on the scale of the fit.
 
-    def _group_effect(self, scores: list[np.ndarray]) -> GroupEffect | None:
-        if self.groups is None:
-            return None
-        judged = zip(self.folds, scores, strict=True)
-        return GroupEffect.on_auc([Judged(self.codes[i], -s, self.groups[i]) for i, s in judged])
+        Fits of folds have scales of their own; as many unlabelled rows are to be above a score
+        there as here (`riskad.decisions.cross_calibration.on_scale`).
+        """
+        for held, scores in zip(self.folds, self.combined(), strict=True):
+            places, unlabelled = self.rows[held], self.codes[held] == UNLABELLED
+            if unlabelled.sum() >= _FEWEST_TO_SCALE:
+                scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
+            yield places, scores
+
+    def _auc(self, scores: Sequence[np.ndarray], folds: Sequence[int]) -> Auc:
+        """The AUC over the labelled rows of some folds."""
+        judged = [self._judged(i, part) for i, part in zip(folds, scores, strict=True)]
+        values = [auc_with_interval(part.codes, part.scores).value for part in judged]
+        n, m = (sum(int((p.codes == kind).sum()) for p in judged) for kind in (NORMAL, ANOMALY))
+        effect = None if self.groups is None else GroupEffect.on_auc(judged)
+        return auc_of_folds(values, self.n_splits, n, m, effect=effect)
+
+    def _judged(self, fold: int, scores: np.ndarray) -> Judged:
+        held = self.folds[fold]
+        known = self.codes[held] != UNLABELLED
+        places = held[known]
+        groups = places if self.groups is None else self.groups[places]
+        return Judged(self.codes[places], -scores[known], groups)
 
 
 def folds_to_hold_out(
     codes: np.ndarray, n_splits: int, seed: int, groups: np.ndarray | None
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return labelled rows to hold out, fold by fold, and all rows that its fits must not see.
+) -> list[np.ndarray]:
+    """Return rows to hold out, fold by fold: labelled ones of both kinds, and unlabelled ones.
 
-    Without groups these are the same. With groups the unlabelled rows of theirs are among the
-    latter, and a fold that leaves no unlabelled row to fits is left out.
+    Unlabelled rows are held out as labelled ones are, so that scores of both may be compared: a fit
+    takes the rows that it saw for normal. Rows of a group are held out together, and a fold that
+    leaves no unlabelled row to fits is left out.
     """
-    folds = labelled_folds(codes, n_splits, seed, groups) if n_splits > 1 else []
+    labelled = labelled_folds(codes, n_splits, seed, groups) if n_splits > 1 else []
+    if not labelled:
+        return []
+    rng = np.random.default_rng(seed)
+    unlabelled = np.flatnonzero(codes == UNLABELLED)
     if groups is None:
-        return [(held, held) for held in folds]
-    unseen = [np.flatnonzero(np.isin(groups, groups[held])) for held in folds]
-    n_unlabelled = int((codes == UNLABELLED).sum())
-    return [
-        (held, out)
-        for held, out in zip(folds, unseen, strict=True)
-        if not 0 < n_unlabelled == (codes[out] == UNLABELLED).sum()
+        enough = len(unlabelled) >= _FEWEST_TO_DEAL * len(labelled)
+        dealt = rng.permutation(unlabelled) if enough else unlabelled[:0]
+        return [
+            np.sort(np.concatenate([held, dealt[i :: len(labelled)]]))
+            for i, held in enumerate(labelled)
+        ]
+    others = rng.permutation(np.setdiff1d(groups, groups[np.concatenate(labelled)]))
+    folds = [
+        np.flatnonzero(np.isin(groups, np.append(groups[held], others[i :: len(labelled)])))
+        for i, held in enumerate(labelled)
     ]
+    return [out for out in folds if not 0 < len(unlabelled) == (codes[out] == UNLABELLED).sum()]
 
 
 def fold_scores(
@@ -97,11 +139,10 @@ def fold_scores(
     F: np.ndarray,
     codes: np.ndarray,
     held: np.ndarray,
-    unseen: np.ndarray,
     most: int = COMPARED,
 ) -> np.ndarray:
-    """Return scores of held-out rows by a fit to seen ones, on the scale of unlabelled rows."""
-    others = np.setdiff1d(np.arange(len(codes)), unseen)
+    """Return scores of held-out rows by a fit to the others, on the scale of unlabelled rows."""
+    others = np.setdiff1d(np.arange(len(codes)), held)
     unlabelled = others[some_unlabelled(codes[others], most)]
     detector.fit(F[others], codes[others])
     scores = detector.score_samples(F[np.concatenate([unlabelled, held])])
@@ -114,23 +155,35 @@ def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
     return float(scores.mean()), float(scores.std()) or 1.0
 
 
-def member_weights(aucs: Mapping[str, Auc | None], n_anomaly: int) -> dict[str, float]:
-    """Return w_k ~ b_k exp(-(A - A_k) / SE), adding up to 1."""
-    known = [auc for auc in aucs.values() if auc is not None]
+def member_weights(
+    aucs: Mapping[str, Auc | None], n_anomaly: int, novelty: float = 0.0
+) -> dict[str, float]:
+    """Return w_k ~ b_k exp(-(A - A_k) / SE), adding up to 1; novelty has the given share."""
+    known = [auc for name, auc in aucs.items() if auc is not None and name != NOVELTY]
     raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs}
     if known:
         best = max(known, key=lambda auc: auc.value)
         error = (best.high - best.low) / 2 / _QUANTILE
         for name, auc in aucs.items():
             raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
-    return {name: weight / sum(raw.values()) for name, weight in raw.items()}
+    return with_novelty(raw, novelty)
 
 
-def labelled_rate(codes: np.ndarray) -> float:
-    """Return the share of anomalies among labelled rows, the usual guess counted as five more.
-
-    With one kind of label alone it is the guess.
-    """
-    n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
-    guess = 1 - PRIOR
-    return (m + _GUESSED * guess) / (n + m + _GUESSED) if n and m else guess
+def leaderboard(
+    weights: Mapping[str, float],
+    aucs: Mapping[str, Auc | None],
+    seconds: Mapping[str, float],
+    left_out: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Return a line for each member, the heaviest first, and for those left out for time."""
+    lines: list[dict[str, Any]] = [
+        {
+            "member": name,
+            "weight": round(weights[name], 4),
+            "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
+            "seconds": round(seconds[name], 2),
+        }
+        for name in sorted(weights, key=lambda name: -weights[name])
+    ]
+    none = {"weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
+    return lines + [{"member": name, **none} for name in left_out]

@@ -14,7 +14,8 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import get_loss
 from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
-from riskad.detectors.auto.budget import MOST_ROWS
+from riskad.detectors.auto.budget import MOST_ROWS, Sizes
+from riskad.detectors.auto.novelty import NOVELTY, Novelty
 from riskad.detectors.auto.samples import COMPARED, with_labelled
 from riskad.detectors.boosted import BoostedRAD
 from riskad.detectors.distilled import DistilledForest
@@ -26,6 +27,7 @@ __all__ = ["MEMBERS", "MEMBER_TYPES", "PRIOR", "LabelsGiven", "Recipe", "add_mem
 PRIOR = 0.8
 _A, _LAMBDA = 0.02, 0.003
 _TREES = 200
+_MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001
 _TEACHER_WORTH = 100  # labelled anomalies that halve what its knowledge counts
 _KERNEL_LOSS = "squared"
@@ -73,6 +75,38 @@ class LabelsGiven:
         return "pn" if self.risk == "rad" else self.risk
 
 
+# --- what a fit of each takes: measured once, and rounded up --------------------------------
+
+
+def _usual_seconds(sizes: Sizes) -> float:
+    return 1 + 1e-4 * sizes.rows * (1 + sizes.columns / 50)
+
+
+def _kernel_seconds(sizes: Sizes) -> float:
+    return 0.35 + 3e-5 * sizes.rows + 1e-4 * sizes.labelled
+
+
+def _forest_seconds(sizes: Sizes) -> float:
+    return 0.25 + 2.5e-4 * sizes.counting
+
+
+def _linear_seconds(sizes: Sizes) -> float:
+    return 0.05 + 1e-3 * sizes.columns + 1e-6 * sizes.rows
+
+
+def _boosted_seconds(sizes: Sizes) -> float:
+    rows = min(sizes.rows, _MOST_BOOSTED + sizes.labelled)
+    return 0.2 + 2.3e-6 * rows * (sizes.columns + 22)
+
+
+def _distilled_seconds(sizes: Sizes) -> float:
+    return 1.0  # beside its teacher
+
+
+def _no_seconds(sizes: Sizes) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a member is made.
@@ -89,8 +123,13 @@ class Recipe:
         Unlabelled rows that it learns from.
     distilled
         Whether it learns the scores of a pretrained network rather than labels.
+    seconds
+        What a fit takes on one core of a usual machine.
     tune
         Chooses settings from what the member sees, the codes and a seed.
+    chooses
+        Whether labels choose its settings, by `tune` or in its own fit. Folds then take what it is
+        built with, or choose anew, so that no held-out label has a part in it.
     needs
         A library that must be installed.
     asked_for
@@ -104,6 +143,8 @@ class Recipe:
     most_rows: int = MOST_ROWS
     distilled: bool = False
     tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
+    seconds: Callable[[Sizes], float] = _usual_seconds
+    chooses: bool = False
     needs: str = ""
     asked_for: str = ""
 
@@ -173,22 +214,40 @@ def _deep(labels: LabelsGiven, seed: int) -> Any:
     return deep.DeepRAD(risk=risk, prior=PRIOR, random_state=seed)
 
 
+def _novelty(labels: LabelsGiven, seed: int) -> Novelty:
+    return Novelty()
+
+
 _TABLE = ("columns", "outliers", "components")
 _ALL = (*_TABLE, "shapes", "distances")
 _KERNELS = ("kernels", "outliers")
 MEMBERS = {
-    "kernel": Recipe("smooth", _KERNELS, _kernel, tune=_tune_kernel),
-    "smooth forest": Recipe("smooth", _TABLE, _forest),
-    "forest": Recipe("plain", _ALL, _forest),
+    "kernel": Recipe(
+        "smooth", _KERNELS, _kernel, seconds=_kernel_seconds, tune=_tune_kernel, chooses=True
+    ),
+    "smooth forest": Recipe("smooth", _TABLE, _forest, seconds=_forest_seconds),
+    "forest": Recipe("plain", _ALL, _forest, seconds=_forest_seconds),
     # The kernel member can do what this does.
-    "linear": Recipe("smooth", ("columns",), _linear, weight=0.5),
-    "boosted": Recipe("smooth", _TABLE, _boosted, most_rows=3_000, needs="lightgbm"),
-    "distilled forest": Recipe("plain", _ALL, _distilled_forest, weight=3.0, distilled=True),
+    "linear": Recipe(
+        "smooth", ("columns",), _linear, seconds=_linear_seconds, weight=0.5, chooses=True
+    ),
+    "boosted": Recipe(
+        "smooth",
+        _TABLE,
+        _boosted,
+        seconds=_boosted_seconds,
+        most_rows=_MOST_BOOSTED,
+        needs="lightgbm",
+    ),
+    "distilled forest": Recipe(
+        "plain", _ALL, _distilled_forest, seconds=_distilled_seconds, weight=3.0, distilled=True
+    ),
     "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
+    NOVELTY: Recipe("plain", ("outliers",), _novelty, seconds=_no_seconds),
 }
 """By name, the quickest first."""
 
-MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "DistilledForest", "DeepRAD"]
+MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "DistilledForest", "DeepRAD", "Novelty"]
 """Names of classes that may be members, in files as well."""
 
 

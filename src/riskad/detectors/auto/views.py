@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,11 @@ class Views:
     def seen_by(self, member: str) -> np.ndarray:
         """What a member sees."""
         recipe = MEMBERS[member]
-        slices = self.learned[recipe.view].slices_
-        return np.hstack([self.features[recipe.view][:, slices[part]] for part in recipe.parts])
+        spans = [self.learned[recipe.view].slices_[part] for part in recipe.parts]
+        F = self.features[recipe.view]
+        if all(one.stop == other.start for one, other in pairwise(spans)):  # no need to copy
+            return F[:, spans[0].start : spans[-1].stop]
+        return np.hstack([F[:, span] for span in spans])
 
     def seen_by_teacher(self) -> np.ndarray:
         """Outlier scores with the columns, or with their components where there are too many."""

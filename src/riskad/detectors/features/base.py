@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from riskad.rows.columns import check_numbers
 from riskad.storage.fields import COUNT, NAMES, SEED, SIZE, Fields, Optional
 
-__all__ = ["FeatureMap"]
+__all__ = ["FeatureMap", "squared_distances"]
 
 _DISTANCE_ROWS = 1000  # rows whose distances give the usual one
 
@@ -54,3 +54,16 @@ def _median_squared_distance(X: np.ndarray) -> float:
     squared = pdist(X, "sqeuclidean")
     squared = squared[squared > 0]
     return float(np.median(squared)) if len(squared) else 1.0
+
+
+def squared_distances(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return those of each row of X to each of `rows`, without a look at what is in them.
+
+    >>> squared_distances(np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 4.0]])).tolist()
+    [[16.0], [25.0]]
+    """
+    D = X @ rows.T
+    D *= -2
+    D += np.einsum("ij,ij->i", X, X)[:, None]
+    D += np.einsum("ij,ij->i", rows, rows)
+    return np.maximum(D, 0, out=D)

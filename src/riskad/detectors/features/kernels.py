@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
-from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.base import FeatureMap, squared_distances
 from riskad.storage.fields import (
     POSITIVE,
     SIZE,
@@ -112,4 +112,15 @@ class GaussianKernels(FeatureMap):
         """The features of all widths, side by side."""
         check_is_fitted(self)
         X = self._check(X, reset=False)
-        return np.hstack([part.transform(X) for part in self.maps_]) / len(self.maps_) ** 0.5
+        found = np.empty((len(X), self.n_features_out_))
+        landmarks, start = None, 0
+        for part in self.maps_:
+            # With one seed all widths have the same landmarks.
+            if landmarks is None or not np.array_equal(part.components_, landmarks):
+                landmarks = part.components_
+                squared = squared_distances(X, landmarks)
+            stop = start + len(landmarks)
+            found[:, start:stop] = np.exp(-part.gamma * squared) @ part.normalization_.T
+            start = stop
+        found /= len(self.maps_) ** 0.5
+        return found

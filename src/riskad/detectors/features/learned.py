@@ -35,6 +35,7 @@ __all__ = ["LearnedFeatures"]
 
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
 _FEW_COLUMNS = 600  # up to which principal components are found from the covariance
+_COMPONENTS = ("components", "shapes")  # principal ones
 _PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances")
 
 
@@ -157,7 +158,14 @@ class LearnedFeatures(FeatureMap):
         """The parts of each row, side by side."""
         check_is_fitted(self)
         Z = self._columns(self._check(X, reset=False))
-        return np.hstack(self._blocks(Z, lambda name, rows: self.maps_[name].transform(rows)))
+        return np.hstack(self._blocks(Z, self._mapped))
+
+    def _mapped(self, name: str, rows: np.ndarray) -> np.ndarray:
+        each = self.maps_[name]
+        if name not in _COMPONENTS:
+            return np.asarray(each.transform(rows))
+        # As PCA does, without a look at rows that were looked at already.
+        return np.asarray(rows @ each.components_.T - each.mean_[None] @ each.components_.T)
 
     def _fit_columns(self, X: np.ndarray) -> np.ndarray:
         from sklearn.preprocessing import StandardScaler

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics import pairwise_distances_chunked
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.base import FeatureMap, squared_distances
 from riskad.storage.fields import (
     FLAG,
     POSITIVE,
@@ -24,6 +23,8 @@ from riskad.storage.fields import (
 )
 
 __all__ = ["NeighbourDistances", "distance_floor", "distances_to"]
+
+_MANY = 32  # rows from which on a search over all of them is worth setting up
 
 
 class NeighbourDistances(FeatureMap):
@@ -153,9 +154,10 @@ def distances_to(
 def _nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
     """The k smallest distances of each row to `rows`, in rising order; fewer if there are fewer."""
     k = min(k, len(rows))
+    if len(X) >= _MANY:
+        from sklearn.neighbors import NearestNeighbors
 
-    def smallest(D: np.ndarray, start: int) -> np.ndarray:
-        return np.sort(np.partition(D, k - 1, axis=1)[:, :k], axis=1)
-
-    chunks = pairwise_distances_chunked(X, rows, reduce_func=smallest, working_memory=64)
-    return np.concatenate(list(chunks))
+        return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows).kneighbors(X)[0]
+    # For few rows, checking the remembered ones would take longer than the distances.
+    D = np.partition(squared_distances(X, rows), k - 1, axis=1)[:, :k]
+    return np.sqrt(np.sort(D, axis=1))

@@ -1,0 +1,1 @@
+"""Training of the network of `riskad.PretrainedRAD` on synthetic and real tables."""

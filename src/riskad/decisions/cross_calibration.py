@@ -1,0 +1,261 @@
+r"""The calibration of any detector: it is fitted anew to folds.
+
+Folds are fitted once, and thresholds, p-values, probabilities and the AUC all use them. Fits to
+folds have scales of their own. With F_k and F the distributions of the scores of the fit to fold k
+and of the fit to all rows, over the rows that both have seen,
+
+    s  ->  F^{-1}(F_k(s))
+
+puts a score of the former on the scale of the latter: as many rows are above it in both.
+
+Rows of a fold are left out of its fit altogether, as if they were met later. A new normal row is
+then exchangeable with a labelled one, but for being scored by a fit that has seen some more labels.
+p-values from this hold their level nearly, not exactly; the bound of cross-conformal prediction
+(Vovk, 2015) would have us keep and apply the fits of all folds, and is twice the level at that.
+Simulations (`benchmarks/p_values.py`) show what it comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+
+from riskad.core.checks import InputError
+from riskad.core.labels import NORMAL, UNLABELLED, check_codes, check_rows_match
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.conformal import DensityRatio, check_normals
+from riskad.decisions.held_out import quietly
+from riskad.decisions.row_groups import as_groups, has_others
+from riskad.decisions.selection import PNUStratifiedKFold
+from riskad.rows.columns import as_table
+
+__all__ = ["calibrate", "cross_calibrate", "cross_scores", "cross_splits", "on_scale"]
+
+Split: TypeAlias = tuple[np.ndarray, np.ndarray]
+
+_SPLITS = 5
+_MOST = 20_000  # unlabelled rows that folds score
+
+
+def calibrate(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    pi_n: Any = None,
+    weighted: bool = False,
+    n_splits: int = _SPLITS,
+    random_state: int | None = None,
+    groups: Any = None,
+    label_source: Any = "unknown",
+) -> Any:
+    """Give a fitted detector what thresholds, p-values and probabilities rest on.
+
+    The model is fitted anew for each of `n_splits` folds; it does not change itself. After this it
+    has `calibration_`, and `set_threshold`, `p_values` and `anomaly_probability` work.
+
+    Parameters
+    ----------
+    model : detector, or Pipeline that ends in one
+        Fitted to X and y.
+    X, y
+        The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
+    pi_n : float or estimate with `.pi_n`, optional
+        Anomaly rate of the unlabelled rows; by default estimated from the same folds.
+    weighted : bool, default=False
+        Whether to learn how labelled normals differ from those among the unlabelled rows, for
+        weighted p-values.
+    n_splits : int, default=5
+        Folds; with few rows of a kind some hold none of it out. A row that is the only one of its
+        kind is in every fit.
+    random_state : int, optional
+        Seed of the folds; None is 0.
+    groups : array, optional
+        Which rows belong together, those of one customer for instance: they are held out together.
+        A row whose group is blank (None, NaN) is one of its own.
+    label_source : str or array of str, default="unknown"
+        How rows came to be labelled, on which the anomaly rate depends: "random", "chosen" or
+        "unknown", or a word for each row (`riskad.decisions.rates`).
+
+    Returns
+    -------
+    estimator
+        The model that was given, with its calibration.
+
+    Examples
+    --------
+    >>> from riskad import ShallowRAD, calibrate
+    >>> from riskad.decisions.thresholds import FalseAlarms
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
+    >>> y = np.zeros(1000, dtype=int)
+    >>> y[:60], y[-10:] = 1, -1
+    >>> model = calibrate(ShallowRAD().fit(X, y), X, y)
+    >>> model.set_threshold(FalseAlarms(0.02)).predict([[0.0, 0.0], [4.0, 4.0]])
+    array([ 1, -1])
+    >>> model.p_values([[0.0, 0.0], [4.0, 4.0]]).round(3)
+    array([0.557, 0.016])
+    """
+    detector = model[-1] if hasattr(model, "steps") else model
+    X, codes = as_table(X), check_codes(y)
+    if not hasattr(detector, "set_threshold") or not hasattr(detector, "offset_"):
+        raise InputError(
+            f"calibrate takes a fitted detector of riskad, or a pipeline that ends in one, got "
+            f"{model!r}. Call fit first."
+        )
+    check_rows_match(X, codes)
+    fitted = -model.score_samples(X)
+    zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
+    calibration = cross_calibrate(
+        model,
+        X,
+        codes,
+        fitted,
+        zero,
+        pi_n=pi_n,
+        n_splits=n_splits,
+        random_state=random_state,
+        groups=None if groups is None else as_groups(groups, len(codes)),
+        label_source=label_source,
+    )
+    if weighted:
+        rows = model[:-1].transform(X) if hasattr(model, "steps") else X
+        calibration = with_weights(calibration, rows, codes, fitted, random_state)
+    detector.calibration_ = calibration
+    detector.set_threshold(detector.threshold_)
+    return model
+
+
+def cross_calibrate(
+    template: Any,
+    X: Any,
+    codes: np.ndarray,
+    fitted: np.ndarray,
+    zero: float,
+    *,
+    pi_n: Any = None,
+    n_splits: int = _SPLITS,
+    random_state: int | None = None,
+    groups: np.ndarray | None = None,
+    label_source: Any = "unknown",
+) -> Calibration:
+    """The calibration of a fit, given its anomaly scores and threshold.
+
+    `template` is what is cloned and fitted to folds, where that is not the fitted model itself.
+    """
+    splits = cross_splits(codes, n_splits, random_state, groups)
+    held_out = cross_scores(template, X, codes, fitted, splits, random_state)
+    return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state, label_source)
+
+
+def cross_scores(
+    template: Any,
+    X: Any,
+    codes: np.ndarray,
+    fitted: np.ndarray,
+    splits: Iterable[Split],
+    random_state: int | None = None,
+) -> np.ndarray:
+    """Anomaly scores of held-out rows by fits to the rows to train on, on the scale of `fitted`;
+    NaN for rows that no fit has scored.
+    """
+    held_out = np.full(len(codes), np.nan)
+    watched = _watched(codes, random_state)
+    rows = _safe_indexing(X, watched)
+    with quietly():
+        for train, held in splits:
+            fit = clone(template).fit(_safe_indexing(X, train), codes[train])
+            scores = -fit.score_samples(rows)
+            out, seen = np.isin(watched, held), np.isin(watched, train)
+            held_out[watched[out]] = on_scale(scores[out], scores[seen], fitted[watched[seen]])
+    return held_out
+
+
+def cross_splits(
+    codes: np.ndarray,
+    n_splits: int = _SPLITS,
+    random_state: int | None = None,
+    groups: np.ndarray | None = None,
+) -> Iterator[Split]:
+    """Rows to train on and to hold out, fold by fold; those of a group are on one side.
+
+    Groups are numbers (`riskad.decisions.row_groups.as_groups`).
+    """
+    for held in _folds(codes, n_splits, random_state, groups):
+        yield np.setdiff1d(np.arange(len(codes)), held, assume_unique=True), held
+
+
+def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
+    """The labelled rows, and as many of the unlabelled rows as tell their distribution
+    well enough.
+    """
+    unlabelled = np.flatnonzero(codes == UNLABELLED)
+    if len(unlabelled) > _MOST:
+        unlabelled = np.random.default_rng(seed or 0).choice(unlabelled, _MOST, replace=False)
+    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
+
+
+def _folds(
+    codes: np.ndarray, n_splits: int, seed: int | None, groups: np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """Rows to hold out; the only row or group of its kind never is, since a fit needs it."""
+    if groups is not None:
+        several = has_others(codes, groups)
+    else:
+        kinds, counts = np.unique(codes, return_counts=True)
+        several = np.isin(codes, kinds[counts > 1])
+    if not (several & (codes != UNLABELLED)).any():
+        return
+    for fold in PNUStratifiedKFold(n_splits, random_state=seed).folds(codes, groups):
+        held = np.flatnonzero(fold & several)
+        if len(held):
+            yield held
+
+
+def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """F^{-1}(F_k(s)); beyond all shared rows, by the ratio of their spreads."""
+    own, fitted = np.sort(own), np.sort(fitted)
+    beyond = np.minimum(scores - own[0], 0) + np.maximum(scores - own[-1], 0)
+    spread = own.std()
+    return np.interp(scores, own, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
+
+
+def with_weights(
+    calibration: Calibration, X: Any, codes: np.ndarray, fitted: np.ndarray, seed: int | None = None
+) -> Calibration:
+    """The calibration with weights for labelled normals that differ from the unlabelled rows'.
+
+    The unlabelled rows count by their probability of being normal, so that it is the normal ones
+    among them that labelled ones are compared with. Weights of labelled normals are cross-fitted.
+    """
+    from sklearn.model_selection import KFold
+
+    check_normals(len(calibration.normals), "weights")
+    if getattr(X, "ndim", 2) != 2:
+        raise InputError("weighted=True compares columns; rows must be those of a table.")
+    if not calibration.n_unlabelled:
+        raise InputError(
+            "weighted=True compares labelled normals with unlabelled rows, and there are none."
+        )
+    X = X if hasattr(X, "tocsr") else np.asarray(X, dtype=float)
+    normals, unlabelled = (
+        _safe_indexing(X, np.flatnonzero(codes == k)) for k in (NORMAL, UNLABELLED)
+    )
+    unlabelled_scores = fitted[codes == UNLABELLED]
+    likely = (
+        np.ones(len(unlabelled_scores))
+        if calibration.rate is None or not calibration.tells_kinds
+        else 1 - calibration.anomaly_probability(unlabelled_scores)
+    )
+    n = normals.shape[0]
+    weights = np.empty(n)
+    for train, held in KFold(min(_SPLITS, n), shuffle=True, random_state=seed or 0).split(weights):
+        weights[held] = DensityRatio.between(normals[train], unlabelled, likely)(normals[held])
+    return replace(
+        calibration, weights=weights, ratio=DensityRatio.between(normals, unlabelled, likely)
+    )

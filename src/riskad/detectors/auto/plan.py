@@ -1,0 +1,115 @@
+"""The plan of a fit: which members, how many folds, by the work that each takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from riskad.core.labels import UNLABELLED
+from riskad.detectors.auto.budget import (
+    MOST_READ,
+    Sizes,
+    rows_to_distil,
+    teacher_seconds,
+)
+from riskad.detectors.auto.members import MEMBERS, LabelsGiven
+from riskad.detectors.auto.samples import COMPARED
+from riskad.detectors.auto.unseen_kinds import JUDGES, MOST_KINDS
+from riskad.detectors.pretrained import labelled_rows_read
+
+__all__ = ["FOLD_READ", "FOLD_SCORED", "SPLITS", "Plan", "plan_fit", "sizes_of"]
+
+SPLITS = 5
+FOLD_READ, FOLD_SCORED = 150, 100
+"""Unlabelled rows that a teacher reads in a fold, and scores beside those held out."""
+_FOLD_SHARE = 0.3  # of the seconds of a member, that its lighter fit of a fold takes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit does.
+
+    Parameters
+    ----------
+    members
+        Names of members, in the order of their fits.
+    distilled
+        Unlabelled rows that the teacher scores.
+    folds
+        How many folds of labelled rows are held out, of five.
+    kinds
+        Whether kinds of anomaly are held out, too.
+    seconds
+        What all of it takes on one core of a usual machine.
+    """
+
+    members: tuple[str, ...]
+    distilled: int
+    folds: int
+    kinds: bool
+    seconds: float
+
+
+def sizes_of(codes: np.ndarray, n_columns: int, teacher_columns: int) -> Sizes:
+    """Return what the work of a fit to rows with these labels depends on."""
+    labelled = int((codes != UNLABELLED).sum())
+    alone = LabelsGiven.of(codes).labelled_risk != "pn"
+    return Sizes(
+        rows=len(codes),
+        columns=n_columns,
+        labelled=labelled,
+        counting=len(codes) if alone else labelled,
+        read=labelled_rows_read(codes),
+        teacher_columns=teacher_columns,
+    )
+
+
+def plan_fit(sizes: Sizes, names: Sequence[str], seconds: float) -> Plan:
+    """Return a plan that takes no more than the seconds, but for one member, which is always there.
+
+    Members come first, as long as one fold could still be held out of all of them; then folds, then
+    kinds of anomaly.
+
+    >>> sizes = Sizes(rows=3_000, columns=20, labelled=150, counting=150, read=150,
+    ...               teacher_columns=22)
+    >>> plan_fit(sizes, ["kernel", "forest", "distilled forest"], 60).folds
+    5
+    >>> plan_fit(sizes, ["kernel", "forest", "distilled forest"], 2).members
+    ('kernel', 'forest')
+    """
+    distilled = rows_to_distil(seconds, sizes)
+    spent, in_fold = _feature_seconds(sizes), 0.0
+    members: list[str] = []
+    for name in names:
+        if MEMBERS[name].distilled and not distilled:
+            continue
+        fit, fold = _member_seconds(name, sizes, distilled)
+        if members and fit > 0 and spent + fit + in_fold + fold > seconds:
+            continue
+        members.append(name)
+        spent, in_fold = spent + fit, in_fold + fold
+    folds = int(np.clip((seconds - spent) // max(in_fold, 1e-9), 0, SPLITS))
+    spent += folds * in_fold
+    judged = MOST_KINDS * sum(_member_seconds(j, sizes, 0)[1] for j in JUDGES if j in members)
+    kinds = folds > 1 and spent + judged <= seconds
+    return Plan(tuple(members), distilled, folds, kinds, spent + judged * kinds)
+
+
+def _feature_seconds(sizes: Sizes) -> float:
+    return 0.4 + 1.2e-4 * sizes.rows * (1 + sizes.columns / 100)
+
+
+def _member_seconds(name: str, sizes: Sizes, distilled: int) -> tuple[float, float]:
+    """What a member takes, and in a fold."""
+    recipe = MEMBERS[name]
+    fit = recipe.seconds(sizes)
+    if not recipe.distilled:
+        return fit, _FOLD_SHARE * fit
+    lesson = teacher_seconds(
+        distilled, sizes.read + min(MOST_READ, distilled), sizes.teacher_columns
+    )
+    held = FOLD_SCORED + (COMPARED + sizes.labelled) // SPLITS
+    read = sizes.read + min(FOLD_READ, distilled)
+    return fit + lesson, teacher_seconds(held, read, sizes.teacher_columns)

@@ -1,0 +1,86 @@
+"""How `AutoRAD` scores rows: the weighted average of its members, and novelty beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from riskad.core.checks import InputError
+from riskad.detectors.auto.novelty import NOVELTY
+from riskad.detectors.auto.views import Views, numbers_of
+from riskad.rows.blas_threads import one_blas_thread
+
+__all__ = ["ScoresRows"]
+
+_BLOCK = 5_000  # rows that are scored at a time
+
+
+class ScoresRows:
+    """Scoring, which changes nothing in the detector: threads may share one."""
+
+    table_: Any
+    views_: dict[str, Any]
+    members_: dict[str, Any]
+    scales_: dict[str, tuple[float, float]]
+    weights_: dict[str, float]
+    _check_rows: Callable[[Any, bool], Any]
+    _seen: Callable[[Any], Any]
+
+    @property
+    def tells_novelty(self) -> bool:
+        """Whether `novelty` can be told: not by models that earlier versions saved."""
+        return NOVELTY in getattr(self, "members_", {})
+
+    def novelty(self, X: Any) -> np.ndarray:
+        """How unlike all rows of the fit each row is, labelled or not.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n_rows, n_features)
+            Rows.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+            0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
+            of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
+        """
+        return self.anomaly_score_and_novelty(X)[1]
+
+    def anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return `anomaly_score` and `novelty`, in the time of one of them."""
+        check_is_fitted(self)
+        if not self.tells_novelty:
+            raise InputError(
+                "This model was saved by a version of riskad that did not tell novelty, or had no "
+                "time for it. Fit it again, with a larger budget."
+            )
+        both = self._each_block(self._check_rows(X, False), self._score_and_novelty)
+        return -both[:, 0], both[:, 1]
+
+    def _score_and_novelty(self, views: Any) -> np.ndarray:
+        mean, spread = self.scales_[NOVELTY]
+        own = self.members_[NOVELTY].score_samples(views.seen_by(NOVELTY))
+        return np.stack([self._combine(views), (mean - own) / spread], axis=1)
+
+    def _scores(self, X: Any) -> np.ndarray:
+        return self._each_block(X, self._combine)
+
+    def _each_block(self, X: Any, tell: Callable[[Views], np.ndarray]) -> np.ndarray:
+        parts = []
+        with one_blas_thread():
+            for start in range(0, X.shape[0], _BLOCK):
+                matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
+                parts.append(tell(Views.of(self.views_, matrix)))
+        return np.concatenate(parts)
+
+    def _combine(self, views: Views) -> np.ndarray:
+        total = np.zeros(len(views))
+        for name, detector in self.members_.items():
+            mean, spread = self.scales_[name]
+            scores = detector.score_samples(views.seen_by(name))
+            total += self.weights_[name] * (scores - mean) / spread
+        return total

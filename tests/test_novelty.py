@@ -1,0 +1,258 @@
+"""Novelty: rows unlike all that a model was fitted to, whether their kind was labelled or not."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from sklearn.ensemble import IsolationForest
+from sklearn.metrics import roc_auc_score
+
+from riskad import AutoRAD, InputError, ShallowRAD
+from riskad.app.fit import fit_table
+from riskad.app.model_files import load, save
+from riskad.app.report.summary import describe_fit
+from riskad.app.score import score_table
+from riskad.bench.collected import load_collected
+from riskad.bench.studies.kinds_unseen import LABELS, _codes, report
+from riskad.cli.main import cli
+from riskad.core.labels import LabelCodes
+from riskad.datasets import DatasetMissing
+from riskad.detectors.auto.held_out import member_weights
+from riskad.detectors.auto.novelty import Novelty
+from riskad.detectors.auto.unseen_kinds import ALONE, CHOICES, Kinds, kinds_to_hold_out
+from riskad.tables.labelled import LabelColumn
+
+
+def two_kinds(n_rows=500, seed=0):
+    """Anomalies at the right are labelled, those above are not; rows, codes, kinds (0 normal)."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(3, n_rows, p=[0.92, 0.04, 0.04])
+    X = rng.normal(0, 1, (n_rows, 4))
+    X[kind == 1, 0] += 6
+    X[kind == 2] += np.array([-2.0, 6.0, 0.0, 0.0])
+    y = np.zeros(n_rows, dtype=np.int8)
+    y[np.flatnonzero(kind == 0)[:40]] = 1
+    y[np.flatnonzero(kind == 1)[:8]] = -1
+    return X, LabelCodes.of(y), kind
+
+
+def auc(scores, kind, which):
+    rows = (kind == 0) | (kind == which)
+    return roc_auc_score(kind[rows] == which, scores[rows])
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, _ = two_kinds()
+    return AutoRAD(budget=600).fit(X, y)
+
+
+def test_novelty_finds_a_kind_that_nobody_labelled(fitted):
+    X, _, kind = two_kinds(2000, seed=1)
+    score, novelty = fitted.anomaly_score_and_novelty(X)
+    assert auc(score, kind, 1) > 0.97
+    assert auc(novelty, kind, 2) > 0.97
+    np.testing.assert_array_equal(score, fitted.anomaly_score(X))
+    np.testing.assert_array_equal(novelty, fitted.novelty(X))
+
+
+def test_novelty_counts_in_standard_deviations_of_unlabelled_rows(fitted):
+    X, y, _ = two_kinds()
+    novelty = fitted.novelty(X[y == 0])
+    assert abs(novelty.mean()) < 0.1
+    assert novelty.std() == pytest.approx(1, abs=0.1)
+
+
+def test_a_crowd_of_equal_rows_is_not_less_new_for_its_density():
+    isolated_and_dense, usual = Novelty().fit(np.zeros((2, 2))).score_samples([[2, -4], [0, 0]])
+    assert isolated_and_dense == -2 < usual == 0
+
+
+# --- what it weighs -------------------------------------------------------------------------
+
+
+def test_kinds_are_clusters_each_held_out_with_a_part_of_the_normals():
+    rng = np.random.default_rng(0)
+    Z = np.concatenate([rng.normal(0, 1, (60, 2)), *(rng.normal(c, 0.1, (5, 2)) for c in (9, -9))])
+    codes = np.repeat([0, 1, -1], [40, 20, 10])
+    folds = kinds_to_hold_out(Z, codes, seed=0)
+    assert sorted(np.concatenate(folds).tolist()) == list(range(40, 70))
+    for held in folds:
+        anomalies = held[codes[held] == -1]
+        assert len({int(row >= 65) for row in anomalies}) == 1  # never of both clusters
+        assert (codes[held] == 1).sum() in (6, 7)
+
+
+@pytest.mark.parametrize("case", ["three anomalies", "three normals", "all the same"])
+def test_no_kind_is_held_out_where_labels_are_too_few(case):
+    Z = np.random.default_rng(0).normal(size=(20, 2))
+    codes = np.repeat([1, -1], [10, 10])
+    if case == "three anomalies":
+        codes[13:] = 0
+    elif case == "three normals":
+        codes[3:10] = 0
+    else:
+        Z[10:] = 1.0
+    assert kinds_to_hold_out(Z, codes, seed=0) == []
+
+
+def test_novelty_weighs_more_where_it_sees_what_members_do_not():
+    codes = np.repeat([1, -1], [30, 10])
+    rng = np.random.default_rng(0)
+    blind, sees = rng.normal(size=40) + codes, rng.normal(size=40) - codes
+    for_it, against_it = Kinds([(codes, blind, sees)] * 2), Kinds([(codes, sees, blind)] * 2)
+    assert against_it.weight() < Kinds().weight() < for_it.weight() <= max(CHOICES)
+    assert for_it.auc().value < 0.3 < for_it.auc(0.5).value
+
+
+def test_its_share_is_kept_whatever_its_auc():
+    weights = member_weights({"kernel": None, "forest": None, "novelty": None}, 5, 0.1)
+    assert weights == pytest.approx({"kernel": 0.45, "forest": 0.45, "novelty": 0.1})
+
+
+def test_a_fit_reports_its_share_and_the_auc_of_unseen_kinds(fitted):
+    assert 0 < fitted.weights_["novelty"] <= max(CHOICES)
+    assert sum(fitted.weights_.values()) == pytest.approx(1)
+    assert (fitted.kinds_auc_.n_normal, fitted.kinds_auc_.n_anomaly) == (40, 8)
+
+
+def test_with_normals_alone_it_does_not_lose_to_an_isolation_forest():
+    X, y, kind = two_kinds()
+    y[y == -1] = 0
+    model = AutoRAD(budget=600).fit(X, y)
+    assert model.weights_["novelty"] == pytest.approx(ALONE)
+    assert model.kinds_auc_ is None
+    new, _, kind = two_kinds(2000, seed=1)
+    forest = IsolationForest(random_state=0).fit(X)
+    ours = roc_auc_score(kind > 0, model.anomaly_score(new))
+    assert ours > roc_auc_score(kind > 0, -forest.score_samples(new)) - 0.005
+
+
+# --- the study ------------------------------------------------------------------------------
+
+
+def test_labels_of_the_study_are_of_the_rows_that_it_says():
+    rng = np.random.default_rng(0)
+    kinds = np.repeat([-1, 0, 1, 2], [700, 40, 30, 30])
+    anomalous = kinds >= 0
+    for labels in LABELS:
+        codes = _codes(labels, anomalous, kinds, rng)
+        assert (codes[anomalous] != 1).all()
+        assert (codes[~anomalous] != -1).all()
+        known = kinds[codes == -1]
+        assert len(set(known)) == {"random": len(set(known)), "one kind": 1, "normals": 0}[labels]
+        assert 25 <= (codes == 1).sum() <= 40
+        assert len(known) <= 20
+
+
+def test_the_study_compares_with_the_isolation_forest():
+    aucs = {"AutoRAD": 0.8, "without novelty": 0.7, "novelty": 0.6, "isolation forest": 0.5}
+    told = {"dataset": "table 001", "weight": 0.1, "held_out": 0.9, "held_out_kinds": None}
+    rows = [told | {"settings": {"labels": name}, "auc": {"all": aucs}} for name in LABELS]
+    found = report(rows)["labels"]["normals"]
+    assert found["mean_held_out_auc_of_kinds"] is None
+    assert found["auc"]["all"]["AutoRAD"]["less_isolation_forest"]["mean"] == pytest.approx(0.3)
+    assert found["auc"]["all"]["AutoRAD"]["less_without_novelty"]["mean"] == pytest.approx(0.1)
+
+
+def test_collected_tables_have_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("RISKAD_DATA", str(tmp_path))
+    with pytest.raises(DatasetMissing, match=r"tables\.npz"):
+        load_collected("table 000")
+    (tmp_path / "tables").mkdir()
+    tables = {"b|X": np.ones((2, 1), np.float32), "b|y": np.array([0, 1])}
+    np.savez(tmp_path / "tables" / "tables.npz", **tables)
+    X, anomalous = load_collected("table 000")
+    assert X.dtype == np.float64
+    assert anomalous.tolist() == [False, True]
+    with pytest.raises(InputError, match="table 000"):
+        load_collected("table 001")
+
+
+# --- tables ---------------------------------------------------------------------------------
+
+
+def as_frame(X, y):
+    words = np.array(["", "ok", "fraud"])[np.asarray(y)]
+    return pl.DataFrame(X, schema=list("abcd")).with_columns(label=pl.Series(words))
+
+
+@pytest.fixture(scope="module")
+def fit(fitted):
+    X, y, _ = two_kinds()
+    labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    return fit_table(as_frame(X, y), labels, settings={"random_state": 0})
+
+
+def test_a_scored_table_has_novelty_and_may_be_ranked_by_it(fit, tmp_path):
+    X, _, kind = two_kinds(300, seed=1)
+    save(fit.model, tmp_path / "model.riskad")
+    pl.DataFrame(X, schema=list("abcd")).write_csv(tmp_path / "new.csv")
+    paths = [str(tmp_path / name) for name in ("model.riskad", "new.csv")]
+    told = {}
+    for by in ("score", "novelty"):
+        output = ["-o", str(tmp_path / f"{by}.csv"), "--by", by, "--top", "5", "--json"]
+        run = CliRunner().invoke(cli, ["score", *paths, *output])
+        assert run.exit_code == 0, run.output
+        told[by] = json.loads(run.stdout)
+    scored = pl.read_csv(tmp_path / "novelty.csv")
+    assert scored.columns[4:] == ["anomaly_score", "is_anomaly", "anomaly_probability", "novelty"]
+    assert pl.read_csv(tmp_path / "score.csv").equals(scored)
+    order = scored["novelty"].to_numpy().argsort()[::-1]
+    assert [row["row"] for row in told["novelty"]["top"]] == (order[:5] + 1).tolist()
+    assert told["novelty"]["top"][0]["novelty"] == pytest.approx(scored["novelty"].max())
+    assert (kind[order[:5]] > 0).all()
+    assert told["score"]["top"] != told["novelty"]["top"]
+
+
+def test_the_report_of_a_fit_tells_the_novelty_of_its_top_rows(fit):
+    X, _, _ = two_kinds()
+    top = describe_fit(fit).top
+    rows = np.array([row.row - 1 for row in top])
+    expected = fit.model[-1].novelty(fit.model[0].transform(as_frame(X, np.zeros(500, int))[rows]))
+    np.testing.assert_allclose([row.novelty for row in top], expected)
+
+
+def test_a_column_called_novelty_is_the_tables_own(fit):
+    X, y, _ = two_kinds()
+    table = as_frame(X, y).rename({"a": "novelty"})
+    labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    own = fit_table(table, labels, settings={"budget": 1e-9})
+    assert set(own.ranked["novelty"]) <= set(table["novelty"])
+
+
+def test_models_that_do_not_tell_novelty_say_so(fit, tmp_path):
+    X, y, _ = two_kinds()
+    labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    shallow = fit_table(as_frame(X, y), labels, model="shallow").model
+    with pytest.raises(InputError, match="ShallowRAD does not tell novelty"):
+        score_table(shallow, as_frame(X, y).drop("label"), by="novelty")
+    with pytest.raises(InputError, match="by"):
+        score_table(shallow, as_frame(X, y).drop("label"), by="age")
+    scored, report = score_table(shallow, as_frame(X, y).drop("label"))
+    assert "novelty" not in scored.columns
+    assert report.top[0].novelty is None
+    assert not hasattr(ShallowRAD, "novelty")
+
+
+def test_an_earlier_model_without_novelty_still_scores(fitted):
+    X, _, _ = two_kinds(50, seed=1)
+    old = AutoRAD().__class__.__new__(AutoRAD)
+    old.__dict__ = dict(vars(fitted))
+    kept = [name for name in fitted.members_ if name != "novelty"]
+    for name in ("members_", "weights_", "scales_"):
+        setattr(old, name, {member: getattr(fitted, name)[member] for member in kept})
+    assert not old.tells_novelty
+    assert old.score_samples(X).shape == (50,)
+    with pytest.raises(InputError, match="Fit it again"):
+        old.novelty(X)
+
+
+def test_a_file_keeps_novelty(fitted, tmp_path):
+    X, _, _ = two_kinds(50, seed=1)
+    save(fitted, tmp_path / "auto.riskad")
+    again = load(tmp_path / "auto.riskad")
+    np.testing.assert_array_equal(again.novelty(X), fitted.novelty(X))
+    assert again.kinds_auc_ == fitted.kinds_auc_

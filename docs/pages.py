@@ -79,9 +79,9 @@ def run_commands(code: str, hurried: bool = False) -> bool:
 
 
 def _quick(words: list[str]) -> list[str]:
-    """Fits of `auto` whose output is not shown take seconds, not half a minute."""
+    """Fits of `auto` whose output is not shown are made by a model that takes milliseconds."""
     slow = words[1] == "fit" and not {"--model", "--budget"} & set(words)
-    return ["--budget", "2"] if slow else []
+    return ["--model", "shallow"] if slow else []
 
 
 def shown_part(printed: str, shown: str) -> bool:

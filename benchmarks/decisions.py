@@ -38,7 +38,8 @@ from sklearn.metrics import roc_auc_score
 from riskad import AutoRAD, suggest_rows
 from riskad.bench.provenance import provenance
 from riskad.core.labels import ANOMALY, UNLABELLED, read_codes
-from riskad.decisions.thresholds import parse_threshold
+from riskad.decisions.conformal import select_at_fdr
+from riskad.decisions.thresholds import FalseAlarms, parse_threshold
 from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.held_out import HeldOut
 from riskad.detectors.auto.views import Views, numbers_of
@@ -201,6 +202,7 @@ def judge(path: Path) -> dict[str, Any] | None:
     if held_out is not None:
         auc = held_out.combined_auc()
         found["nested_auc"] = [auc.value, auc.low, auc.high]
+        found["plain_auc"] = plain_auc(held_out)
     words = ["unknown", "random"] if kind == "random" else ["unknown", "chosen"]
     for word in words:
         found[word] = decide(kept, fitted, test, held_out, word)
@@ -209,6 +211,13 @@ def judge(path: Path) -> dict[str, Any] | None:
         source[kept["rows"]] = np.where(kept["src"] == 1, "suggested", "random")
         found["each"] = decide(kept, fitted, test, held_out, source)
     return found
+
+
+def plain_auc(held_out: HeldOut) -> float:
+    """The AUC as it would be with one set of weights, by all held-out labels, for all folds."""
+    weights, folds = held_out.weights(), range(len(held_out.folds))
+    same = [sum(w * held_out.scores[name][i] for name, w in weights.items()) for i in folds]
+    return float(held_out._auc(same, folds).value)
 
 
 def _held_out(kept: dict[str, Any]) -> HeldOut | None:
@@ -254,12 +263,26 @@ def decide(
         found[f"probabilities on {name}"] = losses(
             calibration.anomaly_probability(s), of, calibration.pi_n
         )
+    if isinstance(source, str) and source == "random":
+        found["validity"] = validity(calibration, test, truth)
     expected = calibration.expected_precision(thresholds["likely"])
     if expected is not None:
         flagged = fitted[free] > thresholds["likely"]
         found["precision"] = float(t[free][flagged].mean())
         found["expected"] = [expected.value, expected.low, expected.high]
     return found
+
+
+def validity(calibration: Any, test: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """What normal test rows make of p-values and thresholds that promise a share of them."""
+    p = calibration.p_values(test)
+    chosen = select_at_fdr(p, 0.2, len(calibration.normals)).selected
+    return {
+        "p <= 0.05": float((p[~truth] <= 0.05).mean()),
+        "p <= 0.1": float((p[~truth] <= 0.1).mean()),
+        "false-alarms:0.1": float((test[~truth] > FalseAlarms(0.1).of(calibration)).mean()),
+        "false discoveries at 0.2": float((~truth[chosen]).mean()) if chosen.any() else 0.0,
+    }
 
 
 def best_f1(s: np.ndarray, t: np.ndarray) -> float:
@@ -319,6 +342,9 @@ def summary(rows: list[dict[str, Any]], word: str) -> dict[str, Any]:
         found[f"{on}: nothing flagged"] = np.mean([each[on][3] == 0 for each in lists])
         told = [each[f"probabilities on {on}"] for each in own if f"probabilities on {on}" in each]
         found |= _of_probabilities(on, told)
+    held = [each["validity"] for each in own if "validity" in each]
+    for name in held[0] if held else ():
+        found[name] = np.mean([each[name] for each in held])
     sure = [each for each in own if "expected" in each]
     inside = [each["expected"][1] <= each["precision"] <= each["expected"][2] for each in sure]
     found["expected precision"] = np.mean([each["expected"][0] for each in sure])
@@ -351,6 +377,9 @@ def nested(rows: list[dict[str, Any]]) -> dict[str, float]:
         "tables": len(rows),
         "optimism": round(float((value - test).mean()), 4),
         "standard error": round(float((value - test).std() / len(rows) ** 0.5), 4),
+        "optimism with one set of weights": round(
+            float(np.mean([row["plain_auc"] for row in rows]) - test.mean()), 4
+        ),
         "coverage": round(float(((low <= test) & (test <= high)).mean()), 4),
     }
 
@@ -388,6 +417,29 @@ def report(folder: Path) -> dict[str, Any]:
     return {**provenance(), "figures": figures, "records": records}
 
 
+def markdown(figures: dict[str, Any]) -> str:
+    """The figures as tables, a line for each band."""
+    parts = []
+    for title, bands in figures.items():
+        shown = [(band, found) for band, found in bands.items() if found]
+        columns = [name for name in shown[-1][1] if not name.startswith("unlabelled: F1 of")]
+        head = ["test AUC", *columns]
+        lines = [[band, *(f"{found.get(name, '')}" for name in columns)] for band, found in shown]
+        turned = list(zip(head, *lines, strict=True))
+        rows = ["| " + " | ".join(row) + " |" for row in turned]
+        rows.insert(1, "|---" * (len(lines) + 1) + "|")
+        parts.append(f"### {title}\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -405,8 +457,12 @@ def main() -> None:
         run(np.load(told.tables), told.folder, told.n_tables, told.settings)
         return
     found = report(told.folder)
-    told.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found["figures"], indent=1))
+    figures = json.dumps(found.pop("figures"), indent=1)
+    records = ",\n".join(json.dumps(_rounded(row)) for row in found.pop("records"))
+    about = json.dumps(found, indent=1)[:-2]
+    text = f'{about},\n"figures": {figures},\n"records": [\n{records}\n]\n}}\n'
+    told.output.write_text(text, encoding="utf-8")
+    print(markdown(json.loads(text)["figures"]))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 """The anomaly rate, and what is decided by it, however much the kinds overlap."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
 from riskad import AutoRAD, InputError
 from riskad.app.fit import fit_table
 from riskad.app.label_sources import with_rate
+from riskad.cli.main import cli
 from riskad.core.labels import read_codes
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.rates import (
@@ -309,7 +313,7 @@ def test_unlabelled_rows_are_held_out_with_labelled_ones(flights):
     assert c.random_p_value > 0.001
     assert c.label_source == "unknown"
     assert flights.evidence_in_words() == (
-        "each scored by members that were fitted, tuned and weighted without its label"
+        "scored by members that were fitted, tuned and weighted without its label"
     )
 
 
@@ -369,6 +373,35 @@ def test_tables_take_a_rate_and_the_source_of_labels():
     assert fit.model[-1].calibration_.label_source == "random"
     with pytest.raises(InputError, match="neither one of random, chosen, unknown nor a column"):
         fit_table(payments(), LABELS, model="shallow", label_source="hwo")
+
+
+def test_the_command_line_takes_both(tmp_path):
+    path = tmp_path / "flights.csv"
+    payments(300).drop("how").write_csv(path)
+    told = [str(path), "--label", "label", "--normal", "ok", "--anomaly", "fraud", "--json"]
+    told += ["-o", str(tmp_path / "m.riskad"), "--model", "shallow", "--labels", "random"]
+    done = CliRunner().invoke(cli, ["fit", *told, "--anomaly-rate", "0.04"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found.get("fit", found)["rate"] == [0.04, 0.04, 0.04]
+    refused = CliRunner().invoke(cli, ["fit", *told, "--anomaly-rate", "4", "--force"])
+    assert refused.exit_code != 0
+
+
+def test_a_person_is_told_that_labels_are_no_random_sample():
+    rng = np.random.default_rng(14)
+    anomalous = rng.random(600) < 0.1
+    x = rng.normal(size=600) + 2 * anomalous
+    labelled = pick(rng, np.where(x > 1.2, 30.0, 1.0), 80)
+    words = np.where(labelled, np.where(anomalous, "fraud", "ok"), "")
+    table = pl.DataFrame({"x": x, "z": rng.normal(size=600), "label": words})
+    report = fit_table(table, LABELS, model="shallow").report
+    assert report.labels_random_p < 0.01
+    assert any("were taken for chosen ones" in said for said in report.warnings)
+    assert report.rate[1] <= anomalous[~labelled].mean() <= report.rate[2]
+    told = fit_table(table, LABELS, model="shallow", label_source="chosen").report
+    assert told.rate == report.rate
+    assert not any("unlike a random sample" in said for said in told.warnings)
 
 
 def test_a_given_rate_is_what_auto_goes_by():

@@ -13,7 +13,9 @@ from riskad.app.noticed import no_warnings
 from riskad.app.suspicious import say_suspicions
 from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, LabelCounts, count_labels
+from riskad.decisions.calibration import Calibration
 from riskad.decisions.label_check import FEWEST_COMPARED
+from riskad.decisions.rates import GIVEN
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
@@ -52,6 +54,7 @@ def say_warnings(
         *_suspicious(preparer, kept),
         *_few_anomalies(counts),
         *_negative_risk(detector),
+        *_not_drawn_at_random(getattr(detector, "calibration_", None)),
         *_unlike_the_unlabelled(preparer, kept, detector.random_state),
     ]
 
@@ -103,6 +106,24 @@ def _negative_risk(detector: Any) -> list[str]:
     return [
         f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
         f"noise in the labelled rows. {remedy} the risk with a guard (risk='nnrad')."
+    ]
+
+
+def _not_drawn_at_random(calibration: Calibration | None) -> list[str]:
+    """Say what cannot be corrected where labelled rows score unlike a random sample."""
+    if calibration is None or calibration.random_p_value is None:
+        return []
+    p, source = calibration.random_p_value, calibration.label_source
+    if p >= _SURPRISE or source == "chosen":
+        return []
+    seen = f"labelled rows score unlike a random sample of the table (p = {p:.1g})"
+    alike = "the AUC and p-values are those of rows like the labelled ones"
+    if source == "random" or calibration.rate is None or calibration.rate.assumption == GIVEN:
+        return [f"{seen}: {alike}, which nothing here can correct."]
+    return [
+        f"{seen}, so they were taken for chosen ones: the anomaly rate is vague, and {alike}, "
+        "which nothing here can correct. Label some rows drawn at random and say so "
+        "(label_source, or --labels random), or give the rate (--anomaly-rate)."
     ]
 
 

@@ -26,7 +26,7 @@ from scipy.stats import false_discovery_control, fisher_exact, kstwo
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.decisions.mixture import Histograms, find_rate
+from riskad.decisions.rates import estimate_rate
 from riskad.storage.fields import COUNT, Array, Fields, State, require
 
 __all__ = ["ColumnDrift", "DriftReport", "UnlabelledSummary", "drift_report", "remember_unlabelled"]
@@ -395,15 +395,13 @@ def _kolmogorov(distance: float, n: int, m: int) -> float:
 
 
 def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | None:
-    """The anomaly rate of the new rows, as `Calibration` estimates that of the unlabelled rows."""
-    known, codes = calibration.scores, calibration.codes
-    few = min((codes == kind).sum() for kind in (NORMAL, ANOMALY)) < 2
+    """The anomaly rate of the new rows, of which the labelled ones are no random sample."""
+    few = min((calibration.codes == kind).sum() for kind in (NORMAL, ANOMALY)) < 2
     if few or len(scores) < _FEWEST_FOR_RATE:
         return None
-    z = (np.concatenate([known, scores]) - known.mean()) / (known.std() or 1.0)
-    y = np.concatenate([codes, np.full(len(scores), UNLABELLED)])
-    pi_n, (low, high), _ = find_rate(Histograms.of(z, y), "em", 0.95, 0)
-    return pi_n, low, high
+    known, anomalous = calibration.scores, calibration.codes == ANOMALY
+    found = estimate_rate(known, anomalous, scores, len(scores), "chosen")
+    return None if found is None else (found.value, found.low, found.high)
 
 
 def say_shift(shift: float) -> str:

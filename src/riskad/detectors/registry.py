@@ -135,9 +135,11 @@ def make_detector(name: str, settings: Mapping[str, Any]) -> Any:
             if any(setting.name == given for setting in other.settings)
         ]
         if others and given not in known:
+            rate = " If you know the anomaly rate, give it: anomaly_rate=0.05."
             raise InputError(
                 f"The model {name} has no setting {given!r}; {' and '.join(others)} "
                 f"{'have' if len(others) > 1 else 'has'} one: model={others[0]!r}."
+                f"{rate if given == 'prior' else ''}"
             )
     kind = entry.load()
     unknown = set(settings) - set(kind._get_param_names())

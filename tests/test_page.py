@@ -150,10 +150,10 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     assert "1 labelled anomaly is few" in page.text
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(charts) == 2  # the scores and the rate, which the share of labels tells vaguely
-    assert found.rate[2] > 3 * found.rate[0]
+    assert found.rate[2] - found.rate[1] > 0.05
 
 
-def test_quality_says_what_was_held_out_and_what_was_chosen_on_it():
+def test_quality_says_what_was_held_out_and_from_what():
     auc, labels = Auc(0.9, 0.8, 0.95, 100, 20), LabelCounts(500, 100, 3000)
     [line] = quality_lines(auc, "", ShallowRAD().evidence_in_words(), LabelCounts(100, 20, 3000))
     assert line.endswith(
@@ -463,7 +463,7 @@ def same_sections_after():
 
 @pytest.mark.usefixtures("same_sections_after")
 def test_the_code_of_the_documentation_runs(fit):
-    text = (Path(__file__).parents[1] / "docs/reference/report.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs/report.md").read_text(encoding="utf-8")
     names = {}
     for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S):
         exec(block, names)

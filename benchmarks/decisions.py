@@ -46,6 +46,7 @@ from riskad.detectors.auto.views import Views, numbers_of
 
 SELECTED = ("more", "rule", "easy", "suggested")
 BANDS = (0.7, 0.85, 0.95)
+DEVELOPED_ON = 60  # the first tables: what is shrunk and capped was chosen on these
 RULES = ("likely", "risk", "rate", "f1", "p > 1/2")
 
 
@@ -202,6 +203,7 @@ def judge(path: Path) -> dict[str, Any] | None:
     if held_out is not None:
         auc = held_out.combined_auc()
         found["nested_auc"] = [auc.value, auc.low, auc.high]
+        found["plain_auc"] = plain_auc(held_out)
     words = ["unknown", "random"] if kind == "random" else ["unknown", "chosen"]
     for word in words:
         found[word] = decide(kept, fitted, test, held_out, word)
@@ -210,6 +212,13 @@ def judge(path: Path) -> dict[str, Any] | None:
         source[kept["rows"]] = np.where(kept["src"] == 1, "suggested", "random")
         found["each"] = decide(kept, fitted, test, held_out, source)
     return found
+
+
+def plain_auc(held_out: HeldOut) -> float:
+    """The AUC as it would be with one set of weights, by all held-out labels, for all folds."""
+    weights, folds = held_out.weights(), range(len(held_out.folds))
+    same = [sum(w * held_out.scores[name][i] for name, w in weights.items()) for i in folds]
+    return float(held_out._auc(same, folds).value)
 
 
 def _held_out(kept: dict[str, Any]) -> HeldOut | None:
@@ -369,6 +378,9 @@ def nested(rows: list[dict[str, Any]]) -> dict[str, float]:
         "tables": len(rows),
         "optimism": round(float((value - test).mean()), 4),
         "standard error": round(float((value - test).std() / len(rows) ** 0.5), 4),
+        "optimism with one set of weights": round(
+            float(np.mean([row["plain_auc"] for row in rows]) - test.mean()), 4
+        ),
         "coverage": round(float(((low <= test) & (test <= high)).mean()), 4),
     }
 
@@ -398,12 +410,40 @@ def report(folder: Path) -> dict[str, Any]:
                 figures[f"{kind}, {size} labels, nested AUC"] = {
                     band: nested(own) for band, own in by_band(of) if own
                 }
+    order = sorted({row["table"] for row in records})  # names are digits, which set the order
+    later = [r for r in fitted if r["table"] in order[DEVELOPED_ON:] and r["labels"] == "random"]
+    for word in ("random", "unknown"):
+        if found := summary([row for row in later if row["size"] == "60"], word):
+            figures[f"the tables that nothing was chosen on, taken for {word}"] = {"all": found}
     for kind in SELECTED:
         of = [row for row in fitted if row["labels"] == kind]
         for word in ("chosen", "unknown", "each"):
             if found := summary(of, word):
                 figures[f"{kind}, taken for {word}"] = {"all": found}
     return {**provenance(), "figures": figures, "records": records}
+
+
+def markdown(figures: dict[str, Any]) -> str:
+    """The figures as tables, a line for each band."""
+    parts = []
+    for title, bands in figures.items():
+        shown = [(band, found) for band, found in bands.items() if found]
+        columns = [name for name in shown[-1][1] if not name.startswith("unlabelled: F1 of")]
+        head = ["test AUC", *columns]
+        lines = [[band, *(f"{found.get(name, '')}" for name in columns)] for band, found in shown]
+        turned = list(zip(head, *lines, strict=True))
+        rows = ["| " + " | ".join(row) + " |" for row in turned]
+        rows.insert(1, "|---" * (len(lines) + 1) + "|")
+        parts.append(f"### {title}\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value
 
 
 def main() -> None:
@@ -423,8 +463,12 @@ def main() -> None:
         run(np.load(told.tables), told.folder, told.n_tables, told.settings)
         return
     found = report(told.folder)
-    told.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found["figures"], indent=1))
+    figures = json.dumps(found.pop("figures"), indent=1)
+    records = ",\n".join(json.dumps(_rounded(row)) for row in found.pop("records"))
+    about = json.dumps(found, indent=1)[:-2]
+    text = f'{about},\n"figures": {figures},\n"records": [\n{records}\n]\n}}\n'
+    told.output.write_text(text, encoding="utf-8")
+    print(markdown(json.loads(text)["figures"]))
 
 
 if __name__ == "__main__":

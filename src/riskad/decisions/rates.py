@@ -334,7 +334,7 @@ def _chosen(rows: _Rows, rng: np.random.Generator) -> RateEstimate:
 def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> tuple[float, tuple[float, float]]:
     """mean_U q, and its interval over lines that the labelled rows may as well have led to."""
     line = ScoreLine.through(rows.scores, rows.anomalous)
-    slopes = np.maximum(rng.normal(line.steepest, line.error, _DRAWS), 0)
+    slopes = line.draws(_DRAWS, rng)
     n, m = len(rows.anomalous), int(rows.anomalous.sum())
     shares = rng.beta(m + 0.5, n - m + 0.5, _DRAWS)
     found = intercepts(slopes, shares, rows.scores)

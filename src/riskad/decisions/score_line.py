@@ -81,8 +81,12 @@ class ScoreLine:
         return float((logit(probability) - self.intercept) / self.slope)
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Slopes that the labelled rows may as well have had, none below 0."""
-        return np.maximum(rng.normal(self.slope, self.error, size), 0)
+        """Slopes that the labelled rows may as well have had, none below 0.
+
+        They lie about the slope before it was shrunk: intervals are for what is so, and shrinking
+        errs on purpose.
+        """
+        return np.maximum(rng.normal(self.steepest, self.error, size), 0)
 
 
 def _log_likelihood(p: np.ndarray, anomalous: np.ndarray) -> float:

@@ -262,18 +262,14 @@ def _fit(
     **options: Any,
 ) -> Fit:
     """Fit on a table in memory, or on files of which some rows are read at a time."""
+    from riskad.tables.labelled import UnlabelledTable
     from riskad.tables.memory import is_larger_than_memory
     from riskad.tables.paths import find_tables
     from riskad.tables.reading import read_table
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
-    unlabelled = options["label"] is None and journal is None
-    if unlabelled and options["model"] != "outliers":
-        raise click.UsageError(
-            "Missing option '-l' / '--label', the column with the labels. --journal takes answers "
-            "of `riskad label`, and --model outliers does without labels."
-        )
+    unlabelled = _without_labels(options, journal)
     names = {setting.name for entry in _models().values() for setting in entry.settings}
     settings = {name: options.pop(name) for name in names & set(options)}
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -286,8 +282,6 @@ def _fit(
     if engine == "dask":
         return _fit_on_cluster(paths, scheduler, options)
     if unlabelled:
-        from riskad.tables.labelled import UnlabelledTable
-
         return _fit_table(UnlabelledTable(read_table(paths[0])), None, options)
     if is_larger_than_memory(paths):
         return _fit_table(paths, None, options)
@@ -304,6 +298,17 @@ def _fit_on_cluster(paths: Sequence[Path], scheduler: str | None, options: dict[
 
     with dask_engine(scheduler) as cluster:
         return _fit_table(paths, cluster, options)
+
+
+def _without_labels(options: dict[str, Any], journal: Path | None) -> bool:
+    """Whether there are no labels, which only a model without any takes."""
+    unlabelled = options["label"] is None and journal is None
+    if unlabelled and options["model"] != "outliers":
+        raise click.UsageError(
+            "Missing option '-l' / '--label', the column with the labels. --journal takes answers "
+            "of `riskad label`, and --model outliers does without labels."
+        )
+    return unlabelled
 
 
 def _with_answers(paths: Sequence[Path], journal: Path, options: dict[str, Any]) -> Any:

@@ -1,13 +1,17 @@
 """The anomaly rate, and what is decided by it, however much the kinds overlap."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
 from riskad import AutoRAD, InputError
 from riskad.app.fit import fit_table
 from riskad.app.label_sources import with_rate
+from riskad.cli.main import cli
 from riskad.core.labels import read_codes
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.rates import (
@@ -369,6 +373,19 @@ def test_tables_take_a_rate_and_the_source_of_labels():
     assert fit.model[-1].calibration_.label_source == "random"
     with pytest.raises(InputError, match="neither one of random, chosen, unknown nor a column"):
         fit_table(payments(), LABELS, model="shallow", label_source="hwo")
+
+
+def test_the_command_line_takes_both(tmp_path):
+    path = tmp_path / "flights.csv"
+    payments(300).drop("how").write_csv(path)
+    told = [str(path), "--label", "label", "--normal", "ok", "--anomaly", "fraud", "--json"]
+    told += ["-o", str(tmp_path / "m.riskad"), "--model", "shallow", "--labels", "random"]
+    done = CliRunner().invoke(cli, ["fit", *told, "--anomaly-rate", "0.04"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found.get("fit", found)["rate"] == [0.04, 0.04, 0.04]
+    refused = CliRunner().invoke(cli, ["fit", *told, "--anomaly-rate", "4", "--force"])
+    assert refused.exit_code != 0
 
 
 def test_a_person_is_told_that_labels_are_no_random_sample():

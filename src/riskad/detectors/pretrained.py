@@ -59,8 +59,8 @@ class PretrainedRAD(Detector):
     r"""Semi-supervised anomaly detection by a network that was trained on other tables.
 
     `fit` keeps labelled rows and a sample of the unlabelled rows; to score a row the network reads
-    them (`riskad.detectors.pretrained` says how). Columns are standardised and large values drawn
-    in, sign(z) log(1 + |z|); of more than 40 (by the weights "tables-3" 100) the 24 leading
+    them (`riskad.detectors.table_network` says how). Columns are standardised and large values
+    drawn in, sign(z) log(1 + |z|); of more than 40 (by the weights "tables-3" 100) the 24 leading
     principal components are taken.
 
     The network has seen tables with columns of outlier scores among them, and does best with the

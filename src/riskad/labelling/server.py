@@ -157,6 +157,7 @@ class Server:
             proxy_headers=False,
             lifespan="off",
             ws="none",
+            http="h11",  # which bounds the headers of a request
             limit_concurrency=200,
             h11_max_incomplete_event_size=32_768,
             timeout_keep_alive=30,

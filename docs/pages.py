@@ -20,6 +20,7 @@ import shlex
 import sys
 from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -118,7 +119,7 @@ def run_page(page: Path, write: bool = False, names: dict[str, object] | None = 
     printed, ran, wrong, changed = "", False, [], []
     with TemporaryDirectory() as folder, chdir(folder):
         found = blocks(text)
-        for block, after in zip(found, [*found[1:], None], strict=True):
+        for block, after in zip_longest(found, found[1:]):
             if block.language == "text":
                 if not ran:
                     continue
@@ -151,7 +152,10 @@ def _write(page: Path, text: str, changed: list[tuple[tuple[int, int], str]], fo
 
 def main(arguments: list[str]) -> int:
     """Run the named pages, or all."""
-    os.environ |= {"COLUMNS": "80", "MPLBACKEND": "agg"}
+    import matplotlib
+
+    os.environ |= {"COLUMNS": "80", "MPLBACKEND": "agg", "SOURCE_DATE_EPOCH": "0"}
+    matplotlib.rcParams["svg.hashsalt"] = "riskad"  # the same picture, the same file
     sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]
     write = "--write" in arguments
     chosen = [DOCS / name for name in arguments if name != "--write"] or pages()

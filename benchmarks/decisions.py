@@ -2,6 +2,7 @@
 
     python benchmarks/decisions.py fit TABLES.npz FOLDER [--tables 110] [--settings random/60 ...]
     python benchmarks/decisions.py judge FOLDER results/decisions/tables.json
+    python benchmarks/decisions.py simulate results/decisions/simulations.json [--draws 200]
 
 `fit` fits each table once for each setting and keeps scores, held-out scores and the truth; `judge`
 makes all decisions from these, with the code that `AutoRAD.fit` runs, and writes the figures.
@@ -18,6 +19,10 @@ to test. Of the former 60, or 5 %, are labelled:
 - suggested: half by chance, the other half by `riskad.suggest_rows` after a fit to these.
 
 "rotate" gives each table one of the last four in turn.
+
+`simulate` draws tables of 300 rows whose law is known, 10 % of them anomalies and 60 labelled at
+random, and asks of `AutoRAD` on 2,000 new rows what its intervals, p-values, thresholds and
+probabilities promise.
 """
 
 from __future__ import annotations
@@ -310,6 +315,71 @@ def losses(p: np.ndarray, t: np.ndarray, rate: float) -> dict[str, float]:
     return scores
 
 
+# --- simulations ----------------------------------------------------------------------------
+
+
+def easy(rng: Any, anomalous: np.ndarray) -> np.ndarray:
+    """Gaussians far apart."""
+    return rng.normal(size=(len(anomalous), 4)) + 2.0 * anomalous[:, None]
+
+
+def overlapping(rng: Any, anomalous: np.ndarray) -> np.ndarray:
+    """Gaussians that overlap."""
+    return rng.normal(size=(len(anomalous), 4)) + 0.5 * anomalous[:, None]
+
+
+def heavy_tailed(rng: Any, anomalous: np.ndarray) -> np.ndarray:
+    """Student's t with 2 degrees of freedom, shifted."""
+    return rng.standard_t(2, size=(len(anomalous), 4)) + 1.5 * anomalous[:, None]
+
+
+def discrete(rng: Any, anomalous: np.ndarray) -> np.ndarray:
+    """Columns of at most 5 values."""
+    return rng.binomial(4, np.where(anomalous, 0.55, 0.3)[:, None], (len(anomalous), 4)) * 1.0
+
+
+LAWS = {law.__name__: law for law in (easy, overlapping, heavy_tailed, discrete)}
+
+
+def simulated(law: str, seed: int) -> dict[str, Any]:
+    """What one fit promises, and whether new rows keep it."""
+    rng = np.random.default_rng([seed, *law.encode()])
+    t, t_new = rng.random(300) < 0.1, rng.random(2_000) < 0.1
+    X, new = LAWS[law](rng, t), LAWS[law](rng, t_new)
+    y = codes_of(rng.choice(300, 60, replace=False), t)
+    if (y == ANOMALY).sum() < 2:
+        return {"law": law, "refused": True}
+    model = AutoRAD(budget=600, random_state=seed).fit(X, read_codes(y), label_source="random")
+    found, s, free = model.calibration_, model.anomaly_score(new), y == UNLABELLED
+    at, true = model.anomaly_threshold, roc_auc_score(t_new, s)
+    flagged = model.anomaly_score(X[free]) > at
+    expected = found.expected_precision(at)
+    told = losses(found.anomaly_probability(s), t_new, found.pi_n)
+    return {
+        **{"law": law, "test AUC": true, "nested AUC less it": model.auc_.value - true},
+        "AUC covered": model.auc_.low <= true <= model.auc_.high,
+        "rate covered": found.rate.low <= t[free].mean() <= found.rate.high,
+        "error of the rate": abs(found.rate.value - t[free].mean()),
+        "F1 / best": result(s > at, t_new)[0] / best_f1(s, t_new),
+        "expected precision covered": expected.low <= t[free][flagged].mean() <= expected.high,
+        "Brier not above the constant's": told["brier"] <= told["brier constant"] + 1e-12,
+        "mean probability - rate": abs(told["mean"] - told["rate"]),
+        **validity(found, s, t_new),
+    }
+
+
+def simulate(draws: int) -> dict[str, Any]:
+    """Means over draws, law by law."""
+    found: dict[str, Any] = {**provenance(), "laws": {}}
+    for law in LAWS:
+        rows = [simulated(law, seed) for seed in range(draws)]
+        kept = [row for row in rows if "refused" not in row]
+        means = {key: float(np.mean([row[key] for row in kept])) for key in kept[0] if key != "law"}
+        found["laws"][law] = {"draws": len(kept), **_rounded(means)}
+        print(law, found["laws"][law], flush=True)
+    return found
+
+
 # --- figures --------------------------------------------------------------------------------
 
 
@@ -458,7 +528,13 @@ def main() -> None:
     judged = commands.add_parser("judge")
     judged.add_argument("folder", type=Path)
     judged.add_argument("output", type=Path)
+    drawn = commands.add_parser("simulate")
+    drawn.add_argument("output", type=Path)
+    drawn.add_argument("--draws", type=int, default=200)
     told = parser.parse_args()
+    if told.command == "simulate":
+        told.output.write_text(json.dumps(simulate(told.draws), indent=1) + "\n", encoding="utf-8")
+        return
     if told.command == "fit":
         run(np.load(told.tables), told.folder, told.n_tables, told.settings)
         return

@@ -1,11 +1,11 @@
 """How many labels it takes, by the order in which rows are judged, beginning with none.
 
-python benchmarks/label_curves.py TABLES.npz --skip 27 --tables 40 --out curves.json
+python benchmarks/label_curves.py TABLES.npz --skip 27 --tables 35 --out curves.json
 
 TABLES holds `NAME|X` and `NAME|y` (1 anomaly, 0 normal) for each table. Half of a table's rows, 700
 at most, are a person's table without labels, as many others are test rows. A simulated person knows
-the truth and judges ten rows at a time: as `riskad label` shows them ("suggested": six by
-`suggest_rows`, four at random), nearly all by `suggest_rows` ("nine of ten suggested"), by chance
+the truth and judges ten rows at a time: as `riskad label` shows them ("suggested": nine by
+`suggest_rows`, one at random), with more of them at random ("six of ten suggested"), by chance
 ("random"), or from the top of the ranking ("top"). Before
 there is a label of each kind, the ranking is that of outlier scores; then a forest of 60 trees is
 fitted after each ten. That takes a fraction of the time of `AutoRAD`: the curves are of the order,
@@ -80,7 +80,7 @@ def from_the_top(table, scores, threshold, labels, rng):
     return free[np.argsort(-scores[free], kind="stable")[:BATCH]]
 
 
-def suggested(table, scores, threshold, labels, rng, n=6):
+def suggested(table, scores, threshold, labels, rng, n=9):
     columns = table.rows[:, table.learned.slices_["columns"]]
     known = LabelCodes.of(labels.astype(np.int8))
     model, seed = Known(scores, threshold), int(rng.integers(2**31))
@@ -91,7 +91,7 @@ def suggested(table, scores, threshold, labels, rng, n=6):
 
 ORDERS = {
     "suggested": suggested,
-    "nine of ten suggested": partial(suggested, n=9),
+    "six of ten suggested": partial(suggested, n=6),
     "random": by_chance,
     "top": from_the_top,
 }

@@ -1,4 +1,4 @@
-"""Which row comes next: suggested ones and some drawn at random, none to two people at once."""
+"""Which row comes next: suggested ones, every tenth drawn at random, none to two people at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RANDOM", "Upcoming"]
 
 RANDOM = "drawn at random"
 HIGH = "high score"
-_DRAWN_AT_RANDOM = (False, False, True, False, True)  # of five rows in turn
+_EVERY = 10  # of which one is drawn at random
 _SECONDS = 600.0  # for which a row that was handed out is kept from others
 _TRIES = 50
 _DRAWN = 20  # random rows that are drawn at a time
@@ -34,10 +34,9 @@ class _Handed(NamedTuple):
 class Upcoming:
     """The rows to come.
 
-    Two rows of five are drawn at random from all that nobody judged, and their answers say so. Rows
-    that a model suggests are the hard ones of their kind: a fit takes labelled rows as typical of
-    theirs, so that it learns worse from such rows alone (results/labelling), and they say nothing
-    of how many anomalies there are.
+    Rows that a model suggests are chosen for what they tell it, and say nothing of how many
+    anomalies there are; every tenth row is therefore drawn at random from all that nobody judged,
+    and its answer says so.
 
     Parameters
     ----------
@@ -103,8 +102,7 @@ class Upcoming:
                 self._suggested.appendleft((row, handed.kind))
 
     def _one(self, free: Callable[[int], bool]) -> tuple[int, str, str] | None:
-        turn = _DRAWN_AT_RANDOM[self._count % len(_DRAWN_AT_RANDOM)]
-        if turn and (row := self._drawn(free)) is not None:
+        if self._count % _EVERY == _EVERY - 1 and (row := self._drawn(free)) is not None:
             return row, RANDOM, "random"
         for _ in range(len(self._suggested)):
             row, kind = self._suggested.popleft()

@@ -138,8 +138,8 @@ def test_labelled_rows_that_are_unlike_the_unlabelled_rows_are_noticed():
     known = np.where(fraud, np.arange(1500) % 3 == 0, amount < 20)  # only small payments are normal
     label = np.where(known, np.where(fraud, "fraud", "ok"), "")
     report = fit_table(table.with_columns(label=pl.Series(label)), LABELS, id="card").report
-    _, warning = report.warnings  # the first is that one column tells the labels
-    assert warning.startswith("The anomaly rate may be off: labelled normal rows differ")
+    (warning,) = (each for each in report.warnings if each.startswith("The anomaly rate may be"))
+    assert "labelled normal rows differ" in warning
     assert "'amount'" in warning
 
 

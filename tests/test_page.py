@@ -463,7 +463,7 @@ def same_sections_after():
 
 @pytest.mark.usefixtures("same_sections_after")
 def test_the_code_of_the_documentation_runs(fit):
-    text = (Path(__file__).parents[1] / "docs/report.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs/reference/report.md").read_text(encoding="utf-8")
     names = {}
     for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S):
         exec(block, names)

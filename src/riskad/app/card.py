@@ -40,7 +40,7 @@ def make_card(report: ModelReport, name: str) -> str:
     >>> from riskad.detectors.shallow import ShallowRAD
     >>> X, y = np.array([[0.0], [1.0], [8.0], [0.5]]), np.array([1, 1, -1, 0])
     >>> model = ShallowRAD().fit(X, y)
-    >>> card = make_card(describe_model(model, make_header(model)), "model.riskad")
+    >>> card = make_card(describe_model(model, make_header(model, {})), "model.riskad")
     >>> card.splitlines()[0]
     '# model.riskad'
     """

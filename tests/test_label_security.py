@@ -342,6 +342,12 @@ def test_no_other_file_is_served(browser, name):
     assert browser.send("GET", f"/static/{name}")[0] == 404
 
 
+def test_the_icon_that_browsers_ask_for_unasked_is_there(browser):
+    browser.enter()
+    status, headers, _ = browser.send("GET", "/favicon.ico")
+    assert (status, headers["content-type"]) == (200, "image/svg+xml")
+
+
 def test_every_answer_forbids_scripts_from_elsewhere_and_frames(browser, access):
     refused = browser.send("GET", "/")
     welcome = browser.send("GET", f"/?token={access.invite()}")

@@ -191,6 +191,7 @@ def _pages(session: Session, server: Server) -> Starlette:
     return Starlette(
         routes=[
             Route("/", handlers.page),
+            Route("/favicon.ico", handlers.icon),
             Route("/static/{name}", handlers.file),
             Route("/api/start", handlers.start),
             Route("/api/state", handlers.state),
@@ -232,6 +233,9 @@ class _Handlers:
 
     async def page(self, request: Request) -> Response:
         return _file("page.html")
+
+    async def icon(self, request: Request) -> Response:
+        return _file("icon.svg")  # which browsers ask for before they have read the page
 
     async def file(self, request: Request) -> Response:
         return _file(request.path_params["name"])

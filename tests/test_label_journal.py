@@ -265,8 +265,13 @@ def test_export_writes_a_copy_and_leaves_the_table_alone(labelled):
     assert (folder / "cards.csv").read_bytes() == before
 
 
-def test_fit_reads_the_journal_directly(labelled):
+@pytest.mark.parametrize(
+    ("source", "rests_on"), [("random", "are a random sample"), ("suggested", "of each kind")]
+)
+def test_fit_reads_the_journal_directly(labelled, source, rests_on):
     folder, fraud = labelled
+    journal = folder / "cards.csv.labels.jsonl"
+    journal.write_text(journal.read_text().replace('"random"', f'"{source}"'))
     told = CliRunner().invoke(
         cli,
         [
@@ -276,9 +281,10 @@ def test_fit_reads_the_journal_directly(labelled):
         ],
     )
     assert told.exit_code == 0, told.output
-    counts = json.loads(told.stdout)["labels"]
-    assert counts["anomaly"] == fraud[:60].sum()
-    assert counts["unlabelled"] == 240
+    report = json.loads(told.stdout)
+    assert report["labels"]["anomaly"] == fraud[:60].sum()
+    assert report["labels"]["unlabelled"] == 240
+    assert rests_on in report["rate_rests_on"]
 
 
 def test_fit_without_any_label_is_said_to_be_unsupervised(labelled):

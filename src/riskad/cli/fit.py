@@ -312,7 +312,7 @@ def _without_labels(options: dict[str, Any], journal: Path | None) -> bool:
 
 
 def _with_answers(paths: Sequence[Path], journal: Path, options: dict[str, Any]) -> Any:
-    """The table with the labels of a journal; `options` learns their column."""
+    """The table with the labels of a journal; `options` learns their column and their sources."""
     from dataclasses import replace
 
     from riskad.labelling.applying import apply_labels
@@ -326,6 +326,8 @@ def _with_answers(paths: Sequence[Path], journal: Path, options: dict[str, Any])
     for line in applied.notes():
         click.echo(f"Note: {line}", err=True)
     options["labels"] = applied.labels
+    if options["label_source"] == "unknown":  # the journal knows
+        options["label_source"] = applied.sources
     return applied.frame
 
 

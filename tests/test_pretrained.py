@@ -1,14 +1,18 @@
 """The network that was trained on other tables: what it finds, and that NumPy runs it right."""
 
+import copy
+import gc
 import importlib
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import make_contaminated_rows
 from scipy import sparse
+from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -17,6 +21,7 @@ from support.contract import as_codes, assert_rows_score_alike, run_in_single_pr
 import riskad
 from riskad import InputError, PretrainedRAD
 from riskad.core.labels import read_codes
+from riskad.detectors import pretrained, table_network
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.pretrained import MOST_COLUMNS
 from riskad.detectors.table_network import WEIGHTS, TableNetwork
@@ -210,6 +215,19 @@ def test_numpy_runs_the_network_as_torch_does(training):
     np.testing.assert_allclose(ours.score(Z[35:], memory), expected, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("size", [0.3, 3, 30])
+def test_exponentials_of_large_logits_do_not_run_over(size):
+    rng = np.random.default_rng(0)
+    asked, keys, values = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((20, 64), (2, 32, 50), (2, 50, 32))
+    )
+    longest = float(size * np.sqrt((keys**2).sum(axis=1)).max())
+    found = table_network._found(asked, table_network._Known(size * keys, values, longest))
+    for head, columns in enumerate((slice(32), slice(32, 64))):
+        weights = softmax(asked[:, columns].astype(float) @ (size * keys[head]), axis=1)
+        np.testing.assert_allclose(found[:, columns], weights @ values[head], rtol=1e-3, atol=1e-3)
+
+
 def test_the_weights_have_the_shapes_of_the_script(training):
     module = training("network")
     expected = {name: a.shape for name, a in module.arrays(module.Network()).items()}
@@ -308,6 +326,64 @@ def test_the_split_has_every_table_once():
     together = [name for names in sides.values() for name in names]
     assert len(together) == len(set(together)) == 418
     assert len(sides["kept"]) >= 80
+
+
+# --- what is kept between calls ---------------------------------------------------------------
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """Contexts that are read from here on."""
+    seen, read = [], TableNetwork.read
+    monkeypatch.setattr(TableNetwork, "read", lambda *told: seen.append(told[1]) or read(*told))
+    return seen
+
+
+def test_the_context_is_read_once(rows, readings):
+    X, y, _ = rows
+    model = PretrainedRAD(unlabelled=20).fit(X, y)
+    first = model.score_samples(X[:40])
+    np.testing.assert_array_equal(model.score_samples(X[:40]), first)
+    assert len(readings) == 1
+    again = model.fit(X[:, :2], y)  # other rows are read anew
+    assert not np.allclose(again.score_samples(X[:40, :2]), first)
+    model.weights_ = NEW
+    model.score_samples(X[:3, :2])
+    assert len(readings) == 3
+
+
+def test_what_was_read_is_in_no_file_and_goes_with_the_model(rows, tmp_path, readings):
+    X, y, _ = rows
+    model = PretrainedRAD(unlabelled=20).fit(X, y)
+    before = len(pickle.dumps(model))
+    scores = model.score_samples(X[:5])
+    assert len(pickle.dumps(model)) == before
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other.score_samples(X[:5]), scores)
+    assert len(readings) == 3
+    held = len(pretrained._memories._kept)
+    del model, other
+    gc.collect()
+    assert len(pretrained._memories._kept) <= held - 2
+
+
+def test_a_large_memory_is_not_kept(rows, readings, monkeypatch):
+    X, y, _ = rows
+    monkeypatch.setattr(pretrained, "_MOST_BYTES", 1000)
+    model = PretrainedRAD(unlabelled=20).fit(X, y)
+    np.testing.assert_array_equal(model.score_samples(X[:5]), model.score_samples(X[:5]))
+    assert len(readings) == 2
+
+
+def test_threads_that_score_at_once_get_the_scores_of_one(rows):
+    X, y, _ = rows
+    X = np.tile(X, (2, 1))  # several blocks
+    expected = PretrainedRAD(unlabelled=20).fit(X, np.tile(y, 2)).score_samples(X)
+    model = PretrainedRAD(unlabelled=20).fit(X, np.tile(y, 2))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(model.score_samples, [X] * 4))
+    for scores in found:
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
 # --- files and mistakes ---------------------------------------------------------------------

@@ -15,7 +15,9 @@ many weights.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from threading import Lock
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -25,7 +27,9 @@ from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
-from riskad.detectors.table_network import WEIGHTS, TableNetwork
+from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
+from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.engine import Threads, usable_cpus
 from riskad.rows.linear import sparse_to_dense
 from riskad.storage.fields import (
     COUNT,
@@ -52,7 +56,8 @@ _SAYS = {"tables-2": "synthetic", "tables-3": "real and synthetic"}
 _COMPONENTS = 24
 _MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
-_BLOCK = 250  # rows that are scored at a time; more or fewer take longer
+_BLOCK = 256  # rows that are scored at a time; more or fewer take longer
+_MOST_BYTES = 128 << 20  # of a memory that is kept between calls
 
 
 class PretrainedRAD(Detector):
@@ -260,11 +265,57 @@ class PretrainedRAD(Detector):
         return _signed_log(self.components_.transform(np.nan_to_num(Z)))
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
+        """Cores work on blocks of rows: threads inside products of this size gain little."""
         network = TableNetwork.load(self.weights_)
-        memory = network.read(self.context_, self.states_)
-        blocks = range(0, len(X), _BLOCK)
-        parts = (self._columns(X[i : i + _BLOCK]).astype(np.float32) for i in blocks)
-        return -np.concatenate([network.score(part, memory) for part in parts]).astype(float)
+        memory = _memories.of(self, network)
+
+        def score(start: int, _: int = 0) -> np.ndarray:
+            block = X[start : start + _BLOCK]
+            return network.score(self._columns(block).astype(np.float32), memory)
+
+        starts = range(0, len(X), _BLOCK)
+        with one_blas_thread():
+            if len(starts) == 1:
+                return -score(0).astype(float)
+            parts = Threads(min(len(starts), usable_cpus())).map(score, starts)
+            return -np.concatenate(list(parts)).astype(float)
+
+
+class _Kept(NamedTuple):
+    """A memory with what it was made of, none of which is ever changed in place."""
+
+    network: TableNetwork
+    context: np.ndarray
+    states: np.ndarray
+    memory: Memory
+
+
+class _Memories:
+    """What the network has read for detectors that are in use.
+
+    To read takes as long as to score as many rows. A detector's files, copies and pickles know
+    nothing of it, and it goes when the detector does. Two threads that come first may both read.
+    """
+
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[PretrainedRAD, _Kept] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def of(self, detector: PretrainedRAD, network: TableNetwork) -> Memory:
+        """The memory of a detector, read if need be; large ones are read at each call."""
+        made_of = (network, detector.context_, detector.states_)
+        with self._lock:
+            kept = self._kept.get(detector)
+        if kept is not None and all(a is b for a, b in zip(kept, made_of, strict=False)):
+            return kept.memory
+        memory = network.read(detector.context_, detector.states_)
+        if memory.bytes <= _MOST_BYTES:
+            with self._lock:
+                self._kept[detector] = _Kept(*made_of, memory)
+        return memory
+
+
+_memories = _Memories()
 
 
 def labelled_rows_read(codes: np.ndarray) -> int:

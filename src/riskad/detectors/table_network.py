@@ -22,6 +22,7 @@ each other.
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -40,6 +41,7 @@ _HEAD = 32  # width of a head
 _WAVES = (1, 2, 4, 8, 16)
 _SAME = np.float32(1e-5)  # cells that differ by no more hold the same value
 _EPSILON = 1e-5
+_SAFE = 60.0  # no exponential of a logit this large runs over, nor do sums of them
 
 
 class Memory(NamedTuple):
@@ -47,10 +49,25 @@ class Memory(NamedTuple):
 
     columns: list[_Column]
     """What the values of a cell are compared with."""
-    cells: list[tuple[np.ndarray, np.ndarray]]
-    """Of each layer of cells the keys and values."""
-    rows: list[tuple[np.ndarray, np.ndarray]]
-    """The same of layers of rows."""
+    cells: list[list[_Known]]
+    """Of each layer of cells, and of each column."""
+    rows: list[_Known]
+    """Of each layer of rows."""
+
+    @property
+    def bytes(self) -> int:
+        """What the keys and values take."""
+        known = [*itertools.chain(*self.cells), *self.rows]
+        return sum(one.keys.nbytes + one.values.nbytes for one in known)
+
+
+class _Known(NamedTuple):
+    """Keys (heads, _HEAD, rows) and values (heads, rows, _HEAD) of the rows of the context."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    longest: float
+    """The largest norm of a key."""
 
 
 class TableNetwork:
@@ -58,9 +75,11 @@ class TableNetwork:
 
     def __init__(self, arrays: dict[str, np.ndarray]):
         self.arrays = arrays
-        self.depth = len(arrays["up"])
-        self.row_depth = len(arrays.get("row_up", ()))
+        depth, row_depth = len(arrays["up"]), len(arrays.get("row_up", ()))
         self.reads_blanks = len(arrays["cell"]) > 4
+        self._among = [_Attention.of(arrays, "norm_cells", "cells", i) for i in range(depth)]
+        self._layers = [_Layer.of(arrays, "", i) for i in range(depth)]
+        self._row_layers = [_Layer.of(arrays, "row_", i) for i in range(row_depth)]
 
     @classmethod
     @lru_cache(maxsize=len(WEIGHTS))
@@ -80,33 +99,30 @@ class TableNetwork:
         """Keys and values of the context, layer by layer; of the last for cells of labels alone."""
         columns = [_Column(z, states) for z in Z.T] if self.reads_blanks else []
         memory = Memory(columns, [], [])
-        x = self._cells(Z, states, columns, own=True)
-        for layer in range(self.depth):
-            others = x[:, :-1]
-            x = self._among_cells(x, layer)
-            memory.cells.append(self._keys_and_values(x.swapaxes(0, 1), layer))
-            if layer < self.depth - 1 or self.row_depth:
-                x = self._alone(self._to_context(x, layer, *memory.cells[-1]), layer)
-        if self.row_depth:
-            row = self._rows(x, others)
-            for layer in range(self.row_depth):
-                memory.rows.append(self._keys_and_values(row, layer, "row_"))
-                row = self._row_layer(row, layer, *memory.rows[-1])
+        x = others = self._cells(Z, states, columns, own=True)
+        for among, layer in zip(self._among, self._layers, strict=True):
+            others, x = x, among.among_cells(x, last=layer is self._layers[-1])
+            memory.cells.append([layer.known(cells) for cells in x.swapaxes(0, 1)])
+            if layer is not self._layers[-1] or self._row_layers:
+                x = layer.change(x, memory.cells[-1])
+        row = self._rows(x, others) if self._row_layers else x
+        for layer in self._row_layers:
+            memory.rows.append(layer.known(row[:, 0]))
+            row = layer.change(row, memory.rows[-1:])
         return memory
 
     def score(self, Z: np.ndarray, memory: Memory) -> np.ndarray:
         """s(x) of rows without a label."""
-        x = self._cells(Z, np.zeros(len(Z), int), memory.columns)
-        for layer, known in enumerate(memory.cells):
-            others = x[:, :-1]
-            x = self._among_cells(x, layer)
-            x = self._alone(self._to_context(x, layer, *known), layer)
-        scores = _affine(_normed(x[:, -1], self.arrays["norm"]), self.arrays["head"])
-        if self.row_depth:
+        x = others = self._cells(Z, np.zeros(len(Z), int), memory.columns)
+        for among, layer, known in zip(self._among, self._layers, memory.cells, strict=True):
+            others, x = x, among.among_cells(x, last=layer is self._layers[-1])
+            x = layer.change(x, known)
+        scores = _affine(_normed(x[:, 0], self.arrays["norm"]), self.arrays["head"])
+        if self._row_layers:
             row = self._rows(x, others)
-            for layer, known in enumerate(memory.rows):
-                row = self._row_layer(row, layer, *known)
-            row = _normed(row, self.arrays["row_norm"])
+            for layer, one in zip(self._row_layers, memory.rows, strict=True):
+                row = layer.change(row, [one])
+            row = _normed(row[:, 0], self.arrays["row_norm"])
             scores = scores + _affine(row, self.arrays["row_head"])
         return np.asarray(scores)
 
@@ -127,53 +143,109 @@ class TableNetwork:
         cells = _affine(said, self.arrays["cell"])
         return np.concatenate([cells, self.arrays["label"][states][:, None]], axis=1)
 
-    def _among_cells(self, x: np.ndarray, layer: int) -> np.ndarray:
-        """Cells of a row attend to all of them; in the last layer the last cell alone asks."""
-        first = -1 if layer == self.depth - 1 else 0
-        queries, keys, values, out = self.arrays["cells"][layer]
-        z = _normed(x, self.arrays["norm_cells"][layer])
-        asked = _by_head(z[:, first:] @ queries)
-        found = _attention(asked, _by_head(z @ keys), _by_head(z @ values))
-        return np.asarray(x[:, first:] + _joined(found) @ out)
-
-    def _keys_and_values(
-        self, x: np.ndarray, layer: int, prefix: str = ""
-    ) -> tuple[np.ndarray, np.ndarray]:
-        _, keys, values, _ = self.arrays[f"{prefix}rows"][layer]
-        z = _normed(x, self.arrays[f"{prefix}norm_rows"][layer])
-        return _by_head(z @ keys), _by_head(z @ values)
-
-    def _to_context(
-        self, x: np.ndarray, layer: int, keys: np.ndarray, values: np.ndarray
-    ) -> np.ndarray:
-        """Cells of a column attend to those of the context."""
-        queries, _, _, out = self.arrays["rows"][layer]
-        z = _normed(x, self.arrays["norm_rows"][layer]).swapaxes(0, 1)
-        columns = zip(_by_head(z @ queries), keys, values, strict=True)
-        found = np.stack([_attention(*column) for column in columns])  # one at a time: memory
-        return x + (_joined(found) @ out).swapaxes(0, 1)
-
-    def _alone(self, x: np.ndarray, layer: int, prefix: str = "") -> np.ndarray:
-        """Each cell by itself, through one hidden layer."""
-        weights = {
-            name: self.arrays[f"{prefix}{name}"][layer]
-            for name in ("norm_alone", "up", "up_bias", "down", "down_bias")
-        }
-        z = _normed(x, weights["norm_alone"])
-        z = _gelu(z @ weights["up"] + weights["up_bias"])
-        return np.asarray(x + z @ weights["down"] + weights["down_bias"])
-
     def _rows(self, x: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Rows as single cells (rows, width)."""
-        return _affine(np.hstack([x[:, -1], others.mean(axis=1)]), self.arrays["row_in"])
+        """Rows as single cells (rows, 1, width)."""
+        means = others[:, :-1].mean(axis=1)
+        return _affine(np.hstack([x[:, 0], means]), self.arrays["row_in"])[:, None]
 
-    def _row_layer(
-        self, row: np.ndarray, layer: int, keys: np.ndarray, values: np.ndarray
-    ) -> np.ndarray:
-        queries, _, _, out = self.arrays["row_rows"][layer]
-        z = _normed(row, self.arrays["row_norm_rows"][layer])
-        found = _joined(_attention(_by_head(z @ queries), keys, values))
-        return self._alone(row + found @ out, layer, "row_")
+
+class _Attention(NamedTuple):
+    """Weights of an attention, with what comes before them folded in.
+
+    With the scale s and the shift t of the norm before it, a product with W is
+
+        ((x - mean) / sd s + t) W = (x / sd) W' + t W,  W' = (I - 11'/width) diag(s) W.
+
+    t W of a key adds the same to all logits of a query, and so nothing; that of the values comes
+    through the weights, whose sum is 1, and is in the shift of what goes out.
+    """
+
+    asks: np.ndarray
+    asks_shift: np.ndarray
+    knows: np.ndarray
+    """For keys and values at once."""
+    out: np.ndarray
+    out_shift: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray], norm: str, name: str, layer: int) -> _Attention:
+        queries, keys, values, out = arrays[name][layer].astype(float)
+        scale, shift = arrays[norm][layer].astype(float)
+        queries = queries / np.sqrt(_HEAD)
+        parts = (
+            _folded(scale, queries),
+            shift @ queries,
+            _folded(scale, np.hstack([keys, values])),
+            out,
+            shift @ values @ out,
+        )
+        return cls(*(part.astype(np.float32) for part in parts))
+
+    def among_cells(self, x: np.ndarray, last: bool) -> np.ndarray:
+        """Cells of a row attend to all of them; the `last` time the last cell alone asks."""
+        n, count, width = x.shape
+        first = count - 1 if last else 0
+        z = _by_spread(x)
+        asked = _through(z[:, first:], self.asks)
+        asked += self.asks_shift
+        known = _through(z, self.knows).reshape(n, count, 2, -1, _HEAD)
+        weights = _by_head(asked) @ known[:, :, 0].transpose(0, 2, 3, 1)
+        weights -= weights.max(axis=-1, keepdims=True)
+        np.exp(weights, out=weights)
+        weights /= weights.sum(axis=-1, keepdims=True)
+        found = np.empty((n, count - first, width), np.float32)
+        np.matmul(weights, known[:, :, 1].swapaxes(1, 2), out=_by_head(found))
+        return self.added(x[:, first:], found)
+
+    def added(self, x: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """Cells and what they found."""
+        after = _through(found, self.out)
+        after += self.out_shift
+        after += x
+        return np.asarray(after)
+
+
+class _Layer(NamedTuple):
+    """Cells attend to the context, and then each is changed by itself through a hidden layer."""
+
+    rows: _Attention
+    up: np.ndarray
+    up_shift: np.ndarray
+    down: np.ndarray
+    down_shift: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray], prefix: str, layer: int) -> _Layer:
+        scale, shift = arrays[f"{prefix}norm_alone"][layer].astype(float)
+        up, up_shift, down, down_shift = (
+            arrays[f"{prefix}{name}"][layer].astype(float)
+            for name in ("up", "up_bias", "down", "down_bias")
+        )
+        parts = (_folded(scale, up), shift @ up + up_shift, down / 2, down_shift)  # _twice_gelu
+        attention = _Attention.of(arrays, f"{prefix}norm_rows", f"{prefix}rows", layer)
+        return cls(attention, *(part.astype(np.float32) for part in parts))
+
+    def known(self, x: np.ndarray) -> _Known:
+        """Of cells (rows, width) of the context."""
+        known = (_by_spread(x) @ self.rows.knows).reshape(len(x), 2, -1, _HEAD)
+        keys, values = known.transpose(1, 2, 0, 3)
+        longest = float(np.sqrt(np.einsum("hrw,hrw->hr", keys, keys).max()))
+        keys = np.ascontiguousarray(keys.swapaxes(1, 2))
+        return _Known(keys, np.ascontiguousarray(values), longest)
+
+    def change(self, x: np.ndarray, columns: list[_Known]) -> np.ndarray:
+        """Cells (rows, columns, width) after the layer."""
+        asked = _through(_by_spread(x), self.rows.asks)
+        asked += self.rows.asks_shift
+        for column, known in enumerate(columns):
+            asked[:, column] = _found(asked[:, column], known)
+        x = self.rows.added(x, asked)
+        hidden = _through(_by_spread(x), self.up)
+        hidden += self.up_shift
+        after = _through(_twice_gelu(hidden), self.down)
+        after += self.down_shift
+        after += x
+        return np.asarray(after)
 
 
 class _Column:
@@ -206,7 +278,12 @@ class _Column:
 
 
 def _affine(x: np.ndarray, weights_and_bias: np.ndarray) -> np.ndarray:
-    return np.asarray(x @ weights_and_bias[:-1] + weights_and_bias[-1])
+    return _through(x, weights_and_bias[:-1]) + weights_and_bias[-1]
+
+
+def _through(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The product x W, made at once; NumPy would make one for each row of cells."""
+    return (x.reshape(-1, x.shape[-1]) @ weights).reshape(*x.shape[:-1], *weights.shape[1:])
 
 
 def _by_head(x: np.ndarray) -> np.ndarray:
@@ -214,38 +291,57 @@ def _by_head(x: np.ndarray) -> np.ndarray:
     return x.reshape(*x.shape[:-1], -1, _HEAD).swapaxes(-2, -3)
 
 
-def _joined(x: np.ndarray) -> np.ndarray:
-    x = x.swapaxes(-2, -3)
-    return x.reshape(*x.shape[:-2], -1)
+def _found(asked: np.ndarray, known: _Known) -> np.ndarray:
+    """softmax(q k') v of queries (rows, width), which are scaled already.
+
+    A head at a time: its weights fit the cache of a core.
+    """
+    q = _by_head(asked)
+    longest = np.sqrt(np.einsum("hrw,hrw->hr", q, q).max())
+    weights = np.empty((len(asked), known.keys.shape[-1]), np.float32)
+    ones = np.ones(known.keys.shape[-1], np.float32)
+    found = np.empty(asked.shape, np.float32)
+    heads = zip(q, known.keys, known.values, _by_head(found), strict=True)
+    for asks, keys, values, target in heads:
+        np.matmul(asks, keys, out=weights)
+        if longest * known.longest > _SAFE:
+            weights -= weights.max(axis=-1, keepdims=True)
+        np.exp(weights, out=weights)
+        np.matmul(weights, values, out=target)
+        target /= (weights @ ones)[:, None]  # a product is quicker than a sum
+    return found
 
 
-def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """softmax(q k' / sqrt(width)) v."""
-    weights = (q / np.sqrt(np.float32(q.shape[-1]))) @ k.swapaxes(-1, -2)
-    weights -= weights.max(axis=-1, keepdims=True)
-    np.exp(weights, out=weights)
-    return np.asarray((weights @ v) / weights.sum(axis=-1, keepdims=True))
+def _folded(scale: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(I - 11'/width) diag(scale) W."""
+    scaled = scale[:, None] * weights
+    return np.asarray(scaled - scaled.mean(axis=0))
+
+
+def _by_spread(x: np.ndarray) -> np.ndarray:
+    """Cells by their standard deviation; weights that are folded take off the mean."""
+    flat = x.reshape(-1, x.shape[-1])
+    means = flat @ np.full(flat.shape[1], 1 / flat.shape[1], np.float32)
+    variances = np.einsum("ij,ij->i", flat, flat)
+    variances /= np.float32(flat.shape[1])
+    variances -= means * means
+    variances += np.float32(_EPSILON)
+    return (flat / np.sqrt(variances)[:, None]).reshape(x.shape)
 
 
 def _normed(x: np.ndarray, scale_and_shift: np.ndarray) -> np.ndarray:
     scale, shift = scale_and_shift
     z = x - x.mean(axis=-1, keepdims=True)
-    variance = (z**2).mean(axis=-1, keepdims=True)
-    z /= np.sqrt(variance + np.float32(_EPSILON))
-    z *= scale
-    z += shift
-    return np.asarray(z)
+    return np.asarray(z / np.sqrt((z * z).mean(axis=-1, keepdims=True) + _EPSILON) * scale + shift)
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
-    """Half of x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); one array, as memory takes time."""
+def _twice_gelu(x: np.ndarray) -> np.ndarray:
+    """Twice the GELU, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), in place: memory is slow."""
     z = x * x
-    z *= np.float32(0.044715)
-    z += np.float32(1)
+    z *= np.float32(0.044715 * np.sqrt(2 / np.pi))
+    z += np.float32(np.sqrt(2 / np.pi))
     z *= x
-    z *= np.float32(np.sqrt(2 / np.pi))
     np.tanh(z, out=z)
     z += np.float32(1)
     z *= x
-    z *= np.float32(0.5)
     return z

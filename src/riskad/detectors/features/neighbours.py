@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.detectors.features.base import FeatureMap, squared_distances
+from riskad.detectors.features.graph import beside, log_distances
 from riskad.storage.fields import (
     FLAG,
     POSITIVE,
@@ -125,6 +126,17 @@ class NeighbourDistances(FeatureMap):
         if NORMAL in columns and ANOMALY in columns:
             return np.stack([*columns.values(), columns[NORMAL] - columns[ANOMALY]], axis=1)
         return np.stack(list(columns.values()), axis=1)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the distances in an ONNX graph."""
+        columns = {
+            kind: log_distances(graph, rows, near, self.n_neighbors, self.floor_)
+            for kind, near in self.rows_.items()
+        }
+        blocks = list(columns.values())
+        if NORMAL in columns and ANOMALY in columns:
+            blocks.append(graph.node("Sub", columns[NORMAL], columns[ANOMALY]))
+        return beside(graph, blocks)
 
 
 def distance_floor(usual_squared: float) -> float:

@@ -54,7 +54,7 @@ class Graph:
         self, kind: str, n_values: int, *inputs: str | np.ndarray, domain: str = "", **settings: Any
     ) -> list[str]:
         """Add a node that gives several values."""
-        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
         own = f"riskad:{len(self._nodes)}"
         given = [own if not i else f"{own}:{i}" for i in range(n_values)]
         made = self.onnx.helper.make_node(kind, names, given, domain=domain, **settings)
@@ -74,7 +74,8 @@ class Graph:
         """Return an array as ONNX stores it."""
         return self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
 
-    def _constant(self, value: np.ndarray) -> str:
+    def constant(self, value: np.ndarray) -> str:
+        """Add a constant, for nodes that share it."""
         name = f"riskad:constant:{len(self._constants)}"
         self._constants.append(self.tensor(value, name))
         return name

@@ -14,10 +14,13 @@ from riskad.rows.columns import Filled
 
 __all__ = ["SaysItsGraph"]
 
+_TRIAL_BLANKS = 0.1
+
 
 class SaysItsGraph:
     """The graph of an `AutoRAD`."""
 
+    n_features_in_: int
     table_: Any
     views_: dict[str, Any]
     members_: dict[str, Any]
@@ -34,6 +37,17 @@ class SaysItsGraph:
         standard = self._standard_scores(graph, rows)
         own = graph.node("Gather", standard, np.array(list(self.members_).index(NOVELTY)), axis=1)
         return self._averaged(graph, standard), graph.node("Neg", own)
+
+    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+        """Return random rows around those of the fit, a tenth of their cells blank."""
+        X = rng.standard_normal((n_rows, self.n_features_in_))
+        if not isinstance(self.table_, Filled):
+            return X
+        scaler = self.views_["plain"].scaler_
+        places = [j for j in self.table_.numbers_ if j < self.n_features_in_]  # no evidence
+        mean, scale = (each[: len(places)] for each in (scaler.mean_, scaler.scale_))
+        X[:, places] = mean + scale * X[:, places]
+        return np.where(rng.random(X.shape) < _TRIAL_BLANKS, np.nan, X)
 
     def _averaged(self, graph: Any, standard: str) -> str:
         weights = np.array([self.weights_[name] for name in self.members_])

@@ -164,12 +164,21 @@ def distances_to(
 
 
 def _nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
-    """The k smallest distances of each row to `rows`, in rising order; fewer if there are fewer."""
-    k = min(k, len(rows))
+    """The k smallest distances of each row to `rows`, in rising order; fewer if there are fewer.
+
+    A product of matrices finds the rows, which leaves an error near zero. From differences a row
+    that is among them is at 0, however many rows are asked for at a time, and in any program.
+    """
+    places = _places_of_nearest(X, rows, min(k, len(rows)))
+    away = rows[places] - X[:, None]
+    return np.sqrt(np.sort(np.einsum("nkd,nkd->nk", away, away), axis=1))
+
+
+def _places_of_nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
     if len(X) >= _MANY:
         from sklearn.neighbors import NearestNeighbors
 
-        return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows).kneighbors(X)[0]
+        search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
+        return np.asarray(search.kneighbors(X, return_distance=False))
     # For few rows, checking the remembered ones would take longer than the distances.
-    D = np.partition(squared_distances(X, rows), k - 1, axis=1)[:, :k]
-    return np.sqrt(np.sort(D, axis=1))
+    return np.argpartition(squared_distances(X, rows), k - 1, axis=1)[:, :k]

@@ -51,6 +51,9 @@ class SelfDescribing:
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
 
+    graph_tolerance: float = 1e-5
+    """How much scores of its ONNX graph may differ, relative where they are larger than 1."""
+
     takes_frames: ClassVar[bool] = False
     """Whether rows may be a frame with null for gaps and columns of texts as categories."""
 
@@ -166,10 +169,9 @@ class SelfDescribing:
             How many.
         """
         shape = getattr(self, "shape_", None) or (self.n_features_in_,)
-        X = rng.standard_normal((n_rows, *shape))
-        if hasattr(self, "_scale"):
-            across = (-1, *[1] * (len(shape) - 1))
-            X = self._mean.reshape(across) + self._scale.reshape(across) * X
+        across = (-1, *[1] * (len(shape) - 1))  # a channel of an image has one mean
+        mean, scale = getattr(self, "_mean", np.zeros(1)), getattr(self, "_scale", np.ones(1))
+        X = mean.reshape(across) + scale.reshape(across) * rng.standard_normal((n_rows, *shape))
         return X.astype(np.float32) if len(shape) > 1 else X
 
     @property

@@ -111,6 +111,7 @@ class PretrainedRAD(Detector):
     """
 
     slow_to_score: ClassVar[bool] = True
+    graph_tolerance = 1e-4  # single precision alone makes a difference of 2e-5, in NumPy as well
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
@@ -274,6 +275,13 @@ class PretrainedRAD(Detector):
         arrays = TableNetwork.load(self.weights_).arrays
         said = network_scores(graph, Z, arrays, self.context_, self.states_)
         return str(graph.node("Neg", said))
+
+    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+        """Return random rows around those of the fit."""
+        X = np.zeros((n_rows, self.n_features_in_))
+        drawn = rng.standard_normal((n_rows, len(self.kept_)))
+        X[:, self.kept_] = self.scaler_.mean_ + self.scaler_.scale_ * drawn
+        return X
 
     def _graph_columns(self, graph: Any, rows: str) -> str:
         """The columns as the network sees them, in doubles."""

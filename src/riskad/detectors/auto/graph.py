@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.decomposition import TruncatedSVD
 
 from riskad.detectors.auto.members import MEMBERS
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.features.graph import beside
 from riskad.rows.columns import Filled
 
-__all__ = ["SaysItsGraph"]
+__all__ = ["SaysItsGraph", "graph_numbers", "rows_around"]
 
 _TRIAL_BLANKS = 0.1
 
@@ -40,14 +41,8 @@ class SaysItsGraph:
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around those of the fit, a tenth of their cells blank."""
-        X = rng.standard_normal((n_rows, self.n_features_in_))
-        if not isinstance(self.table_, Filled):
-            return X
-        scaler = self.views_["plain"].scaler_
-        places = [j for j in self.table_.numbers_ if j < self.n_features_in_]  # no evidence
-        mean, scale = (each[: len(places)] for each in (scaler.mean_, scaler.scale_))
-        X[:, places] = mean + scale * X[:, places]
-        return np.where(rng.random(X.shape) < _TRIAL_BLANKS, np.nan, X)
+        view = self.views_["plain"]
+        return rows_around(self.table_, view, self.n_features_in_, rng, n_rows)
 
     def _averaged(self, graph: Any, standard: str) -> str:
         weights = np.array([self.weights_[name] for name in self.members_])
@@ -55,7 +50,7 @@ class SaysItsGraph:
 
     def _standard_scores(self, graph: Any, rows: str) -> str:
         """Scores of the members, a column each, in standard deviations from their means."""
-        numbers = _numbers(graph, self._graph_rows(graph, rows), self.table_)
+        numbers = graph_numbers(graph, self._graph_rows(graph, rows), self.table_)
         views = {name: view.onnx_parts(graph, numbers) for name, view in self.views_.items()}
         seen: dict[tuple[str, ...], str] = {}
         columns = []
@@ -70,8 +65,21 @@ class SaysItsGraph:
         return str(graph.node("Div", graph.node("Sub", beside(graph, columns), mean), spread))
 
 
-def _numbers(graph: Any, rows: str, table: Any) -> str:
-    """The rows of a matrix as views take them."""
+def graph_numbers(graph: Any, rows: str, table: Filled | TruncatedSVD) -> str:
+    """Return the rows of a matrix as views take them, in an ONNX graph."""
     if isinstance(table, Filled):
         return table.onnx_rows(graph, rows)
     return str(graph.node("MatMul", rows, table.components_.T))
+
+
+def rows_around(
+    table: Filled | TruncatedSVD, view: Any, n_columns: int, rng: np.random.Generator, n_rows: int
+) -> np.ndarray:
+    """Return random rows with the means and scales of a view, a tenth of their cells blank."""
+    X = rng.standard_normal((n_rows, n_columns))
+    if not isinstance(table, Filled):
+        return X
+    places = [j for j in table.numbers_ if j < n_columns]  # evidence comes behind all columns
+    mean, scale = (each[: len(places)] for each in (view.scaler_.mean_, view.scaler_.scale_))
+    X[:, places] = mean + scale * X[:, places]
+    return np.where(rng.random(X.shape) < _TRIAL_BLANKS, np.nan, X)

@@ -4,7 +4,8 @@ A graph takes one input for each column that the model uses, as a table holds it
 with NaN for blank, texts as strings, without blanks around them, with "" for blank, dates and times
 as seconds: a graph cannot read "27.03.2025" or "1,234.50 €". A detector
 without a `TablePreparer` takes its rows as one input, X. All graphs give `anomaly_score` and, where
-it is above the model's threshold, `is_anomaly`.
+it is above the model's threshold, `is_anomaly`; as far as the model tells them, they give
+`anomaly_probability` and `novelty`, too.
 
 The graphs are written here node by node, from the fitted attributes. What is computed in doubles
 in Python is so in the graph; networks are computed in single precision in both.
@@ -26,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.app.onnx_columns import prepared_rows, rows_of
 from riskad.app.onnx_graph import Graph
+from riskad.app.results import RESULT_COLUMNS, knows_probabilities
 from riskad.core.checks import DataWarning, InputError
 from riskad.detectors.description import SelfDescribing
 from riskad.storage.files import atomic_path, check_output_file
@@ -35,13 +37,13 @@ from riskad.tables.readers import to_seconds
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 
 EXPORTABLE = (
-    "StreamingRAD, ShallowRAD without a feature map or with 'rbf', 'nystroem' (Gaussian kernel) or "
-    "'poly'; "
-    "BoostedRAD; ForestRAD; DeepRAD, NNPU and DeepSAD with a named architecture; each of them "
-    "alone or behind a TablePreparer, as riskad.fit_table makes it"
+    "AutoRAD; PretrainedRAD; StreamingRAD and ShallowRAD without a feature map or with 'rbf', "
+    "'nystroem' (Gaussian kernel) or 'poly'; BoostedRAD; ForestRAD; DeepRAD, NNPU and DeepSAD with "
+    "a named architecture; each of them alone or behind a TablePreparer, as riskad.fit_table makes "
+    "it"
 )
-TOLERANCE = 1e-5
-"""Largest difference of scores, relative where they are larger than 1, that is let pass."""
+TOLERANCE = SelfDescribing.graph_tolerance
+"""Largest difference of scores, relative where they are larger than 1, that most models have."""
 
 _TRIAL_ROWS = 1000
 _TRIAL_BLANKS = 0.1
@@ -63,7 +65,8 @@ def export(model: Any, path: str | os.PathLike[str], *, force: bool = False) -> 
     """Write a fitted model as an ONNX file; an existing file needs `force`.
 
     If onnxruntime is installed the graph is run first, on rows drawn at random around those of
-    training, and nothing is written if a score differs by more than 1e-5.
+    training, and nothing is written if a score differs by more than 1e-5 (by a pretrained
+    network, in single precision, 1e-4).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -105,11 +108,27 @@ def to_onnx(model: Any) -> Any:
         rows_of(graph, detector) if preparer is None else prepared_rows(graph, preparer, detector)
     )
     sparse = preparer is not None and preparer.sparse_
-    scores = detector.onnx_scores(graph, rows, sparse)
-    graph.output("anomaly_score", graph.node("Neg", scores), onnx.TensorProto.DOUBLE)
-    above = graph.node("Greater", "anomaly_score", np.array(-float(detector.offset_) + 0.0))
-    graph.output("is_anomaly", above, onnx.TensorProto.BOOL)
+    _add_outputs(graph, detector, rows, sparse)
     return graph.model(type(detector).__name__)
+
+
+def _add_outputs(graph: Graph, detector: Any, rows: str, sparse: bool) -> None:
+    score, flag, probability, _, novel = RESULT_COLUMNS
+    double, novelty = graph.onnx.TensorProto.DOUBLE, None
+    if detector.tells_novelty:
+        scores, novelty = detector.onnx_scores_and_novelty(graph, rows, sparse)
+    else:
+        scores = detector.onnx_scores(graph, rows, sparse)
+    graph.output(score, graph.node("Neg", scores), double)
+    above = graph.node("Greater", score, np.array(-float(detector.offset_) + 0.0))
+    graph.output(flag, above, graph.onnx.TensorProto.BOOL)
+    if knows_probabilities(detector):
+        line = detector.calibration_.line()
+        slopes = graph.node("Mul", score, np.array(line.slope))
+        odds = graph.node("Add", slopes, np.array(line.intercept))
+        graph.output(probability, graph.node("Sigmoid", odds), double)
+    if novelty is not None:
+        graph.output(novel, novelty, double)
 
 
 def _onnx() -> ModuleType:
@@ -158,17 +177,18 @@ def _check_parity(model: Any, proto: Any) -> float | None:
         session = onnxruntime.InferenceSession(
             proto.SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        theirs, _ = session.run(None, feeds(proto, rows))
+        (theirs,) = session.run([RESULT_COLUMNS[0]], feeds(proto, rows))
     except (state.Fail, state.InvalidArgument, state.InvalidGraph) as error:
         raise InputError(
             f"onnxruntime does not run the graph of this model: {error}. Nothing was written; "
             "if the model comes from riskad.fit_table, please report it."
         ) from None
     largest = float((np.abs(ours - theirs) / np.maximum(1, np.abs(ours))).max())
-    if not largest <= TOLERANCE:
+    allowed = _steps(model)[1].graph_tolerance
+    if not largest <= allowed:
         raise InputError(
             f"The graph gives other scores than the model: they differ by {largest:.2g} at most, "
-            f"where {TOLERANCE:g} is allowed. Nothing was written; please report it, with the "
+            f"where {allowed:g} is allowed. Nothing was written; please report it, with the "
             "model's settings."
         )
     return largest
@@ -194,30 +214,21 @@ def _trial_rows(model: Any) -> Any:
     preparer, detector = _steps(model)
     if preparer is not None:
         return pl.DataFrame({c.name: c.trial(rng, _TRIAL_ROWS) for c in preparer.used()})
+    X = detector.trial_rows(rng, _TRIAL_ROWS)
     levels = getattr(detector, "categories_", {})
     if not levels:
-        return _trial_matrix(detector, rng)
+        return X
     return pl.DataFrame(
         {
-            name: _trial_texts(levels[i], rng) if i in levels else _trial_numbers(rng)
+            name: _trial_texts(levels[i], rng) if i in levels else _with_blanks(X[:, i], rng)
             for i, name in enumerate(detector.feature_names_in_)
         }
     )
 
 
-def _trial_matrix(detector: Any, rng: np.random.Generator) -> np.ndarray:
-    shape = getattr(detector, "shape_", (detector.n_features_in_,))
-    X = rng.standard_normal((_TRIAL_ROWS, *shape))
-    if hasattr(detector, "_scale"):
-        across = (-1, *[1] * (len(shape) - 1))
-        X = detector._mean.reshape(across) + detector._scale.reshape(across) * X
-    return X.astype(np.float32) if len(shape) > 1 else X
-
-
-def _trial_numbers(rng: np.random.Generator) -> pl.Series:
-    values = rng.normal(0.0, 1.0, _TRIAL_ROWS)
-    values[rng.random(_TRIAL_ROWS) < _TRIAL_BLANKS] = np.nan
-    return pl.Series(values).fill_nan(None)
+def _with_blanks(values: np.ndarray, rng: np.random.Generator) -> pl.Series:
+    blank = rng.random(len(values)) < _TRIAL_BLANKS
+    return pl.Series(np.where(blank, np.nan, values)).fill_nan(None)
 
 
 def _trial_texts(levels: list[str], rng: np.random.Generator) -> pl.Series:

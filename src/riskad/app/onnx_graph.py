@@ -48,11 +48,18 @@ class Graph:
 
     def node(self, kind: str, *inputs: str | np.ndarray, domain: str = "", **settings: Any) -> str:
         """Add a node; arrays among its inputs become constants."""
-        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
-        name = f"riskad:{len(self._nodes)}"
-        made = self.onnx.helper.make_node(kind, names, [name], domain=domain, **settings)
+        return self.several(kind, 1, *inputs, domain=domain, **settings)[0]
+
+    def several(
+        self, kind: str, n_values: int, *inputs: str | np.ndarray, domain: str = "", **settings: Any
+    ) -> list[str]:
+        """Add a node that gives several values."""
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        own = f"riskad:{len(self._nodes)}"
+        given = [own if not i else f"{own}:{i}" for i in range(n_values)]
+        made = self.onnx.helper.make_node(kind, names, given, domain=domain, **settings)
         self._nodes.append(made)
-        return name
+        return given
 
     def ml(self, kind: str, *inputs: str | np.ndarray, **settings: Any) -> str:
         """Add a node of the operators for machine learning."""
@@ -67,7 +74,8 @@ class Graph:
         """Return an array as ONNX stores it."""
         return self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
 
-    def _constant(self, value: np.ndarray) -> str:
+    def constant(self, value: np.ndarray) -> str:
+        """Add a constant, for nodes that share it."""
         name = f"riskad:constant:{len(self._constants)}"
         self._constants.append(self.tensor(value, name))
         return name

@@ -10,7 +10,7 @@
 | `has_bounds`, `note_of_rows`: what bounds need to know of the training rows | bounds |
 | `lighter`: a quicker copy of itself for a fold | `AutoRAD` |
 | `contributions`: what each column adds to a score, where it knows | reasons |
-| `onnx_scores`: its scoring as nodes of a graph | export |
+| `onnx_scores`, `trial_rows`: its scoring as nodes of a graph, rows to try it on | export |
 | `kept_rows`, `forget_rows`: training rows that it holds | `inspect`, `fit --forget-rows` |
 | `tells_novelty`: whether it says how unlike all rows of its fit a row is | scores of tables |
 | `slow_to_score`: whether reasons have to do with fewer scores | reasons |
@@ -37,6 +37,7 @@ class SelfDescribing:
     """The questions that every detector answers; these answers are right for most."""
 
     offset_: float
+    n_features_in_: int
     takes_guarded_risks: ClassVar[bool] = True
     """Whether a risk with a guard, which cannot be negative, can be chosen."""
     has_bounds: ClassVar[bool] = False
@@ -49,6 +50,9 @@ class SelfDescribing:
     """Whether `fit` holds labelled rows out itself, and takes `groups` for that."""
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
+
+    graph_tolerance: float = 1e-5
+    """How much scores of its ONNX graph may differ, relative where they are larger than 1."""
 
     takes_frames: ClassVar[bool] = False
     """Whether rows may be a frame with null for gaps and columns of texts as categories."""
@@ -151,8 +155,24 @@ class SelfDescribing:
         """
         raise InputError(
             f"A model of class {type(self).__name__} cannot be exported. Fit another: "
-            "model='shallow', model='boosted' or model='forest'."
+            "model='auto', model='shallow', model='boosted' or model='forest'."
         )
+
+    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+        """Return random rows of numbers around those of the fit, to try a graph on.
+
+        Parameters
+        ----------
+        rng
+            What they are drawn by.
+        n_rows
+            How many.
+        """
+        shape = getattr(self, "shape_", None) or (self.n_features_in_,)
+        across = (-1, *[1] * (len(shape) - 1))  # a channel of an image has one mean
+        mean, scale = getattr(self, "_mean", np.zeros(1)), getattr(self, "_scale", np.ones(1))
+        X = mean.reshape(across) + scale.reshape(across) * rng.standard_normal((n_rows, *shape))
+        return X.astype(np.float32) if len(shape) > 1 else X
 
     @property
     def anomaly_threshold(self) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from riskad.detectors.tree_arrays import Trees, from_sklearn
+from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, check_trees
 from riskad.storage.fields import JOBS, SEED, SIZE, Fields, State
 
@@ -109,3 +110,7 @@ class DistilledForest(BaseEstimator):
     def score_samples(self, X: Any) -> np.ndarray:
         """Return what the teacher would say, on average over the trees."""
         return self.trees_.mean(np.asarray(X))
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the same in an ONNX graph."""
+        return sum_of_trees(graph, rows, self.trees_, weight=1 / self.trees_.n_trees)

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.decomposition import TruncatedSVD
 
 from riskad.core.labels import LabelCounts
+from riskad.detectors.auto.graph import graph_numbers, rows_around
 from riskad.detectors.auto.views import fit_table, numbers_of, table_widths
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.trees import FrameDetector
@@ -92,6 +93,16 @@ class OutlierMean(FrameDetector):
     def _scores(self, X: Any) -> np.ndarray:
         with one_blas_thread():
             return self._mean(self.features_.transform(numbers_of(self.table_, X)))
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the same in an ONNX graph."""
+        parts = self.features_.onnx_parts(graph, graph_numbers(graph, rows, self.table_))
+        mean = graph.node("ReduceMean", parts["outliers"], np.array([1]), keepdims=0)
+        return str(graph.node("Neg", mean))
+
+    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+        """Return random rows around those of the fit."""
+        return rows_around(self.table_, self.features_, self.n_features_in_, rng, n_rows)
 
     def check_counts(self, counts: LabelCounts) -> None:
         """Take whatever labels there are, or none."""

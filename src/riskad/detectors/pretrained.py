@@ -27,7 +27,9 @@ from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
+from riskad.detectors.features.graph import beside, standardised
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
+from riskad.detectors.table_network_graph import network_scores
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.engine import Threads, usable_cpus
 from riskad.rows.linear import sparse_to_dense
@@ -114,6 +116,7 @@ class PretrainedRAD(Detector):
     """
 
     slow_to_score: ClassVar[bool] = True
+    graph_tolerance = 1e-4  # single precision alone makes a difference of 2e-5, in NumPy as well
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
@@ -280,6 +283,39 @@ class PretrainedRAD(Detector):
             parts = Threads(min(len(starts), usable_cpus())).map(score, starts)
             return -np.concatenate(list(parts)).astype(float)
 
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the network, with the rows that it reads as constants."""
+        Z = graph.cast(self._graph_columns(graph, rows), np.float32)
+        arrays = TableNetwork.load(self.weights_).arrays
+        said = network_scores(graph, Z, arrays, self.context_, self.states_)
+        return str(graph.node("Neg", said))
+
+    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+        """Return random rows around those of the fit."""
+        X = np.zeros((n_rows, self.n_features_in_))
+        drawn = rng.standard_normal((n_rows, len(self.kept_)))
+        X[:, self.kept_] = self.scaler_.mean_ + self.scaler_.scale_ * drawn
+        return X
+
+    def _graph_columns(self, graph: Any, rows: str) -> str:
+        """The columns as the network sees them, in doubles."""
+        X = graph.node("Gather", rows, self.kept_, axis=1)
+        Z = _graph_signed_log(
+            graph, standardised(graph, X, self.scaler_.mean_, self.scaler_.scale_)
+        )
+        if self.components_ is None:
+            if not len(self.marked_):
+                return Z
+            blank = graph.node("IsNaN", graph.node("Gather", Z, self.marked_, axis=1))
+            mark = np.array(_signed_log(np.ones(())))
+            return beside(graph, [Z, graph.node("Where", blank, mark, -mark)])
+        filled = graph.node("Where", graph.node("IsNaN", Z), np.array(0.0), Z)
+        directions = self.components_.components_.T / self.components_.explained_variance_**0.5
+        shift = self.components_.mean_ @ directions
+        return _graph_signed_log(
+            graph, graph.node("Sub", graph.node("MatMul", filled, directions), shift)
+        )
+
 
 class _Kept(NamedTuple):
     """A memory with what it was made of, none of which is ever changed in place."""
@@ -352,3 +388,9 @@ def _tell_tale(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def _signed_log(z: np.ndarray) -> np.ndarray:
     """sign(z) log(1 + |z|): far values come near, whatever their side."""
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
+
+
+def _graph_signed_log(graph: Any, z: str) -> str:
+    """The same in an ONNX graph."""
+    log = graph.node("Log", graph.node("Add", graph.node("Abs", z), np.array(1.0)))
+    return str(graph.node("Mul", graph.node("Sign", z), log))

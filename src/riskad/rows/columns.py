@@ -330,6 +330,22 @@ class Filled(TransformerMixin, BaseEstimator):
             columns.append((X[:, [place]] == codes).astype(float))
         return np.hstack(columns)
 
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the matrix without gaps in an ONNX graph (`riskad.app.onnx_graph.Graph`)."""
+        columns = []
+        if self.numbers_:
+            numbers = graph.node("Gather", rows, np.array(self.numbers_), axis=1)
+            blank = graph.node("IsNaN", numbers)
+            columns.append(graph.node("Where", blank, self.medians_, numbers))
+        if len(self.gaps_):
+            gaps = graph.node("Gather", blank, self.gaps_, axis=1)
+            columns.append(graph.cast(gaps, np.float64))
+        for place, codes in zip(self.texts_, self.codes_, strict=True):
+            if len(codes):
+                column = graph.node("Gather", rows, np.array([place]), axis=1)
+                columns.append(graph.cast(graph.node("Equal", column, codes), np.float64))
+        return str(graph.node("Concat", *columns, axis=1))
+
 
 def _frequent(column: np.ndarray) -> np.ndarray:
     codes, counts = np.unique(column[~np.isnan(column)], return_counts=True)

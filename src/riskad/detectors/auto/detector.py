@@ -19,6 +19,7 @@ from riskad.decisions.row_groups import as_groups
 from riskad.decisions.thresholds import Likely, Threshold
 from riskad.detectors.auto.budget import MOST_READ, Clock, rows_to_learn_from
 from riskad.detectors.auto.deciding import calibrated
+from riskad.detectors.auto.graph import SaysItsGraph
 from riskad.detectors.auto.held_out import (
     HeldOut,
     fold_scores,
@@ -63,7 +64,7 @@ from riskad.storage.fields import (
 __all__ = ["AutoRAD"]
 
 
-class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
+class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with

@@ -76,6 +76,13 @@ class Novelty(BaseEstimator):
         first, others = np.split(np.asarray(X, dtype=float), [1], axis=1)
         return -(first[:, 0] + np.maximum(others, 0).sum(axis=1))
 
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the same in an ONNX graph."""
+        least = np.zeros(self.n_features_in_)
+        least[0] = -np.inf  # of the first score all counts
+        counted = graph.node("Max", rows, least)
+        return str(graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0)))
+
 
 def with_novelty(weights: Mapping[str, float], share: float) -> dict[str, float]:
     """Return weights of members that add up to 1, of which novelty has a share, if it is one.

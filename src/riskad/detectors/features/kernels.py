@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.detectors.features.base import FeatureMap, squared_distances
+from riskad.detectors.features.graph import kernels
 from riskad.storage.fields import (
     POSITIVE,
     SIZE,
@@ -124,3 +125,7 @@ class GaussianKernels(FeatureMap):
             start = stop
         found /= len(self.maps_) ** 0.5
         return found
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the features in an ONNX graph."""
+        return kernels(graph, rows, self.maps_)

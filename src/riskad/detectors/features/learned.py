@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.graph import clipped, principal, standardised
 from riskad.detectors.features.kernels import GaussianKernels
 from riskad.detectors.features.neighbours import NeighbourDistances
 from riskad.detectors.features.outliers import OutlierScores
@@ -191,6 +192,24 @@ class LearnedFeatures(FeatureMap):
             if part not in known:
                 known[part] = apply(part, known["kernels" if part == "shapes" else "columns"])
         return [known[part] for part in self.parts]
+
+    def onnx_parts(self, graph: Any, rows: str) -> dict[str, str]:
+        """Return the parts of rows in an ONNX graph, by name."""
+        if self.smooth:
+            Z = self.scaler_.onnx_rows(graph, rows)
+        else:
+            kept = graph.node("Gather", rows, self.kept_, axis=1)
+            mean, scale = self.scaler_.mean_[self.kept_], self.scaler_.scale_[self.kept_]
+            Z = clipped(graph, standardised(graph, kept, mean, scale), _MOST_DEVIATIONS)
+        known = {"columns": Z}
+        for name, each in sorted(self.maps_.items(), key=lambda item: item[0] in _COMPONENTS):
+            seen = known["kernels" if name == "shapes" else "columns"]
+            known[name] = (
+                principal(graph, seen, each)
+                if name in _COMPONENTS
+                else each.onnx_rows(graph, seen)
+            )
+        return known
 
     def _fit_map(self, name: str, rows: np.ndarray, y: Any) -> np.ndarray:
         self.maps_[name] = self._map(name, rows.shape)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.detectors.features.base import FeatureMap, squared_distances
+from riskad.detectors.features.graph import beside, log_distances
 from riskad.storage.fields import (
     FLAG,
     POSITIVE,
@@ -126,6 +127,17 @@ class NeighbourDistances(FeatureMap):
             return np.stack([*columns.values(), columns[NORMAL] - columns[ANOMALY]], axis=1)
         return np.stack(list(columns.values()), axis=1)
 
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the distances in an ONNX graph."""
+        columns = {
+            kind: log_distances(graph, rows, near, self.n_neighbors, self.floor_)
+            for kind, near in self.rows_.items()
+        }
+        blocks = list(columns.values())
+        if NORMAL in columns and ANOMALY in columns:
+            blocks.append(graph.node("Sub", columns[NORMAL], columns[ANOMALY]))
+        return beside(graph, blocks)
+
 
 def distance_floor(usual_squared: float) -> float:
     """What is added to distances before their logarithm, a thousandth of the usual one."""
@@ -152,12 +164,21 @@ def distances_to(
 
 
 def _nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
-    """The k smallest distances of each row to `rows`, in rising order; fewer if there are fewer."""
-    k = min(k, len(rows))
+    """The k smallest distances of each row to `rows`, in rising order; fewer if there are fewer.
+
+    A product of matrices finds the rows, which leaves an error near zero. From differences a row
+    that is among them is at 0, however many rows are asked for at a time, and in any program.
+    """
+    places = _places_of_nearest(X, rows, min(k, len(rows)))
+    away = rows[places] - X[:, None]
+    return np.sqrt(np.sort(np.einsum("nkd,nkd->nk", away, away), axis=1))
+
+
+def _places_of_nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
     if len(X) >= _MANY:
         from sklearn.neighbors import NearestNeighbors
 
-        return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows).kneighbors(X)[0]
+        search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
+        return np.asarray(search.kneighbors(X, return_distance=False))
     # For few rows, checking the remembered ones would take longer than the distances.
-    D = np.partition(squared_distances(X, rows), k - 1, axis=1)[:, :k]
-    return np.sqrt(np.sort(D, axis=1))
+    return np.argpartition(squared_distances(X, rows), k - 1, axis=1)[:, :k]

@@ -9,8 +9,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.graph import beside, clipped, log_distances, standardised
 from riskad.detectors.features.neighbours import distance_floor, distances_to
 from riskad.detectors.tree_arrays import from_sklearn
+from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, check_trees
 from riskad.storage.fields import POSITIVE, SIZE, Array, Fields, Number, State, require
 
@@ -108,6 +110,15 @@ class OutlierScores(FeatureMap):
 
     def _standardised(self, raw: np.ndarray) -> np.ndarray:
         return np.clip((raw - self.mean_) / self.scale_, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the two scores in an ONNX graph."""
+        rate = -np.log(2) / self.path_length_ / self.trees_.n_trees
+        paths = graph.node("Reshape", sum_of_trees(graph, rows, self.trees_), np.array([-1, 1]))
+        isolation = graph.node("Exp", graph.node("Mul", paths, np.array(rate)))
+        away = log_distances(graph, rows, self.rows_, self.n_neighbors, self.floor_)
+        raw = standardised(graph, beside(graph, [isolation, away]), self.mean_, self.scale_)
+        return clipped(graph, raw, _MOST_DEVIATIONS)
 
 
 def _path_lengths(trees: Sequence[Any]) -> np.ndarray:

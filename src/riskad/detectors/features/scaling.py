@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.detectors.features.base import FeatureMap
+from riskad.detectors.features.graph import clipped, standardised
 from riskad.storage.fields import SEED, Array, Fields, Optional, State, require
 
 __all__ = ["SmoothScaler"]
@@ -65,3 +66,12 @@ class SmoothScaler(FeatureMap):
         z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
         z = np.clip(z, -_FARTHEST, _FARTHEST)
         return np.asarray(z / np.sqrt(1 + (z / _LARGEST) ** 2))
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the same in an ONNX graph."""
+        X = graph.node("Gather", rows, self.kept_, axis=1)
+        z = standardised(graph, X, self.median_[self.kept_], self.scale_[self.kept_])
+        z = clipped(graph, z, _FARTHEST)
+        thirds = graph.node("Div", z, np.array(_LARGEST))
+        squares = graph.node("Add", graph.node("Mul", thirds, thirds), np.array(1.0))
+        return str(graph.node("Div", z, graph.node("Sqrt", squares)))

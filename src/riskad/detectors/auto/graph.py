@@ -1,0 +1,85 @@
+"""`AutoRAD` as nodes of an ONNX graph: its table, its views, its members, their average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import TruncatedSVD
+
+from riskad.detectors.auto.members import MEMBERS
+from riskad.detectors.auto.novelty import NOVELTY
+from riskad.detectors.features.graph import beside
+from riskad.rows.columns import Filled
+
+__all__ = ["SaysItsGraph", "graph_numbers", "rows_around"]
+
+_TRIAL_BLANKS = 0.1
+
+
+class SaysItsGraph:
+    """The graph of an `AutoRAD`."""
+
+    n_features_in_: int
+    table_: Any
+    views_: dict[str, Any]
+    members_: dict[str, Any]
+    scales_: dict[str, tuple[float, float]]
+    weights_: dict[str, float]
+    _graph_rows: Callable[[Any, str], str]
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the weighted average of the members."""
+        return self._averaged(graph, self._standard_scores(graph, rows))
+
+    def onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
+        """Return the weighted average of the members, and novelty, high for unusual rows."""
+        standard = self._standard_scores(graph, rows)
+        own = graph.node("Gather", standard, np.array(list(self.members_).index(NOVELTY)), axis=1)
+        return self._averaged(graph, standard), graph.node("Neg", own)
+
+    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+        """Return random rows around those of the fit, a tenth of their cells blank."""
+        view = self.views_["plain"]
+        return rows_around(self.table_, view, self.n_features_in_, rng, n_rows)
+
+    def _averaged(self, graph: Any, standard: str) -> str:
+        weights = np.array([self.weights_[name] for name in self.members_])
+        return str(graph.node("MatMul", standard, weights))
+
+    def _standard_scores(self, graph: Any, rows: str) -> str:
+        """Scores of the members, a column each, in standard deviations from their means."""
+        numbers = graph_numbers(graph, self._graph_rows(graph, rows), self.table_)
+        views = {name: view.onnx_parts(graph, numbers) for name, view in self.views_.items()}
+        seen: dict[tuple[str, ...], str] = {}
+        columns = []
+        for name, detector in self.members_.items():
+            recipe = MEMBERS[name]
+            key = (recipe.view, *recipe.parts)
+            if key not in seen:
+                seen[key] = beside(graph, [views[recipe.view][part] for part in recipe.parts])
+            scores = detector.onnx_scores(graph, seen[key], False)
+            columns.append(graph.node("Reshape", scores, np.array([-1, 1])))
+        mean, spread = np.array([self.scales_[name] for name in self.members_]).T
+        return str(graph.node("Div", graph.node("Sub", beside(graph, columns), mean), spread))
+
+
+def graph_numbers(graph: Any, rows: str, table: Filled | TruncatedSVD) -> str:
+    """Return the rows of a matrix as views take them, in an ONNX graph."""
+    if isinstance(table, Filled):
+        return table.onnx_rows(graph, rows)
+    return str(graph.node("MatMul", rows, table.components_.T))
+
+
+def rows_around(
+    table: Filled | TruncatedSVD, view: Any, n_columns: int, rng: np.random.Generator, n_rows: int
+) -> np.ndarray:
+    """Return random rows with the means and scales of a view, a tenth of their cells blank."""
+    X = rng.standard_normal((n_rows, n_columns))
+    if not isinstance(table, Filled):
+        return X
+    places = [j for j in table.numbers_ if j < n_columns]  # evidence comes behind all columns
+    mean, scale = (each[: len(places)] for each in (view.scaler_.mean_, view.scaler_.scale_))
+    X[:, places] = mean + scale * X[:, places]
+    return np.where(rng.random(X.shape) < _TRIAL_BLANKS, np.nan, X)

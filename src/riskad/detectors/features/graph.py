@@ -1,0 +1,79 @@
+"""Learned features as nodes of an ONNX graph, in doubles as in NumPy.
+
+Nothing here is a scalar next to a product of matrices: onnxruntime would fuse both, and keep the
+scalar in single precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "beside",
+    "clipped",
+    "kernels",
+    "log_distances",
+    "principal",
+    "squared_distances",
+    "standardised",
+]
+
+
+def beside(g: Any, blocks: Sequence[str]) -> str:
+    """Return blocks of columns side by side."""
+    return blocks[0] if len(blocks) == 1 else str(g.node("Concat", *blocks, axis=1))
+
+
+def standardised(g: Any, X: str, mean: np.ndarray, scale: np.ndarray) -> str:
+    """Return (x - mean) / scale."""
+    return str(g.node("Div", g.node("Sub", X, mean), scale))
+
+
+def clipped(g: Any, X: str, most: float) -> str:
+    """Return values with those beyond +-most drawn back to it."""
+    return str(g.node("Clip", X, np.array(-most), np.array(most)))
+
+
+def squared_distances(g: Any, X: str, rows: np.ndarray) -> str:
+    """Return those of each row of X to each of `rows`, by one product of matrices."""
+    own = g.node("ReduceSumSquare", X, np.array([1]), keepdims=1)
+    squares = g.node("Add", own, np.einsum("ij,ij->i", rows, rows))
+    return str(g.node("Relu", g.node("Sub", squares, g.node("MatMul", X, 2 * rows.T))))
+
+
+def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str:
+    """Return log(d + floor), with d the distance to the k-th neighbour among `rows`, as a column.
+
+    The product of matrices finds the k nearest rows. The distances to these are found anew from
+    differences, so that a row that is among them is at 0.
+    """
+    k = min(k, len(rows))
+    _, nearest = g.several(
+        "TopK", 2, squared_distances(g, X, rows), np.array([k]), largest=0, sorted=0
+    )
+    away = g.node("Sub", g.node("Gather", rows, nearest), g.node("Unsqueeze", X, np.array([1])))
+    squares = g.node("ReduceSumSquare", away, np.array([2]), keepdims=0)
+    d = g.node("Sqrt", g.node("ReduceMax", squares, np.array([1]), keepdims=1))
+    return str(g.node("Log", g.node("Add", d, np.array(floor))))
+
+
+def kernels(g: Any, X: str, maps: Sequence[Any]) -> str:
+    """Return exp(-gamma ||x - c||^2) N' for the landmarks c of each of these, side by side."""
+    blocks, landmarks, squared = [], None, ""
+    for part in maps:
+        if landmarks is None or not np.array_equal(part.components_, landmarks):
+            landmarks = part.components_
+            squared = squared_distances(g, X, landmarks)
+        kernel = g.node("Exp", g.node("Mul", squared, np.array(-float(part.gamma))))
+        normalization = part.normalization_.T / len(maps) ** 0.5
+        blocks.append(g.node("MatMul", kernel, normalization))
+    return beside(g, blocks)
+
+
+def principal(g: Any, X: str, pca: Any) -> str:
+    """Return the principal components of rows."""
+    directions = pca.components_.T
+    return str(g.node("Sub", g.node("MatMul", X, directions), pca.mean_ @ directions))

@@ -1,0 +1,232 @@
+"""The network of `riskad.PretrainedRAD` as nodes of an ONNX graph, in single precision.
+
+The context is a constant of the graph, and so is all that the network makes of it, layer by layer.
+onnxruntime folds it into keys and values once, when it loads a graph: in the file these would take
+some 3 MB for each column.
+
+Cells have the shape (columns + 1, rows, width): attention to the context, the largest part of the
+work, is then one product of matrices for each column and head. A row in the layers of rows has the
+shape (1, rows, width), as if it were one column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["network_scores"]
+
+# As in `riskad.detectors.table_network`.
+_NORMAL, _ANOMALY = 1, 2
+_HEAD = 32
+_WAVES = (1, 2, 4, 8, 16)
+_SAME = np.float32(1e-5)
+_EPSILON = 1e-5
+_AFFINE = ("cell", "row_in", "head", "row_head")  # weights, with the bias as their last row
+
+
+def network_scores(
+    g: Any, Z: str, arrays: dict[str, np.ndarray], context: np.ndarray, states: np.ndarray
+) -> str:
+    """Return s(x) of rows without a label.
+
+    Parameters
+    ----------
+    g : riskad.app.onnx_graph.Graph
+        To which nodes are added.
+    Z : str
+        The rows (n_rows, n_columns), in single precision.
+    arrays : dict
+        The weights of the network.
+    context, states : arrays
+        The rows that it reads, and their labels.
+
+    Returns
+    -------
+    str
+        The name of the scores, of shape (n_rows,), in doubles, high for anomalies.
+    """
+    layers = _Layers(g, arrays)
+    said = layers.said if len(arrays["cell"]) > 4 else layers.said_of_values
+    known = g.constant(context.astype(np.float32))
+    x = layers.cells(Z, said(Z, context, states))
+    known = layers.cells(known, said(known, context, states, own=True), states)
+    depth, row_depth = len(arrays["up"]), len(arrays.get("row_up", ()))
+    for layer in range(depth):
+        others, known_others = layers.but_last(x), layers.but_last(known)
+        x, known = (layers.among_cells(c, layer, layer == depth - 1) for c in (x, known))
+        x, known = layers.read_context(x, known, layer)
+    scores = layers.read_out(x)
+    if row_depth:
+        x, known = layers.rows(x, others), layers.rows(known, known_others)
+        for layer in range(row_depth):
+            x, known = layers.read_context(x, known, layer, "row_")
+        scores = g.node("Add", scores, layers.read_out(x, "row_"))
+    return str(g.cast(scores, np.float64))
+
+
+class _Layers:
+    """The parts of the network; `riskad.detectors.table_network` has the same in NumPy."""
+
+    def __init__(self, g: Any, arrays: dict[str, np.ndarray]):
+        self.g = g
+        self.arrays = arrays | {
+            part: arrays[name][rows]
+            for name in _AFFINE
+            if name in arrays
+            for part, rows in ((name, slice(None, -1)), (f"{name}_bias", -1))
+        }
+        self.constants: dict[tuple[Any, ...], str] = {}
+
+    def weights(self, name: str, *place: Any, scale: float = 1.0) -> str:
+        """Weights as a constant, of which there is one, whoever uses it."""
+        if (name, *place) not in self.constants:
+            value = self.arrays[name][place] * np.float32(scale)
+            self.constants[name, *place] = self.g.constant(value)
+        return self.constants[name, *place]
+
+    # --- cells as they begin ------------------------------------------------------------------
+
+    def said_of_values(
+        self, Z: str, context: np.ndarray, states: np.ndarray, own: bool = False
+    ) -> str:
+        """(v, |v|, v^2) of each cell: (columns, rows, 3)."""
+        g, v = self.g, self.by_column(Z)
+        return str(g.node("Concat", v, g.node("Abs", v), g.node("Mul", v, v), axis=2))
+
+    def said(self, Z: str, context: np.ndarray, states: np.ndarray, own: bool = False) -> str:
+        """What is said of each cell, (columns, rows, channels); `own` are rows of the context."""
+        g, z = self.g, self.by_column(Z)
+        blank = g.node("IsNaN", z)
+        v = g.node("Where", blank, np.float32(0), z)
+        below, counts = self.compared(v, context, states)
+        if own:
+            kinds = _kinds(states)[None]
+            counts = g.node("Where", blank, np.float32(0), g.node("Sub", counts, kinds))
+        filled = np.maximum((~np.isnan(context)).sum(axis=0), 1.0)[:, None, None]
+        u = g.node("Sub", g.node("Div", g.cast(below, np.float64), filled), np.array(1.0))
+        u = g.cast(u, np.float32)
+        angles = [g.node("Mul", u, np.float32(np.pi * k)) for k in _WAVES]
+        waves = [g.node(wave, angle) for angle in angles for wave in ("Sin", "Cos")]
+        shared = g.node("Log", g.node("Add", counts, np.float32(1)))
+        values = (v, g.node("Abs", v), g.node("Mul", v, v), u)
+        zero = g.node("Mul", v, np.float32(0))
+        said = g.node("Concat", *values, *waves, shared, zero, axis=2)
+        nothing_but_blank = np.eye(len(self.arrays["cell"]), dtype=np.float32)[-1]
+        return str(g.node("Where", blank, nothing_but_blank, said))
+
+    def compared(self, v: str, context: np.ndarray, states: np.ndarray) -> tuple[str, str]:
+        """How many cells of the context are below v, twice, and how many of each kind share v.
+
+        Those that share it count once, the others below it twice.
+        """
+        g = self.g
+        values = np.where(np.isnan(context), np.inf, context).astype(np.float32).T[:, None]
+        near = (g.node("Sub", v, _SAME), g.node("Add", v, _SAME))
+        less = [g.cast(g.node("Less", values, each), np.float32) for each in near]
+        below = g.node("ReduceSum", g.node("Add", *less), np.array([2]), keepdims=1)
+        return below, g.node("MatMul", g.node("Sub", *less[::-1]), _kinds(states))
+
+    def by_column(self, Z: str) -> str:
+        """(rows, columns) as (columns, rows, 1)."""
+        g = self.g
+        return str(g.node("Unsqueeze", g.node("Transpose", Z, perm=[1, 0]), np.array([2])))
+
+    def cells(self, Z: str, said: str, states: np.ndarray | None = None) -> str:
+        """(columns + 1, rows, width): what is said of cells, and the labels."""
+        g = self.g
+        if states is None:
+            n_rows = g.node("Shape", Z, start=0, end=1)
+            width = np.array([self.arrays["label"].shape[1]])
+            shape = g.node("Concat", np.array([1]), n_rows, width, axis=0)
+            label = g.node("Expand", self.arrays["label"][0], shape)
+        else:
+            label = g.constant(self.arrays["label"][states][None])
+        return str(g.node("Concat", self.affine(said, "cell"), label, axis=0))
+
+    # --- layers -------------------------------------------------------------------------------
+
+    def among_cells(self, x: str, layer: int, last: bool) -> str:
+        """Cells of a row attend to all of them; in the last layer the last cell alone asks."""
+        z = self.normed(x, "norm_cells", layer)
+        asking, asked = (self.last(x), self.last(z)) if last else (x, z)
+        queries = self.by_head(asked, "cells", layer, 0, perm=[1, 2, 0, 3])
+        keys = self.by_head(z, "cells", layer, 1, perm=[1, 2, 3, 0])
+        values = self.by_head(z, "cells", layer, 2, perm=[1, 2, 0, 3])
+        found = self.attention(queries, keys, values, back=[2, 0, 1, 3])
+        return self.added(asking, found, "cells", layer, 3)
+
+    def read_context(
+        self, x: str, known: str, layer: int, prefix: str = ""
+    ) -> tuple[str, str]:
+        """Cells of a column attend to those of the context, and then change on their own."""
+        kind = f"{prefix}rows"
+        normed = [self.normed(each, f"{prefix}norm_rows", layer) for each in (x, known)]
+        keys = self.by_head(normed[1], kind, layer, 1, perm=[0, 2, 3, 1])
+        values = self.by_head(normed[1], kind, layer, 2, perm=[0, 2, 1, 3])
+        read = []
+        for cells, z in zip((x, known), normed, strict=True):
+            queries = self.by_head(z, kind, layer, 0, perm=[0, 2, 1, 3])
+            found = self.attention(queries, keys, values, back=[0, 2, 1, 3])
+            read.append(self.alone(self.added(cells, found, kind, layer, 3), layer, prefix))
+        return read[0], read[1]
+
+    def alone(self, x: str, layer: int, prefix: str) -> str:
+        """Each cell by itself, through one hidden layer."""
+        g = self.g
+        z = self.normed(x, f"{prefix}norm_alone", layer)
+        z = g.node("MatMul", z, self.weights(f"{prefix}up", layer))
+        z = g.node("Gelu", g.node("Add", z, self.weights(f"{prefix}up_bias", layer)), approximate="tanh")
+        z = g.node("MatMul", z, self.weights(f"{prefix}down", layer))
+        return str(g.node("Add", x, g.node("Add", z, self.weights(f"{prefix}down_bias", layer))))
+
+    def rows(self, x: str, others: str) -> str:
+        """Rows as single cells (1, rows, width), from the last cell and the mean of the others."""
+        g = self.g
+        mean = g.node("ReduceMean", others, np.array([0]), keepdims=1)
+        return self.affine(g.node("Concat", x, mean, axis=2), "row_in")
+
+    def read_out(self, x: str, prefix: str = "") -> str:
+        """The score of each row, from its last cell (1, rows, width)."""
+        z = self.normed(x, f"{prefix}norm")
+        return str(self.g.node("Reshape", self.affine(z, f"{prefix}head"), np.array([-1])))
+
+    # --- their parts --------------------------------------------------------------------------
+
+    def affine(self, x: str, name: str) -> str:
+        product = self.g.node("MatMul", x, self.weights(name))
+        return str(self.g.node("Add", product, self.weights(f"{name}_bias")))
+
+    def normed(self, x: str, name: str, *layer: int) -> str:
+        scale, shift = self.weights(name, *layer, 0), self.weights(name, *layer, 1)
+        return str(self.g.node("LayerNormalization", x, scale, shift, epsilon=_EPSILON))
+
+    def by_head(self, z: str, name: str, layer: int, which: int, perm: list[int]) -> str:
+        """A projection with its heads apart; queries are divided by the root of a head's width."""
+        scale = _HEAD**-0.5 if which == 0 else 1.0
+        product = self.g.node("MatMul", z, self.weights(name, layer, which, scale=scale))
+        heads = self.g.node("Reshape", product, np.array([0, 0, -1, _HEAD]))
+        return str(self.g.node("Transpose", heads, perm=perm))
+
+    def attention(self, queries: str, keys: str, values: str, back: list[int]) -> str:
+        """softmax(q k') v, with the heads joined again."""
+        g = self.g
+        weights = g.node("Softmax", g.node("MatMul", queries, keys), axis=-1)
+        found = g.node("Transpose", g.node("MatMul", weights, values), perm=back)
+        return str(g.node("Reshape", found, np.array([0, 0, -1])))
+
+    def added(self, x: str, found: str, name: str, layer: int, which: int) -> str:
+        return str(self.g.node("Add", x, self.g.node("MatMul", found, self.weights(name, layer, which))))
+
+    def last(self, x: str) -> str:
+        return str(self.g.node("Slice", x, *(np.array([i]) for i in (-1, 2**31, 0))))
+
+    def but_last(self, x: str) -> str:
+        return str(self.g.node("Slice", x, *(np.array([i]) for i in (0, -1, 0))))
+
+
+def _kinds(states: np.ndarray) -> np.ndarray:
+    """(rows, 3): 1, whether it is a labelled anomaly, whether a labelled normal."""
+    kinds = [np.ones_like(states), states == _ANOMALY, states == _NORMAL]
+    return np.stack(kinds, axis=1).astype(np.float32)

@@ -117,10 +117,7 @@ class Calibration:
             state[name] for name in ("codes", "unlabelled", "n_unlabelled")
         )
         require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
-        require(
-            len(unlabelled) == min(n_unlabelled, _MOST) or len(unlabelled) == n_unlabelled,
-            "n_unlabelled: another number",
-        )
+        require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
         weights, ratio = state["weights"], state["ratio"]
         require((weights is None) == (ratio is None), "weights: without their ratio")
         normals = int((codes == NORMAL).sum())

@@ -157,9 +157,7 @@ class _Layers:
         found = self.attention(queries, keys, values, back=[2, 0, 1, 3])
         return self.added(asking, found, "cells", layer, 3)
 
-    def read_context(
-        self, x: str, known: str, layer: int, prefix: str = ""
-    ) -> tuple[str, str]:
+    def read_context(self, x: str, known: str, layer: int, prefix: str = "") -> tuple[str, str]:
         """Cells of a column attend to those of the context, and then change on their own."""
         kind = f"{prefix}rows"
         normed = [self.normed(each, f"{prefix}norm_rows", layer) for each in (x, known)]
@@ -177,7 +175,9 @@ class _Layers:
         g = self.g
         z = self.normed(x, f"{prefix}norm_alone", layer)
         z = g.node("MatMul", z, self.weights(f"{prefix}up", layer))
-        z = g.node("Gelu", g.node("Add", z, self.weights(f"{prefix}up_bias", layer)), approximate="tanh")
+        z = g.node(
+            "Gelu", g.node("Add", z, self.weights(f"{prefix}up_bias", layer)), approximate="tanh"
+        )
         z = g.node("MatMul", z, self.weights(f"{prefix}down", layer))
         return str(g.node("Add", x, g.node("Add", z, self.weights(f"{prefix}down_bias", layer))))
 
@@ -217,7 +217,9 @@ class _Layers:
         return str(g.node("Reshape", found, np.array([0, 0, -1])))
 
     def added(self, x: str, found: str, name: str, layer: int, which: int) -> str:
-        return str(self.g.node("Add", x, self.g.node("MatMul", found, self.weights(name, layer, which))))
+        return str(
+            self.g.node("Add", x, self.g.node("MatMul", found, self.weights(name, layer, which)))
+        )
 
     def last(self, x: str) -> str:
         return str(self.g.node("Slice", x, *(np.array([i]) for i in (-1, 2**31, 0))))

@@ -32,7 +32,8 @@ def calibrated(
     Parameters
     ----------
     fitted, codes
-        Scores by the fit to all rows, high = normal, and their codes.
+        Scores by the fit to all rows, high = normal, and their codes; NaN for rows, all labelled or
+        not, whose scores do not matter here.
     held_out
         What members gave to rows that they had not seen.
     anomaly_rate, label_source, seed
@@ -41,7 +42,12 @@ def calibrated(
     unseen = np.full(len(codes), np.nan)
     for places, scores in () if held_out is None else held_out.on_scale_of(fitted):
         unseen[places] = scores
-    found = Calibration.of(-unseen, codes, -fitted, 0.0, anomaly_rate, seed, label_source)
+    n_unlabelled = int((codes == UNLABELLED).sum())
+    rows = np.flatnonzero((codes != UNLABELLED) | ~np.isnan(fitted))
+    unseen, fitted, codes = unseen[rows], fitted[rows], codes[rows]
+    source = label_source if isinstance(label_source, str) else label_source[rows]
+    found = Calibration.of(-unseen, codes, -fitted, 0.0, anomaly_rate, seed, source)
+    found = replace(found, n_unlabelled=n_unlabelled)
     prior = 1 - (labelled_rate(codes) if found.rate is None else found.pi_n)
     return replace(found, zero=-_zero(unseen, fitted, codes, prior, found)), prior
 
@@ -52,7 +58,8 @@ def _zero(
     """Where the zero-one risk of held-out rows is lowest; without these, by the prior."""
     if found.rate is None or not found.tells_kinds:
         scores = fitted[codes == UNLABELLED]
-        return float(np.quantile(scores if len(scores) else fitted, 1 - prior))
+        scores = scores if len(scores) else fitted[~np.isnan(fitted)]
+        return float(np.quantile(scores, 1 - prior))
     seen = ~np.isnan(unseen)
     if not (codes[seen] == UNLABELLED).any():  # so few that none was held out
         unseen = np.where(codes == UNLABELLED, fitted, unseen)

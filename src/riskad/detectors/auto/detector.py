@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from riskad.core.checks import DataWarning, check_in_interval
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.checks import DataWarning, MissingLibrary, check_in_interval
+from riskad.core.labels import UNLABELLED
 from riskad.decisions.held_out import quietly
-from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
 from riskad.decisions.thresholds import Likely, Threshold
@@ -22,18 +20,32 @@ from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.graph import SaysItsGraph
 from riskad.detectors.auto.held_out import (
     HeldOut,
-    fold_scores,
-    folds_to_hold_out,
+    fit_weighted,
     leaderboard,
     mean_and_spread,
     member_weights,
 )
-from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS, LabelsGiven, Recipe
-from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan, plan_fit, sizes_of
-from riskad.detectors.auto.samples import COMPARED, some_unlabelled, to_learn_from, with_labelled
+from riskad.detectors.auto.holding_out import Given, HoldsOut
+from riskad.detectors.auto.members import (
+    MEMBER_TYPES,
+    MEMBERS,
+    QUICK,
+    LabelsGiven,
+    Recipe,
+    chosen_members,
+)
+from riskad.detectors.auto.plan import Plan, plan_fit, sizes_of
+from riskad.detectors.auto.remembering import Remembered
+from riskad.detectors.auto.samples import (
+    COMPARED,
+    DECIDED,
+    some_unlabelled,
+    to_learn_from,
+    with_labelled,
+)
 from riskad.detectors.auto.saying import SaysWhatItIs, say_late
 from riskad.detectors.auto.scoring import ScoresRows
-from riskad.detectors.auto.unseen_kinds import ALONE, Kinds, hold_kinds_out
+from riskad.detectors.auto.unseen_kinds import ALONE, Kinds
 from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, table_widths
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector
@@ -48,6 +60,7 @@ from riskad.storage.fields import (
     SEED,
     SHARE,
     DictOf,
+    Either,
     Fields,
     Fixed,
     ListOf,
@@ -64,7 +77,7 @@ from riskad.storage.fields import (
 __all__ = ["AutoRAD"]
 
 
-class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
+class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
@@ -89,6 +102,9 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         Whether to print what is being done.
     callback : callable, optional
         Called with a sentence at each step of a fit; not saved with the model.
+    members : sequence of str or "quick", optional
+        Names of the detectors that are averaged (`riskad.detectors.auto` lists them). "quick" are
+        those that score rows quickly: in place of the network a forest that learned its scores.
     n_jobs : int, default=1
         Trees grown at a time.
     anomaly_rate : float, optional
@@ -104,9 +120,9 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     weights_ : dict
         The weight of each in the score; they add up to 1.
     leaderboard_ : list of dict
-        For each member its weight, its AUC on held-out labelled rows (None where nothing could be
-        held out) and the seconds it took, the best first. Members for which the budget left no
-        time come last, with weight 0 and `left_out`.
+        For each member its weight, its AUC on held-out labelled rows with the standard error of
+        that (None where nothing could be held out), and the seconds it took, the best first.
+        Members for which the budget left no time come last, with weight 0 and `left_out`.
     auc_ : Auc or None
         AUC of the weighted average on the labelled rows that were held out, with its interval and
         their numbers: all, or fewer where the budget ran short. Neither the fits of members nor
@@ -155,6 +171,7 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     _state_fields: ClassVar[Fields] = {
         "budget": POSITIVE,
         "deep": FLAG,
+        "members": Optional(Maybe(Either(Text(choices=(QUICK,)), ListOf(Text(choices=MEMBERS))))),
         "verbose": FLAG,
         "callback": NOTHING,
         "n_jobs": JOBS,
@@ -176,6 +193,7 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
                     "member": Text(choices=MEMBERS),
                     "weight": SHARE,
                     "auc": Maybe(SHARE),
+                    "error": Optional(Maybe(Number(0))),
                     "seconds": Number(0),
                     "left_out": Optional(FLAG),
                 }
@@ -199,7 +217,9 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             require(recipe.view in views, f"members_: {name!r} without its view")
             spans = views[recipe.view].slices_
             require(set(recipe.parts) <= set(spans), f"members_: {name!r} without its features")
-            width = sum(spans[part].stop - spans[part].start for part in recipe.parts)
+            parts = recipe.parts_among(spans)
+            require(set(parts) <= set(spans), f"members_: {name!r} without its features")
+            width = sum(spans[part].stop - spans[part].start for part in parts)
             require(member.n_features_in_ == width, f"members_: {name!r} of other features")
         for name in ("scales_", "weights_"):
             require(set(state[name]) == set(members), f"{name}: of other members")
@@ -210,6 +230,7 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         *,
         budget: float = 60.0,
         deep: bool = False,
+        members: str | Sequence[str] | None = None,
         verbose: bool = False,
         callback: Callable[[str], object] | None = None,
         n_jobs: int = 1,
@@ -218,6 +239,7 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     ):
         self.budget = budget
         self.deep = deep
+        self.members = members
         self.verbose = verbose
         self.callback = callback
         self.n_jobs = n_jobs
@@ -225,7 +247,12 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, label_source: Any = "unknown"
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        label_source: Any = "unknown",
+        sample_weight: Any = None,
     ) -> AutoRAD:
         """Fit to rows X with labels y.
 
@@ -242,6 +269,35 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         label_source : str or array of str, default="unknown"
             How rows came to be labelled: "random", "chosen" or "unknown", or a word for each row.
             The anomaly rate depends on it (`riskad.decisions.rates`), the ranking does not.
+        sample_weight : array of shape (n_rows,), optional
+            What each row counts in the fits of members that minimise a risk. A row of weight 0 is
+            as good as absent. Features, the network, AUC and rate count rows, whatever they weigh.
+
+        Returns
+        -------
+        AutoRAD
+            Itself.
+        """
+        self._remembered: Remembered | None = None
+        return self.refit(X, y, groups, label_source, sample_weight)
+
+    def refit(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        label_source: Any = "unknown",
+        sample_weight: Any = None,
+    ) -> AutoRAD:
+        """Fit once more, after labels have changed for instance; the model is that of `fit`.
+
+        What was learned from the same rows is not learned again: features of rows, as long as the
+        model stays in memory.
+
+        Parameters
+        ----------
+        X, y, groups, label_source, sample_weight
+            As in `fit`.
 
         Returns
         -------
@@ -250,34 +306,50 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         """
         clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
-            self._fit(X, y, groups, label_source, clock)
+            self._fit(X, y, groups, label_source, sample_weight, clock)
         if clock.ran_out:
             warnings.warn(say_late(clock, self.leaderboard_), DataWarning, stacklevel=2)
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any, label_source: Any, clock: Clock) -> None:
-        matrix, codes, _ = self._check_training(X, y)
+    def _fit(
+        self, X: Any, y: Any, groups: Any, label_source: Any, sample_weight: Any, clock: Clock
+    ) -> None:
+        matrix, codes, weight = self._check_training(X, y, sample_weight)
         groups = None if groups is None else as_groups(groups, len(codes))
         source = check_label_source(label_source, len(codes))
         if self.anomaly_rate is not None:
             given_rate(self.anomaly_rate)
+        names = self._names()
+        matrix, codes, groups, source, weight = _without_absent(
+            matrix, codes, groups, source, weight
+        )
         labels = LabelsGiven.of(codes)
-        seen = self._learn_evidence(matrix, codes)
+        seen = self._learn_evidence(matrix, codes, weight)
         most = rows_to_learn_from(self.budget, matrix.shape[1])
         rows = to_learn_from(codes, *most, self._seed)
-        codes, self.n_rows_ = codes[rows], len(rows)
+        given = Given(matrix[rows], codes[rows], *_taken(rows, groups, weight))
+        codes, self.n_rows_ = given.codes, len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
-        views = Views.fit(numbers_of(self.table_, seen[rows]), codes, self._seed)
+        views = self._views(numbers_of(self.table_, seen[rows]), codes, names)
         self.views_ = dict(views.learned)
         sizes = sizes_of(codes, table_widths(self.table_)[1], views.seen_by_teacher().shape[1])
-        plan = plan_fit(sizes, self._names(), self.budget)
-        seconds = self._fit_members(views, codes, plan, clock)
+        plan = plan_fit(sizes, names, self.budget)
+        seconds = self._fit_members(views, given, plan, clock)
         self._standardise(views, codes)
-        groups = None if groups is None else groups[rows]
-        held_out = self._hold_out(views, matrix[rows], codes, groups, plan, clock)
+        held_out = self._hold_out(views, given, plan, clock)
         self._weigh(held_out, seconds, labels.anomaly)
         self._decide(views, codes, held_out, source if isinstance(source, str) else source[rows])
+
+    def _views(self, matrix: np.ndarray, codes: np.ndarray, names: Sequence[str]) -> Views:
+        """The features of rows: remembered, if these are the same rows, or learned."""
+        remembered = getattr(self, "_remembered", None)
+        known = Remembered.digest_of(matrix, names, self._seed)
+        if remembered is None or remembered.digest != known:
+            views = Views.fit(matrix, codes, names, self._seed)
+            self._remembered = Remembered(known, views) if views.knows_no_label else None
+            return views
+        return remembered.views
 
     @property
     def _seed(self) -> int:
@@ -290,22 +362,32 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             self.callback(what)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the callback, which is code."""
-        return {**super().__getstate__(), "callback": None}
+        """The state without the callback, which is code, and without features of rows."""
+        state = {**super().__getstate__(), "callback": None}
+        state.pop("_remembered", None)
+        return state
 
     # --- members --------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        """Members that can be had, the quickest first."""
-        return [name for name, recipe in MEMBERS.items() if recipe.can_be_had(self)]
+        """Members that are wanted and can be had."""
+        asked = chosen_members(self.members)
+        had = [name for name in asked if MEMBERS[name].can_be_had(self)]
+        if isinstance(self.members, str) or self.members is None or had == asked:
+            return had
+        missing = next(name for name in asked if name not in had)
+        raise MissingLibrary(
+            f"The member {missing!r} needs {MEMBERS[missing].needs or 'deep=True'}, which is not "
+            "there. Install it, or leave the member out."
+        )
 
     def _fit_members(
-        self, views: Views, codes: np.ndarray, plan: Plan, clock: Clock
+        self, views: Views, given: Given, plan: Plan, clock: Clock
     ) -> dict[str, float]:
         """Fit the members that are planned; gives the seconds of each."""
         self.members_: dict[str, Any] = {}
         self.n_distilled_ = 0
-        labels = LabelsGiven.of(codes)
+        codes, labels = given.codes, LabelsGiven.of(given.codes)
         seconds: dict[str, float] = {}
         for name in plan.members:
             if seconds and not clock.allows_more():
@@ -315,7 +397,7 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             F, recipe = views.seen_by(name), MEMBERS[name]
             rows, target = self._lesson(recipe, views, codes, plan.distilled)
             detector = self._build(recipe, F, codes, labels)
-            self.members_[name] = detector.fit(F[rows], target)
+            self.members_[name] = fit_weighted(detector, F[rows], target, given.weight, rows)
             seconds[name] = time.perf_counter() - start
         for name in self._names():
             if name not in self.members_:
@@ -354,87 +436,6 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             for name, detector in self.members_.items()
         }
 
-    # --- held-out labels ------------------------------------------------------------------
-
-    def _hold_out(
-        self,
-        views: Views,
-        matrix: Any,
-        codes: np.ndarray,
-        groups: np.ndarray | None,
-        plan: Plan,
-        clock: Clock,
-    ) -> HeldOut | None:
-        """Scores of labelled rows by fits that have not seen them, in as many folds as planned."""
-        self.kinds_auc_: Auc | None = None
-        n_splits = min(SPLITS, *(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
-        rows = with_labelled(codes, COMPARED)
-        views, matrix, codes = views.take(rows), matrix[rows], codes[rows]
-        groups = None if groups is None else groups[rows]
-        folds = folds_to_hold_out(codes, n_splits, self._seed, groups)
-        if len(folds) < 2:
-            return None
-        kinds = self._judge_kinds(views, matrix, codes) if plan.kinds else Kinds()
-        self.kinds_auc_ = kinds.auc() if kinds.folds else None
-        found = HeldOut(
-            rows,
-            codes,
-            {name: [] for name in self.members_},
-            [],
-            len(folds),
-            groups,
-            kinds.weight(),
-        )
-        for held in folds[: plan.folds]:
-            if not clock.allows_more():
-                break
-            self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
-            fold_views = self._fold_views(views, matrix, codes, held)
-            for name, scores in self._fold_scores(fold_views, codes, held).items():
-                found.scores[name].append(scores)
-            found.folds.append(held)
-        return found if found.folds else None
-
-    def _judge_kinds(self, views: Views, matrix: Any, codes: np.ndarray) -> Kinds:
-        """Scores of kinds of anomaly by fits that have not seen them."""
-        make = {name: partial(self._for_fold, name) for name in self.members_}
-        without = partial(self._fold_views, views, matrix, codes)
-        return hold_kinds_out(views, codes, make, without, self._seed)
-
-    def _fold_views(self, views: Views, matrix: Any, codes: np.ndarray, held: np.ndarray) -> Views:
-        """The views as if held-out rows had no label: neither distances nor evidence know it."""
-        if not self.evidence_.places:
-            return views.without_labels(codes, held)
-        known = codes.copy()
-        known[held] = UNLABELLED
-        evidence = self.evidence_.relearned(matrix, known)
-        seen = evidence.appended_in_fit(matrix, known, self._seed)
-        seen[held] = evidence.appended(matrix[held])
-        return Views.fit_without(numbers_of(self.table_, seen), codes, held, self._seed)
-
-    def _fold_scores(
-        self, views: Views, codes: np.ndarray, held: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Scores of held-out rows by lighter fits to the others, on the same scale."""
-        distilled = [name for name in self.members_ if MEMBERS[name].distilled]
-        labels = LabelsGiven.of(np.delete(codes, held))
-        scores = {
-            name: fold_scores(self._for_fold(name, labels), views.seen_by(name), codes, held)
-            for name in self.members_
-            if name not in distilled
-        }
-        if distilled:  # the teacher itself: it need not score many rows here
-            read, most = (min(self.n_distilled_, size) for size in (FOLD_READ, FOLD_SCORED))
-            teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
-            F = views.seen_by_teacher()
-            scores |= dict.fromkeys(distilled, fold_scores(teacher, F, codes, held, most))
-        return scores
-
-    def _for_fold(self, name: str, labels: LabelsGiven) -> Any:
-        """An unfitted member, light, none of whose settings was chosen by held-out labels."""
-        recipe = MEMBERS[name]
-        return recipe.build(labels, self._seed) if recipe.chooses else self.members_[name].lighter()
-
     # --- weights, threshold ---------------------------------------------------------------
 
     def _weigh(
@@ -454,8 +455,13 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         self, views: Views, codes: np.ndarray, held_out: HeldOut | None, source: Any
     ) -> None:
         """The anomaly rate, the threshold, and what other thresholds rest on."""
+        rows = some_unlabelled(codes, DECIDED)
+        if held_out is not None:
+            rows = np.union1d(rows, held_out.rows[held_out.codes == UNLABELLED])
+        fitted = np.full(len(codes), np.nan)
+        fitted[rows] = self._combine(views.take(rows))
         told = (self.anomaly_rate, source, self._seed)
-        self.calibration_, self.prior_ = calibrated(self._combine(views), codes, held_out, *told)
+        self.calibration_, self.prior_ = calibrated(fitted, codes, held_out, *told)
         self.offset_ = -self.calibration_.zero
         self.set_threshold(self.default_threshold)
 
@@ -464,3 +470,17 @@ class AutoRAD(ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""
         return "scored by members that were fitted, tuned and weighted without its label"
+
+
+def _without_absent(matrix: Any, codes: Any, groups: Any, source: Any, weight: Any) -> tuple:
+    """All of them without the rows of weight 0."""
+    if weight is None or (weight > 0).all():
+        return matrix, codes, groups, source, weight
+    rows = np.flatnonzero(weight > 0)
+    source = source if isinstance(source, str) else source[rows]
+    return matrix[rows], codes[rows], *_taken(rows, groups), source, weight[rows]
+
+
+def _taken(rows: np.ndarray, *arrays: np.ndarray | None) -> list[np.ndarray | None]:
+    """Some rows of arrays, of those that there are."""
+    return [None if each is None else each[rows] for each in arrays]

@@ -56,9 +56,10 @@ class SaysItsGraph:
         columns = []
         for name, detector in self.members_.items():
             recipe = MEMBERS[name]
-            key = (recipe.view, *recipe.parts)
+            parts = recipe.parts_among(self.views_[recipe.view].slices_)
+            key = (recipe.view, *parts)
             if key not in seen:
-                seen[key] = beside(graph, [views[recipe.view][part] for part in recipe.parts])
+                seen[key] = beside(graph, [views[recipe.view][part] for part in parts])
             scores = detector.onnx_scores(graph, seen[key], False)
             columns.append(graph.node("Reshape", scores, np.array([-1, 1])))
         mean, spread = np.array([self.scales_[name] for name in self.members_]).T

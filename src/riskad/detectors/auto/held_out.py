@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import has_fit_parameter
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.decisions.cross_calibration import on_scale
@@ -19,6 +20,7 @@ from riskad.detectors.auto.samples import COMPARED, some_unlabelled
 
 __all__ = [
     "HeldOut",
+    "fit_weighted",
     "fold_scores",
     "folds_to_hold_out",
     "leaderboard",
@@ -140,14 +142,24 @@ def fold_scores(
     codes: np.ndarray,
     held: np.ndarray,
     most: int = COMPARED,
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return scores of held-out rows by a fit to the others, on the scale of unlabelled rows."""
     others = np.setdiff1d(np.arange(len(codes)), held)
     unlabelled = others[some_unlabelled(codes[others], most)]
-    detector.fit(F[others], codes[others])
+    fit_weighted(detector, F[others], codes[others], weight, others)
     scores = detector.score_samples(F[np.concatenate([unlabelled, held])])
     mean, spread = mean_and_spread(scores[: len(unlabelled)])
     return np.asarray((scores[len(unlabelled) :] - mean) / spread)
+
+
+def fit_weighted(
+    detector: Any, F: np.ndarray, target: np.ndarray, weight: np.ndarray | None, rows: np.ndarray
+) -> Any:
+    """Fit a detector to rows with what these weigh, if it takes weights."""
+    if weight is None or not has_fit_parameter(detector, "sample_weight"):
+        return detector.fit(F, target)
+    return detector.fit(F, target, sample_weight=weight[rows])
 
 
 def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
@@ -163,7 +175,7 @@ def member_weights(
     raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs}
     if known:
         best = max(known, key=lambda auc: auc.value)
-        error = (best.high - best.low) / 2 / _QUANTILE
+        error = _error(best)
         for name, auc in aucs.items():
             raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
     return with_novelty(raw, novelty)
@@ -181,9 +193,15 @@ def leaderboard(
             "member": name,
             "weight": round(weights[name], 4),
             "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
+            "error": None if auc is None else round(_error(auc), 4),
             "seconds": round(seconds[name], 2),
         }
         for name in sorted(weights, key=lambda name: -weights[name])
     ]
-    none = {"weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True}
+    none = {"weight": 0.0, "auc": None, "error": None, "seconds": 0.0, "left_out": True}
     return lines + [{"member": name, **none} for name in left_out]
+
+
+def _error(auc: Auc) -> float:
+    """The standard error of an AUC, by the width of its interval."""
+    return (auc.high - auc.low) / 2 / _QUANTILE

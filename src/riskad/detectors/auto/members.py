@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,26 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, enumerate_names, lookup
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import get_loss
 from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
-from riskad.detectors.auto.budget import MOST_ROWS, Sizes
+from riskad.detectors.auto.budget import MOST_READ, MOST_ROWS, Sizes, teacher_seconds
 from riskad.detectors.auto.novelty import NOVELTY, Novelty
-from riskad.detectors.auto.samples import COMPARED, with_labelled
+from riskad.detectors.auto.samples import COMPARED, DECIDED, with_labelled
 from riskad.detectors.boosted import BoostedRAD
 from riskad.detectors.distilled import DistilledForest
 from riskad.detectors.forest import ForestRAD
+from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD
 from riskad.detectors.shallow import ShallowRAD
 
-__all__ = ["MEMBERS", "MEMBER_TYPES", "PRIOR", "LabelsGiven", "Recipe", "add_member"]
+__all__ = [
+    "MEMBERS",
+    "MEMBER_TYPES",
+    "PRIOR",
+    "LabelsGiven",
+    "Recipe",
+    "add_member",
+    "chosen_members",
+]
 
 PRIOR = 0.8
 _A, _LAMBDA = 0.02, 0.003
 _TREES = 200
 _MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001
-_TEACHER_WORTH = 100  # labelled anomalies that halve what its knowledge counts
+_KNOWLEDGE_WORTH = 100  # labelled anomalies that halve what knowledge of other tables counts
 _KERNEL_LOSS = "squared"
 _KERNEL_CHOICES = [
     Candidate(_A, PRIOR, _LAMBDA),
@@ -107,6 +116,11 @@ def _no_seconds(sizes: Sizes) -> float:
     return 0.0
 
 
+def _network_seconds(sizes: Sizes) -> float:
+    scored = 2 * min(sizes.rows - sizes.labelled, COMPARED) + min(sizes.rows, DECIDED)
+    return teacher_seconds(scored, sizes.read + MOST_READ, sizes.teacher_columns)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a member is made.
@@ -123,6 +137,10 @@ class Recipe:
         Unlabelled rows that it learns from.
     distilled
         Whether it learns the scores of a pretrained network rather than labels.
+    pretrained
+        Whether it is that network itself: it reads training rows whenever it scores others.
+    default
+        Whether it is a member unless others are asked for.
     seconds
         What a fit takes on one core of a usual machine.
     tune
@@ -142,6 +160,8 @@ class Recipe:
     weight: float = 1.0
     most_rows: int = MOST_ROWS
     distilled: bool = False
+    pretrained: bool = False
+    default: bool = True
     tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
     seconds: Callable[[Sizes], float] = _usual_seconds
     chooses: bool = False
@@ -150,7 +170,18 @@ class Recipe:
 
     def weight_with(self, n_anomaly: int) -> float:
         """Return b_k with so many labelled anomalies."""
-        return self.weight / (1 + n_anomaly / _TEACHER_WORTH) if self.distilled else self.weight
+        if not (self.distilled or self.pretrained):
+            return self.weight
+        return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
+
+    def parts_among(self, slices: Mapping[str, slice]) -> tuple[str, ...]:
+        """Return the parts that it sees of a view that has these.
+
+        A network reads components in place of columns where there are too many of these.
+        """
+        if self.pretrained and slices["outliers"].stop > READS_COLUMNS:
+            return tuple("components" if part == "columns" else part for part in self.parts)
+        return self.parts
 
     def can_be_had(self, auto: Any) -> bool:
         """Return whether it is installed, and asked for where that is needed."""
@@ -203,6 +234,10 @@ def _boosted(labels: LabelsGiven, seed: int) -> BoostedRAD:
     return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, random_state=seed)
 
 
+def _network(labels: LabelsGiven, seed: int) -> PretrainedRAD:
+    return PretrainedRAD(unlabelled=MOST_READ, random_state=seed)
+
+
 def _distilled_forest(labels: LabelsGiven, seed: int) -> DistilledForest:
     return DistilledForest(n_estimators=_TREES, random_state=seed)
 
@@ -222,33 +257,114 @@ _TABLE = ("columns", "outliers", "components")
 _ALL = (*_TABLE, "shapes", "distances")
 _KERNELS = ("kernels", "outliers")
 MEMBERS = {
-    "kernel": Recipe(
-        "smooth", _KERNELS, _kernel, seconds=_kernel_seconds, tune=_tune_kernel, chooses=True
-    ),
     "smooth forest": Recipe("smooth", _TABLE, _forest, seconds=_forest_seconds),
-    "forest": Recipe("plain", _ALL, _forest, seconds=_forest_seconds),
-    # The kernel member can do what this does.
-    "linear": Recipe(
-        "smooth", ("columns",), _linear, seconds=_linear_seconds, weight=0.5, chooses=True
+    "kernel": Recipe(
+        "smooth",
+        _KERNELS,
+        _kernel,
+        seconds=_kernel_seconds,
+        weight=0.5,
+        tune=_tune_kernel,
+        chooses=True,
+    ),
+    "network": Recipe(
+        "plain",
+        ("columns", "outliers"),
+        _network,
+        seconds=_network_seconds,
+        weight=6.0,
+        pretrained=True,
     ),
     "boosted": Recipe(
         "smooth",
         _TABLE,
         _boosted,
         seconds=_boosted_seconds,
+        weight=2.0,
         most_rows=_MOST_BOOSTED,
         needs="lightgbm",
     ),
+    "forest": Recipe("plain", _ALL, _forest, seconds=_forest_seconds, default=False),
+    # The kernel member can do what this does.
+    "linear": Recipe(
+        "smooth",
+        ("columns",),
+        _linear,
+        seconds=_linear_seconds,
+        weight=0.5,
+        chooses=True,
+        default=False,
+    ),
+    "distilled network": Recipe(
+        "smooth",
+        _TABLE,
+        _distilled_forest,
+        seconds=_distilled_seconds,
+        weight=3.0,
+        distilled=True,
+        default=False,
+    ),
+    # Of models that earlier versions made.
     "distilled forest": Recipe(
-        "plain", _ALL, _distilled_forest, seconds=_distilled_seconds, weight=3.0, distilled=True
+        "plain",
+        _ALL,
+        _distilled_forest,
+        seconds=_distilled_seconds,
+        weight=3.0,
+        distilled=True,
+        default=False,
     ),
     "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
     NOVELTY: Recipe("plain", ("outliers",), _novelty, seconds=_no_seconds),
 }
-"""By name, the quickest first."""
+"""By name, in the order in which a budget is spent on them."""
 
-MEMBER_TYPES = ["ForestRAD", "ShallowRAD", "BoostedRAD", "DistilledForest", "DeepRAD", "Novelty"]
+MEMBER_TYPES = [
+    "ForestRAD",
+    "ShallowRAD",
+    "BoostedRAD",
+    "DistilledForest",
+    "DeepRAD",
+    "Novelty",
+    "PretrainedRAD",
+]
 """Names of classes that may be members, in files as well."""
+
+QUICK = "quick"
+_QUICK = ("smooth forest", "kernel", "distilled network", "boosted", NOVELTY)
+
+
+def chosen_members(asked: str | Sequence[str] | None) -> list[str]:
+    """Return the names of members that are asked for.
+
+    Parameters
+    ----------
+    asked
+        Names; "quick" for those that score rows quickly; None for the usual ones.
+
+    Examples
+    --------
+    >>> chosen_members(["forest", "kernel"])
+    ['kernel', 'forest']
+    >>> "network" in chosen_members(None), "network" in chosen_members("quick")
+    (True, False)
+    """
+    if asked is None:
+        return [name for name, recipe in MEMBERS.items() if recipe.default]
+    if isinstance(asked, str):
+        if asked != QUICK:
+            raise InputError(
+                f"members must be a list of names, {QUICK!r} or None, got {asked!r}. "
+                f"Names are {enumerate_names(MEMBERS)}."
+            )
+        return [name for name in MEMBERS if name in _QUICK]
+    names = {lookup("members", name, MEMBERS) and name for name in asked}
+    if not names - {NOVELTY}:
+        raise InputError(
+            f"members must name a detector that learns from labels, got {list(asked)!r}. "
+            f"Names are {enumerate_names(MEMBERS)}."
+        )
+    return [name for name in MEMBERS if name in names]
 
 
 def add_member(name: str, recipe: Recipe, type_name: str) -> None:

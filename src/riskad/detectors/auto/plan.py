@@ -105,11 +105,13 @@ def _member_seconds(name: str, sizes: Sizes, distilled: int) -> tuple[float, flo
     """What a member takes, and in a fold."""
     recipe = MEMBERS[name]
     fit = recipe.seconds(sizes)
+    held = FOLD_SCORED + (COMPARED + sizes.labelled) // SPLITS
+    if recipe.pretrained:
+        return fit, teacher_seconds(held, sizes.read + MOST_READ // 2, sizes.teacher_columns)
     if not recipe.distilled:
         return fit, _FOLD_SHARE * fit
     lesson = teacher_seconds(
         distilled, sizes.read + min(MOST_READ, distilled), sizes.teacher_columns
     )
-    held = FOLD_SCORED + (COMPARED + sizes.labelled) // SPLITS
     read = sizes.read + min(FOLD_READ, distilled)
     return fit + lesson, teacher_seconds(held, read, sizes.teacher_columns)

@@ -6,10 +6,12 @@ import numpy as np
 
 from riskad.core.labels import UNLABELLED
 
-__all__ = ["COMPARED", "some_unlabelled", "to_learn_from", "with_labelled"]
+__all__ = ["COMPARED", "DECIDED", "some_unlabelled", "to_learn_from", "with_labelled"]
 
 COMPARED = 1_000
 """Unlabelled rows whose scores set the scale of a member's scores."""
+DECIDED = 2_000
+"""Unlabelled rows whose scores decisions rest on."""
 _MOST_LABELLED = 10_000
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from sklearn.decomposition import TruncatedSVD
 
 from riskad.detectors.auto.members import MEMBERS
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
-from riskad.detectors.pretrained import MOST_COLUMNS
+from riskad.detectors.pretrained import READS_COLUMNS
 from riskad.rows.columns import Filled
 from riskad.rows.linear import sparse_to_dense
 
@@ -52,6 +52,16 @@ def table_widths(table: Filled | TruncatedSVD) -> tuple[int, int]:
     return before, after
 
 
+def _parts_seen(members: Iterable[str]) -> dict[str, list[str]]:
+    """The parts of each view that members see, and what others rest on, in the order of `VIEWS`."""
+    seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
+    for name in members:
+        seen[MEMBERS[name].view] |= set(MEMBERS[name].parts)
+    return {
+        name: [part for part in view.parts if part in seen[name]] for name, view in VIEWS.items()
+    }
+
+
 class Views:
     """The features of some rows, by view."""
 
@@ -60,9 +70,12 @@ class Views:
         self.features = features
 
     @classmethod
-    def fit(cls, matrix: np.ndarray, codes: np.ndarray, seed: int) -> Views:
-        """Learn both views from all rows; codes tell distances what is labelled."""
-        learned = {name: clone(view).set_params(random_state=seed) for name, view in VIEWS.items()}
+    def fit(cls, matrix: np.ndarray, codes: np.ndarray, members: Iterable[str], seed: int) -> Views:
+        """Learn from all rows what members see; codes tell distances what is labelled."""
+        learned = {
+            name: clone(VIEWS[name]).set_params(parts=parts, random_state=seed)
+            for name, parts in _parts_seen(members).items()
+        }
         return cls(learned, {n: view.fit_transform(matrix, codes) for n, view in learned.items()})
 
     @classmethod
@@ -72,17 +85,27 @@ class Views:
 
     @classmethod
     def fit_without(
-        cls, matrix: np.ndarray, codes: np.ndarray, held: np.ndarray, seed: int
+        cls,
+        matrix: np.ndarray,
+        codes: np.ndarray,
+        held: np.ndarray,
+        members: Iterable[str],
+        seed: int,
     ) -> Views:
         """Learn both views from all rows but those held out, and give the features of all."""
         others = np.setdiff1d(np.arange(len(codes)), held)
-        kept = cls.fit(matrix[others], codes[others], seed)
+        kept = cls.fit(matrix[others], codes[others], members, seed)
         rest = cls.of(kept.learned, matrix[held])
         features = {}
         for name, F in kept.features.items():
             features[name] = np.empty((len(codes), F.shape[1]))
             features[name][others], features[name][held] = F, rest.features[name]
         return cls(kept.learned, features)
+
+    @property
+    def knows_no_label(self) -> bool:
+        """Whether no feature depends on labels."""
+        return not any("distances" in view.slices_ for view in self.learned.values())
 
     def __len__(self) -> int:
         return len(next(iter(self.features.values())))
@@ -94,7 +117,8 @@ class Views:
     def seen_by(self, member: str) -> np.ndarray:
         """What a member sees."""
         recipe = MEMBERS[member]
-        spans = [self.learned[recipe.view].slices_[part] for part in recipe.parts]
+        slices = self.learned[recipe.view].slices_
+        spans = [slices[part] for part in recipe.parts_among(slices)]
         F = self.features[recipe.view]
         if all(one.stop == other.start for one, other in pairwise(spans)):  # no need to copy
             return F[:, spans[0].start : spans[-1].stop]
@@ -103,11 +127,13 @@ class Views:
     def seen_by_teacher(self) -> np.ndarray:
         """Outlier scores with the columns, or with their components where there are too many."""
         slices = self.learned["plain"].slices_
-        first = "columns" if slices["outliers"].stop <= MOST_COLUMNS else "components"
+        first = "columns" if slices["outliers"].stop <= READS_COLUMNS else "components"
         return np.hstack([self.features["plain"][:, slices[part]] for part in (first, "outliers")])
 
     def without_labels(self, codes: np.ndarray, held: np.ndarray) -> Views:
         """The views as if held-out rows had no label: distances are to other rows' labels."""
+        if "distances" not in self.learned["plain"].slices_:
+            return self
         span = self.learned["plain"].slices_["distances"]
         Z = self.features["plain"][:, self.learned["plain"].slices_["columns"]]
         others = np.setdiff1d(np.arange(len(codes)), held)

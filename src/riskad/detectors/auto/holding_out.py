@@ -1,0 +1,111 @@
+"""How `AutoRAD` holds labelled rows out: fits that have not seen them score them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.decisions.ranking_metrics import Auc
+from riskad.detectors.auto.budget import Clock
+from riskad.detectors.auto.held_out import HeldOut, fold_scores, folds_to_hold_out
+from riskad.detectors.auto.members import MEMBERS, LabelsGiven
+from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan
+from riskad.detectors.auto.samples import COMPARED, with_labelled
+from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
+from riskad.detectors.auto.views import Views, numbers_of
+from riskad.detectors.pretrained import PretrainedRAD
+
+__all__ = ["Given", "HoldsOut"]
+
+
+class Given(NamedTuple):
+    """The rows that members learn from."""
+
+    matrix: Any
+    codes: np.ndarray
+    groups: np.ndarray | None
+    weight: np.ndarray | None
+
+    def take(self, rows: np.ndarray) -> Given:
+        """Some of the rows."""
+        return Given(*(None if each is None else each[rows] for each in self))
+
+
+class HoldsOut:
+    """Folds of labelled rows, of kinds of anomaly, and the fits to the others."""
+
+    members_: dict[str, Any]
+    n_distilled_: int
+    kinds_auc_: Auc | None
+    table_: Any
+    evidence_: Any
+    _seed: int
+    _say: Callable[[str], None]
+
+    def _hold_out(self, views: Views, given: Given, plan: Plan, clock: Clock) -> HeldOut | None:
+        """Scores of labelled rows by fits that have not seen them, in as many folds as planned."""
+        self.kinds_auc_ = None
+        n_splits = min(SPLITS, *(int((given.codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
+        rows = with_labelled(given.codes, COMPARED)
+        views, given = views.take(rows), given.take(rows)
+        codes = given.codes
+        folds = folds_to_hold_out(codes, n_splits, self._seed, given.groups)
+        if len(folds) < 2:
+            return None
+        kinds = self._judge_kinds(views, given) if plan.kinds else Kinds()
+        self.kinds_auc_ = kinds.auc() if kinds.folds else None
+        scores: dict[str, list[np.ndarray]] = {name: [] for name in self.members_}
+        found = HeldOut(rows, codes, scores, [], len(folds), given.groups, kinds.weight())
+        for held in folds[: plan.folds]:
+            if not clock.allows_more():
+                break
+            self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
+            for name, part in self._fold_scores(views, given, held).items():
+                found.scores[name].append(part)
+            found.folds.append(held)
+        return found if found.folds else None
+
+    def _judge_kinds(self, views: Views, given: Given) -> Kinds:
+        """Scores of kinds of anomaly by fits that have not seen them."""
+        make = {name: partial(self._for_fold, name) for name in self.members_}
+        without = partial(self._fold_views, views, given)
+        return hold_kinds_out(views, given.codes, make, without, self._seed)
+
+    def _fold_views(self, views: Views, given: Given, held: np.ndarray) -> Views:
+        """The views as if held-out rows had no label: neither distances nor evidence know it."""
+        matrix, codes = given.matrix, given.codes
+        if not self.evidence_.places:
+            return views.without_labels(codes, held)
+        known = codes.copy()
+        known[held] = UNLABELLED
+        evidence = self.evidence_.relearned(matrix, known)
+        seen = evidence.appended_in_fit(matrix, known, self._seed)
+        seen[held] = evidence.appended(matrix[held])
+        numbers = numbers_of(self.table_, seen)
+        return Views.fit_without(numbers, codes, held, list(self.members_), self._seed)
+
+    def _fold_scores(self, views: Views, given: Given, held: np.ndarray) -> dict[str, np.ndarray]:
+        """Scores of held-out rows by lighter fits to the others, on the same scale."""
+        views, codes = self._fold_views(views, given, held), given.codes
+        labels = LabelsGiven.of(np.delete(codes, held))
+        scores: dict[str, np.ndarray] = {}
+        for name in self.members_:
+            recipe = MEMBERS[name]
+            if recipe.distilled:  # the teacher itself: it need not score many rows here
+                read, most = (min(self.n_distilled_, size) for size in (FOLD_READ, FOLD_SCORED))
+                teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
+                scores[name] = fold_scores(teacher, views.seen_by_teacher(), codes, held, most)
+                continue
+            most = FOLD_SCORED if recipe.pretrained else COMPARED
+            fold = self._for_fold(name, labels)
+            scores[name] = fold_scores(fold, views.seen_by(name), codes, held, most, given.weight)
+        return scores
+
+    def _for_fold(self, name: str, labels: LabelsGiven) -> Any:
+        """An unfitted member, light, none of whose settings was chosen by held-out labels."""
+        recipe = MEMBERS[name]
+        return recipe.build(labels, self._seed) if recipe.chooses else self.members_[name].lighter()

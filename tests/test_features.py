@@ -84,12 +84,16 @@ def test_kernels_do_not_depend_on_the_units_of_a_table(rows):
     assert np.abs(F - G).max() < 1e-8
 
 
-def test_isolation_scores_are_those_of_scikit_learn(rows):
+def test_isolation_scores_are_as_near_to_scikit_learns_as_two_of_its_seeds(rows):
     X, _ = rows
-    ours = OutlierScores(random_state=3).fit(X)
-    theirs = -IsolationForest(random_state=3).fit(X).score_samples(X)
-    standard = (theirs - theirs.mean()) / theirs.std()
-    assert np.abs(ours.transform(X)[:, 0] - standard.clip(-5, 5)).max() < 1e-10
+
+    def theirs(seed):
+        scores = -IsolationForest(random_state=seed).fit(X).score_samples(X)
+        return ((scores - scores.mean()) / scores.std()).clip(-5, 5)
+
+    apart = np.mean([np.abs(theirs(seed) - theirs(seed + 3)).mean() for seed in range(3)])
+    ours = [OutlierScores(random_state=seed).fit(X).transform(X)[:, 0] for seed in range(3)]
+    assert np.mean([np.abs(ours[s] - theirs(s)).mean() for s in range(3)]) < 1.2 * apart
 
 
 def test_a_training_row_is_not_its_own_neighbour(rows):

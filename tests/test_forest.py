@@ -168,7 +168,7 @@ def test_trees_of_other_columns_are_refused(contaminated_rows):
 # --- scikit-learn's contract ---------------------------------------------------------------
 
 DRAWS = "each split is drawn at random; repeated rows draw others"
-EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": DRAWS for k in ("dense", "sparse")}
+EQUIVALENCE = {"check_sample_weight_equivalence_on_sparse_data": DRAWS}
 
 
 class Translated(ForestRAD):

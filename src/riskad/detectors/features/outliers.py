@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,13 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.detectors.features.base import FeatureMap
 from riskad.detectors.features.graph import beside, clipped, log_distances, standardised
 from riskad.detectors.features.neighbours import distance_floor, distances_to
-from riskad.detectors.tree_arrays import from_sklearn
+from riskad.detectors.tree_arrays import Trees
 from riskad.detectors.tree_graph import sum_of_trees
+from riskad.detectors.tree_growth import Growth, grow
 from riskad.detectors.trees import TREES, check_trees
 from riskad.storage.fields import POSITIVE, SIZE, Array, Fields, Number, State, require
 
 __all__ = ["OutlierScores"]
 
+_TREES, _ISOLATED = 100, 256  # of the isolation forest, and rows that each tree isolates
 _MOST_DEVIATIONS = 5.0  # standard deviations at which scores are clipped
 
 
@@ -75,15 +77,10 @@ class OutlierScores(FeatureMap):
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Fit both scores and give those of the training rows, each without itself."""
-        from sklearn.ensemble import IsolationForest
-
         X = self._check(X, reset=True)
         places = self._places(len(X), self.max_rows)
         self.rows_ = X[places]
-        forest = IsolationForest(random_state=self.random_state or 0).fit(X)
-        trees = [member.tree_ for member in forest.estimators_]
-        self.trees_ = from_sklearn(trees, _path_lengths(trees), X.shape[1])
-        self.path_length_ = float(_average_path_length(np.array([forest.max_samples_]))[0])
+        self.trees_, self.path_length_ = _isolation_trees(X, self._rng())
         self.floor_ = distance_floor(self._usual_squared_distance(X))
         raw = self._raw(X, leave_out=np.isin(np.arange(len(X)), places))
         self.mean_, self.scale_ = raw.mean(axis=0), raw.std(axis=0) + 1e-12
@@ -121,11 +118,20 @@ class OutlierScores(FeatureMap):
         return clipped(graph, raw, _MOST_DEVIATIONS)
 
 
-def _path_lengths(trees: Sequence[Any]) -> np.ndarray:
-    """Length of the path to each node, and on to the rows of a leaf."""
-    steps = np.concatenate([tree.compute_node_depths() - 1 for tree in trees])
-    rows = np.concatenate([tree.n_node_samples for tree in trees])
-    return np.asarray(steps + _average_path_length(rows))
+def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, float]:
+    """Trees that isolate rows by random splits, and the mean length of their paths.
+
+    The value of a leaf is the length of the path to it, and on to each of its rows.
+    """
+    size = min(_ISOLATED, len(X))
+    places = np.stack([rng.choice(len(X), size, replace=False) for _ in range(_TREES)])
+    # Which rows a split parts is left to chance: all targets differ, and one column is tried.
+    growth = Growth(tries=1, most_depth=np.ceil(np.log2(max(size, 2))))
+    found = grow(X, np.arange(len(X)), np.ones(len(X)), places, growth, int(rng.integers(2**31)))
+    lengths = found.depth + _average_path_length(found.rows)
+    # One row alone is isolated from the start: any positive length says so.
+    usual = float(_average_path_length(np.array([size]))[0]) or 1.0
+    return replace(found.trees, value=lengths), usual
 
 
 def _average_path_length(n: np.ndarray) -> np.ndarray:

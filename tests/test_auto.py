@@ -65,8 +65,10 @@ def test_it_finds_what_no_line_can(fitted):
     assert auc(linear, X, truth) < 0.8
 
 
-def test_members_that_do_worse_on_held_out_labels_weigh_less(fitted):
-    assert set(fitted.weights_) == set(fitted.members_) >= {"kernel", "forest", "linear"}
+def test_members_that_do_worse_on_held_out_labels_weigh_less():
+    names = ["kernel", "network", "smooth forest", "linear"]
+    fitted = AutoRAD(members=names).fit(*ring()[:2])
+    assert set(fitted.weights_) == set(fitted.members_) == set(names)
     assert sum(fitted.weights_.values()) == pytest.approx(1)
     rows = [row for row in fitted.leaderboard_ if row["member"] != "novelty"]  # by held-out kinds
     by_auc = sorted(rows, key=lambda row: row["auc"])
@@ -88,20 +90,23 @@ def test_the_held_out_auc_and_the_rate_are_near_the_truth(fitted):
     assert (fitted.predict(X) == truth).mean() > 0.95
 
 
-def test_the_distilled_forest_follows_the_pretrained_network(fitted):
+def test_the_distilled_network_follows_the_network(fitted):
     X, y, _ = ring()
+    quick = AutoRAD(members="quick").fit(X, y)
+    assert set(quick.members_) == {*fitted.members_, "distilled network"} - {"network"}
     new = ring(seed=1)[0]
-    views, known = (Views.of(fitted.views_, rows) for rows in (new, X))
+    views, known = (Views.of(quick.views_, rows) for rows in (new, X))
     teacher = riskad.PretrainedRAD().fit(known.seen_by_teacher(), y)
     scores = teacher.score_samples(views.seen_by_teacher())
-    forest, features = fitted.members_["distilled forest"], views.seen_by("distilled forest")
+    forest, features = quick.members_["distilled network"], views.seen_by("distilled network")
     assert np.corrcoef(forest.score_samples(features), scores)[0, 1] > 0.9
 
 
-def test_many_columns_are_distilled_by_components():
-    X, y, truth = make_contaminated_rows(400, 60, shift=0.7)
+def test_the_network_reads_components_of_many_columns():
+    X, y, truth = make_contaminated_rows(400, 120, shift=0.7)
     model = AutoRAD(budget=600).fit(X, y)
     assert Views.of(model.views_, X).seen_by_teacher().shape[1] == 22
+    assert model.members_["network"].n_features_in_ == 22
     assert auc(model, X, truth) > 0.95
 
 
@@ -114,7 +119,7 @@ def test_a_teacher_scores_fewer_rows_in_less_time():
     assert 0 < few < many == 1_000
     assert rows_to_distil(1.0, sizes(500)) < few
     assert rows_to_distil(1e-9, sizes()) == 0
-    names = ["kernel", "distilled forest", "novelty"]
+    names = ["kernel", "distilled network", "novelty"]
     assert plan_fit(sizes(), names, 0.1).members == ("kernel", "novelty")
 
 
@@ -123,15 +128,17 @@ def test_the_teacher_is_charged_for_the_labelled_rows_that_it_reads():
     codes = np.repeat([1, -1, 0], [2700, 300, 3000])
     wanted = sizes_of(codes, 40, 42)
     assert wanted.read == labelled_rows_read(codes) == 600
-    plan = plan_fit(wanted, list(members.MEMBERS), AutoRAD().budget)
-    assert plan.distilled == 1_000
-    assert set(plan.members) == set(members.MEMBERS)
+    plan = plan_fit(wanted, members.chosen_members(None), AutoRAD().budget)
+    assert {"network", "boosted"} <= set(plan.members)
     assert (plan.folds, plan.kinds) == (5, True)
+    quick = plan_fit(wanted, members.chosen_members("quick"), AutoRAD().budget)
+    assert quick.distilled == 1_000
+    assert (quick.folds, quick.kinds) == (5, True)
 
 
 def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
     """With one fold of five, 10 rows were held out and not 50."""
-    plan = plan_fit(sizes(), ["kernel", "forest", "novelty"], 60)
+    plan = plan_fit(sizes(), ["kernel", "smooth forest", "novelty"], 60)
     monkeypatch.setattr(detector, "plan_fit", lambda *told: replace(plan, folds=1, kinds=False))
     said = []
     model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
@@ -147,16 +154,16 @@ def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
 
 def test_a_fit_that_outruns_its_budget_by_far_says_so(monkeypatch):
     said = []
-    late = SimpleNamespace(perf_counter=lambda: 1e6 * any("smooth forest" in what for what in said))
+    late = SimpleNamespace(perf_counter=lambda: 1e6 * any("kernel" in what for what in said))
     monkeypatch.setattr(budget, "time", late)
-    with pytest.warns(riskad.DataWarning, match="lacks forest, linear"):
+    with pytest.warns(riskad.DataWarning, match="lacks network, boosted"):
         model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
-    assert list(model.members_) == ["kernel", "smooth forest"]
+    assert list(model.members_) == ["smooth forest", "kernel"]
     assert model.auc_ is None
     *kept, left = np.split(model.leaderboard_, [2])
     assert {row["member"] for row in kept[0]} == set(model.members_)
     assert not any("left_out" in row for row in kept[0])
-    assert {row["member"] for row in left} >= {"forest", "linear", "distilled forest"}
+    assert {row["member"] for row in left} >= {"network", "boosted"}
     assert all((row["left_out"], row["weight"], row["auc"]) == (True, 0, None) for row in left)
     assert sum(row["weight"] for row in model.leaderboard_) == pytest.approx(1, abs=1e-3)
 
@@ -175,32 +182,31 @@ def test_more_budget_is_never_less_work():
     budgets = (0.1, 2, 5, 10, 30, 60)
     rows = [rows_to_learn_from(b, 100)[0] for b in budgets]
     wanted = [sizes(600, n, 100) for n in rows]
-    names = list(members.MEMBERS)
+    names = members.chosen_members(None)
     plans = [plan_fit(w, names, b) for w, b in zip(wanted, budgets, strict=True)]
     for less, more in itertools.pairwise(plans):
         assert set(less.members) <= set(more.members)
-        assert (less.distilled, less.folds * len(less.members)) <= (
-            more.distilled,
-            more.folds * len(more.members),
-        )
-    assert plans[0].members == ("kernel", "novelty")
+        assert len(less.members) < len(more.members) or less.folds <= more.folds
+        assert (less.folds > 1) <= (more.folds > 1)
+    assert plans[0].members == ("smooth forest", "novelty")
     assert all(plan.seconds <= b for plan, b in zip(plans[1:], budgets[1:], strict=True))
 
 
 def test_weights_are_nearly_equal_where_anomalies_are_few():
-    few = {"forest": Auc(0.9, 0.1, 1.0, 30, 3), "kernel": Auc(0.8, 0.1, 1.0, 30, 3)}
-    many = {"forest": Auc(0.9, 0.89, 0.91, 900, 300), "kernel": Auc(0.8, 0.78, 0.82, 900, 300)}
-    assert member_weights(few, 3)["kernel"] == pytest.approx(0.4, abs=0.02)
-    assert member_weights(many, 300)["kernel"] < 1e-4
-    assert member_weights({"forest": None, "kernel": None}, 1) == {"forest": 0.5, "kernel": 0.5}
+    few = {"forest": Auc(0.9, 0.1, 1.0, 30, 3), "smooth forest": Auc(0.8, 0.1, 1.0, 30, 3)}
+    best, worse = Auc(0.9, 0.89, 0.91, 900, 300), Auc(0.8, 0.78, 0.82, 900, 300)
+    many = {"forest": best, "smooth forest": worse}
+    assert member_weights(few, 3)["smooth forest"] == pytest.approx(0.4, abs=0.02)
+    assert member_weights(many, 300)["smooth forest"] < 1e-4
+    assert member_weights(dict.fromkeys(few), 1) == {"forest": 0.5, "smooth forest": 0.5}
 
 
-def test_a_teacher_counts_less_the_more_anomalies_are_labelled():
-    alike = {"forest": None, "distilled forest": None}
-    few, more, many = (member_weights(alike, m)["distilled forest"] for m in (0, 100, 10_000))
-    assert few == pytest.approx(3 / 4)
-    assert more == pytest.approx(1.5 / 2.5)
-    assert many < 0.05
+def test_what_is_known_of_other_tables_counts_less_the_more_anomalies_are_labelled():
+    alike = {"forest": None, "network": None}
+    few, more, many = (member_weights(alike, m)["network"] for m in (0, 100, 10_000))
+    assert few == pytest.approx(6 / 7)
+    assert more == pytest.approx(3 / 4)
+    assert many < 0.1
 
 
 # --- which labels there are -----------------------------------------------------------------
@@ -299,9 +305,9 @@ def test_thresholds_probabilities_and_reasons_work(fitted):
 def test_a_budget_that_runs_short_leaves_members_and_folds_out(capsys):
     X, y, _ = ring(300)
     model = AutoRAD(budget=0.01, verbose=True).fit(X, y)
-    assert set(model.members_) == {"kernel", "novelty"}
-    assert "No time left for smooth forest" in capsys.readouterr().out
-    assert model.weights_["kernel"] > 0.9
+    assert set(model.members_) == {"smooth forest", "novelty"}
+    assert "No time left for network" in capsys.readouterr().out
+    assert model.weights_["smooth forest"] > 0.9
     assert model.auc_ is None
     assert auc(model, *ring(seed=1)[::2]) > 0.9
 
@@ -375,3 +381,64 @@ def test_another_process_gets_the_same_numbers(fitted):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         found = pool.submit(fitted.score_samples, X).result()
     np.testing.assert_array_equal(found, fitted.score_samples(X))
+
+
+# --- members, weights of rows, another fit --------------------------------------------------
+
+
+def test_members_can_be_chosen_and_mistakes_are_said(fitted):
+    X, y, _ = ring(200)
+    model = AutoRAD(members=["forest", "kernel", "novelty"]).fit(X, y)
+    assert list(model.members_) == ["kernel", "forest", "novelty"]
+    assert all(row["error"] > 0 for row in fitted.leaderboard_)
+    for wrong, said in (
+        (["forrest"], "Did you mean 'forest'"),
+        ("fast", "'quick' or None"),
+        (["novelty"], "learns from labels"),
+        ([], "learns from labels"),
+    ):
+        with pytest.raises(InputError, match=said):
+            AutoRAD(members=wrong).fit(X, y)
+
+
+def test_a_member_without_its_library_is_said_if_it_was_asked_for(monkeypatch):
+    monkeypatch.setattr(members, "find_spec", lambda name: None)
+    X, y, _ = ring(200)
+    with pytest.raises(InputError, match="'boosted' needs lightgbm"):
+        AutoRAD(members=["kernel", "boosted"]).fit(X, y)
+    assert "boosted" not in AutoRAD(members="quick").fit(X, y).members_
+
+
+def test_a_row_of_weight_zero_is_as_good_as_absent():
+    X, y, _ = ring(300)
+    weight = np.ones(300)
+    weight[::7] = 0
+    here = weight > 0
+    names = ["kernel", "smooth forest", "novelty"]
+    model = AutoRAD(members=names).fit(X, y, sample_weight=weight)
+    without = AutoRAD(members=names).fit(X[here], y[here])
+    np.testing.assert_allclose(model.score_samples(X), without.score_samples(X), atol=1e-9)
+    heavy = np.where(X[:, 0] > 0, 5.0, 1.0)
+    other = AutoRAD(members=names).fit(X, y, sample_weight=heavy)
+    assert not np.allclose(
+        other.score_samples(X), AutoRAD(members=names).fit(X, y).score_samples(X)
+    )
+
+
+def test_another_fit_of_the_same_rows_learns_no_features_again(monkeypatch):
+    X, y, _ = ring(300)
+    names = ["kernel", "smooth forest", "novelty"]
+    model = AutoRAD(members=names).fit(X, y)
+    learned = []
+    whole = Views.fit.__func__
+    monkeypatch.setattr(
+        Views, "fit", classmethod(lambda cls, *told: learned.append(1) or whole(cls, *told))
+    )
+    more = y.copy()
+    more[np.flatnonzero(y == 0)[:5]] = 1
+    again = model.refit(X, more).score_samples(X)
+    assert not learned
+    np.testing.assert_array_equal(again, AutoRAD(members=names).fit(X, more).score_samples(X))
+    model.refit(X + 1, more)
+    assert len(learned) == 2
+    assert "_remembered" not in pickle.loads(pickle.dumps(model)).__dict__

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from riskad.core.checks import DataWarning, MissingLibrary, check_in_interval
-from riskad.core.labels import UNLABELLED
 from riskad.decisions.held_out import quietly
 from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
@@ -38,8 +37,8 @@ from riskad.detectors.auto.plan import Plan, plan_fit, sizes_of
 from riskad.detectors.auto.remembering import Remembered
 from riskad.detectors.auto.samples import (
     COMPARED,
-    DECIDED,
     some_unlabelled,
+    thinned,
     to_learn_from,
     with_labelled,
 )
@@ -336,10 +335,14 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         sizes = sizes_of(codes, table_widths(self.table_)[1], views.seen_by_teacher().shape[1])
         plan = plan_fit(sizes, names, self.budget)
         seconds = self._fit_members(views, given, plan, clock)
-        self._standardise(views, codes)
-        held_out = self._hold_out(views, given, plan, clock)
+        decided = some_unlabelled(codes, plan.decided)
+        compared = thinned(decided, COMPARED)
+        scores = self._standardise(views, decided, compared)
+        held_out = self._hold_out(views, given, compared, plan, clock)
         self._weigh(held_out, seconds, labels.anomaly)
-        self._decide(views, codes, held_out, source if isinstance(source, str) else source[rows])
+        fitted = np.full(len(codes), np.nan)
+        fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
+        self._decide(fitted, codes, held_out, source if isinstance(source, str) else source[rows])
 
     def _views(self, matrix: np.ndarray, codes: np.ndarray, names: Sequence[str]) -> Views:
         """The features of rows: remembered, if these are the same rows, or learned."""
@@ -397,6 +400,8 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             F, recipe = views.seen_by(name), MEMBERS[name]
             rows, target = self._lesson(recipe, views, codes, plan.distilled)
             detector = self._build(recipe, F, codes, labels)
+            if recipe.pretrained:
+                detector.set_params(unlabelled=plan.read)
             self.members_[name] = fit_weighted(detector, F[rows], target, given.weight, rows)
             seconds[name] = time.perf_counter() - start
         for name in self._names():
@@ -428,13 +433,17 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         teacher = PretrainedRAD(unlabelled=read, random_state=self._seed).fit(F, codes)
         return rows, teacher.score_samples(F[rows])
 
-    def _standardise(self, views: Views, codes: np.ndarray) -> None:
-        """Mean and spread of each member's scores on unlabelled rows, or on all of them."""
-        rows = views.take(some_unlabelled(codes, COMPARED))
-        self.scales_ = {
-            name: mean_and_spread(detector.score_samples(rows.seen_by(name)))
-            for name, detector in self.members_.items()
-        }
+    def _standardise(
+        self, views: Views, decided: np.ndarray, compared: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Scores of some rows by each member; their mean and spread are its scale."""
+        rows, few = views.take(decided), np.isin(decided, compared)
+        self.scales_, scores = {}, {}
+        for name, detector in self.members_.items():
+            found = detector.score_samples(rows.seen_by(name))
+            mean, spread = self.scales_[name] = mean_and_spread(found[few])
+            scores[name] = (found - mean) / spread
+        return scores
 
     # --- weights, threshold ---------------------------------------------------------------
 
@@ -452,14 +461,9 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         self.auc_ = None if held_out is None else held_out.combined_auc()
 
     def _decide(
-        self, views: Views, codes: np.ndarray, held_out: HeldOut | None, source: Any
+        self, fitted: np.ndarray, codes: np.ndarray, held_out: HeldOut | None, source: Any
     ) -> None:
         """The anomaly rate, the threshold, and what other thresholds rest on."""
-        rows = some_unlabelled(codes, DECIDED)
-        if held_out is not None:
-            rows = np.union1d(rows, held_out.rows[held_out.codes == UNLABELLED])
-        fitted = np.full(len(codes), np.nan)
-        fitted[rows] = self._combine(views.take(rows))
         told = (self.anomaly_rate, source, self._seed)
         self.calibration_, self.prior_ = calibrated(fitted, codes, held_out, *told)
         self.offset_ = -self.calibration_.zero

@@ -14,7 +14,7 @@ from riskad.detectors.auto.budget import Clock
 from riskad.detectors.auto.held_out import HeldOut, fold_scores, folds_to_hold_out
 from riskad.detectors.auto.members import MEMBERS, LabelsGiven
 from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan
-from riskad.detectors.auto.samples import COMPARED, with_labelled
+from riskad.detectors.auto.samples import COMPARED
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
 from riskad.detectors.auto.views import Views, numbers_of
 from riskad.detectors.pretrained import PretrainedRAD
@@ -46,11 +46,16 @@ class HoldsOut:
     _seed: int
     _say: Callable[[str], None]
 
-    def _hold_out(self, views: Views, given: Given, plan: Plan, clock: Clock) -> HeldOut | None:
-        """Scores of labelled rows by fits that have not seen them, in as many folds as planned."""
+    def _hold_out(
+        self, views: Views, given: Given, compared: np.ndarray, plan: Plan, clock: Clock
+    ) -> HeldOut | None:
+        """Scores of labelled rows by fits that have not seen them, in as many folds as planned.
+
+        Some unlabelled rows are held out with them.
+        """
         self.kinds_auc_ = None
         n_splits = min(SPLITS, *(int((given.codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
-        rows = with_labelled(given.codes, COMPARED)
+        rows = np.union1d(np.flatnonzero(given.codes != UNLABELLED), compared)
         views, given = views.take(rows), given.take(rows)
         codes = given.codes
         folds = folds_to_hold_out(codes, n_splits, self._seed, given.groups)

@@ -14,9 +14,9 @@ from riskad.core.checks import InputError, enumerate_names, lookup
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import get_loss
 from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
-from riskad.detectors.auto.budget import MOST_READ, MOST_ROWS, Sizes, teacher_seconds
+from riskad.detectors.auto.budget import MOST_READ, MOST_ROWS, Sizes
 from riskad.detectors.auto.novelty import NOVELTY, Novelty
-from riskad.detectors.auto.samples import COMPARED, DECIDED, with_labelled
+from riskad.detectors.auto.samples import COMPARED, with_labelled
 from riskad.detectors.boosted import BoostedRAD
 from riskad.detectors.distilled import DistilledForest
 from riskad.detectors.forest import ForestRAD
@@ -114,11 +114,6 @@ def _distilled_seconds(sizes: Sizes) -> float:
 
 def _no_seconds(sizes: Sizes) -> float:
     return 0.0
-
-
-def _network_seconds(sizes: Sizes) -> float:
-    scored = 2 * min(sizes.rows - sizes.labelled, COMPARED) + min(sizes.rows, DECIDED)
-    return teacher_seconds(scored, sizes.read + MOST_READ, sizes.teacher_columns)
 
 
 @dataclass(frozen=True)
@@ -271,7 +266,7 @@ MEMBERS = {
         "plain",
         ("columns", "outliers"),
         _network,
-        seconds=_network_seconds,
+        seconds=_no_seconds,  # beside what it reads and scores
         weight=6.0,
         pretrained=True,
     ),

@@ -24,6 +24,7 @@ __all__ = ["FOLD_READ", "FOLD_SCORED", "SPLITS", "Plan", "plan_fit", "sizes_of"]
 SPLITS = 5
 FOLD_READ, FOLD_SCORED = 150, 100
 """Unlabelled rows that a teacher reads in a fold, and scores beside those held out."""
+_NETWORK_WORK = ((MOST_READ, 3_000), (MOST_READ, COMPARED), (150, COMPARED), (50, COMPARED))
 _FOLD_SHARE = 0.3  # of the seconds of a member, that its lighter fit of a fold takes
 
 
@@ -37,6 +38,10 @@ class Plan:
         Names of members, in the order of their fits.
     distilled
         Unlabelled rows that the teacher scores.
+    read
+        Unlabelled rows that the network reads.
+    decided
+        Unlabelled rows whose scores decisions rest on.
     folds
         How many folds of labelled rows are held out, of five.
     kinds
@@ -47,6 +52,8 @@ class Plan:
 
     members: tuple[str, ...]
     distilled: int
+    read: int
+    decided: int
     folds: int
     kinds: bool
     seconds: float
@@ -70,48 +77,64 @@ def plan_fit(sizes: Sizes, names: Sequence[str], seconds: float) -> Plan:
     """Return a plan that takes no more than the seconds, but for one member, which is always there.
 
     Members come first, as long as one fold could still be held out of all of them; then folds, then
-    kinds of anomaly.
+    kinds of anomaly. A network reads fewer rows, and decisions rest on fewer, before it is left
+    out.
 
     >>> sizes = Sizes(rows=3_000, columns=20, labelled=150, counting=150, read=150,
     ...               teacher_columns=22)
-    >>> plan_fit(sizes, ["kernel", "forest", "distilled forest"], 60).folds
+    >>> plan_fit(sizes, ["kernel", "forest", "network"], 60).folds
     5
-    >>> plan_fit(sizes, ["kernel", "forest", "distilled forest"], 2).members
+    >>> plan_fit(sizes, ["kernel", "forest", "network"], 2).members
     ('kernel', 'forest')
     """
+    plans = (_plan(sizes, names, seconds, *work) for work in _NETWORK_WORK)
+    wanted = [name for name in names if MEMBERS[name].pretrained]
+    tried = []
+    for plan in plans:
+        if plan.folds == SPLITS and set(wanted) <= set(plan.members):
+            return plan
+        tried.append(plan)
+    return max(tried, key=lambda plan: (len(plan.members), plan.folds))
+
+
+def _plan(sizes: Sizes, names: Sequence[str], seconds: float, read: int, decided: int) -> Plan:
+    """The plan, if a network reads and scores so many rows."""
     distilled = rows_to_distil(seconds, sizes)
     spent, in_fold = _feature_seconds(sizes), 0.0
     members: list[str] = []
     for name in names:
         if MEMBERS[name].distilled and not distilled:
             continue
-        fit, fold = _member_seconds(name, sizes, distilled)
+        fit, fold = _member_seconds(name, sizes, distilled, read, decided)
         if members and fit > 0 and spent + fit + in_fold + fold > seconds:
             continue
         members.append(name)
         spent, in_fold = spent + fit, in_fold + fold
     folds = int(np.clip((seconds - spent) // max(in_fold, 1e-9), 0, SPLITS))
     spent += folds * in_fold
-    judged = MOST_KINDS * sum(_member_seconds(j, sizes, 0)[1] for j in JUDGES if j in members)
+    judged = MOST_KINDS * sum(_member_seconds(j, sizes, 0, 0, 0)[1] for j in JUDGES if j in members)
     kinds = folds > 1 and spent + judged <= seconds
-    return Plan(tuple(members), distilled, folds, kinds, spent + judged * kinds)
+    spent += judged * kinds
+    return Plan(tuple(members), distilled, read, decided, folds, kinds, spent)
 
 
 def _feature_seconds(sizes: Sizes) -> float:
     return 0.4 + 1.2e-4 * sizes.rows * (1 + sizes.columns / 100)
 
 
-def _member_seconds(name: str, sizes: Sizes, distilled: int) -> tuple[float, float]:
+def _member_seconds(
+    name: str, sizes: Sizes, distilled: int, read: int, decided: int
+) -> tuple[float, float]:
     """What a member takes, and in a fold."""
     recipe = MEMBERS[name]
     fit = recipe.seconds(sizes)
-    held = FOLD_SCORED + (COMPARED + sizes.labelled) // SPLITS
-    if recipe.pretrained:
-        return fit, teacher_seconds(held, sizes.read + MOST_READ // 2, sizes.teacher_columns)
-    if not recipe.distilled:
+    if not (recipe.distilled or recipe.pretrained):
         return fit, _FOLD_SHARE * fit
-    lesson = teacher_seconds(
-        distilled, sizes.read + min(MOST_READ, distilled), sizes.teacher_columns
-    )
-    read = sizes.read + min(FOLD_READ, distilled)
-    return fit + lesson, teacher_seconds(held, read, sizes.teacher_columns)
+    scored, read_in_fold = distilled, min(FOLD_READ, distilled)
+    if recipe.pretrained:
+        scored, read_in_fold = min(decided, sizes.rows), read // 2
+    else:
+        read = min(MOST_READ, distilled)
+    held = FOLD_SCORED + (COMPARED + sizes.labelled) // SPLITS
+    lesson = teacher_seconds(scored, sizes.read + read, sizes.teacher_columns)
+    return fit + lesson, teacher_seconds(held, sizes.read + read_in_fold, sizes.teacher_columns)

@@ -6,29 +6,27 @@ import numpy as np
 
 from riskad.core.labels import UNLABELLED
 
-__all__ = ["COMPARED", "DECIDED", "some_unlabelled", "to_learn_from", "with_labelled"]
+__all__ = ["COMPARED", "some_unlabelled", "thinned", "to_learn_from", "with_labelled"]
 
 COMPARED = 1_000
 """Unlabelled rows whose scores set the scale of a member's scores."""
-DECIDED = 2_000
-"""Unlabelled rows whose scores decisions rest on."""
 _MOST_LABELLED = 10_000
 
 
-def _thinned(places: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the places, evenly spaced."""
+def thinned(places: np.ndarray, most: int) -> np.ndarray:
+    """Return at most so many of the places, evenly spaced."""
     return places[:: max(1, -(-len(places) // most))]
 
 
 def some_unlabelled(codes: np.ndarray, most: int) -> np.ndarray:
     """Return places of unlabelled rows, or of any kind where there is none, not too many."""
     places = np.flatnonzero(codes == UNLABELLED)
-    return _thinned(places if len(places) else np.arange(len(codes)), most)
+    return thinned(places if len(places) else np.arange(len(codes)), most)
 
 
 def with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
     """Return places of the labelled rows and of at most so many unlabelled ones, in order."""
-    unlabelled = _thinned(np.flatnonzero(codes == UNLABELLED), most)
+    unlabelled = thinned(np.flatnonzero(codes == UNLABELLED), most)
     return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
 
 

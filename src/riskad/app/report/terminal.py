@@ -430,11 +430,13 @@ def _print_members(console: Console, fitted: Mapping[str, Any]) -> None:
             each["member"],
             f"{each['weight']:.2f}",
             "" if each["auc"] is None else f"{each['auc']:.3f}",
+            f"{each['error']:.3f}" if each.get("error") is not None else "",
         ]
         for each in list_members(fitted.get("leaderboard", []))
     ]
     if rows:
-        print_table(console, "", ["member", "weight", "held-out AUC"], rows, left={0})
+        heads = ["member", "weight", "held-out AUC", "standard error"]
+        print_table(console, "", heads, rows, left={0})
 
 
 def _print_periods(console: Console, periods: Sequence[Period]) -> None:

@@ -48,7 +48,7 @@ from riskad.core.objective import Objective, RowSum
 from riskad.core.risks import Risk
 from riskad.rows.memory import RowBlocks
 
-__all__ = ["Boosting", "rows_that_count"]
+__all__ = ["Boosting", "lightgbm_library", "rows_that_count"]
 
 # Kinks are rounded over this width, and curvatures looked for at these margins.
 _WIDTH = 0.5
@@ -70,7 +70,7 @@ class Boosting:
     def __init__(
         self, rows: RowBlocks, risk: Risk, parameters: dict[str, Any], categorical: list[int]
     ):
-        lightgbm = _lightgbm()
+        lightgbm = lightgbm_library()
         self.rows = rows
         loss = _rounded(risk.loss)
         self.sums = [replace(s, loss=loss) for s in Objective(risk, rows.totals()).sums]
@@ -245,11 +245,12 @@ def _rounded(loss: Loss) -> Pointwise:
     return loss if loss.smooth else _Rounded(*loss.dc_parts())
 
 
-def _lightgbm() -> ModuleType:
+def lightgbm_library() -> ModuleType:
+    """Return LightGBM, if it is installed."""
     try:
         import lightgbm
     except ModuleNotFoundError:
         raise MissingLibrary(
-            "BoostedRAD needs lightgbm, which is not installed: pip install 'riskad[boost]'."
+            "Boosted trees need lightgbm, which is not installed: pip install 'riskad[boost]'."
         ) from None
     return lightgbm

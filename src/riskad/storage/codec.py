@@ -78,6 +78,7 @@ OURS = {
     "ForestRAD": "riskad.detectors.forest",
     "GaussianKernels": "riskad.detectors.features",
     "GroupComparison": "riskad.tables.groups",
+    "LabelledTrees": "riskad.detectors.labelled_trees",
     "LearnedFeatures": "riskad.detectors.features",
     "LeftOut": "riskad.tables.prepared.left_out",
     "LevelEvidence": "riskad.rows.level_evidence",

@@ -54,6 +54,8 @@ class Sizes:
         Labelled rows that a teacher reads.
     teacher_columns
         Columns that it reads of each row.
+    all_labelled
+        Labelled rows, those beyond `rows` among them.
     """
 
     rows: int
@@ -62,6 +64,7 @@ class Sizes:
     counting: int
     read: int
     teacher_columns: int
+    all_labelled: int = 0
 
 
 def rows_to_learn_from(seconds: float, n_columns: int) -> tuple[int, int]:

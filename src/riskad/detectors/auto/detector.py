@@ -33,14 +33,17 @@ from riskad.detectors.auto.members import (
     Recipe,
     chosen_members,
 )
+from riskad.detectors.auto.more_labels import More, places_of_more
 from riskad.detectors.auto.plan import Plan, plan_fit, sizes_of
 from riskad.detectors.auto.remembering import Remembered
 from riskad.detectors.auto.samples import (
     COMPARED,
     some_unlabelled,
+    taken,
     thinned,
     to_learn_from,
     with_labelled,
+    without_absent,
 )
 from riskad.detectors.auto.saying import SaysWhatItIs, say_late
 from riskad.detectors.auto.scoring import ScoresRows
@@ -319,20 +322,26 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         if self.anomaly_rate is not None:
             given_rate(self.anomaly_rate)
         names = self._names()
-        matrix, codes, groups, source, weight = _without_absent(
+        matrix, codes, groups, source, weight = without_absent(
             matrix, codes, groups, source, weight
         )
-        labels = LabelsGiven.of(codes)
+        labels, all_codes = LabelsGiven.of(codes), codes
+        names = [name for name in names if MEMBERS[name].learns_from(labels)]
         seen = self._learn_evidence(matrix, codes, weight)
         most = rows_to_learn_from(self.budget, matrix.shape[1])
         rows = to_learn_from(codes, *most, self._seed)
-        given = Given(matrix[rows], codes[rows], *_taken(rows, groups, weight))
+        given = Given(matrix[rows], codes[rows], *taken(rows, groups, weight))
         codes, self.n_rows_ = given.codes, len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
         views = self._views(numbers_of(self.table_, seen[rows]), codes, names)
         self.views_ = dict(views.learned)
-        sizes = sizes_of(codes, table_widths(self.table_)[1], views.seen_by_teacher().shape[1])
+        more = places_of_more(all_codes, groups, rows)
+        if len(more):
+            columns = views.columns_of(numbers_of(self.table_, seen[more]))
+            given = given._replace(more=More(columns, all_codes[more], *taken(more, weight)))
+        widths = table_widths(self.table_)[1], views.seen_by_teacher().shape[1]
+        sizes = sizes_of(codes, *widths, len(more))
         plan = plan_fit(sizes, names, self.budget)
         seconds = self._fit_members(views, given, plan, clock)
         decided = some_unlabelled(codes, plan.decided)
@@ -402,7 +411,8 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             detector = self._build(recipe, F, codes, labels)
             if recipe.pretrained:
                 detector.set_params(unlabelled=plan.read)
-            self.members_[name] = fit_weighted(detector, F[rows], target, given.weight, rows)
+            fit = given.more.before(detector) if recipe.all_labelled and given.more else detector
+            self.members_[name] = fit_weighted(fit, F[rows], target, given.weight, rows)
             seconds[name] = time.perf_counter() - start
         for name in self._names():
             if name not in self.members_:
@@ -452,7 +462,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
         if held_out is None:
-            share = Kinds().weight() if n_anomaly else ALONE
+            share = Kinds().weight(n_anomaly) if n_anomaly else ALONE
             self.weights_ = member_weights(aucs, n_anomaly, share)
         else:
             self.weights_ = held_out.weights()
@@ -474,17 +484,3 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def evidence_in_words(self) -> str:
         """Say what the held-out AUC rests on."""
         return "scored by members that were fitted, tuned and weighted without its label"
-
-
-def _without_absent(matrix: Any, codes: Any, groups: Any, source: Any, weight: Any) -> tuple:
-    """All of them without the rows of weight 0."""
-    if weight is None or (weight > 0).all():
-        return matrix, codes, groups, source, weight
-    rows = np.flatnonzero(weight > 0)
-    source = source if isinstance(source, str) else source[rows]
-    return matrix[rows], codes[rows], *_taken(rows, groups), source, weight[rows]
-
-
-def _taken(rows: np.ndarray, *arrays: np.ndarray | None) -> list[np.ndarray | None]:
-    """Some rows of arrays, of those that there are."""
-    return [None if each is None else each[rows] for each in arrays]

@@ -13,6 +13,7 @@ from riskad.decisions.ranking_metrics import Auc
 from riskad.detectors.auto.budget import Clock
 from riskad.detectors.auto.held_out import HeldOut, fold_scores, folds_to_hold_out
 from riskad.detectors.auto.members import MEMBERS, LabelsGiven
+from riskad.detectors.auto.more_labels import More
 from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan
 from riskad.detectors.auto.samples import COMPARED
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
@@ -29,10 +30,13 @@ class Given(NamedTuple):
     codes: np.ndarray
     groups: np.ndarray | None
     weight: np.ndarray | None
+    more: More | None = None
+    """Labelled rows besides, of which only some members learn."""
 
     def take(self, rows: np.ndarray) -> Given:
         """Some of the rows."""
-        return Given(*(None if each is None else each[rows] for each in self))
+        taken = (None if each is None else each[rows] for each in self[:4])
+        return Given(*taken, self.more)
 
 
 class HoldsOut:
@@ -64,7 +68,8 @@ class HoldsOut:
         kinds = self._judge_kinds(views, given) if plan.kinds else Kinds()
         self.kinds_auc_ = kinds.auc() if kinds.folds else None
         scores: dict[str, list[np.ndarray]] = {name: [] for name in self.members_}
-        found = HeldOut(rows, codes, scores, [], len(folds), given.groups, kinds.weight())
+        novelty = kinds.weight(int((codes == ANOMALY).sum()))
+        found = HeldOut(rows, codes, scores, [], len(folds), given.groups, novelty)
         for held in folds[: plan.folds]:
             if not clock.allows_more():
                 break
@@ -107,6 +112,8 @@ class HoldsOut:
                 continue
             most = FOLD_SCORED if recipe.pretrained else COMPARED
             fold = self._for_fold(name, labels)
+            if recipe.all_labelled and given.more:
+                fold = given.more.before(fold)
             scores[name] = fold_scores(fold, views.seen_by(name), codes, held, most, given.weight)
         return scores
 

@@ -20,6 +20,7 @@ from riskad.detectors.auto.samples import COMPARED, with_labelled
 from riskad.detectors.boosted import BoostedRAD
 from riskad.detectors.distilled import DistilledForest
 from riskad.detectors.forest import ForestRAD
+from riskad.detectors.labelled_trees import LabelledTrees
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD
 from riskad.detectors.shallow import ShallowRAD
 
@@ -38,6 +39,7 @@ _A, _LAMBDA = 0.02, 0.003
 _TREES = 200
 _MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001
+_FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
 _KNOWLEDGE_WORTH = 100  # labelled anomalies that halve what knowledge of other tables counts
 _KERNEL_LOSS = "squared"
 _KERNEL_CHOICES = [
@@ -112,6 +114,10 @@ def _distilled_seconds(sizes: Sizes) -> float:
     return 1.0  # beside its teacher
 
 
+def _labelled_trees_seconds(sizes: Sizes) -> float:
+    return 0.1 + 6e-7 * sizes.all_labelled * (sizes.columns + 10)
+
+
 def _no_seconds(sizes: Sizes) -> float:
     return 0.0
 
@@ -134,6 +140,10 @@ class Recipe:
         Whether it learns the scores of a pretrained network rather than labels.
     pretrained
         Whether it is that network itself: it reads training rows whenever it scores others.
+    fewest_labels
+        Labelled rows of each kind without which it is no member.
+    all_labelled
+        Whether it learns from labelled rows alone, and from more of them than the others.
     default
         Whether it is a member unless others are asked for.
     seconds
@@ -156,6 +166,8 @@ class Recipe:
     most_rows: int = MOST_ROWS
     distilled: bool = False
     pretrained: bool = False
+    fewest_labels: int = 0
+    all_labelled: bool = False
     default: bool = True
     tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
     seconds: Callable[[Sizes], float] = _usual_seconds
@@ -165,6 +177,8 @@ class Recipe:
 
     def weight_with(self, n_anomaly: int) -> float:
         """Return b_k with so many labelled anomalies."""
+        if self.all_labelled:
+            return self.weight * min(1.0, n_anomaly / _ENOUGH_TO_CLASSIFY)
         if not (self.distilled or self.pretrained):
             return self.weight
         return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
@@ -177,6 +191,10 @@ class Recipe:
         if self.pretrained and slices["outliers"].stop > READS_COLUMNS:
             return tuple("components" if part == "columns" else part for part in self.parts)
         return self.parts
+
+    def learns_from(self, labels: LabelsGiven) -> bool:
+        """Return whether there are labels enough of both kinds."""
+        return min(labels.normal, labels.anomaly) >= self.fewest_labels
 
     def can_be_had(self, auto: Any) -> bool:
         """Return whether it is installed, and asked for where that is needed."""
@@ -233,6 +251,10 @@ def _network(labels: LabelsGiven, seed: int) -> PretrainedRAD:
     return PretrainedRAD(unlabelled=MOST_READ, random_state=seed)
 
 
+def _labelled_trees(labels: LabelsGiven, seed: int) -> LabelledTrees:
+    return LabelledTrees(random_state=seed)
+
+
 def _distilled_forest(labels: LabelsGiven, seed: int) -> DistilledForest:
     return DistilledForest(n_estimators=_TREES, random_state=seed)
 
@@ -279,6 +301,16 @@ MEMBERS = {
         most_rows=_MOST_BOOSTED,
         needs="lightgbm",
     ),
+    "labelled trees": Recipe(
+        "plain",
+        ("columns",),
+        _labelled_trees,
+        seconds=_labelled_trees_seconds,
+        weight=2.0,
+        fewest_labels=_FEWEST_TO_CLASSIFY,
+        all_labelled=True,
+        needs="lightgbm",
+    ),
     "forest": Recipe("plain", _ALL, _forest, seconds=_forest_seconds, default=False),
     # The kernel member can do what this does.
     "linear": Recipe(
@@ -320,13 +352,14 @@ MEMBER_TYPES = [
     "BoostedRAD",
     "DistilledForest",
     "DeepRAD",
+    "LabelledTrees",
     "Novelty",
     "PretrainedRAD",
 ]
 """Names of classes that may be members, in files as well."""
 
 QUICK = "quick"
-_QUICK = ("smooth forest", "kernel", "distilled network", "boosted", NOVELTY)
+_QUICK = ("smooth forest", "kernel", "distilled network", "boosted", "labelled trees", NOVELTY)
 
 
 def chosen_members(asked: str | Sequence[str] | None) -> list[str]:

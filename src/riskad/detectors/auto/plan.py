@@ -59,8 +59,8 @@ class Plan:
     seconds: float
 
 
-def sizes_of(codes: np.ndarray, n_columns: int, teacher_columns: int) -> Sizes:
-    """Return what the work of a fit to rows with these labels depends on."""
+def sizes_of(codes: np.ndarray, n_columns: int, teacher_columns: int, more: int = 0) -> Sizes:
+    """Return what the work of a fit to rows with these labels, and to more labelled ones, is."""
     labelled = int((codes != UNLABELLED).sum())
     alone = LabelsGiven.of(codes).labelled_risk != "pn"
     return Sizes(
@@ -70,6 +70,7 @@ def sizes_of(codes: np.ndarray, n_columns: int, teacher_columns: int) -> Sizes:
         counting=len(codes) if alone else labelled,
         read=labelled_rows_read(codes),
         teacher_columns=teacher_columns,
+        all_labelled=labelled + more,
     )
 
 

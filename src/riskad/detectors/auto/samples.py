@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from riskad.core.labels import UNLABELLED
 
-__all__ = ["COMPARED", "some_unlabelled", "thinned", "to_learn_from", "with_labelled"]
+__all__ = [
+    "COMPARED",
+    "some_unlabelled",
+    "taken",
+    "thinned",
+    "to_learn_from",
+    "with_labelled",
+    "without_absent",
+]
 
 COMPARED = 1_000
 """Unlabelled rows whose scores set the scale of a member's scores."""
@@ -39,3 +49,17 @@ def to_learn_from(codes: np.ndarray, most: int, fewest: int, seed: int) -> np.nd
     kept = order[: min(labelled, _MOST_LABELLED)]
     unlabelled = order[labelled:][: max(most - len(kept), fewest)]
     return np.sort(np.concatenate([kept, unlabelled]))
+
+
+def without_absent(matrix: Any, codes: Any, groups: Any, source: Any, weight: Any) -> tuple:
+    """Return all of them without the rows of weight 0."""
+    if weight is None or (weight > 0).all():
+        return matrix, codes, groups, source, weight
+    rows = np.flatnonzero(weight > 0)
+    source = source if isinstance(source, str) else source[rows]
+    return matrix[rows], codes[rows], *taken(rows, groups), source, weight[rows]
+
+
+def taken(rows: np.ndarray, *arrays: np.ndarray | None) -> list[np.ndarray | None]:
+    """Return some rows of arrays, of those that there are."""
+    return [None if each is None else each[rows] for each in arrays]

@@ -130,6 +130,10 @@ class Views:
         first = "columns" if slices["outliers"].stop <= READS_COLUMNS else "components"
         return np.hstack([self.features["plain"][:, slices[part]] for part in (first, "outliers")])
 
+    def columns_of(self, matrix: np.ndarray) -> np.ndarray:
+        """Return the columns of other rows in the plain view, without what is learned of them."""
+        return self.learned["plain"].columns_of(matrix)
+
     def without_labels(self, codes: np.ndarray, held: np.ndarray) -> Views:
         """The views as if held-out rows had no label: distances are to other rows' labels."""
         if "distances" not in self.learned["plain"].slices_:

@@ -161,6 +161,11 @@ class LearnedFeatures(FeatureMap):
         Z = self._columns(self._check(X, reset=False))
         return np.hstack(self._blocks(Z, self._mapped))
 
+    def columns_of(self, X: Any) -> np.ndarray:
+        """Return the part "columns" of each row alone."""
+        check_is_fitted(self)
+        return self._columns(self._check(X, reset=False))
+
     def _mapped(self, name: str, rows: np.ndarray) -> np.ndarray:
         each = self.maps_[name]
         if name not in _COMPONENTS:

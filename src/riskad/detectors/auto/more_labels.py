@@ -1,0 +1,62 @@
+"""Labelled rows beyond those that all members learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskad.core.labels import UNLABELLED
+
+__all__ = ["More", "WithMore", "places_of_more"]
+
+
+def places_of_more(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+    """Return places of labelled rows that are not among `rows`.
+
+    There are none with groups: rows of a group that is held out could be among them.
+
+    >>> places_of_more(np.array([1, 0, -1, 1]), None, np.array([0, 1])).tolist()
+    [2, 3]
+    """
+    labelled = np.flatnonzero(codes != UNLABELLED)
+    return np.setdiff1d(labelled, rows) if groups is None else labelled[:0]
+
+
+@dataclass(frozen=True)
+class More:
+    """What some members learn from besides.
+
+    With more than 10,000 labelled rows others take a sample: their time grows with the rows, and
+    what they tell hardly.
+    """
+
+    columns: np.ndarray
+    codes: np.ndarray
+    weight: np.ndarray | None
+
+    def before(self, detector: Any) -> WithMore:
+        """Return what fits the detector to these rows and to those that it is given."""
+        return WithMore(detector, self)
+
+
+class WithMore:
+    """A detector whose fit has more rows than it is given."""
+
+    def __init__(self, detector: Any, more: More):
+        self.detector = detector
+        self.more = more
+
+    def fit(self, F: np.ndarray, codes: np.ndarray, sample_weight: Any = None) -> Any:
+        """Fit the detector to all of them, and return it."""
+        more = self.more
+        weight = None
+        if sample_weight is not None and more.weight is not None:
+            weight = np.concatenate([sample_weight, more.weight])
+        rows = np.vstack([F, more.columns])
+        return self.detector.fit(rows, np.concatenate([codes, more.codes]), sample_weight=weight)
+
+    def score_samples(self, F: np.ndarray) -> np.ndarray:
+        """Return the scores of the detector."""
+        return np.asarray(self.detector.score_samples(F))

@@ -1,0 +1,137 @@
+"""Boosted trees that classify labelled rows, and leave unlabelled ones aside.
+
+With few labels the unlabelled rows are most of what is known, and detectors that minimise a risk of
+all rows rank best. With thousands of labels an ordinary classifier does as well, is quick to fit
+to all of them, and errs elsewhere: `AutoRAD` then takes it as a further member.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from riskad.core.labels import NORMAL, UNLABELLED
+from riskad.detectors.boosting import lightgbm_library
+from riskad.detectors.tree_arrays import Trees, from_lightgbm
+from riskad.detectors.tree_graph import sum_of_trees
+from riskad.detectors.trees import TREES, check_trees
+from riskad.storage.fields import JOBS, SEED, SIZE, Fields, State
+
+__all__ = ["LabelledTrees"]
+
+_RATE, _L2, _SHARE = 0.05, 1.0, 0.8
+_MANY = 2_000  # labelled rows from which trees may be larger
+_SMALL, _LARGE = (15, 5), (31, 20)  # leaves of a tree, and the fewest rows of a leaf
+_FOLD_ROUNDS = 80
+
+
+class LabelledTrees(BaseEstimator):
+    """Gradient-boosted trees with the logistic loss on labelled rows, grown by LightGBM.
+
+    Parameters
+    ----------
+    n_rounds : int, default=200
+        Trees.
+    random_state : int, optional
+        Seed; None is 0.
+    n_jobs : int, default=1
+        Threads in `fit`.
+
+    Attributes
+    ----------
+    trees_ : Trees
+        The trees; their sum is the log-odds of a normal row.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (200, 2)), rng.normal(3, 1, (50, 2))])
+    >>> model = LabelledTrees().fit(X, np.repeat([1, -1], [200, 50]))
+    >>> usual, odd = model.score_samples([[0.0, 0.0], [3.0, 3.0]])
+    >>> bool(odd < 0 < usual)
+    True
+    """
+
+    _state_fields: ClassVar[Fields] = {
+        "n_rounds": SIZE,
+        "random_state": SEED,
+        "n_jobs": JOBS,
+        "n_features_in_": SIZE,
+        "trees_": TREES,
+    }
+
+    trees_: Trees
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state without trees, or with trees of other columns."""
+        check_trees(state)
+
+    def __init__(self, *, n_rounds: int = 200, random_state: int | None = None, n_jobs: int = 1):
+        self.n_rounds = n_rounds
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LabelledTrees:
+        """Learn from the labelled rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            Rows.
+        y : array of shape (n_rows,)
+            +1 normal, -1 anomaly; rows with 0 are not looked at.
+        sample_weight : array of shape (n_rows,), optional
+            What each row counts.
+
+        Returns
+        -------
+        LabelledTrees
+            Itself.
+        """
+        lightgbm = lightgbm_library()
+        X, codes = np.asarray(X), np.asarray(y)
+        known = np.flatnonzero(codes != UNLABELLED)
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        settings = self._settings(len(known))
+        data = lightgbm.Dataset(X[known], codes[known] == NORMAL, weight=weight, params=settings)
+        booster = lightgbm.train(settings, data, self.n_rounds)
+        self.n_features_in_ = X.shape[1]
+        self.trees_ = from_lightgbm(booster.dump_model(), self.n_features_in_)
+        return self
+
+    def _settings(self, n_labelled: int) -> dict[str, Any]:
+        leaves, rows = _LARGE if n_labelled >= _MANY else _SMALL
+        return {
+            "objective": "binary",
+            "learning_rate": _RATE,
+            "num_leaves": leaves,
+            "min_data_in_leaf": rows,
+            "lambda_l2": _L2,
+            "bagging_fraction": _SHARE,
+            "bagging_freq": 1,
+            "feature_fraction": _SHARE,
+            "seed": self.random_state or 0,
+            "num_threads": self.n_jobs,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+        }
+
+    def lighter(self) -> LabelledTrees:
+        """Return an unfitted copy that grows for fewer rounds."""
+        return clone(self).set_params(n_rounds=min(self.n_rounds, _FOLD_ROUNDS))
+
+    def kept_rows(self) -> int:
+        """Return 0: trees hold no rows."""
+        return 0
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return the log-odds of being normal."""
+        return self.trees_.sum(np.asarray(X))
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the sum of the trees."""
+        return sum_of_trees(graph, rows, self.trees_)

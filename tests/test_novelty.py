@@ -109,8 +109,8 @@ def test_novelty_weighs_more_where_it_sees_what_members_do_not():
 
 
 def test_its_share_is_kept_whatever_its_auc():
-    weights = member_weights({"kernel": None, "forest": None, "novelty": None}, 5, 0.1)
-    assert weights == pytest.approx({"kernel": 0.45, "forest": 0.45, "novelty": 0.1})
+    weights = member_weights({"forest": None, "smooth forest": None, "novelty": None}, 5, 0.1)
+    assert weights == pytest.approx({"forest": 0.45, "smooth forest": 0.45, "novelty": 0.1})
 
 
 def test_a_fit_reports_its_share_and_the_auc_of_unseen_kinds(fitted):

@@ -209,10 +209,13 @@ def test_numpy_runs_the_network_as_torch_does(training):
     with torch.no_grad():
         state = torch.tensor(states)[None]
         said = module.channels(torch.tensor(Z)[None], state, 35)
-        expected = network(said, state, 35)[0, 35:]
+        expected, of_near = (network(said, state, 35, near)[0, 35:] for near in (0, 20))
     ours = TableNetwork({name: a.astype(np.float32) for name, a in module.arrays(network).items()})
     memory = ours.read(Z[:35], states[:35])
     np.testing.assert_allclose(ours.score(Z[35:], memory), expected, rtol=2e-4, atol=2e-4)
+    memory = ours.read(Z[:35], states[:35], near=20)
+    np.testing.assert_allclose(ours.score(Z[35:], memory), of_near, rtol=2e-4, atol=2e-4)
+    assert not np.allclose(expected, of_near, atol=0.01)
 
 
 @pytest.mark.parametrize("size", [0.3, 3, 30])
@@ -231,7 +234,9 @@ def test_exponentials_of_large_logits_do_not_run_over(size):
 def test_the_weights_have_the_shapes_of_the_script(training):
     module = training("network")
     expected = {name: a.shape for name, a in module.arrays(module.Network()).items()}
-    assert {name: a.shape for name, a in TableNetwork.load(NEW).arrays.items()} == expected
+    held = {name: a.shape for name, a in TableNetwork.load(NEW).arrays.items()}
+    assert held | {"cell": expected["cell"]} == expected
+    assert held["cell"][0] == expected["cell"][0] - 3  # before blanks were counted
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -278,9 +283,19 @@ def test_batches_are_what_the_script_says(batches, training, real):
     assert (state[:, 100:] == 0).all()
     assert (y[state == 2]).all()
     assert not (y[state == 1]).any()
-    assert (said[..., -1] == 1).any()  # blanks
+    assert (said[..., -4] == 1).any()  # blanks
+    assert (said[..., -3] > 0).any()  # and how many
+    assert ((state[:, :100] == 2).sum(1) > 0).float().mean() > 0.8
     assert 0.02 < y[:, :100].float().mean() < 0.4
     assert ((state == 2).sum(1) <= 3).sum() > 5
+
+
+def test_kinds_of_row_take_turns_in_a_context(training):
+    import torch
+
+    state = torch.tensor([[1, 1, 1, 2, 0, 0]])
+    assert training("draws").in_turns(state).tolist() == [[3, 0, 4, 1, 5, 2]]
+    assert pretrained._in_turns(np.array([1, 1, 1, -1, 0, 0])).tolist() == [3, 0, 4, 1, 5, 2]
 
 
 def test_training_lowers_the_risk_of_a_batch_and_goes_on_from_its_files(

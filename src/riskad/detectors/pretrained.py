@@ -53,14 +53,34 @@ READS_COLUMNS = 100
 """Columns that the network reads as they are; of more it gets the principal components."""
 
 _DEFAULT = "tables-3"
-_READS_BLANKS = "tables-3"
-_MOST_COLUMNS = {"tables-2": 40, "tables-3": READS_COLUMNS}  # as many as in training
-_SAYS = {"tables-2": "synthetic", "tables-3": "real and synthetic"}
 _COMPONENTS = 24
-_MOST_NORMAL, _MOST_ANOMALY = 400, 200  # rows of the context
+_TURNS = (ANOMALY, NORMAL, UNLABELLED)
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
 _BLOCK = 256  # rows that are scored at a time; more or fewer take longer
 _MOST_BYTES = 128 << 20  # of a memory that is kept between calls
+
+
+class _Training(NamedTuple):
+    """How tables are read by weights of a training, which has seen the like."""
+
+    tables: str
+    columns: int
+    """Read as they are; of more the principal components are read."""
+    normals: int = 400
+    """The most that are read, as of anomalies."""
+    anomalies: int = 200
+    near: int | None = None
+    """Rows of the context that cells attend to."""
+    blanks: bool = True
+    """Whether blanks are read as such."""
+    marks: bool = False
+    """Whether columns that mark blanks help."""
+
+
+_TRAININGS = {
+    "tables-2": _Training("synthetic", 40, blanks=False),
+    "tables-3": _Training("real and synthetic", READS_COLUMNS, marks=True),
+}
 
 
 class PretrainedRAD(Detector):
@@ -154,7 +174,7 @@ class PretrainedRAD(Detector):
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
         blanks = bool(np.isnan(state["context_"]).any())
-        require(not blanks or state["weights_"] == _READS_BLANKS, "context_: blanks")
+        require(not blanks or _TRAININGS[state["weights_"]].blanks, "context_: blanks")
 
     def lighter(self) -> Self:
         """Return an unfitted copy that reads half as many unlabelled rows."""
@@ -175,7 +195,7 @@ class PretrainedRAD(Detector):
     def describe_in_words(self) -> list[str]:
         """Return what scores rows, and what it reads."""
         return [
-            say_settings(f"network trained on {_SAYS[self.weights_]} tables", self),
+            say_settings(f"network trained on {_TRAININGS[self.weights_].tables} tables", self),
             f"reads {len(self.context_):,} of the training rows",
         ]
 
@@ -230,22 +250,29 @@ class PretrainedRAD(Detector):
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         X = sparse_to_dense(super()._check_rows(X, reset))
-        blanks = (self.weights if reset else self.weights_) == _READS_BLANKS
+        training = _TRAININGS.get(self.weights if reset else self.weights_)
+        blanks = training is not None and training.blanks
         if np.isinf(X).any() if blanks else not np.isfinite(X).all():
             refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=blanks)
         return X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.weights == _READS_BLANKS
+        training = _TRAININGS.get(self.weights)
+        tags.input_tags.allow_nan = training is not None and training.blanks
         return tags
 
     def _places(self, codes: np.ndarray) -> np.ndarray:
         """Places of the rows of the context."""
         rng = np.random.default_rng(self.random_state or 0)
-        sizes = {NORMAL: _MOST_NORMAL, ANOMALY: _MOST_ANOMALY, UNLABELLED: self.unlabelled}
-        kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
-        return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
+        training = _TRAININGS[self.weights]
+        sizes = {NORMAL: training.normals, ANOMALY: training.anomalies}
+        kinds = (
+            (np.flatnonzero(codes == kind), most)
+            for kind, most in {**sizes, UNLABELLED: self.unlabelled}.items()
+        )
+        places = np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
+        return places if training.near is None else places[_in_turns(codes[places])]
 
     def _fit_columns(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
         self.kept_ = np.flatnonzero(_varies(X))
@@ -253,9 +280,11 @@ class PretrainedRAD(Detector):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scaler_ = StandardScaler().fit(X[:, self.kept_])
         self.components_: PCA | None = None
+        training = _TRAININGS[self.weights]
         self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
-        if len(self.kept_) > _MOST_COLUMNS[self.weights]:
+        if not training.marks or len(self.kept_) > training.columns:
             self.marked_ = self.marked_[:0]
+        if len(self.kept_) > training.columns:
             Z = np.nan_to_num(_signed_log(self.scaler_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
@@ -349,7 +378,8 @@ class _Memories:
             kept = self._kept.get(detector)
         if kept is not None and all(a is b for a, b in zip(kept, made_of, strict=False)):
             return kept.memory
-        memory = network.read(detector.context_, detector.states_)
+        near = _TRAININGS[detector.weights_].near
+        memory = network.read(detector.context_, detector.states_, near)
         if memory.bytes <= _MOST_BYTES:
             with self._lock:
                 self._kept[detector] = _Kept(*made_of, memory)
@@ -365,8 +395,18 @@ def labelled_rows_read(codes: np.ndarray) -> int:
     >>> labelled_rows_read(np.repeat([1, -1, 0], [3000, 50, 9000]))
     450
     """
-    most = {NORMAL: _MOST_NORMAL, ANOMALY: _MOST_ANOMALY}
+    most = {NORMAL: _TRAININGS[_DEFAULT].normals, ANOMALY: _TRAININGS[_DEFAULT].anomalies}
     return sum(min(int((codes == kind).sum()), size) for kind, size in most.items())
+
+
+def _in_turns(codes: np.ndarray) -> np.ndarray:
+    """Places in an order in which kinds of row take turns while they last.
+
+    >>> _in_turns(np.array([1, 1, 1, -1, 0, 0]))
+    array([3, 0, 4, 1, 5, 2])
+    """
+    rank = sum(np.cumsum(codes == kind) * (codes == kind) for kind in _TURNS)
+    return np.lexsort(([_TURNS.index(code) for code in codes], rank))
 
 
 def _varies(X: np.ndarray) -> np.ndarray:

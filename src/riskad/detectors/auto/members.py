@@ -297,7 +297,7 @@ MEMBERS = {
         _TABLE,
         _boosted,
         seconds=_boosted_seconds,
-        weight=2.0,
+        weight=1.5,
         most_rows=_MOST_BOOSTED,
         needs="lightgbm",
     ),

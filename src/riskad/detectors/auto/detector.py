@@ -72,8 +72,8 @@ class AutoRAD(ScoresRows, SaysWhatItIs, FrameDetector):
     kind alone members take a risk that needs no others. Of more than 20,000 rows the unlabelled
     rows are sampled.
 
-    The fitted model, and a file of it, hold training rows, standardised: up to 5,000 unlabelled
-    ones and the labelled ones, with which new rows are compared (`kept_rows`).
+    The fitted model, and a file of it, hold training rows, standardised: up to 2,000 of any kind
+    for each of two views, and the labelled ones, with which new rows are compared (`kept_rows`).
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ own help is shown, so that `riskad --help` answers at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,6 +32,7 @@ __all__ = [
     "given_kinds",
     "is_pipe",
     "label_column",
+    "label_options",
     "name_of",
     "seed",
     "table_options",
@@ -61,7 +62,7 @@ seed = click.option(
     help="Same seed, same answer.",
 )
 
-_TABLE_OPTIONS = (
+_LABEL_OPTIONS = (
     click.option(
         "--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat)."
     ),
@@ -75,6 +76,8 @@ _TABLE_OPTIONS = (
         help="Label that means no label, beside blank (may repeat).",
     ),
     click.option("--others-unlabelled", is_flag=True, help="Any other label means no label."),
+)
+_COLUMN_OPTIONS = (
     click.option("--id", "id", metavar="COLUMN", help="Column that names the rows."),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat)."),
     click.option(
@@ -94,23 +97,30 @@ _TABLE_OPTIONS = (
 )
 
 
-def table_options(
-    label_required: bool = True,
+def label_options(
+    required: bool = True, besides: Sequence[Callable[..., Any]] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options for what the labels of a table mean, and which columns to learn from."""
+    """Add options for what the labels of a table mean, and others besides."""
     label = click.option(
         *("-l", "--label"),
-        required=label_required,
+        required=required,
         metavar="COLUMN",
         help="Column with the labels.",
     )
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed((label, *_TABLE_OPTIONS)):
+        for option in reversed((label, *_LABEL_OPTIONS, *besides)):
             command = option(command)
         return command
 
     return add
+
+
+def table_options(
+    label_required: bool = True,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options for what the labels of a table mean, and which columns to learn from."""
+    return label_options(label_required, _COLUMN_OPTIONS)
 
 
 def given_kinds(options: dict[str, Any]) -> dict[str, str]:

@@ -25,7 +25,8 @@ _SPLIT_COLUMNS = 100  # tried at each split, so that wide tables do not take lon
 class DistilledForest(BaseEstimator):
     """Extremely randomised trees grown on scores.
 
-    Leaves have at least five rows, and up to 100 columns are tried at each split.
+    Leaves have at least five rows. At each split half of the columns are tried, 100 at most: trees
+    that differ more average better, and take half the time.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ class DistilledForest(BaseEstimator):
         forest = ExtraTreesRegressor(
             self.n_estimators,
             min_samples_leaf=_LEAF_ROWS,
-            max_features=min(_SPLIT_COLUMNS, X.shape[1]),
+            max_features=min(_SPLIT_COLUMNS, -(-X.shape[1] // 2)),
             random_state=self.random_state or 0,
             n_jobs=self.n_jobs,
         )

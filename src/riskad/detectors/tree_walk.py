@@ -4,6 +4,9 @@ All rows of a block and many trees take one step together: gather each pair's co
 compare, and go to the left child or the one after it. A leaf is its own child, with a threshold
 that nothing exceeds, so pairs that have arrived stand still until they are dropped.
 
+The first steps are taken in another way: the few nodes at the top of a tree are compared with all
+rows of the block, each in one go.
+
 Values are prepared once for each block, so that a step is a single comparison whatever is missing:
 a missing value becomes minus infinity in the columns of splits that send it left, and infinity in
 those of splits that send it right.
@@ -25,9 +28,10 @@ __all__ = ["MISSING_LEFT", "TINY", "ZERO_IS_MISSING", "Columns", "TreeWalk"]
 
 MISSING_LEFT, ZERO_IS_MISSING = 1, 2
 TINY = float(np.float32(1e-35))  # up to here, LightGBM takes numbers for zero
-_BLOCK_ROWS = 1024
+_BLOCK_ROWS = 512
 _BLOCK_CELLS = 2**22  # prepared values of a block
-_PAIRS = 2**15  # of row and tree that step together: their arrays stay in the cache
+_PAIRS = 2**17  # of row and tree that step together: more and smaller steps take longer
+_TOP = 3  # levels that are not walked but compared
 _CODE_BITS = 32
 
 
@@ -75,12 +79,22 @@ class TreeWalk:
         self.leaf = np.cumsum(~trees.splits) - 1
         self.value = np.zeros(n_nodes)
         self.value[~trees.splits] = trees.value
+        self._top = self._top_levels()
         self._columns: dict[bool, tuple[Columns, np.ndarray]] = {}
         sizes = np.diff(trees.category_ends, prepend=0)
         nodes = self.inner[trees.category_splits]
         self.by_category = np.zeros(n_nodes, dtype=bool)
         self.by_category[nodes] = True
         self.categories = (np.repeat(nodes, sizes) << _CODE_BITS) | trees.category_codes
+
+    def _top_levels(self) -> np.ndarray:
+        """The nodes of the first levels of each tree, (nodes, trees); a leaf is its own child."""
+        splits, level = self.trees.splits, [np.arange(self.trees.n_trees)]
+        found = [*level]
+        for _ in range(_TOP):
+            level = [self.next[n] + side * splits[n] for n in level for side in (0, 1)]
+            found += level
+        return np.array(found)
 
     def sum(self, X: Any) -> np.ndarray:
         """The values of each row's leaves, added tree by tree."""
@@ -131,11 +145,12 @@ class TreeWalk:
 
     def _ends(self, roots: np.ndarray, Z: np.ndarray, column: np.ndarray) -> np.ndarray:
         """The leaf of every pair of tree and row, tree after tree."""
-        node = np.repeat(roots, len(Z))
-        row = np.tile(np.arange(0, Z.size, max(1, Z.shape[1])), len(roots))
-        pair, ends, values = np.arange(len(node)), np.empty_like(node), Z.ravel()
         if not Z.shape[1]:  # no tree splits
-            return node
+            return np.repeat(roots, len(Z))
+        ends, values = self._below_top(roots, Z, column), Z.ravel()
+        pair = np.flatnonzero(self.trees.splits.take(ends))
+        node = ends.take(pair)
+        row = np.tile(np.arange(0, Z.size, Z.shape[1]), len(roots)).take(pair)
         while len(node):
             for _ in range(2):  # a look at who has arrived costs as much as half a step
                 before, place = node, column.take(node)
@@ -145,8 +160,32 @@ class TreeWalk:
             moving = np.flatnonzero(node != before)
             if len(moving) < 0.75 * len(node):
                 ends[pair] = node
-                node, row, pair = node[moving], row[moving], pair[moving]
+                node, row, pair = node.take(moving), row.take(moving), pair.take(moving)
         return ends
+
+    def _below_top(self, roots: np.ndarray, Z: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """The node of every pair of tree and row after the first steps, tree after tree.
+
+        All nodes of the first levels are compared with all rows, a column at a time: that takes
+        less time than to gather what each row meets.
+        """
+        if len(self.categories):
+            return np.repeat(roots, len(Z))
+        columns, levels = np.ascontiguousarray(Z.T), self._top[:, roots]
+        steps: list[np.ndarray] = []  # whether rows turned right, level by level
+        place = np.zeros((len(roots), len(Z)), dtype=np.uint8)
+        for depth in range(_TOP):
+            nodes = levels[2**depth - 1 : 2 ** (depth + 1) - 1]
+            turns = [columns.take(column[n], 0) > self.threshold[n][:, None] for n in nodes]
+            for step in steps:
+                half = len(turns) // 2
+                pairs = zip(turns[:half], turns[half:], strict=True)
+                turns = [left ^ (step & (left ^ right)) for left, right in pairs]
+            steps += turns
+            place = 2 * place + turns[0]
+        bottom = levels[2**_TOP - 1 :].T
+        first = np.arange(0, bottom.size, bottom.shape[1])[:, None]
+        return bottom.ravel().take(first + place).ravel()
 
     def turns_right(self, node: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Whether rows with these values turn right at these nodes."""

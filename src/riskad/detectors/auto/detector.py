@@ -88,8 +88,8 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     kind alone members take a risk that needs no others. Of more than 20,000 rows the unlabelled
     rows are sampled.
 
-    The fitted model, and a file of it, hold training rows, standardised: up to 5,000 unlabelled
-    ones and the labelled ones, with which new rows are compared (`kept_rows`).
+    The fitted model, and a file of it, hold training rows, standardised: up to 2,000 of any kind
+    for each of two views, and the labelled ones, with which new rows are compared (`kept_rows`).
 
     Parameters
     ----------
@@ -348,7 +348,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         compared = thinned(decided, COMPARED)
         scores = self._standardise(views, decided, compared)
         held_out = self._hold_out(views, given, compared, plan, clock)
-        self._weigh(held_out, seconds, labels.anomaly)
+        self._weigh(held_out, seconds, names, labels.anomaly)
         fitted = np.full(len(codes), np.nan)
         fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
         self._decide(fitted, codes, held_out, source if isinstance(source, str) else source[rows])
@@ -414,9 +414,6 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             fit = given.more.before(detector) if recipe.all_labelled and given.more else detector
             self.members_[name] = fit_weighted(fit, F[rows], target, given.weight, rows)
             seconds[name] = time.perf_counter() - start
-        for name in self._names():
-            if name not in self.members_:
-                self._say(f"No time left for {name}")
         return seconds
 
     def _build(self, recipe: Recipe, F: np.ndarray, codes: np.ndarray, labels: LabelsGiven) -> Any:
@@ -458,7 +455,11 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     # --- weights, threshold ---------------------------------------------------------------
 
     def _weigh(
-        self, held_out: HeldOut | None, seconds: Mapping[str, float], n_anomaly: int
+        self,
+        held_out: HeldOut | None,
+        seconds: Mapping[str, float],
+        names: Sequence[str],
+        n_anomaly: int,
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
         if held_out is None:
@@ -466,7 +467,9 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             self.weights_ = member_weights(aucs, n_anomaly, share)
         else:
             self.weights_ = held_out.weights()
-        left_out = [name for name in self._names() if name not in self.members_]
+        left_out = [name for name in names if name not in self.members_]
+        for name in left_out:
+            self._say(f"No time left for {name}")
         self.leaderboard_ = leaderboard(self.weights_, aucs, seconds, left_out)
         self.auc_ = None if held_out is None else held_out.combined_auc()
 

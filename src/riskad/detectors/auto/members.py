@@ -36,7 +36,7 @@ __all__ = [
 
 PRIOR = 0.8
 _A, _LAMBDA = 0.02, 0.003
-_TREES = 200
+_TREES, _DISTILLED_TREES, _ROUNDS = 200, 100, 150
 _MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001
 _FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
@@ -244,7 +244,7 @@ def _linear(labels: LabelsGiven, seed: int) -> ShallowRAD:
 
 
 def _boosted(labels: LabelsGiven, seed: int) -> BoostedRAD:
-    return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, random_state=seed)
+    return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, n_rounds=_ROUNDS, random_state=seed)
 
 
 def _network(labels: LabelsGiven, seed: int) -> PretrainedRAD:
@@ -256,7 +256,7 @@ def _labelled_trees(labels: LabelsGiven, seed: int) -> LabelledTrees:
 
 
 def _distilled_forest(labels: LabelsGiven, seed: int) -> DistilledForest:
-    return DistilledForest(n_estimators=_TREES, random_state=seed)
+    return DistilledForest(n_estimators=_DISTILLED_TREES, random_state=seed)
 
 
 def _deep(labels: LabelsGiven, seed: int) -> Any:

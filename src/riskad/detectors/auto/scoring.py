@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.detectors.auto.novelty import NOVELTY
-from riskad.detectors.auto.views import Views, numbers_of
+from riskad.detectors.auto.views import NewRows, Views, numbers_of
 from riskad.rows.blas_threads import one_blas_thread
 
 __all__ = ["ScoresRows"]
@@ -61,26 +61,26 @@ class ScoresRows:
         both = self._each_block(self._check_rows(X, False), self._score_and_novelty)
         return -both[:, 0], both[:, 1]
 
-    def _score_and_novelty(self, views: Any) -> np.ndarray:
+    def _score_and_novelty(self, views: NewRows) -> np.ndarray:
         mean, spread = self.scales_[NOVELTY]
-        own = self.members_[NOVELTY].score_samples(views.seen_by(NOVELTY))
+        own = views.scores_by(NOVELTY, self.members_[NOVELTY])
         return np.stack([self._combine(views), (mean - own) / spread], axis=1)
 
     def _scores(self, X: Any) -> np.ndarray:
         return self._each_block(X, self._combine)
 
-    def _each_block(self, X: Any, tell: Callable[[Views], np.ndarray]) -> np.ndarray:
+    def _each_block(self, X: Any, tell: Callable[[Any], np.ndarray]) -> np.ndarray:
         parts = []
         with one_blas_thread():
             for start in range(0, X.shape[0], _BLOCK):
                 matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
-                parts.append(tell(Views.of(self.views_, matrix)))
+                parts.append(tell(NewRows(self.views_, matrix)))
         return np.concatenate(parts)
 
-    def _combine(self, views: Views) -> np.ndarray:
+    def _combine(self, views: Views | NewRows) -> np.ndarray:
         total = np.zeros(len(views))
         for name, detector in self.members_.items():
             mean, spread = self.scales_[name]
-            scores = detector.score_samples(views.seen_by(name))
+            scores = views.scores_by(name, detector)
             total += self.weights_[name] * (scores - mean) / spread
         return total

@@ -11,13 +11,14 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
 
-from riskad.detectors.auto.members import MEMBERS
+from riskad.detectors.auto.members import MEMBERS, Recipe
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
 from riskad.detectors.pretrained import READS_COLUMNS
+from riskad.detectors.shallow import ShallowRAD
 from riskad.rows.columns import Filled
 from riskad.rows.linear import sparse_to_dense
 
-__all__ = ["VIEWS", "Views", "fit_table", "numbers_of", "table_widths"]
+__all__ = ["VIEWS", "NewRows", "Views", "fit_table", "numbers_of", "table_widths"]
 
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
 _REDUCED = 100
@@ -124,6 +125,10 @@ class Views:
             return F[:, spans[0].start : spans[-1].stop]
         return np.hstack([F[:, span] for span in spans])
 
+    def scores_by(self, member: str, detector: Any) -> np.ndarray:
+        """The scores that a member gives."""
+        return np.asarray(detector.score_samples(self.seen_by(member)))
+
     def seen_by_teacher(self) -> np.ndarray:
         """Outlier scores with the columns, or with their components where there are too many."""
         slices = self.learned["plain"].slices_
@@ -148,3 +153,61 @@ class Views:
         changed = self.features["plain"].copy()
         changed[:, span] = D
         return Views(self.learned, {**self.features, "plain": changed})
+
+
+class NewRows:
+    """Rows to score: parts of views are found when a member asks for them, and once.
+
+    Kernels, the widest part, are not even found for a member that is linear in them: it gives
+    weights to landmarks.
+    """
+
+    def __init__(self, learned: Mapping[str, Any], matrix: np.ndarray):
+        self.learned = learned
+        self._n_rows = len(matrix)
+        self._matrix = matrix
+        self._parts: dict[tuple[str, str], np.ndarray] = {}
+        self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def part(self, view: str, part: str) -> np.ndarray:
+        """One part of a view."""
+        if (view, part) not in self._parts:
+            learned = self.learned[view]
+            self._parts[view, part] = (
+                learned.columns_of(self._matrix)
+                if part == "columns"
+                else learned.part_of(part, self.part(view, "columns"))
+            )
+        return self._parts[view, part]
+
+    def seen_by(self, member: str) -> np.ndarray:
+        """What a member sees."""
+        recipe = MEMBERS[member]
+        key = recipe.view, recipe.parts_among(self.learned[recipe.view].slices_)
+        if key not in self._seen:
+            self._seen[key] = np.hstack([self.part(recipe.view, part) for part in key[1]])
+        return self._seen[key]
+
+    def scores_by(self, member: str, detector: Any) -> np.ndarray:
+        """The scores that a member gives."""
+        recipe = MEMBERS[member]
+        if "kernels" in recipe.parts and isinstance(detector, ShallowRAD):
+            return self._linear_scores(recipe, detector)
+        return np.asarray(detector.score_samples(self.seen_by(member)))
+
+    def _linear_scores(self, recipe: Recipe, detector: ShallowRAD) -> np.ndarray:
+        learned, start = self.learned[recipe.view], 0
+        scores = np.full(len(self), float(detector.intercept_))
+        for part in recipe.parts:
+            span = learned.slices_[part]
+            weights = detector.coef_.ravel()[start : start + span.stop - span.start]
+            start += len(weights)
+            if part == "kernels":
+                Z = self.part(recipe.view, "columns")
+                scores += learned.maps_[part].products(Z, weights[:, None])[:, 0]
+            else:
+                scores += self.part(recipe.view, part) @ weights
+        return scores

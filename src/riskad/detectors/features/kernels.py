@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -114,18 +114,38 @@ class GaussianKernels(FeatureMap):
         check_is_fitted(self)
         X = self._check(X, reset=False)
         found = np.empty((len(X), self.n_features_out_))
-        landmarks, start = None, 0
-        for part in self.maps_:
-            # With one seed all widths have the same landmarks.
-            if landmarks is None or not np.array_equal(part.components_, landmarks):
-                landmarks = part.components_
-                squared = squared_distances(X, landmarks)
-            stop = start + len(landmarks)
-            found[:, start:stop] = np.exp(-part.gamma * squared) @ part.normalization_.T
-            start = stop
+        for part, span, K in self._kernels(X):
+            found[:, span] = K @ part.normalization_.T
         found /= len(self.maps_) ** 0.5
         return found
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the features in an ONNX graph."""
         return kernels(graph, rows, self.maps_)
+
+    def products(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return `transform(X) @ weights`, for rows that were checked, without the features.
+
+        The kernels of a width are K N', with N the normalisation of its landmarks: K (N' W) has
+        as many columns as W, and N' W is found once for all rows.
+        """
+        total = np.zeros((len(X), weights.shape[1]))
+        for part, span, K in self._kernels(X):
+            total += K @ (part.normalization_.T @ weights[span])
+        total /= len(self.maps_) ** 0.5
+        return total
+
+    def _kernels(self, X: np.ndarray) -> Iterator[tuple[Any, slice, np.ndarray]]:
+        """Each width's map, its place among the features, and exp(-gamma D) to its landmarks."""
+        ends = np.cumsum([0, *(len(part.components_) for part in self.maps_)])
+        landmarks, gamma, K = None, 0.0, np.empty(0)
+        for i in np.argsort([part.gamma for part in self.maps_], kind="stable"):
+            part = self.maps_[i]
+            same = landmarks is not None and np.array_equal(part.components_, landmarks)
+            if not same:  # with one seed all widths have the same landmarks
+                landmarks = part.components_
+                squared = squared_distances(X, landmarks)
+            # Half the width: the square of what is known already takes no exponential.
+            K = K * K if same and part.gamma == 2 * gamma else np.exp(-part.gamma * squared)
+            gamma = part.gamma
+            yield part, slice(int(ends[i]), int(ends[i + 1])), K

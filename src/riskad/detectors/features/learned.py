@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -144,7 +144,7 @@ class LearnedFeatures(FeatureMap):
         X = self._check(X, reset=True)
         Z = self._fit_columns(X)
         self.maps_: dict[str, Any] = {}
-        blocks = self._blocks(Z, lambda name, rows: self._fit_map(name, rows, y))
+        blocks = self._fit_parts(Z, y)
         widths = np.cumsum([0, *(block.shape[1] for block in blocks)])
         bounds = zip(self.parts, widths[:-1], widths[1:], strict=True)
         self.slices_ = {part: slice(int(start), int(stop)) for part, start, stop in bounds}
@@ -157,21 +157,44 @@ class LearnedFeatures(FeatureMap):
 
     def transform(self, X: Any) -> np.ndarray:
         """The parts of each row, side by side."""
-        check_is_fitted(self)
-        Z = self._columns(self._check(X, reset=False))
-        return np.hstack(self._blocks(Z, self._mapped))
+        Z = self.columns_of(X)
+        known = {"columns": Z}
+        if "kernels" in self.parts:
+            known["kernels"] = self.part_of("kernels", Z)
+        for part in self.parts:
+            if part not in known:
+                known[part] = self.part_of(part, Z, known.get("kernels"))
+        return np.hstack([known[part] for part in self.parts])
 
     def columns_of(self, X: Any) -> np.ndarray:
-        """Return the part "columns" of each row alone."""
+        """The columns on one scale, from which all parts are made."""
         check_is_fitted(self)
         return self._columns(self._check(X, reset=False))
 
-    def _mapped(self, name: str, rows: np.ndarray) -> np.ndarray:
-        each = self.maps_[name]
-        if name not in _COMPONENTS:
-            return np.asarray(each.transform(rows))
+    def part_of(self, part: str, Z: np.ndarray, kernels: np.ndarray | None = None) -> np.ndarray:
+        """One of the parts, other than the columns.
+
+        Parameters
+        ----------
+        part : str
+            Its name.
+        Z : array of shape (n_rows, n_columns)
+            What `columns_of` gave.
+        kernels : array, optional
+            The kernels, where they are known already.
+        """
+        each = self.maps_[part]
+        if part not in _COMPONENTS:
+            return np.asarray(each.transform(Z))
         # As PCA does, without a look at rows that were looked at already.
-        return np.asarray(rows @ each.components_.T - each.mean_[None] @ each.components_.T)
+        W = each.components_.T
+        if part == "components":
+            projected = Z @ W
+        elif kernels is None:
+            projected = self.maps_["kernels"].products(Z, W)
+        else:
+            projected = kernels @ W
+        return np.asarray(projected - each.mean_[None] @ W)
 
     def _fit_columns(self, X: np.ndarray) -> np.ndarray:
         from sklearn.preprocessing import StandardScaler
@@ -188,14 +211,15 @@ class LearnedFeatures(FeatureMap):
             Z if self.smooth else np.clip(Z[:, self.kept_], -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
         )
 
-    def _blocks(self, Z: np.ndarray, apply: Callable[[str, np.ndarray], Any]) -> list[np.ndarray]:
+    def _fit_parts(self, Z: np.ndarray, y: Any) -> list[np.ndarray]:
         """The parts; kernels are found once, whether they or their components are wanted."""
         known = {"columns": Z}
         if "kernels" in self.parts or "shapes" in self.parts:
-            known["kernels"] = apply("kernels", Z)
+            known["kernels"] = self._fit_map("kernels", Z, y)
         for part in self.parts:
             if part not in known:
-                known[part] = apply(part, known["kernels" if part == "shapes" else "columns"])
+                seen = known["kernels" if part == "shapes" else "columns"]
+                known[part] = self._fit_map(part, seen, y)
         return [known[part] for part in self.parts]
 
     def onnx_parts(self, graph: Any, rows: str) -> dict[str, str]:

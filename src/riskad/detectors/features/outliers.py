@@ -33,7 +33,7 @@ class OutlierScores(FeatureMap):
     ----------
     n_neighbors : int, default=10
         Which neighbour's distance is taken.
-    max_rows : int, default=5_000
+    max_rows : int, default=2_000
         Rows among which neighbours are looked for.
     random_state : int, optional
         Seed; None is 0.
@@ -64,7 +64,7 @@ class OutlierScores(FeatureMap):
         require(len(state["rows_"]) > 0, "rows_: none")
 
     def __init__(
-        self, n_neighbors: int = 10, *, max_rows: int = 5_000, random_state: int | None = None
+        self, n_neighbors: int = 10, *, max_rows: int = 2_000, random_state: int | None = None
     ):
         self.n_neighbors = n_neighbors
         self.max_rows = max_rows

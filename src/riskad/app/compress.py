@@ -1,0 +1,120 @@
+"""Make a model small and quick: a forest that has learned its scores from the rows of a table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from sklearn.pipeline import Pipeline
+
+from riskad.app.model_files import ModelHeader
+from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.results import steps_of
+from riskad.core.checks import InputError
+from riskad.detectors.compressed import CompressedRAD, Fidelity
+from riskad.tables.labelled import FrameTable, LabelColumn
+
+__all__ = ["CompressReport", "compress_table"]
+
+_TIMED_ROWS = 2_000
+
+
+@dataclass(frozen=True)
+class CompressReport:
+    """What `compress_table` did."""
+
+    source: str
+    rows: int
+    teacher: str
+    trees: int
+    learned_rows: int
+    fidelity: Fidelity
+    times_as_fast: float
+    """Seconds that scores took before, over those that they take now, on some of the rows."""
+    kept_rows_before: int
+    """Training rows that the model held, and holds no more."""
+    warnings: list[str] = field(default_factory=list)
+
+
+def compress_table(
+    model: Pipeline,
+    header: ModelHeader,
+    frame: pl.DataFrame,
+    *,
+    labels: LabelColumn | None = None,
+    seed: int | None = None,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> tuple[Pipeline, dict[str, Any], CompressReport]:
+    """Let a forest learn the scores that a model gives to the rows of a table.
+
+    Parameters
+    ----------
+    model, header
+        The model, as `riskad.fit_table` makes it, and the header of its file.
+    frame
+        Rows like those to come; those of the fit will do.
+    labels
+        The column of labels, if what is lost is to be told as an AUC, too. Nothing is learned from
+        labels.
+    seed
+        Of the forest and of the rows that what is lost is measured on.
+    source, progress
+        What to call the table in the report; a function that is told what is being done.
+
+    Returns
+    -------
+    tuple
+        The small model, the notes for its file, and what was done.
+    """
+    if not frame.height:
+        raise InputError("The table has a header but no rows.")
+    preparer, teacher = steps_of(model)
+    if isinstance(teacher, CompressedRAD):
+        raise InputError("The model is a compressed one already. Compress the one that it was.")
+    codes = None if labels is None else FrameTable(frame, labels).codes
+    with collect_warnings() as notes:
+        progress("Preparing the columns")
+        rows = preparer.features(preparer.parse(frame))
+        progress(f"Scoring {frame.height:,} rows and learning their scores")
+        student = CompressedRAD(random_state=seed).learn(teacher, rows, codes)
+    some = rows[:_TIMED_ROWS]
+    report = CompressReport(
+        source=source,
+        rows=frame.height,
+        teacher=type(teacher).__name__,
+        trees=student.trees_.n_trees,
+        learned_rows=student.n_rows_,
+        fidelity=student.fidelity_,
+        times_as_fast=_seconds(teacher, some) / _seconds(student, some),
+        kept_rows_before=teacher.kept_rows(),
+        warnings=[str(note) for note in notes],
+    )
+    small = Pipeline([("prepare", preparer), ("detect", student)])
+    return small, _notes(header, student, report), report
+
+
+def _seconds(detector: Any, rows: Any) -> float:
+    """Processor time of scores, the least of two."""
+    found = []
+    for _ in range(2):
+        start = time.process_time()
+        detector.anomaly_score(rows)
+        found.append(time.process_time() - start)
+    return float(np.maximum(min(found), 1e-6))
+
+
+def _notes(header: ModelHeader, student: CompressedRAD, report: CompressReport) -> dict[str, Any]:
+    """The notes of the model, with what the compressed one says of itself."""
+    notes = dict(header.notes) | {"compressed": asdict(report)}
+    if "fit" in notes:
+        notes["fit"] = notes["fit"] | {
+            "fitted": student.describe(),
+            "settings": student.get_params(deep=False),
+            "said": student.describe_in_words(),
+            "evidence": student.evidence_in_words(),
+        }
+    return notes

@@ -93,10 +93,10 @@ def normals_alone():
 
 TABLES = {
     "few columns": (few_columns, 60.0),
-    "wide": (wide, 4.0),
-    "gaps": (gaps, 4.0),
-    "anomalies alone": (anomalies_alone, 2.0),
-    "normals alone": (normals_alone, 2.0),
+    "wide": (wide, 2.0),
+    "gaps": (gaps, 2.0),
+    "anomalies alone": (anomalies_alone, 1.0),
+    "normals alone": (normals_alone, 1.0),
 }
 
 
@@ -130,7 +130,7 @@ def mixed(n=400):
 
 def test_categories_and_their_evidence(tmp_path):
     frame, y = mixed()
-    model = fitted(frame, y, budget=4)
+    model = fitted(frame, y, budget=1)
     assert model.evidence_.places == [2]
     new = frame.with_columns(shop=pl.Series(["never seen"] * 50 + frame["shop"].to_list()[50:]))
     assert_parity(model, new, feeds(to_onnx(model), new))
@@ -162,7 +162,7 @@ def test_from_the_command_line(tmp_path, monkeypatch):
         return found.output
 
     labelled = ("--label", "label", "--normal", "ok", "--anomaly", "fraud")
-    succeed("fit", "t.csv", *labelled, "--budget", 3, "-o", "m.riskad")
+    succeed("fit", "t.csv", *labelled, "--budget", 1, "-o", "m.riskad")
     said = json.loads(succeed("export", "m.riskad", "m.onnx", "--json"))
     assert said["model"] == "AutoRAD"
     assert said["outputs"] == ["anomaly_score", "is_anomaly", "anomaly_probability", "novelty"]

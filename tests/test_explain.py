@@ -581,10 +581,8 @@ def test_sets_that_are_drawn_agree_with_enumeration_within_their_error(make, req
     drawn = explain_rows(model, X[:40], background=X)
     assert_allclose(drawn.base + drawn.contributions.sum(axis=1), drawn.anomaly_score)
     off = np.abs(drawn.contributions - exact.contributions)
-    assert np.mean(off < 2 * drawn.errors) > 0.85
-    largest = np.abs(exact.contributions).max(axis=1, keepdims=True)
-    assert np.all(off < 0.3 * largest)
-    assert np.mean(off.max(axis=1) / largest[:, 0]) < 0.1
+    assert np.mean(off < 2 * drawn.errors + 1e-9) > 0.85
+    assert off.max() < 0.1 * np.abs(exact.contributions).max()
 
 
 def test_sets_and_their_complements_are_exact_for_pairs_of_columns(request):

@@ -12,7 +12,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad import BoostedRAD, DataWarning, InputError, RADSearchCV, ShallowRAD
+from riskad import BoostedRAD, DataWarning, ForestRAD, InputError, RADSearchCV, ShallowRAD
 from riskad.app.model_files import load, save
 from riskad.app.reasons import Reason, explain_rows
 from riskad.detectors.base import Detector
@@ -560,3 +560,48 @@ def test_no_row_is_begun_after_so_many_seconds():
     assert (len(whole), len(first), len(first.values)) == (3, 1, 1)
     assert_array_equal(first.contributions, whole.contributions[:1])
     assert first.importance()
+
+
+# --- where scores take long --------------------------------------------------------------
+
+
+@pytest.fixture
+def slowly(monkeypatch):
+    """All scores count as slow, and no number of columns is small enough to take all sets."""
+    monkeypatch.setattr(Detector, "slow_to_score", True)
+    monkeypatch.setattr("riskad.decisions.shapley._MOST_ENUMERATED_SLOWLY", 3)
+
+
+@pytest.mark.parametrize("make", [MODELS["nystroem"], lambda: ForestRAD(n_estimators=50)])
+def test_sets_that_are_drawn_agree_with_enumeration_within_their_error(make, request):
+    X, y, _ = make_contaminated_rows(n_features=9)
+    model = make().fit(X, y)
+    exact = explain_rows(model, X[:40], background=X)
+    request.getfixturevalue("slowly")
+    drawn = explain_rows(model, X[:40], background=X)
+    assert_allclose(drawn.base + drawn.contributions.sum(axis=1), drawn.anomaly_score)
+    off = np.abs(drawn.contributions - exact.contributions)
+    assert np.mean(off < 2 * drawn.errors + 1e-9) > 0.85
+    assert off.max() < 0.1 * np.abs(exact.contributions).max()
+
+
+def test_sets_and_their_complements_are_exact_for_pairs_of_columns(request):
+    X, y, _ = make_contaminated_rows(n_features=8)
+    model = MODELS["poly"]().fit(X, y)
+    exact = explain_rows(model, X[:5], background=X)
+    request.getfixturevalue("slowly")
+    drawn = explain_rows(model, X[:5], background=X)
+    assert_allclose(drawn.contributions, exact.contributions, atol=1e-9)
+    assert drawn.errors.max() < 1e-9
+
+
+def test_rows_that_are_scored_together_get_the_reasons_that_they_get_alone(slowly):
+    X, y, _ = make_contaminated_rows(n_features=9)
+    model, usual = MODELS["nystroem"]().fit(X, y), X[10:11]
+    X[2, 4:], X[3] = usual[0, 4:], usual[0]  # few columns differ, or none
+    together = explain_rows(model, X[:7], background=usual)
+    for i in range(7):
+        alone = explain_rows(model, X[i : i + 1], background=usual)
+        assert_allclose(together.contributions[i], alone.contributions[0], atol=1e-9)
+    assert not together.contributions[3].any()
+    assert len(explain_rows(model, X[:7], background=usual, seconds=0)) == 1

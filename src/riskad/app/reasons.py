@@ -14,8 +14,10 @@ the place of those of r, S being those that came before j:
   k <= 10 columns, exact; else over pairs of a random order and its reverse, 8 to 64 of them, until
   no standard error exceeds 2 % of the largest phi_j. In every order the gains add up to v(all) -
   v(none), so the sum stays exact. A pair alone is exact where columns act together by twos at most
-  ("poly"). A row costs at most 128 (k - 1) scores; with `AutoRAD`, whose scores take long, 8 pairs
-  are all, and 16 (k - 1) scores.
+  ("poly"). A row costs at most 128 (k - 1) scores.
+- *Scores that take long* (`AutoRAD`): over all sets where k <= 7, else by least squares over sets
+  that are drawn and their complements (`riskad.decisions.shapley`). A row costs 8 k scores, and the
+  rows are scored together. Members that add columns up, and pairs of columns, get exact values.
 - *Wide tables*: with k > 1,000, or k > 100 where scores take long, columns are compared in groups.
   The groups that add or take off most are halved, again and again. With A and B the halves of a
   group G and O all columns outside of it, A adds the mean of v(A) - v(none), v(G) - v(B),

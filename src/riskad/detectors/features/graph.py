@@ -47,13 +47,11 @@ def squared_distances(g: Any, X: str, rows: np.ndarray) -> str:
 def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str:
     """Return log(d + floor), with d the distance to the k-th neighbour among `rows`, as a column.
 
-    The product of matrices finds the k nearest rows. The distances to these are found anew from
-    differences, so that a row that is among them is at 0.
+    The k nearest rows r are those with the least |r|^2 - 2 <x, r>, one product of matrices. The
+    distances to them are found from differences, so that a row that is among them is at 0.
     """
-    k = min(k, len(rows))
-    _, nearest = g.several(
-        "TopK", 2, squared_distances(g, X, rows), np.array([k]), largest=0, sorted=0
-    )
+    ranks = g.node("Gemm", X, rows, np.einsum("ij,ij->i", rows, rows), alpha=-2.0, transB=1)
+    _, nearest = g.several("TopK", 2, ranks, np.array([min(k, len(rows))]), largest=0, sorted=0)
     away = g.node("Sub", g.node("Gather", rows, nearest), g.node("Unsqueeze", X, np.array([1])))
     squares = g.node("ReduceSumSquare", away, np.array([2]), keepdims=0)
     d = g.node("Sqrt", g.node("ReduceMax", squares, np.array([1]), keepdims=1))

@@ -2,6 +2,7 @@
 
 import io
 import re
+import threading
 import time
 from collections import Counter
 
@@ -283,6 +284,30 @@ def test_a_fit_that_fails_leaves_the_last_one_in_place(session):
     assert session.ranking is before
     assert session.fitting is None
     assert broken.closed
+
+
+def test_nobody_waits_while_a_fit_is_started(tmp_path, monkeypatch):
+    """A process takes tens of milliseconds to start, on a busy machine seconds."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(task, frame, heard):
+        started.set()
+        assert go_on.wait(60)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(Session, "fit", lambda self: False)
+        session = open_session(tmp_path, make_payments()[0])
+    monkeypatch.setattr("riskad.labelling.session.Worker", slow)
+    for card in session.next("tab", "ada", 5):
+        assert say(session, card["row"], "normal")["saved"] == card["row"]
+    assert started.wait(60)
+    (card,) = session.next("tab", "ada", 1)
+    assert say(session, card["row"], "anomaly")["counts"]["anomaly"] == 1
+    go_on.set()
+    session.close()
+    assert session.said == ["A fit could not be started: No space left on device."]
+    assert len(session.journal.log) == 6
 
 
 def ranking(rows):

@@ -267,6 +267,31 @@ def test_a_model_takes_over_and_explains(tmp_path):
     assert session.worker._process.poll() is not None
 
 
+def test_labels_of_one_kind_leave_the_ranking_without_labels(tmp_path, monkeypatch):
+    """A model needs both kinds; the first anomaly starts it."""
+    tasks = []
+
+    class Started:
+        def __init__(self, task, frame, heard):
+            self.task, self.running, self.ranking = task, False, ranking([1, 2])
+            tasks.append(task.how)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("riskad.labelling.session.Worker", Started)
+    session = open_session(tmp_path, make_payments()[0])
+    session._heard(session.fitting)
+    for row in range(1, 8):
+        say(session, row, "normal")
+    assert session.fit() is False  # it would find the same
+    say(session, 8, "anomaly")
+    session.close()
+    session.fit()
+    assert set(tasks) == {"outliers", "labels"}
+    assert tasks[0] == "outliers"
+
+
 class Broken:
     """A process that found nothing."""
 

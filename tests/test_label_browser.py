@@ -148,6 +148,18 @@ def test_a_whole_session_with_keys(served):
     assert served.heard == []
 
 
+def test_the_page_says_what_the_labels_allow(served):
+    page = served.page()
+    told = page.locator("#model-body")
+    expect(told).to_contain_text("No label was learned from")
+    expect(told).to_contain_text("Still lacking: a normal row and an anomaly.")
+    press(page, "n")
+    expect(told).to_contain_text("Still lacking: an anomaly.")
+    press(page, "a")
+    expect(told).not_to_contain_text("Still lacking")
+    assert served.heard == []
+
+
 def test_changing_an_answer_later_and_held_keys(served):
     page = served.page()
     row = press(page, "n")

@@ -2,6 +2,7 @@
 
 import io
 import re
+import threading
 import time
 from collections import Counter
 
@@ -266,6 +267,31 @@ def test_a_model_takes_over_and_explains(tmp_path):
     assert session.worker._process.poll() is not None
 
 
+def test_labels_of_one_kind_leave_the_ranking_without_labels(tmp_path, monkeypatch):
+    """A model needs both kinds; the first anomaly starts it."""
+    tasks = []
+
+    class Started:
+        def __init__(self, task, frame, heard):
+            self.task, self.running, self.ranking = task, False, ranking([1, 2])
+            tasks.append(task.how)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("riskad.labelling.session.Worker", Started)
+    session = open_session(tmp_path, make_payments()[0])
+    session._heard(session.fitting)
+    for row in range(1, 8):
+        say(session, row, "normal")
+    assert session.fit() is False  # it would find the same
+    say(session, 8, "anomaly")
+    session.close()
+    session.fit()
+    assert set(tasks) == {"outliers", "labels"}
+    assert tasks[0] == "outliers"
+
+
 class Broken:
     """A process that found nothing."""
 
@@ -283,6 +309,30 @@ def test_a_fit_that_fails_leaves_the_last_one_in_place(session):
     assert session.ranking is before
     assert session.fitting is None
     assert broken.closed
+
+
+def test_nobody_waits_while_a_fit_is_started(tmp_path, monkeypatch):
+    """A process takes tens of milliseconds to start, on a busy machine seconds."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(task, frame, heard):
+        started.set()
+        assert go_on.wait(60)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(Session, "fit", lambda self: False)
+        session = open_session(tmp_path, make_payments()[0])
+    monkeypatch.setattr("riskad.labelling.session.Worker", slow)
+    for card in session.next("tab", "ada", 5):
+        assert say(session, card["row"], "normal")["saved"] == card["row"]
+    assert started.wait(60)
+    (card,) = session.next("tab", "ada", 1)
+    assert say(session, card["row"], "anomaly")["counts"]["anomaly"] == 1
+    go_on.set()
+    session.close()
+    assert session.said == ["A fit could not be started: No space left on device."]
+    assert len(session.journal.log) == 6
 
 
 def ranking(rows):

@@ -128,10 +128,17 @@ def test_ci_takes_the_commands_from_the_documents():
     subprocess.run(["bash", "-n", ROOT / ".ci/run"], check=True)
 
 
-def test_changelog_has_unreleased_and_every_release():
-    headings = re.findall(r"^## \[?([^\]\s]+)", read("CHANGELOG.md"), flags=re.M)
-    assert headings[0] == "Unreleased"
-    assert ".dev" in riskad.__version__ or riskad.__version__ in headings
+def test_changelog_has_unreleased_and_every_release_with_its_date():
+    first, *releases = re.findall(r"^## (.+)$", read("CHANGELOG.md"), flags=re.M)
+    assert first == "Unreleased"
+    parts = [re.fullmatch(r"(\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)", each) for each in releases]
+    versions, dates = zip(*(part.groups() for part in parts), strict=True)
+    assert versions[0] == riskad.__version__
+    assert list(dates) == sorted(dates, reverse=True)
+
+
+def test_the_citation_is_of_this_version():
+    assert f"version: {riskad.__version__}" in read("CITATION.cff").splitlines()
 
 
 def test_constraints_pin_every_line_and_no_local_build():

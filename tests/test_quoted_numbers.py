@@ -413,7 +413,7 @@ def deep_row(words, name):
 QUOTES += [
     Quote(
         "docs/explanation/scale.md",
-        "gives `AutoRAD` an AUC of {}, {}, {}, {}; {}, {}, {}, {}; and {}, {}, {}, {}. "
+        "`AutoRAD` has an AUC of {}, {}, {}, {}; {}, {}, {}, {}; and {}, {}, {}, {}. "
         "`BoostedRAD` moves by {}, {} and {}",
         [
             *(
@@ -577,7 +577,7 @@ NOT_MEASURED = {
         "its 95 % intervals": SETTING,
     },
     "docs/howto/drift.md": {
-        "probability 5 % at most": SETTING,  # tests/test_drift.py
+        "a false warning is 5 % at most": SETTING,  # tests/test_drift.py
     },
     "docs/howto/images.md": {
         "its AUC is 0.96; an isolation forest has 0.35": EXAMPLE,  # tests/test_project.py
@@ -603,7 +603,7 @@ NOT_MEASURED = {
     "docs/explanation/limits.md": {
         "5 % of the rows labelled": SETTING,
         "the 95 % interval": SETTING,
-        "at 5 % labels was to be 0.935": SETTING,
+        "a mean AUC of 0.935 for `AutoRAD` at 5 % labels": SETTING,
     },
     "docs/project/deprecation.md": {"Before 1.0 a minor version (0.1, 0.2)": SETTING},
     "docs/questions/contamination.md": {"--anomaly-rate 0.03": SETTING},

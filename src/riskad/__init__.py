@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from riskad.tables.preparation import TablePreparer
     from riskad.tables.reading import read_table
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "NNPU",

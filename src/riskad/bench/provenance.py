@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import riskad
+from riskad._commit import built_from
 
 __all__ = ["commit", "provenance", "versions"]
 
@@ -34,16 +35,17 @@ def versions(*more: str) -> str:
 
 @functools.cache
 def commit() -> str:
-    """Return what git calls the source tree that runs; the version where it is no working tree.
+    """Return what git calls the source tree that runs, or the commit that riskad was built from.
 
-    The name ends in "-dirty" where files differ from the commit.
+    The name ends in "-dirty" where files differ from the commit. Where nothing tells the commit, it
+    is the version.
     """
-    root = Path(riskad.__file__).parents[2]
+    built, root = built_from() or riskad.__version__, Path(riskad.__file__).parents[2]
     if not (root / ".git").exists():
-        return riskad.__version__
+        return built
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--tags"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):  # no git, or a repository that it refuses
-        return riskad.__version__
+        return built
     return found.stdout.strip()

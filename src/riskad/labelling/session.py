@@ -87,7 +87,8 @@ class Session:
             raise InputError("The table has a header but no rows.")
         self.source, self.options, self.whole = source, options, frame
         self.who = options.who or _user()
-        self._lock = RLock()
+        self._lock = RLock()  # answers, and rows that are handed out: held for moments
+        self._fit_lock = RLock()  # starting and taking over fits: held while a process is started
         self.codes, label = table_codes(frame, options.labels)
         self._in_table = self._labels_of_table()
         self.frame = frame.drop([label] if label in frame.columns else [])
@@ -102,7 +103,7 @@ class Session:
         self._pool = self._draw(options.pool)
         self._fitted_labels: dict[int, str] = {}
         self._fits = 0
-        self._ahead = ThreadPoolExecutor(1)  # in which rows are made ready
+        self._behind = ThreadPoolExecutor(1)  # what nobody waits for: rows made ready, fits started
         self._begin()
 
     # --- beginning ------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Session:
         self.ranking = Ranking(first, rows, scores, None)
         self.upcoming.take_over(self.ranking)
         self.cards.of(self.upcoming.soon(_AHEAD))
-        self.fit()
+        self._try_to_fit()
 
     # --- labels ---------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class Session:
             if self._own(row, who) != before:
                 raise Conflict(self._own(row, who))
             self.journal.add(Answer(row, card.hash, label, source, who, note=note))
-        self._fit_if_due()
+        self._behind.submit(self._fit_if_due)
         return {"saved": row, "counts": self.counts()}
 
     def _checked(self, row: int) -> int:
@@ -212,16 +213,24 @@ class Session:
     # --- fits -----------------------------------------------------------------------------
 
     def _fit_if_due(self) -> None:
-        with self._lock:
+        with self._fit_lock:
             labels = self.labels()
             changed = len(labels.items() ^ self._fitted_labels.items())
             due = changed >= max(_FEWEST_NEW, _SHARE_NEW * len(labels))
             if due and self.fitting is None:
-                self.fit()
+                self._try_to_fit()
+
+    def _try_to_fit(self) -> None:
+        """Start a fit; where that fails (a full disk), people are told and go on."""
+        try:
+            self.fit()
+        except OSError as error:
+            said = f"A fit could not be started: {error.strerror or error}."
+            self.said = [*(each for each in self.said if each != said), said]
 
     def fit(self) -> bool:
         """Start a fit in the background, if none is under way; say whether it was."""
-        with self._lock:
+        with self._fit_lock:
             if self.fitting is not None:
                 return False
             labels = self.labels()
@@ -255,7 +264,7 @@ class Session:
         return "labels" if fewest >= _FEWEST_OF_KIND else "outliers"
 
     def _heard(self, worker: Worker) -> None:
-        with self._lock:
+        with self._fit_lock:
             if worker is not self.fitting or worker.running:
                 return
             self.fitting = None
@@ -268,7 +277,8 @@ class Session:
             self.ranking = worker.ranking
             if self.ranking.found.how != "outliers":
                 self.history.add(self.ranking.found.labelled, self.ranking.worst(100))
-            self.upcoming.take_over(self.ranking)
+            with self._lock:
+                self.upcoming.take_over(self.ranking)
         if old is not None:
             old.close()
         self.cards.of(self.upcoming.soon(_AHEAD))
@@ -276,7 +286,7 @@ class Session:
 
     def close(self) -> None:
         """End the processes."""
-        self._ahead.shutdown(cancel_futures=True)
+        self._behind.shutdown(cancel_futures=True)
         for worker in (self.worker, self.fitting):
             if worker is not None:
                 worker.close()
@@ -297,7 +307,7 @@ class Session:
             soon = self.upcoming.soon(_AHEAD)
         cards, labels = self.cards.of([row for row, _, _ in found]), self.labels()
         if not all(map(self.cards.ready, soon[: _AHEAD // 2])):  # many are made as fast as one
-            self._ahead.submit(self.cards.of, soon)
+            self._behind.submit(self.cards.of, soon)
         return [
             self._shown(card, who, labels) | {"kind": kind, "source": source}
             for card, (_, kind, source) in zip(cards, found, strict=True)

@@ -302,10 +302,19 @@ class Calibration:
         n, m = len(self.normals), len(self.anomalies)
         return Estimate(value, min(float(low), value), max(float(high), value), n, m)
 
+    def likely_rates(self, size: int) -> np.ndarray:
+        """Rates that the labelled rows may as well have led to, evenly spaced in probability."""
+        assert self.rate is not None  # pi_n was asked for
+        return self._possible(self.rate.quantiles(size))
+
     def _drawn_rates(self, rng: np.random.Generator) -> np.ndarray:
         assert self.rate is not None  # pi_n was asked for
+        return self._possible(self.rate.draws(_DRAWS, rng))
+
+    def _possible(self, rates: np.ndarray) -> np.ndarray:
+        """Rates that are neither 0 nor 1, which no number of rows can tell."""
         least = 1 / (self.n_unlabelled + 2)
-        return np.clip(self.rate.draws(_DRAWS, rng), least, 1 - least)
+        return np.clip(rates, least, 1 - least)
 
 
 def _word_for(words: np.ndarray) -> str:

@@ -22,6 +22,7 @@ from riskad.decisions.rates import (
     FEWEST_UNLABELLED,
     GIVEN,
     LABEL_SOURCES,
+    SURPRISE,
     RateEstimate,
     check_label_source,
     estimate_rate,
@@ -47,7 +48,7 @@ __all__ = ["Calibration"]
 
 _MOST = 20_000  # scores that are kept, as quantiles of more
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
-_DRAWS = 300
+_DRAWS, _RATES = 300, 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +237,12 @@ class Calibration:
         """Whether `anomaly_probability` has labelled rows of both kinds, and a rate."""
         return self.rate is not None and min(len(self.normals), len(self.anomalies)) >= FEWEST
 
+    @property
+    def seems_chosen(self) -> bool:
+        """Whether labelled rows were chosen, or score unlike a random sample."""
+        p = self.random_p_value
+        return self.label_source == "chosen" or (p is not None and p < SURPRISE)
+
     def over(self, anomaly_scores: np.ndarray) -> Self:
         """The same with other unlabelled rows."""
         return replace(self, unlabelled=np.sort(anomaly_scores), n_unlabelled=len(anomaly_scores))
@@ -253,7 +260,11 @@ class Calibration:
 
         It is the line through held-out labelled rows (`riskad.decisions.score_line`), as steep as
         they show it to be, with the intercept at which the mean over the unlabelled rows is the
-        rate. It never falls with the score, and is the rate itself where scores tell nothing.
+        rate pi. It never falls with the score, and is the rate itself where scores tell nothing.
+
+        About pi probabilities rise by pi (1 - pi) times the slope. If the rate is really lower they
+        rise too fast, and may be worse than a constant; so the slope is multiplied by the mean of
+        r (1 - r) / (pi (1 - pi)) over the rates r that may be so, if that is below 1.
         """
         return self.line().probabilities(anomaly_scores)
 
@@ -265,9 +276,11 @@ class Calibration:
                 f"probabilities rest on at least {FEWEST} labelled rows of each kind that fits "
                 f"have not seen; there are {n} normal and {m} anomalies. Label more."
             )
-        line = ScoreLine.through(self.scores, self.codes == ANOMALY)
+        line, pi_n = ScoreLine.through(self.scores, self.codes == ANOMALY), self.pi_n
+        rates = self.likely_rates(_RATES)
+        kept = min(1.0, float(np.mean(rates * (1 - rates))) / (pi_n * (1 - pi_n)))
         over = self._compared if len(self._compared) else self.scores
-        return line.at_rate(self.pi_n, over)
+        return replace(line, slope=kept * line.slope).at_rate(pi_n, over)
 
     def expected_precision(
         self, threshold: float | None = None, *, k: int | None = None

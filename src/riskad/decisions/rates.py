@@ -49,6 +49,7 @@ from riskad.storage.fields import SHARE, Fields, Maybe, State, Text, require
 __all__ = [
     "ASSUMPTIONS",
     "LABEL_SOURCES",
+    "SURPRISE",
     "RateEstimate",
     "check_label_source",
     "estimate_rate",
@@ -68,9 +69,10 @@ GIVEN, RANDOM, UNTOLD, CHOSEN, ASSUMED = (
 ASSUMPTIONS = (GIVEN, RANDOM, UNTOLD, CHOSEN, ASSUMED)
 """What a rate may rest on."""
 
+SURPRISE = 0.01
+"""The p-value below which labelled rows are no random sample."""
 FEWEST = 2  # labelled rows of each kind, for a line through scores
 FEWEST_UNLABELLED = 5
-_LEVEL = 0.01  # p-value below which labelled rows are no random sample
 _ROWS_GUESSED, _ANOMALIES_GUESSED = 5.0, 0.5  # anomalies are rare: what that is worth in labels
 _WIDTH = 3.92  # of a 95 % interval, in standard errors
 _TRUSTED = 5  # labelled anomalies at which half of what scores seem to add is believed
@@ -256,7 +258,7 @@ def estimate_rate(
     if not rows.tells:
         return None
     chosen = _chosen(rows, np.random.default_rng(seed))
-    if word == "chosen" or random_p_value(scores, rows.unlabelled) < _LEVEL:
+    if word == "chosen" or random_p_value(scores, rows.unlabelled) < SURPRISE:
         return chosen
     rate = _by_chance(rows)
     low = min(rate.low, chosen.low)

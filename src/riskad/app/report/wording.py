@@ -10,7 +10,7 @@ from riskad.core.labels import LabelCounts
 from riskad.decisions.capacity import ExpectedCost, Found
 from riskad.decisions.estimates import Estimate
 from riskad.decisions.ranking_metrics import Auc
-from riskad.decisions.rates import GIVEN
+from riskad.decisions.rates import GIVEN, SURPRISE
 
 __all__ = [
     "about",
@@ -26,7 +26,7 @@ __all__ = [
     "top_lines",
 ]
 
-_UNLIKELY = 0.01  # p-value below which labelled rows are no random sample
+_HARDLY = 0.1  # p-value below which scores speak against a random sample, if weakly
 
 
 def quality_lines(
@@ -220,8 +220,9 @@ def sample_line(p_value: float | None) -> list[str]:
     """
     if p_value is None:
         return []
-    if p_value >= _UNLIKELY:
-        said = "scores do not speak against labelled rows being a random sample"
+    if p_value >= SURPRISE:
+        speak = "do not speak" if p_value >= _HARDLY else "speak weakly"
+        said = f"scores {speak} against labelled rows being a random sample"
         return [f"{said} (p-value {p_value:.2g})"]
     return [
         "labelled rows are no random sample of the table: they score unlike the other rows "

@@ -48,7 +48,7 @@ __all__ = ["Calibration"]
 
 _MOST = 20_000  # scores that are kept, as quantiles of more
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
-_DRAWS, _RATES = 300, 15
+_DRAWS = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,11 +260,7 @@ class Calibration:
 
         It is the line through held-out labelled rows (`riskad.decisions.score_line`), as steep as
         they show it to be, with the intercept at which the mean over the unlabelled rows is the
-        rate pi. It never falls with the score, and is the rate itself where scores tell nothing.
-
-        About pi probabilities rise by pi (1 - pi) times the slope. If the rate is really lower they
-        rise too fast, and may be worse than a constant; so the slope is multiplied by the mean of
-        r (1 - r) / (pi (1 - pi)) over the rates r that may be so, if that is below 1.
+        rate. It never falls with the score, and is the rate itself where scores tell nothing.
         """
         return self.line().probabilities(anomaly_scores)
 
@@ -276,11 +272,9 @@ class Calibration:
                 f"probabilities rest on at least {FEWEST} labelled rows of each kind that fits "
                 f"have not seen; there are {n} normal and {m} anomalies. Label more."
             )
-        line, pi_n = ScoreLine.through(self.scores, self.codes == ANOMALY), self.pi_n
-        rates = self.likely_rates(_RATES)
-        kept = min(1.0, float(np.mean(rates * (1 - rates))) / (pi_n * (1 - pi_n)))
+        line = ScoreLine.through(self.scores, self.codes == ANOMALY)
         over = self._compared if len(self._compared) else self.scores
-        return replace(line, slope=kept * line.slope).at_rate(pi_n, over)
+        return line.at_rate(self.pi_n, over)
 
     def expected_precision(
         self, threshold: float | None = None, *, k: int | None = None

@@ -173,7 +173,8 @@ class Review:
         k = min(k, self.n_rows)
         drawn, everything = self._drawn(k), self._draws[:, -1]
         value, total = self._value(k), self._value(self.n_rows)
-        recalled = np.where(everything > 0, drawn / np.maximum(everything, 1), 1.0)
+        some = everything > 0  # of a table without any anomaly there is no share to find
+        recalled = drawn[some] / everything[some] if some.any() else np.ones(1)
         recall = self._estimate(min(value / total, 1.0), recalled)
         return Found(
             rows=k,

@@ -138,7 +138,7 @@ class RateEstimate:
         return f"{self.value:.1%} ({self.confidence:.0%} interval {low} to {high})"
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Rates that the labelled rows may as well have led to: log odds spread as the interval."""
+        """Rates that the labelled rows may as well have led to, spread as the interval."""
         return self._away(rng.normal(size=size))
 
     def quantiles(self, size: int) -> np.ndarray:
@@ -146,14 +146,15 @@ class RateEstimate:
         return self._away(norm.ppf((np.arange(size) + 0.5) / size))
 
     def _away(self, noise: np.ndarray) -> np.ndarray:
-        """Rates so many standard errors from the estimate, on either side by its own end."""
-        if self.low == self.high:
-            return np.full(len(noise), self.value)
+        """Rates so many standard errors from the estimate, on either side by its own end.
+
+        Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere; an interval may reach
+        0, where log odds would go on for ever.
+        """
         z = float(norm.ppf(0.5 + self.confidence / 2))
-        ends = np.clip([self.low, self.value, self.high], 1e-6, 1 - 1e-6)
-        low, middle, high = logit(ends)
-        spread = np.where(noise < 0, middle - low, high - middle) / z
-        return np.asarray(expit(middle + noise * spread))
+        value, low, high = np.arcsin(np.sqrt([self.value, self.low, self.high]))
+        angles = value + np.where(noise < 0, value - low, high - value) / z * noise
+        return np.asarray(np.sin(np.clip(angles, 0, np.pi / 2)) ** 2)
 
 
 def given_rate(pi_n: Any) -> RateEstimate:

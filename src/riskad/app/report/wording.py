@@ -97,8 +97,9 @@ def between(estimate: Estimate, to: str = " to ") -> str:
 
 
 def share_between(estimate: Estimate, to: str = " to ") -> str:
-    """Say a share with its interval; none is said to be all unless it is."""
+    """Say a share with its interval; none is said to be all, or nothing, unless it is."""
     value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
+    value = "<1%" if 0 < estimate.value < 0.005 else value
     low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
     return f"{value} ({low}{to}{estimate.high:.0%})"
 

@@ -180,6 +180,30 @@ def simulations(found: Figures) -> str:
     return table(["", *(name.replace("_", "-") for name in laws)], lines)
 
 
+def chosen(found: Figures) -> str:
+    """The AUC and p-values under labels that were chosen."""
+    lines = [
+        [
+            name.split(",")[0],
+            name.split()[-2],
+            whole(own["tables"]),
+            *(
+                f"{signed(own[f'mean {error}'])}, {number(own[f'root mean square {error}'])}"
+                for error in ("error", "weighted error")
+            ),
+            f"{share(own['covered'])} ({own['width']:.2f})",
+            f"{share(own['wider covered'])} ({own['wider width']:.2f})",
+            share(own["clear"]),
+            share(own["beyond"]),
+            f"{own['p <= 0.1']:.1%}, {own['weighted p <= 0.1']:.1%}",
+        ]
+        for name, own in found["figures"].items()
+    ]
+    head = ["labelled", "rows", "tables", "error: mean, root mean square", "weighted"]
+    head += ["interval covers (width)", "extended", "differ clearly", "beyond"]
+    return table([*head, "p <= 0.1: as they are, weighted"], lines)
+
+
 # --- what was wanted ------------------------------------------------------------------------
 
 F1, BRIER = "test: F1 of likely / best", "test: Brier not above the constant's"
@@ -295,6 +319,7 @@ def parts(folder: Path) -> dict[str, str]:
     """All parts of the page, by name."""
     told = json.loads((folder / "tables.json").read_text(encoding="utf-8"))
     drawn = json.loads((folder / "simulations.json").read_text(encoding="utf-8"))
+    selected = json.loads((folder / "selected.json").read_text(encoding="utf-8"))
     figures = told["figures"]
     made = {"wanted": wanted(figures, told["records"]), "later": later(figures)}
     for size in ("60", "5"):
@@ -311,6 +336,7 @@ def parts(folder: Path) -> dict[str, str]:
         "selections": selections(figures),
         "p-values": p_values(figures),
         "simulations": simulations(drawn),
+        "chosen": chosen(selected),
     }
 
 

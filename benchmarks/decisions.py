@@ -32,6 +32,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from sklearn.metrics import roc_auc_score
 
 from riskad import AutoRAD, suggest_rows
 from riskad.bench.provenance import provenance
+from riskad.bench.records import OK, SKIPPED, open_records
 from riskad.core.labels import ANOMALY, UNLABELLED, read_codes
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.thresholds import FalseAlarms, parse_threshold
@@ -341,43 +343,73 @@ def discrete(rng: Any, anomalous: np.ndarray) -> np.ndarray:
 LAWS = {law.__name__: law for law in (easy, overlapping, heavy_tailed, discrete)}
 
 
-def simulated(law: str, seed: int) -> dict[str, Any]:
+def simulated(place: tuple[str, int]) -> dict[str, Any]:
     """What one fit promises, and whether new rows keep it."""
+    law, seed = place
+    about = {"law": law, "draw": seed, **provenance()}
     rng = np.random.default_rng([seed, *law.encode()])
     t, t_new = rng.random(300) < 0.1, rng.random(2_000) < 0.1
     X, new = LAWS[law](rng, t), LAWS[law](rng, t_new)
     y = codes_of(rng.choice(300, 60, replace=False), t)
     if (y == ANOMALY).sum() < 2:
-        return {"law": law, "refused": True}
+        return {**about, "status": SKIPPED}
     model = AutoRAD(budget=600, random_state=seed).fit(X, read_codes(y), label_source="random")
+    return {**about, "status": OK, "found": _rounded(kept_promises(model, X, y, t, new, t_new))}
+
+
+def kept_promises(
+    model: AutoRAD, X: np.ndarray, y: np.ndarray, t: np.ndarray, new: np.ndarray, t_new: np.ndarray
+) -> dict[str, float]:
+    """Errors of a fit, 1 for each interval that holds the truth and 0 for one that does not."""
     found, s, free = model.calibration_, model.anomaly_score(new), y == UNLABELLED
-    at, true = model.anomaly_threshold, roc_auc_score(t_new, s)
+    at, true = model.anomaly_threshold, float(roc_auc_score(t_new, s))
     flagged = model.anomaly_score(X[free]) > at
     expected = found.expected_precision(at)
     told = losses(found.anomaly_probability(s), t_new, found.pi_n)
     return {
-        **{"law": law, "test AUC": true, "nested AUC less it": model.auc_.value - true},
-        "AUC covered": model.auc_.low <= true <= model.auc_.high,
-        "rate covered": found.rate.low <= t[free].mean() <= found.rate.high,
-        "error of the rate": abs(found.rate.value - t[free].mean()),
+        **{"test AUC": true, "nested AUC less it": model.auc_.value - true},
+        "AUC covered": float(model.auc_.low <= true <= model.auc_.high),
+        "rate covered": float(found.rate.low <= t[free].mean() <= found.rate.high),
+        "error of the rate": abs(found.rate.value - float(t[free].mean())),
         "F1 / best": result(s > at, t_new)[0] / best_f1(s, t_new),
-        "expected precision covered": expected.low <= t[free][flagged].mean() <= expected.high,
-        "Brier not above the constant's": told["brier"] <= told["brier constant"] + 1e-12,
+        "expected precision covered": float(
+            expected.low <= t[free][flagged].mean() <= expected.high
+        ),
+        "Brier not above the constant's": float(told["brier"] <= told["brier constant"] + 1e-12),
         "mean probability - rate": abs(told["mean"] - told["rate"]),
         **validity(found, s, t_new),
     }
 
 
-def simulate(draws: int) -> dict[str, Any]:
-    """Means over draws, law by law."""
-    found: dict[str, Any] = {**provenance(), "laws": {}}
-    for law in LAWS:
-        rows = [simulated(law, seed) for seed in range(draws)]
-        kept = [row for row in rows if "refused" not in row]
-        means = {key: float(np.mean([row[key] for row in kept])) for key in kept[0] if key != "law"}
-        found["laws"][law] = {"draws": len(kept), **_rounded(means)}
-        print(law, found["laws"][law], flush=True)
-    return found
+def simulate(path: Path, draws: int, processes: int) -> dict[str, Any]:
+    """Means over draws, law by law, with what chance leaves open (standard errors).
+
+    Each draw is a line of `path`; those that are there already are not drawn again. All laws have
+    a draw before the next one begins, so that a run may be stopped at any time.
+    """
+    with open_records(path) as records:
+        there = {(row["law"], row["draw"]) for row in records.rows}
+        wanted = [(law, draw) for draw in range(draws) for law in LAWS]
+        with ProcessPoolExecutor(processes) as pool:
+            for row in pool.map(simulated, [each for each in wanted if each not in there]):
+                records.append(row)
+                print(row["law"], row["draw"], row["status"], flush=True)
+        rows = [row for row in records.rows if (row["law"], row["draw"]) in set(wanted)]
+    commits = sorted({row["commit"] for row in rows})
+    return {"commits": commits, "laws": {law: means_of(rows, law) for law in LAWS}}
+
+
+def means_of(rows: list[dict[str, Any]], law: str) -> dict[str, Any]:
+    """Means and standard errors of the draws of a law."""
+    kept = [row["found"] for row in rows if row["law"] == law and row["status"] == OK]
+    values = {key: np.array([each[key] for each in kept]) for key in (kept[0] if kept else ())}
+    return {
+        "draws": len(kept),
+        **_rounded({key: float(value.mean()) for key, value in values.items()}),
+        "standard errors": _rounded(
+            {key: float(value.std() / len(value) ** 0.5) for key, value in values.items()}
+        ),
+    }
 
 
 # --- figures --------------------------------------------------------------------------------
@@ -531,9 +563,12 @@ def main() -> None:
     drawn = commands.add_parser("simulate")
     drawn.add_argument("output", type=Path)
     drawn.add_argument("--draws", type=int, default=200)
+    drawn.add_argument("--processes", type=int, default=2)
     told = parser.parse_args()
     if told.command == "simulate":
-        told.output.write_text(json.dumps(simulate(told.draws), indent=1) + "\n", encoding="utf-8")
+        records = told.output.parent / "records" / "simulations.jsonl"
+        found = simulate(records, told.draws, told.processes)
+        told.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         return
     if told.command == "fit":
         run(np.load(told.tables), told.folder, told.n_tables, told.settings)

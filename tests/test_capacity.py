@@ -414,3 +414,23 @@ def test_a_model_without_labels_of_both_kinds_has_no_review():
     rows = np.arange(10.0)
     none = Calibration(np.empty(0), np.empty(0, dtype=int), rows, 10, 0.0)
     assert review_rows(none, rows) is None
+
+
+def test_average_precision_agrees_with_the_counts_beside_it():
+    """It was 0.19 beside "1.0 times as many as by chance" at every height."""
+    rng = np.random.default_rng(30)
+    labelled = LabelledScores(rng.normal(0, 1, 50), rng.normal(0.3, 1, 6))
+    table = rng.normal(size=800)
+    flat = Review(table, labelled, (0.1, 0.02, 0.2), probabilities=np.full(800, 0.1))
+    assert flat.at(50).lift.value == pytest.approx(1)
+    assert flat.average_precision().value == pytest.approx(0.1)
+    steep = Review(table, labelled, (0.1, 0.02, 0.2), probabilities=(table > 1.28) * 1.0)
+    assert steep.average_precision().value > 0.95
+
+
+def test_few_rows_do_not_hold_all_anomalies_of_a_table_that_may_have_none():
+    """5 of 3,000 rows were said to hold 0 % to 100 % of all anomalies."""
+    rng = np.random.default_rng(31)
+    labelled = LabelledScores(rng.normal(0, 1, 50), rng.normal(0.5, 1, 7))
+    review = Review(rng.normal(size=3000), labelled, (0.1, 0.0, 0.2))
+    assert review.at(5).recall.high < 0.5

@@ -1,6 +1,7 @@
 """The anomaly rate, and what is decided by it, however much the kinds overlap."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -413,3 +414,49 @@ def test_a_given_rate_is_what_auto_goes_by():
     assert model.calibration_.label_source == "random"
     with pytest.raises(InputError, match="the anomaly rate"):
         AutoRAD(anomaly_rate=30).fit(X, y)
+
+
+def test_the_list_is_shorter_where_the_rate_may_be_lower():
+    """A vague rate of 30 % that may as well be 2 % made a list of more than half of the rows."""
+    rng = np.random.default_rng(21)
+    s, anomalous = draw(rng, 2.5, 0.2, 600)
+    codes = np.where(np.arange(600) < 60, np.where(anomalous, -1, 1), 0)
+    calibration = Calibration.of(s, read_codes(codes), s, 0.0)
+
+    def flagged(low, high):
+        rate = RateEstimate(0.3, low, high, "labelled rows are a random sample")
+        return int((s > Likely().of(replace(calibration, rate=rate))).sum())
+
+    assert 0 < flagged(0.02, 0.35) < flagged(0.28, 0.32)
+
+
+def test_quantiles_of_a_rate_are_spread_as_its_interval():
+    rate = RateEstimate(0.1, 0.0, 0.3, "labelled rows are a random sample")
+    found = rate.quantiles(400)
+    assert (np.diff(found) >= 0).all()
+    assert_allclose(found[[10, 199, 389]], [0.0, 0.1, 0.3], atol=0.01)
+    assert np.median(found) == pytest.approx(0.1, abs=0.002)
+    assert_allclose(given_rate(0.03).quantiles(5), 0.03)
+
+
+def test_the_guess_that_anomalies_are_rare_counts_where_labels_tell_little():
+    """Anomalies labelled 5 times as often, kinds that overlap: the estimate was the label share."""
+    rng = np.random.default_rng(22)
+    errors = []
+    for _ in range(30):
+        s, anomalous = draw(rng, 0.7)
+        labelled = pick(rng, _more(rng, s, anomalous))
+        rate = estimate(s, anomalous, labelled, "chosen")
+        assert rate.low <= rate.value <= rate.high
+        errors.append((rate.value, anomalous[labelled].mean(), anomalous[~labelled].mean()))
+    value, share, truth = np.mean(errors, axis=0)
+    assert value - truth < 0.75 * (share - truth)
+
+
+def test_where_nothing_is_said_the_words_are_for_both_ends():
+    rng = np.random.default_rng(23)
+    s, anomalous = draw(rng, 0.7)
+    labelled = pick(rng, np.ones(len(s)))
+    rate = estimate(s, anomalous, labelled, "unknown")
+    assert rate.assumption.startswith("labelled rows are a random sample; the lower end")
+    assert estimate(s, anomalous, labelled, "random").assumption.endswith("random sample")

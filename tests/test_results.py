@@ -1,5 +1,6 @@
 """What is committed under results/ is what the code gives: some cells are run again."""
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,12 @@ def test_networks_come_out_again_on_a_cpu(loss, data_folder):
     assert again["status"] == OK, again.get("reason")
     assert (again["seed"], again["n_anomaly"]) == (recorded["seed"], recorded["n_anomaly"])
     assert again["auc"] == pytest.approx(recorded["auc"], abs=0.01)
+
+
+def test_the_page_of_decisions_is_made_of_the_figures_beside_it():
+    folder = RESULTS / "decisions"
+    script = runpy.run_path(str(RESULTS.parent / "benchmarks" / "decisions_readme.py"))
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    made = script["parts"](folder)
+    assert script["page"](text, made) == text
+    assert all(f"<!-- {name} -->" in text for name in made)

@@ -83,7 +83,7 @@ tables are taken to have as many
     if period:
         taken = (
             f"the {n_unlabelled:,} unlabelled rows are taken for those of one {period}; name the "
-            "column of dates, time='COLUMN', if they are not"
+            "column of dates (time, or --time) if they are not"
         )
     return CapacityPlan(rows, period, float(max(n_unlabelled, 1)), taken)
 

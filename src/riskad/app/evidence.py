@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.cross_calibration import cross_scores, cross_splits
 from riskad.decisions.held_out import labelled_folds
+from riskad.decisions.label_weights import auc_with_weights, weigh_labelled
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.decisions.row_groups import as_groups
 from riskad.tables.labelled import KeptRows
@@ -45,6 +46,10 @@ class Evidence:
     calibration: Calibration
     auc: Auc | None
     why_no_auc: str
+    weighted_auc: Auc | None = None
+    """With labelled rows weighted towards the unlabelled ones, where they may have been chosen."""
+    beyond: float = 0.0
+    """The share of unlabelled rows that are like hardly any labelled one, if these were chosen."""
 
 
 def groups_of(preparer: TablePreparer, kept: KeptRows) -> NDArray[np.intp] | None:
@@ -77,6 +82,9 @@ def find_evidence(
 ) -> Evidence:
     """Return what labelled rows say that a fit has not seen.
 
+    Where they were chosen, or score as if they were, the interval of the AUC holds that of rows
+    weighted towards the unlabelled ones (`riskad.decisions.label_weights`).
+
     Parameters
     ----------
     preparer, detector
@@ -91,6 +99,32 @@ def find_evidence(
     Evidence
         The evidence.
     """
+    found = _find(preparer, detector, kept, scores, known)
+    if found.auc is None or not found.calibration.seems_chosen:
+        return found
+    return _allow_for_choice(found, preparer, kept, detector.random_state or 0)
+
+
+def _allow_for_choice(
+    found: Evidence, preparer: TablePreparer, kept: KeptRows, seed: int
+) -> Evidence:
+    codes = found.calibration.codes
+    if not np.array_equal(codes, kept.codes[kept.codes != UNLABELLED]):  # not all were held out
+        return found
+    weighed = weigh_labelled(preparer.matrix(kept.parsed), kept.codes, seed)
+    if found.auc is None or weighed is None or not weighed.clear:
+        return found
+    wider, weighted = auc_with_weights(found.auc, found.calibration.scores, codes, weighed.weights)
+    return replace(found, auc=wider, weighted_auc=weighted, beyond=weighed.beyond)
+
+
+def _find(
+    preparer: TablePreparer,
+    detector: Any,
+    kept: KeptRows,
+    scores: NDArray[np.float64],
+    known: Known,
+) -> Evidence:
     groups = known.groups
     why_no_auc = _too_few(kept.codes) or _too_few_groups(kept.codes, groups, preparer.group)
     if hasattr(detector, "calibration_"):  # it may have sampled the unlabelled rows

@@ -430,7 +430,7 @@ class _Work:
             why_no_auc=self.evidence.why_no_auc,
             unlabelled_flagged=self.flagged,
             top=suspects_of(self.ranked.head(top), id),
-            warnings=say_warnings(self.model, self.kept, table.counts, self.noted),
+            warnings=say_warnings(self.model, self.kept, table.counts, self.noted, self.evidence),
             rule=str(detector.threshold_),
             **_say_rate(detector.calibration_),
             model=type(detector).__name__,

@@ -9,24 +9,28 @@ import polars as pl
 from sklearn.pipeline import Pipeline
 
 from riskad.app.anomaly_rate import check_labels
+from riskad.app.evidence import Evidence
 from riskad.app.noticed import no_warnings
 from riskad.app.suspicious import say_suspicions
 from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, LabelCounts, count_labels
-from riskad.decisions.calibration import Calibration
 from riskad.decisions.label_check import FEWEST_COMPARED
-from riskad.decisions.rates import GIVEN
+from riskad.decisions.rates import GIVEN, SURPRISE
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["say_warnings"]
 
 _FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
-_SURPRISE = 0.01  # p-value below which labelled rows are said to be unlike the unlabelled ones
+_MANY = 0.3  # of the unlabelled rows; of a random sample about 0.02 are beyond
 
 
 def say_warnings(
-    model: Pipeline, kept: KeptRows, counts: LabelCounts, noted: Sequence[Warning]
+    model: Pipeline,
+    kept: KeptRows,
+    counts: LabelCounts,
+    noted: Sequence[Warning],
+    evidence: Evidence,
 ) -> list[str]:
     """Return all that a person should know, in sentences.
 
@@ -40,6 +44,8 @@ def say_warnings(
         Labels of the whole table.
     noted
         Warnings of the fit.
+    evidence
+        What held-out labelled rows say.
 
     Returns
     -------
@@ -54,7 +60,7 @@ def say_warnings(
         *_suspicious(preparer, kept),
         *_few_anomalies(counts),
         *_negative_risk(detector),
-        *_not_drawn_at_random(getattr(detector, "calibration_", None)),
+        *_not_drawn_at_random(evidence),
         *_unlike_the_unlabelled(preparer, kept, detector.random_state),
     ]
 
@@ -109,21 +115,35 @@ def _negative_risk(detector: Any) -> list[str]:
     ]
 
 
-def _not_drawn_at_random(calibration: Calibration | None) -> list[str]:
-    """Say what cannot be corrected where labelled rows score unlike a random sample."""
-    if calibration is None or calibration.random_p_value is None:
-        return []
-    p, source = calibration.random_p_value, calibration.label_source
-    if p >= _SURPRISE or source == "chosen":
-        return []
+def _not_drawn_at_random(evidence: Evidence) -> list[str]:
+    """Say what labelled rows cannot tell if they score unlike a random sample, or were chosen."""
+    calibration = evidence.calibration
+    p, source, rate = calibration.random_p_value, calibration.label_source, calibration.rate
+    if p is None or p >= SURPRISE or source == "chosen":
+        return _beyond(evidence)
     seen = f"labelled rows score unlike a random sample of the table (p = {p:.1g})"
     alike = "the AUC and p-values are those of rows like the labelled ones"
-    if source == "random" or calibration.rate is None or calibration.rate.assumption == GIVEN:
-        return [f"{seen}: {alike}, which nothing here can correct."]
+    if evidence.weighted_auc is not None:
+        alike += (
+            f" (weighted towards the unlabelled ones the AUC would be "
+            f"{evidence.weighted_auc.value:.3f}, which its interval allows for)"
+        )
+    if source == "random" or rate is None or rate.assumption == GIVEN:
+        return [f"{seen}: {alike}.", *_beyond(evidence)]
     return [
-        f"{seen}, so they were taken for chosen ones: the anomaly rate is vague, and {alike}, "
-        "which nothing here can correct. Label some rows drawn at random and say so "
-        "(label_source, or --labels random), or give the rate (--anomaly-rate)."
+        f"{seen}, so they were taken for chosen ones: the anomaly rate is vague, and {alike}. "
+        "Label some rows drawn at random and say so (label_source, or --labels random), or give "
+        "the rate (--anomaly-rate).",
+        *_beyond(evidence),
+    ]
+
+
+def _beyond(evidence: Evidence) -> list[str]:
+    if evidence.beyond < _MANY:
+        return []
+    return [
+        f"{evidence.beyond:.0%} of the unlabelled rows are like hardly any labelled one: how well "
+        "these are ranked, nothing here can tell. Label some of them, drawn at random."
     ]
 
 
@@ -136,8 +156,8 @@ def _unlike_the_unlabelled(preparer: TablePreparer, kept: KeptRows, seed: int | 
             preparer.matrix(kept.parsed),
             kept.codes,
             names=preparer.matrix_names(),
-            significance=_SURPRISE,
+            significance=SURPRISE,
             random_state=seed,
         )
     p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
-    return [check.verdict] if p_values and min(p_values) <= _SURPRISE / 2 else []
+    return [check.verdict] if p_values and min(p_values) <= SURPRISE / 2 else []

@@ -22,6 +22,7 @@ from riskad.decisions.rates import (
     FEWEST_UNLABELLED,
     GIVEN,
     LABEL_SOURCES,
+    SURPRISE,
     RateEstimate,
     check_label_source,
     estimate_rate,
@@ -233,6 +234,12 @@ class Calibration:
         """Whether `anomaly_probability` has labelled rows of both kinds, and a rate."""
         return self.rate is not None and min(len(self.normals), len(self.anomalies)) >= FEWEST
 
+    @property
+    def seems_chosen(self) -> bool:
+        """Whether labelled rows were chosen, or score unlike a random sample."""
+        p = self.random_p_value
+        return self.label_source == "chosen" or (p is not None and p < SURPRISE)
+
     def over(self, anomaly_scores: np.ndarray) -> Self:
         """The same with other unlabelled rows."""
         return replace(self, unlabelled=np.sort(anomaly_scores), n_unlabelled=len(anomaly_scores))
@@ -299,10 +306,19 @@ class Calibration:
         n, m = len(self.normals), len(self.anomalies)
         return Estimate(value, min(float(low), value), max(float(high), value), n, m)
 
+    def likely_rates(self, size: int) -> np.ndarray:
+        """Rates that the labelled rows may as well have led to, evenly spaced in probability."""
+        assert self.rate is not None  # pi_n was asked for
+        return self._possible(self.rate.quantiles(size))
+
     def _drawn_rates(self, rng: np.random.Generator) -> np.ndarray:
         assert self.rate is not None  # pi_n was asked for
+        return self._possible(self.rate.draws(_DRAWS, rng))
+
+    def _possible(self, rates: np.ndarray) -> np.ndarray:
+        """Rates that are neither 0 nor 1, which no number of rows can tell."""
         least = 1 / (self.n_unlabelled + 2)
-        return np.clip(self.rate.draws(_DRAWS, rng), least, 1 - least)
+        return np.clip(rates, least, 1 - least)
 
 
 def _word_for(words: np.ndarray) -> str:

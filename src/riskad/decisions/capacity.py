@@ -173,7 +173,8 @@ class Review:
         k = min(k, self.n_rows)
         drawn, everything = self._drawn(k), self._draws[:, -1]
         value, total = self._value(k), self._value(self.n_rows)
-        recalled = np.where(everything > 0, drawn / np.maximum(everything, 1), 1.0)
+        some = everything > 0  # of a table without any anomaly there is no share to find
+        recalled = drawn[some] / everything[some] if some.any() else np.ones(1)
         recall = self._estimate(min(value / total, 1.0), recalled)
         return Found(
             rows=k,
@@ -208,12 +209,22 @@ class Review:
         r"""The mean precision at the places of the anomalies, over all N rows of the table.
 
         A bin that begins below F anomalies among k rows, and holds f among n, adds f times
-        (F + f / 2) / (k + n / 2).
+        (F + f / 2) / (k + n / 2). Where probabilities are told, F and f are their sums, so that it
+        agrees with all other counts.
         """
-        held, places = np.diff(self._draws, axis=1), (self._edges[:-1] + self._edges[1:]) / 2
-        precision = (self._draws[:, :-1] + held / 2) / places
-        drawn = (held * precision).sum(axis=1) / np.maximum(self._draws[:, -1], 1)
-        return self._estimate(float(drawn.mean()), drawn)
+        drawn = self._average_precision(self._draws)
+        value = float(drawn.mean())
+        if self._told is not None:
+            told = np.interp(self._edges, self._ends, self._told)
+            value = float(self._average_precision(told[None])[0])
+        return self._estimate(value, drawn)
+
+    def _average_precision(self, found: Floats) -> Floats:
+        """Of counts up to each edge, row by row."""
+        held, places = np.diff(found, axis=1), (self._edges[:-1] + self._edges[1:]) / 2
+        precision = (found[:, :-1] + held / 2) / places
+        total = np.where(found[:, -1] > 0, found[:, -1], 1.0)
+        return np.asarray((held * precision).sum(axis=1) / total)
 
     def table(self) -> list[Found]:
         """Return what is found at 5, 10, 20, 50, ... rows, until nearly all anomalies are."""

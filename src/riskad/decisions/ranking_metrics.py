@@ -32,6 +32,7 @@ __all__ = [
     "auc_of_folds",
     "auc_with_interval",
     "average_precision_with_interval",
+    "like_interval",
     "precision_at_k_with_interval",
 ]
 
@@ -140,12 +141,28 @@ def auc_of_folds(
     return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
 
 
-def _score_interval(value: float, m: int, n: int, z: float) -> tuple[float, float]:
-    balanced = (m + n) / 2
+def like_interval(auc: Auc, value: float, m: float, n: float) -> Auc:
+    """Another AUC, of other counts, with an interval of the same z as a given one has.
 
+    Examples
+    --------
+    >>> print(like_interval(auc_with_interval([1, 1, 1, -1, -1], [1, 2, 4, 3, 5]), 0.8, 20, 30))
+    0.800 (95% interval 0.643 to 0.894; 3 normal, 2 anomalies)
+    """
+    end = auc.low if auc.value > 0 else auc.high
+    z = abs(auc.value - end) / _variance(end, auc.n_anomaly, auc.n_normal) ** 0.5
+    return Auc(value, *_score_interval(value, m, n, z), auc.n_normal, auc.n_anomaly, auc.confidence)
+
+
+def _variance(theta: float, m: float, n: float) -> float:
+    """Of an estimated AUC, by Hanley and McNeil with Newcombe's balanced count."""
+    spread = 1 + ((m + n) / 2 - 1) * ((1 - theta) / (2 - theta) + theta / (1 + theta))
+    return theta * (1 - theta) * spread / (m * n)
+
+
+def _score_interval(value: float, m: float, n: float, z: float) -> tuple[float, float]:
     def excess(theta: float) -> float:
-        spread = 1 + (balanced - 1) * ((1 - theta) / (2 - theta) + theta / (1 + theta))
-        return (value - theta) ** 2 - z**2 * theta * (1 - theta) * spread / (m * n)
+        return (value - theta) ** 2 - z**2 * _variance(theta, m, n)
 
     # Inside the interval excess is negative, just inside of an estimate of 0 or 1 too.
     inside = min(max(value, 1e-12), 1 - 1e-12)

@@ -25,6 +25,11 @@ assumed not to be labelled more than 3 times as often as anomalies, which caps i
 If nothing is said, labelled rows are compared with the unlabelled ones (`random_p_value`). Unless
 that objects they are taken for a random sample; but where kinds overlap nobody would see it if
 anomalies were labelled more often, and the interval reaches as low as it would for chosen rows.
+
+Whatever is known beforehand, that anomalies are rare, counts as 5 labelled rows of which half a row
+is an anomaly. Of a random sample these join the 60 or so rows there are. Where rows were or may
+have been chosen, the estimate pi with its interval of width w is worth as many rows as a random
+sample would need for that, n = pi (1 - pi) / (w / 3.92)^2, mostly fewer, and the guess counts more.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, logit
-from scipy.stats import beta, rankdata, t
+from scipy.stats import beta, norm, rankdata, t
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.decisions.score_line import ScoreLine, intercepts
@@ -44,6 +49,7 @@ from riskad.storage.fields import SHARE, Fields, Maybe, State, Text, require
 __all__ = [
     "ASSUMPTIONS",
     "LABEL_SOURCES",
+    "SURPRISE",
     "RateEstimate",
     "check_label_source",
     "estimate_rate",
@@ -53,19 +59,22 @@ __all__ = [
 
 LABEL_SOURCES = ("random", "chosen", "unknown")
 """How rows came to be labelled."""
-GIVEN, RANDOM, CHOSEN, ASSUMED = (
+GIVEN, RANDOM, UNTOLD, CHOSEN, ASSUMED = (
     "given",
     "labelled rows are a random sample",
+    "labelled rows are a random sample; the lower end allows for anomalies labelled more often",
     "labelled rows of each kind, or of each score, are like those among the unlabelled",
     "assumed: labels of both kinds are needed to estimate it",
 )
-ASSUMPTIONS = (GIVEN, RANDOM, CHOSEN, ASSUMED)
+ASSUMPTIONS = (GIVEN, RANDOM, UNTOLD, CHOSEN, ASSUMED)
 """What a rate may rest on."""
 
+SURPRISE = 0.01
+"""The p-value below which labelled rows are no random sample."""
 FEWEST = 2  # labelled rows of each kind, for a line through scores
 FEWEST_UNLABELLED = 5
-_LEVEL = 0.01  # p-value below which labelled rows are no random sample
 _ROWS_GUESSED, _ANOMALIES_GUESSED = 5.0, 0.5  # anomalies are rare: what that is worth in labels
+_WIDTH = 3.92  # of a 95 % interval, in standard errors
 _TRUSTED = 5  # labelled anomalies at which half of what scores seem to add is believed
 _MOST_OFTEN = 3.0  # times that normal rows are labelled as often as anomalies
 _DRAWS, _MOST_SCORES = 300, 2_000
@@ -129,15 +138,23 @@ class RateEstimate:
         return f"{self.value:.1%} ({self.confidence:.0%} interval {low} to {high})"
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Rates that the labelled rows may as well have led to: log odds spread as the interval."""
-        if self.low == self.high:
-            return np.full(size, self.value)
-        z = float(t.ppf(0.5 + self.confidence / 2, np.inf))
-        ends = np.clip([self.low, self.value, self.high], 1e-6, 1 - 1e-6)
-        low, middle, high = logit(ends)
-        noise = rng.normal(size=size)
-        spread = np.where(noise < 0, middle - low, high - middle) / z
-        return np.asarray(expit(middle + noise * spread))
+        """Rates that the labelled rows may as well have led to, spread as the interval."""
+        return self._away(rng.normal(size=size))
+
+    def quantiles(self, size: int) -> np.ndarray:
+        """As many rates, evenly spaced in probability, in place of draws."""
+        return self._away(norm.ppf((np.arange(size) + 0.5) / size))
+
+    def _away(self, noise: np.ndarray) -> np.ndarray:
+        """Rates so many standard errors from the estimate, on either side by its own end.
+
+        Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere; an interval may reach
+        0, where log odds would go on for ever.
+        """
+        z = float(norm.ppf(0.5 + self.confidence / 2))
+        value, low, high = np.arcsin(np.sqrt([self.value, self.low, self.high]))
+        angles = value + np.where(noise < 0, value - low, high - value) / z * noise
+        return np.asarray(np.sin(np.clip(angles, 0, np.pi / 2)) ** 2)
 
 
 def given_rate(pi_n: Any) -> RateEstimate:
@@ -242,10 +259,11 @@ def estimate_rate(
     if not rows.tells:
         return None
     chosen = _chosen(rows, np.random.default_rng(seed))
-    if word == "chosen" or random_p_value(scores, rows.unlabelled) < _LEVEL:
+    if word == "chosen" or random_p_value(scores, rows.unlabelled) < SURPRISE:
         return chosen
     rate = _by_chance(rows)
-    return replace(rate, low=min(rate.low, chosen.low), by_kind=chosen.by_kind)
+    low = min(rate.low, chosen.low)
+    return _guessed(replace(rate, low=low, by_kind=chosen.by_kind, assumption=UNTOLD))
 
 
 def random_p_value(labelled: np.ndarray, unlabelled: np.ndarray) -> float:
@@ -328,7 +346,17 @@ def _chosen(rows: _Rows, rng: np.random.Generator) -> RateEstimate:
     value = min(max(weight * by_score + (1 - weight) * by_kind, least), 1 - least)
     low = min(score_ends[0], kind_ends[0], value)
     high = max(min(max(score_ends[1], kind_ends[1]), cap), value)
-    return RateEstimate(value, low, high, CHOSEN, share=m / n, by_score=by_score, by_kind=by_kind)
+    share = m / n
+    found = RateEstimate(value, low, high, CHOSEN, share=share, by_score=by_score, by_kind=by_kind)
+    return _guessed(found)
+
+
+def _guessed(rate: RateEstimate) -> RateEstimate:
+    """The estimate and the guess that anomalies are rare, by the rows that each is worth."""
+    error = max((rate.high - rate.low) / _WIDTH, 1e-3)
+    n = rate.value * (1 - rate.value) / error**2
+    value = (n * rate.value + _ANOMALIES_GUESSED) / (n + _ROWS_GUESSED)
+    return replace(rate, value=value, low=min(rate.low, value), high=max(rate.high, value))
 
 
 def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> tuple[float, tuple[float, float]]:

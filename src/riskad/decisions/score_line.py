@@ -24,11 +24,11 @@ from typing import Self
 import numpy as np
 from scipy.special import expit, logit, xlogy
 
-__all__ = ["ScoreLine", "intercepts"]
+__all__ = ["ScoreLine", "expected_f1", "intercepts"]
 
 _WEAK = 1 / 2.5**2
 _SHRINKAGE = 3.0
-_STEPS = 50
+_STEPS, _MOST_SCORES = 50, 2_000
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,23 @@ def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.
         inside = (step > low) & (step < high)
         c = np.where(done, c, np.where(inside, step, (low + high) / 2))
     return np.asarray(c)
+
+
+def expected_f1(
+    scores: np.ndarray, first: np.ndarray, slope: float, rates: np.ndarray
+) -> np.ndarray:
+    """The F1 to expect of lists of the highest scores, as a mean over rates that may be so.
+
+    Scores rise, and a list begins at each of the places `first`. Intercepts are found on some of
+    many scores.
+    """
+    n = len(scores)
+    some = scores[np.linspace(0, n - 1, min(n, _MOST_SCORES)).round().astype(int)]
+    found = np.zeros(len(first))
+    for c in intercepts(np.full(len(rates), slope), rates, some):
+        hits = np.cumsum(expit(c + slope * scores)[::-1])[::-1]
+        found += 2 * hits[first] / (n - first + hits[0]) / len(rates)
+    return found
 
 
 def _penalised_slope(z: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:

@@ -15,13 +15,12 @@ from dataclasses import MISSING, dataclass, fields
 from typing import ClassVar, Self
 
 import numpy as np
-from scipy.special import expit
 
 from riskad.core.checks import InputError, check_in_interval, quoted
 from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import check_normals
-from riskad.decisions.score_line import intercepts
+from riskad.decisions.score_line import expected_f1
 from riskad.storage.codec import register
 from riskad.storage.fields import POSITIVE, SHARE, Fields, Maybe, Number
 
@@ -45,6 +44,7 @@ __all__ = [
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
 _LEAST_RISE = 0.5  # of log odds with a standard deviation of scores, where a list is wanted
 _MOST_LISTED = 2.0  # rows of a list for each anomaly to expect
+_RATES = 15  # over which the expected F1 is a mean
 _FEWEST = 3  # labelled anomalies; the share of fewer that is found says nothing
 
 
@@ -103,15 +103,17 @@ class RiskZero(Threshold):
 class Likely(Threshold):
     r"""Flag the rows that make the best list, at most twice as many as there are anomalies.
 
-    With p_i the probability that unlabelled row i is an anomaly (`Calibration.anomaly_probability`)
-    the k most anomalous rows have the expected F1
+    With p_i(pi) the probability that unlabelled row i is an anomaly, if that is the rate
+    (`riskad.decisions.score_line`), the k most anomalous rows have the expected F1
 
-        2 sum_{i <= k} p_i / (k + sum_i p_i),
+        mean over pi of  2 sum_{i <= k} p_i(pi) / (k + sum_i p_i(pi)),
 
-    and k is where it is highest. If scores tell next to nothing that is nearly all of the rows,
-    which is no list: so k is at most twice the expected number of anomalies, and scores are taken
-    to tell a little at least (log odds that rise by 1/2 with a standard deviation). Without the
-    labels for a rate, as many rows are flagged as the fit assumes there are anomalies.
+    and k is where it is highest. The mean is over rates spread as the interval of the estimate:
+    where that is vague a list for the estimate alone would often be far too long. If scores tell
+    next to nothing the best list is nearly all of the rows, which is no list: so k is at most
+    twice the expected number of anomalies, and scores are taken to tell a little at least (log
+    odds that rise by 1/2 with a standard deviation). Without the labels for a rate, as many rows
+    are flagged as the fit assumes there are anomalies.
     """
 
     name = "likely"
@@ -123,13 +125,11 @@ class Likely(Threshold):
         if calibration.rate is None or not calibration.n_unlabelled:
             return calibration.zero
         s, pi_n = calibration.unlabelled, calibration.pi_n
-        least = _LEAST_RISE / (float(s.std()) or 1.0)
-        found = calibration.line().slope if calibration.knows_probabilities else 0.0
-        slope = np.array([max(found, least)])
-        p = expit(intercepts(slope, np.array([pi_n]), s) + slope * s)
+        slope = calibration.line().slope if calibration.knows_probabilities else 0.0
+        slope = max(slope, _LEAST_RISE / (float(s.std()) or 1.0))
         levels, first = np.unique(s, return_index=True)  # rows with one score go together
-        hits, flagged = np.cumsum(p[::-1])[::-1][first], len(s) - first
-        f1 = np.where(flagged <= _MOST_LISTED * pi_n * len(s), 2 * hits / (flagged + p.sum()), 0)
+        listed = len(s) - first <= _MOST_LISTED * pi_n * len(s)
+        f1 = expected_f1(s, first, slope, calibration.likely_rates(_RATES)) * listed
         best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
         if best == 0:  # all rows have one score, and none is more likely than another
             return float(levels[0])

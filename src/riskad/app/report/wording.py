@@ -10,7 +10,7 @@ from riskad.core.labels import LabelCounts
 from riskad.decisions.capacity import ExpectedCost, Found
 from riskad.decisions.estimates import Estimate
 from riskad.decisions.ranking_metrics import Auc
-from riskad.decisions.rates import GIVEN
+from riskad.decisions.rates import GIVEN, SURPRISE
 
 __all__ = [
     "about",
@@ -26,7 +26,7 @@ __all__ = [
     "top_lines",
 ]
 
-_UNLIKELY = 0.01  # p-value below which labelled rows are no random sample
+_HARDLY = 0.1  # p-value below which scores speak against a random sample, if weakly
 
 
 def quality_lines(
@@ -97,8 +97,9 @@ def between(estimate: Estimate, to: str = " to ") -> str:
 
 
 def share_between(estimate: Estimate, to: str = " to ") -> str:
-    """Say a share with its interval; none is said to be all unless it is."""
+    """Say a share with its interval; none is said to be all, or nothing, unless it is."""
     value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
+    value = "<1%" if 0 < estimate.value < 0.005 else value
     low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
     return f"{value} ({low}{to}{estimate.high:.0%})"
 
@@ -220,8 +221,9 @@ def sample_line(p_value: float | None) -> list[str]:
     """
     if p_value is None:
         return []
-    if p_value >= _UNLIKELY:
-        said = "scores do not speak against labelled rows being a random sample"
+    if p_value >= SURPRISE:
+        speak = "do not speak" if p_value >= _HARDLY else "speak weakly"
+        said = f"scores {speak} against labelled rows being a random sample"
         return [f"{said} (p-value {p_value:.2g})"]
     return [
         "labelled rows are no random sample of the table: they score unlike the other rows "

@@ -45,15 +45,14 @@ for _command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line; exit with 0, 1 (data), 2 (usage) or 130 (interrupted)."""
+    """Run the command line; exit with a code of `docs/reference/commands.md`."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up as for Ctrl-C
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks is no failure
             stream.reconfigure(errors="backslashreplace")
     try:
-        cli.main(arguments, prog_name="riskad", standalone_mode=False)
+        code = cli.main(arguments, prog_name="riskad", standalone_mode=False) or 0
         sys.stdout.flush()
-        code = 0
     except click.ClickException as error:
         error.show()
         code = error.exit_code

@@ -18,7 +18,7 @@ from riskad.cli.options import (
     name_of,
     top,
 )
-from riskad.cli.shell import say, show_progress
+from riskad.cli.shell import ALARM, say, show_progress
 
 __all__ = ["drift", "explain", "report_table", "score", "suggest"]
 
@@ -302,17 +302,34 @@ def suggest(
     show_default=True,
     help="Chance that anything is said to have moved if nothing has.",
 )
+@click.option(
+    "--fail-above",
+    type=float,
+    metavar="DISTANCE",
+    help="End with exit code 3 if a column or the scores have moved by more than this distance, "
+    "from 0 (any that has moved) to 1.",
+)
 @as_json
-def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
+@click.pass_context
+def drift(
+    ctx: click.Context,
+    model: Path,
+    data: Path,
+    level: float,
+    fail_above: float | None,
+    as_json: bool,
+) -> None:
     """Say whether the rows of DATA have moved away from those that MODEL was fitted to.
 
     Compares each column, and the scores of a shallow model, with a summary of the unlabelled rows
-    that the model keeps; estimates the anomaly rate of DATA. Drift or not, the exit code is 0; the
-    JSON says which columns have moved.
+    that the model keeps; estimates the anomaly rate of DATA. Drift or not, the exit code is 0,
+    unless --fail-above says from where on it is an alarm (3). The JSON says which columns have
+    moved.
 
     \b
-    Example:
+    Examples:
       riskad drift cards.riskad new.csv
+      riskad drift cards.riskad new.csv --fail-above 0.2 --json > drift.json || mail -s drift ...
     """  # noqa: D301
     from riskad.app.drift import drift_table
     from riskad.app.model_files import load
@@ -323,6 +340,12 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
         progress(f"Reading {model.name} and {name_of((str(data),))}")
         table = read_table(data)
         report = drift_table(
-            load(model), table, level=level, source=name_of((str(data),)), progress=progress
+            load(model),
+            table,
+            level=level,
+            fail_above=fail_above,
+            source=name_of((str(data),)),
+            progress=progress,
         )
     click.echo(say("drift", as_json, report, print_drift))
+    ctx.exit(ALARM if report.alarm else 0)

@@ -6,7 +6,7 @@ own help is shown, so that `riskad --help` answers at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # which older versions of click do not subscript
 
+_Decorator: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
+
 __all__ = [
     "MOST_REASONS",
     "MOST_ROWS",
@@ -32,6 +34,7 @@ __all__ = [
     "given_kinds",
     "is_pipe",
     "label_column",
+    "label_options",
     "name_of",
     "seed",
     "table_options",
@@ -61,7 +64,7 @@ seed = click.option(
     help="Same seed, same answer.",
 )
 
-_TABLE_OPTIONS = (
+_LABEL_OPTIONS = (
     click.option(
         "--normal", multiple=True, metavar="VALUE", help="Label of normal rows (may repeat)."
     ),
@@ -75,6 +78,9 @@ _TABLE_OPTIONS = (
         help="Label that means no label, beside blank (may repeat).",
     ),
     click.option("--others-unlabelled", is_flag=True, help="Any other label means no label."),
+)
+_TABLE_OPTIONS = (
+    *_LABEL_OPTIONS,
     click.option("--id", "id", metavar="COLUMN", help="Column that names the rows."),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Column to ignore (may repeat)."),
     click.option(
@@ -94,9 +100,7 @@ _TABLE_OPTIONS = (
 )
 
 
-def table_options(
-    label_required: bool = True,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def table_options(label_required: bool = True) -> _Decorator:
     """Add options for what the labels of a table mean, and which columns to learn from."""
     label = click.option(
         *("-l", "--label"),
@@ -104,9 +108,20 @@ def table_options(
         metavar="COLUMN",
         help="Column with the labels.",
     )
+    return _all_of((label, *_TABLE_OPTIONS))
 
+
+def label_options() -> _Decorator:
+    """Add options for what the labels of a table mean, where a model knows it unless told."""
+    label = click.option(
+        *("-l", "--label"), metavar="COLUMN", help="Column with the labels.  [default: the model's]"
+    )
+    return _all_of((label, *_LABEL_OPTIONS))
+
+
+def _all_of(options: Sequence[_Decorator]) -> _Decorator:
     def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed((label, *_TABLE_OPTIONS)):
+        for option in reversed(options):
             command = option(command)
         return command
 

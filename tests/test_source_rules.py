@@ -75,7 +75,7 @@ CONFINED = {
     "lightgbm": ("boost", ["detectors/boosting.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),
     "fastexcel": ("excel", ["tables/excel_reading.py"]),
-    "duckdb": ("duckdb", ["tables/duckdb_reading.py"]),
+    "duckdb": ("duckdb", ["tables/duckdb_reading.py", "tables/duckdb_targets.py"]),
     "zstandard": ("zstd", ["tables/packing.py"]),
     "dask": ("scale", ["rows/cluster.py"]),
     "distributed": ("scale", ["rows/cluster.py"]),

@@ -126,9 +126,14 @@ def _print_fitted(console: Console, report: FitReport) -> None:
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
     print_title(console, f"{report.source}: {report.rows:,} rows scored")
+    before = f"{report.skipped:,} rows were left out: scored before, or too old"
+    if not report.rows:
+        print_facts(console, {"Nothing": [f"new: {before}"]})
+        return
     print_facts(
         console,
         {
+            "Read": [before] if report.skipped else [],
             "Flagged": [
                 _say_flagged(report.flagged, report.rows, "rows"),
                 *flagged_lines(report.expected, report.flagged),

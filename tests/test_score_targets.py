@@ -260,15 +260,19 @@ def test_a_list_of_files_that_names_others_is_not_followed(place):
     """Somebody who can write to the folder cannot make riskad rename files elsewhere."""
     (place / "out").mkdir()
     (place / "secret.part").write_text("mine")
-    moves = [["../secret.part", "../gone"], ["day=1/../../secret.part", "day=1/x"]]
-    (place / "out" / "_riskad.json").write_text(json.dumps({"publish": moves}))
-    with FolderTarget(place / "out", "paid", "payment", "add").writing():
-        pass
-    assert (place / "secret.part").read_text() == "mine"
-    (place / "out" / "_riskad.json").write_text("{")
     target = FolderTarget(place / "out", "paid", "payment", "add")
-    with pytest.raises(InputError, match="not what riskad wrote"), target.writing():
-        pass
+    for text in (
+        '{"publish": [["../secret.part", "../gone"]]}',
+        '{"publish": [["day=1/../../secret.part", "day=1/part-0.parquet"]]}',
+        '{"publish": [["day=1/part-0.parquet.part"]]}',
+        '{"publish": 3}',
+        "[]",
+        "{",
+    ):
+        (place / "out" / "_riskad.json").write_text(text)
+        with pytest.raises(InputError, match="not what riskad wrote"), target.writing():
+            pass
+    assert (place / "secret.part").read_text() == "mine"
 
 
 # --- kill -9 --------------------------------------------------------------------------------

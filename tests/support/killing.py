@@ -5,17 +5,17 @@ A server process imports everything once and forks for each command, before pola
 
 import json
 import os
-import signal
+import sqlite3
 import subprocess
 import sys
-import time
+from contextlib import closing
 
 import duckdb
 import numpy as np
 import polars as pl
 
 SERVER = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 import riskad.app.model_files, riskad.app.report.terminal, riskad.app.score_new
 import riskad.detectors.shallow, riskad.tables.target_choice, riskad.storage.codec
 import duckdb, pyarrow.parquet, sqlite3
@@ -46,7 +46,9 @@ for line in sys.stdin:
             module, name, k = task["step"]
             before_step(sys.modules[module], name, k)
         main(task["arguments"])
-    print(child, flush=True)
+    if task["kill_after"] is not None:
+        time.sleep(task["kill_after"])
+        os.kill(child, signal.SIGKILL)  # it is ours until we have waited for it
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), flush=True)
 """
@@ -76,13 +78,10 @@ class Commands:
     def run(self, *arguments, kill_after=None, step=None):
         """Run a command and return its exit code, -9 where it was killed."""
         arguments = [str(each) for each in arguments]
-        task = {"arguments": arguments, "step": step, "folder": os.getcwd()}
+        task = {"arguments": arguments, "step": step, "kill_after": kill_after}
+        task["folder"] = os.getcwd()
         self._server.stdin.write(json.dumps(task) + "\n")
         self._server.stdin.flush()
-        child = int(self._server.stdout.readline())
-        if kill_after is not None:
-            time.sleep(kill_after)
-            os.kill(child, signal.SIGKILL)  # it waits for us, even if it has ended
         return int(self._server.stdout.readline())
 
 
@@ -121,9 +120,6 @@ def read_ids(kind, folder):
         with duckdb.connect() as database:
             query = f"SELECT payment FROM read_parquet('{folder}/out/*/*.parquet')"
             return sorted(int(id) for (id,) in database.execute(query).fetchall())
-    import sqlite3
-    from contextlib import closing
-
     file = folder / f"out.{kind}"
     if not file.exists():
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
@@ -97,12 +97,14 @@ def judged_since(first_judged: Sequence[str], moment: str) -> NDArray[np.bool_]:
     array([ True, False, False])
     """
     made = datetime.fromisoformat(moment)
+    made = made if made.tzinfo is not None else made.replace(tzinfo=UTC)
 
     def is_later(said: str) -> bool:
         try:
-            return datetime.fromisoformat(said) > made
-        except (TypeError, ValueError):  # no moment, or one without a time zone
+            judged = datetime.fromisoformat(said)
+        except ValueError:
             return False
+        return judged.tzinfo is not None and judged > made
 
     return np.array([is_later(said) for said in first_judged], dtype=bool)
 

@@ -37,7 +37,7 @@ from riskad.core.checks import InputError, check_choice
 from riskad.decisions.capacity import Found
 from riskad.decisions.thresholds import Threshold
 
-__all__ = ["RANKED_BY", "NoRows", "ScoreReport", "score_table"]
+__all__ = ["RANKED_BY", "NoRows", "ScoreReport", "added_columns", "score_table"]
 
 _COLUMN = {"score": "anomaly_score", "novelty": "novelty"}
 RANKED_BY = tuple(_COLUMN)
@@ -228,7 +228,7 @@ class _Scoring:
     ):
         self.model, self.batches, self.progress = model, batches, progress
         self.preparer, self.detector = steps_of(model)
-        self.added = _added(self.detector, fdr, reasons)
+        self.added = added_columns(self.detector, fdr, reasons)
         self.news: list[Warning] = []
         self._kept: list[Said] = []
 
@@ -297,7 +297,7 @@ def _suspicion(
     return said.hstack(names).with_row_index(row, rows_before + 1)
 
 
-def _added(detector: Any, fdr: float | None, reasons: int) -> list[str]:
+def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
     """The columns that scoring adds."""
     score, flag, probability, p_value, novelty = RESULT_COLUMNS
     return [

@@ -24,7 +24,7 @@ from riskad.core.checks import InputError
 from riskad.rows.parquet_files import ENDINGS, parquet_columns, parquet_errors, record_batches
 from riskad.storage.files import flush_to_disk
 from riskad.tables.columns import check_columns, to_text
-from riskad.tables.hive import hive_columns, hive_folder
+from riskad.tables.hive import hive_folder
 from riskad.tables.targets import Spool, Target, check_same_columns, without_known
 
 try:
@@ -37,6 +37,7 @@ __all__ = ["FolderTarget"]
 _DAY = "day"
 _STATE, _LOCK, _PART = "_riskad.json", "_riskad.lock", ".part"
 _WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2}(?P<time>[T ].*)?")
+_IN_A_DAY = re.compile(rf"{_DAY}=[^/\\]+/part-[0-9a-f]+\.parquet(\.part)?")
 _BATCH_ROWS = 1 << 18
 
 
@@ -187,17 +188,20 @@ class FolderTarget(Target):
         return path.relative_to(self.path).as_posix()
 
     def _read_state(self) -> list[tuple[str, str]]:
-        try:
-            found = json.loads((self.path / _STATE).read_text("utf-8"))["publish"]
-            pairs = [(str(part), str(name)) for part, name in found]
-        except FileNotFoundError:
+        path = self.path / _STATE
+        if not path.exists():
             return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except ValueError:
+            found = None
+        moves = found.get("publish") if isinstance(found, dict) else None
+        if not (isinstance(moves, list) and all(_is_move(each) for each in moves)):
             raise InputError(
-                f"{str(self.path / _STATE)!r} is not what riskad wrote ({error!r}). It lists files "
-                "whose rows count already; put it back from a copy."
-            ) from error
-        return [pair for pair in pairs if all(_is_inside(each) for each in pair)]
+                f"{str(path)!r} is not what riskad wrote. It lists files whose rows count already; "
+                "put it back from a copy."
+            )
+        return [(part, name) for part, name in moves]
 
     def _write_state(self, publish: Sequence[tuple[str, str]]) -> None:
         part = self.path / f"{_STATE}{_PART}"
@@ -218,7 +222,8 @@ def _folder(day: str) -> str:
     return hive_folder(_DAY, day or None)
 
 
-def _is_inside(name: str) -> bool:
-    """Whether a name of the list is that of a file by day, and of nothing else."""
-    path = Path(name)
-    return not path.is_absolute() and ".." not in path.parts and _DAY in hive_columns(path)
+def _is_move(names: object) -> bool:
+    """Whether an entry of the list names two files by day, and nothing elsewhere."""
+    if not (isinstance(names, list) and len(names) == 2):
+        return False
+    return all(isinstance(name, str) and _IN_A_DAY.fullmatch(name) for name in names)

@@ -198,6 +198,7 @@ def test_mistakes_are_sentences_and_leave_nothing(model, place):
         (["-o", "out.sqlite::scored", "--since", "yesterday"], "must be 'auto'"),
         (["-o", "out.sqlite::scored", "--since", "auto", "--id", "nobody"], "no column 'nobody'"),
         (["-o", "out.sqlite::scored", "--since", "auto", "--id", "paid"], "names several rows"),
+        (["-o", "out.csv", "--id", "paymnt"], "Did you mean 'payment'?"),
         (["-o", "nowhere/out.sqlite::scored"], "there is no folder"),
     ):
         assert said in " ".join(score(model, data, *options, code=1).split())

@@ -117,6 +117,7 @@ def score(
     from riskad.tables.new_rows import Since
     from riskad.tables.target_choice import choose_target
 
+    named = id  # by the person, who may have misspelled it
     options["id"] = id or read_header(model).notes.get("fit", {}).get("id")
     told: dict[str, Any] = {"id": options["id"], "since": since is not None, "force": force}
     target = None if is_pipe(output) else choose_target(output, day, **told)
@@ -125,13 +126,13 @@ def score(
         check_table_output(output, force)
     with show_progress() as progress:
         progress(f"Reading {model.name} and {name_of(data)}")
-        options["progress"] = progress
+        options |= {"progress": progress, "source": name_of(data)}
         if target is not None:
-            report = _score_into(model, data, target, after, options)
+            report = _score_into(model, _batches(data, named, after), target, after, options)
             said = _say_score(as_json, report, print_score, output)
         else:
             with together():
-                report = _score_to_file(model, data, output, force, options)
+                report = _score_to_file(model, _batches(data, named), output, force, options)
                 said = _say_score(as_json, report, print_score, output)
     click.echo(said, err=is_pipe(output))
 
@@ -140,12 +141,9 @@ def _say_score(as_json: bool, report: Any, show: Any, output: Path) -> str:
     return say("score", as_json, report, show, str(output), written={"scored": str(output)})
 
 
-def _score_into(
-    model: Path, data: tuple[str, ...], target: Any, since: Any, options: dict[str, Any]
-) -> Any:
-    """Add rows to a table of a database, or to a folder."""
-    from riskad.app.model_files import load
-    from riskad.app.score_new import score_into
+def _batches(data: tuple[str, ...], id: str | None, since: Any = None) -> Any:
+    """The rows of all tables that may be new enough; `id` must be one of their columns."""
+    from riskad.tables.columns import check_columns
     from riskad.tables.paths import find_tables
     from riskad.tables.reading import read_batches
 
@@ -153,22 +151,30 @@ def _score_into(
     if since is not None:
         paths = since.files(paths) or paths[:1]  # of which no row is new enough
     batches = read_batches(paths)
-    return score_into(load(model), batches, target, since, source=name_of(data), **options)
+    if id is not None:
+        check_columns([id], next(iter(batches)).columns)
+    return batches
+
+
+def _score_into(model: Path, batches: Any, target: Any, since: Any, options: dict[str, Any]) -> Any:
+    """Add rows to a table of a database, or to a folder."""
+    from riskad.app.model_files import load
+    from riskad.app.score_new import score_into
+
+    return score_into(load(model), batches, target, since, **options)
 
 
 def _score_to_file(
-    model: Path, data: tuple[str, ...], output: Path, force: bool, options: dict[str, Any]
+    model: Path, batches: Any, output: Path, force: bool, options: dict[str, Any]
 ) -> Any:
     """Write all rows to a file, or to standard output."""
     from riskad.app.model_files import load
     from riskad.app.score import score_table
-    from riskad.tables.paths import find_tables
-    from riskad.tables.reading import read_batches
     from riskad.tables.writing import open_writer
 
-    detector, batches = load(model), read_batches(find_tables(data))
+    detector = load(model)
     with open_writer(output, force) as write:
-        return score_table(detector, batches, write, source=name_of(data), **options)[1]
+        return score_table(detector, batches, write, **options)[1]
 
 
 @click.command(short_help="Say why the most suspicious rows of a table are so.")

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 SERVER = """
-import json, os, signal, sys, time
+import gc, json, os, signal, sys, time
 import riskad.app.model_files, riskad.app.report.terminal, riskad.app.score_new
 import riskad.detectors.shallow, riskad.tables.target_choice, riskad.storage.codec
 import duckdb, pyarrow.parquet, sqlite3
@@ -35,6 +35,8 @@ def before_step(module, name, k):
     setattr(module, name, counted)
 
 
+gc.disable()  # or each child would touch, and so copy, all that it shares with the others
+gc.freeze()
 print("ready", flush=True)
 for line in sys.stdin:
     task = json.loads(line)

@@ -1,13 +1,15 @@
 """Drift: false alarms are as rare as promised, changes are seen, and the summary goes along."""
 
 import json
+import subprocess
+import sys
 import warnings
 
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from conftest import make_contaminated_rows
+from conftest import PATIENCE, make_contaminated_rows
 from scipy import sparse
 from scipy.stats import ks_2samp
 from sklearn.pipeline import make_pipeline
@@ -320,6 +322,51 @@ def test_command_line_for_machines(folder):
     assert columns["amount"]["moved"]
     assert not columns["age"]["moved"]
     assert report["drift"]["rate"][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("table", "limit", "code", "above"),
+    [
+        ("moved.csv", "0", 3, ["amount"]),
+        ("moved.csv", "0.9", 0, []),
+        ("same.csv", "0", 0, []),  # by chance no distance is 0
+    ],
+)
+def test_drift_beyond_a_limit_is_an_alarm_to_a_scheduler(folder, table, limit, code, above):
+    arguments = ("drift", folder / "model.riskad", folder / table, "--fail-above", limit)
+    result = run(*arguments, "--json")
+    report = json.loads(result.output)
+    assert result.exit_code == code
+    assert report["alarm"] is (code == 3)
+    assert report["above"][:1] == above
+    assert report["fail_above"] == float(limit)
+    printed = run(*arguments)
+    assert printed.exit_code == code
+    said = "amount, scores: moved by a distance" if above else "none: nothing has moved"
+    assert said in " ".join(printed.output.split())
+
+
+def test_few_rows_raise_no_alarm_by_chance(folder):
+    """Five rows may lie anywhere: their distance is large, and says nothing."""
+    table, model = make_table(5, 1), load(folder / "model.riskad")
+    found = drift_table(model, table, fail_above=0.2)
+    assert max(column.distance for column in found.drift.columns) > 0.2
+    assert not found.alarm
+
+
+def test_the_process_ends_with_the_code_of_the_alarm(folder):
+    command = [sys.executable, "-m", "riskad.cli", "drift", folder / "model.riskad"]
+    command += [folder / "moved.csv", "--fail-above", "0.1"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert "Alarm" in ended.stdout
+
+
+def test_a_limit_that_is_no_distance_is_a_mistake(folder):
+    for limit in ("1", "-0.1", "nan"):
+        result = run("drift", folder / "model.riskad", folder / "same.csv", "--fail-above", limit)
+        assert result.exit_code == 1
+        assert "fail_above must be at least 0 and below 1" in result.output
 
 
 def test_command_line_errors_are_sentences(folder, tmp_path):

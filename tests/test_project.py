@@ -43,7 +43,7 @@ def test_readme_holds_exactly_the_two_commands():
 
 OPTIONAL = (
     *("torch", "triton", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
-    *("dask", "distributed", "pooch", "matplotlib", "catboost", "xgboost", "pyod"),
+    *("dask", "distributed", "pooch", "matplotlib", "catboost", "xgboost", "pyod", "mlflow"),
 )
 RESOLVE = """
 import sys

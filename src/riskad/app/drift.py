@@ -17,11 +17,18 @@ __all__ = ["TableDrift", "drift_table"]
 
 @dataclass(frozen=True)
 class TableDrift:
-    """What `drift_table` found."""
+    """What `drift_table` found.
+
+    `alarm` says whether anything has moved further than `fail_above`; `above` lists what has, the
+    furthest first: columns, and "scores".
+    """
 
     source: str
     drift: DriftReport
     warnings: list[str] = field(default_factory=list)
+    fail_above: float | None = None
+    alarm: bool = False
+    above: list[str] = field(default_factory=list)
 
 
 def drift_table(
@@ -29,14 +36,48 @@ def drift_table(
     frame: pl.DataFrame,
     *,
     level: float = 0.05,
+    fail_above: float | None = None,
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> TableDrift:
-    """Compare the rows of a table with the unlabelled rows that the model was fitted to."""
+    """Compare the rows of a table with the unlabelled rows that the model was fitted to.
+
+    Parameters
+    ----------
+    model, frame
+        As `riskad.fit_table` makes it, and new rows with its columns.
+    level
+        Chance that anything is said to have moved if nothing has.
+    fail_above
+        Distance D (`riskad.decisions.drift`), from 0 to 1, beyond which a column that has moved, or
+        the scores, are an alarm. In few rows a distance is large by chance: what has not moved at
+        this `level` is no alarm, however large its D.
+    source, progress
+        What to call the table in the report; a function that is told what is being done.
+
+    Returns
+    -------
+    TableDrift
+        What has moved, and whether it is an alarm.
+    """
     if not frame.height:
         raise InputError("The table has a header but no rows.")
+    if fail_above is not None and not 0 <= fail_above < 1:
+        raise InputError(
+            f"fail_above must be at least 0 and below 1, got {fail_above:g}. It is a distance of "
+            "two distributions: 0 is for any that has moved, 0.2 for one of which a fifth has."
+        )
     steps_of(model)
     with collect_warnings() as notes:
         progress("Comparing the rows with those of the fit")
         found = drift_report(model, frame, level=level)
-    return TableDrift(source, found, [str(note) for note in notes])
+    above = [] if fail_above is None else _moved_beyond(found, fail_above)
+    said = [str(note) for note in notes]
+    return TableDrift(source, found, said, fail_above, bool(above), above)
+
+
+def _moved_beyond(found: DriftReport, limit: float) -> list[str]:
+    """What has moved by more than `limit`, the furthest first."""
+    compared = [*found.columns, *([] if found.scores is None else [found.scores])]
+    beyond = [each for each in compared if each.moved and each.distance > limit]
+    return [each.name for each in sorted(beyond, key=lambda each: -each.distance)]

@@ -50,6 +50,8 @@ class Evidence:
     """With labelled rows weighted towards the unlabelled ones, where they may have been chosen."""
     beyond: float = 0.0
     """The share of unlabelled rows that are like hardly any labelled one, if these were chosen."""
+    held_out: NDArray[np.float64] | None = None
+    """Scores of labelled rows by fits that have not seen them, NaN for other rows, if known."""
 
 
 def groups_of(preparer: TablePreparer, kept: KeptRows) -> NDArray[np.intp] | None:
@@ -132,7 +134,8 @@ def _find(
         auc = getattr(detector, "auc_", None)
         if not why_no_auc and auc is None:
             why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
-        return Evidence(calibration, None if why_no_auc else auc, why_no_auc)
+        by_row = _by_row(calibration, kept.codes)
+        return Evidence(calibration, None if why_no_auc else auc, why_no_auc, by_row)
     try:
         held_out = _score_held_out(preparer, detector, kept, scores, groups)
     except InputError as error:
@@ -145,11 +148,21 @@ def _find(
     if not why_no_auc and not min(len(calibration.normals), len(calibration.anomalies)):
         why_no_auc = _NOTHING_LEFT
     if why_no_auc:
-        return Evidence(calibration, None, why_no_auc)
+        return Evidence(calibration, None, why_no_auc, held_out)
     judged = (kept.codes != UNLABELLED) & ~np.isnan(held_out)
     by_group = None if groups is None else groups[judged]
     auc = auc_with_interval(calibration.codes, calibration.scores, groups=by_group)
-    return Evidence(calibration, auc, "")
+    return Evidence(calibration, auc, "", held_out)
+
+
+def _by_row(calibration: Calibration, codes: Codes) -> NDArray[np.float64] | None:
+    """The held-out scores in the order of the rows; None where some labelled rows have none."""
+    labelled = codes != UNLABELLED
+    if len(calibration.scores) != labelled.sum():
+        return None
+    found = np.full(len(codes), np.nan)
+    found[labelled] = calibration.scores
+    return found
 
 
 def _too_few(codes: Codes) -> str:

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
+from riskad.app.asked import Asked
 from riskad.app.capacity import CapacityPlan, asked_rule, plan_capacity
 from riskad.app.column_effects import ColumnEffect, explain_fit
 from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
@@ -91,6 +92,7 @@ class FitReport:
     over_time: list[Period] = field(default_factory=list)
     capacity: CapacityPlan | None = None
     review: ReviewReport | None = None
+    asked: Asked | None = None
 
     @property
     def assumed_rate(self) -> float | None:
@@ -111,12 +113,15 @@ class Fit:
     """A fitted pipeline, the report, and the unlabelled rows, the most suspicious first.
 
     `reasons` are those of the first of these rows: as many as were asked for, and time allowed.
+    `held_out` are anomaly scores of labelled rows by fits that have not seen them, NaN for other
+    rows; None where the rows are in files.
     """
 
     model: Pipeline
     report: FitReport
     ranked: pl.DataFrame
     reasons: Reasons | None = None
+    held_out: NDArray[np.float64] | None = None
 
 
 Fitted: TypeAlias = Callable[[Pipeline, FitReport], object]
@@ -247,7 +252,8 @@ def fit_table(
     work.fit(rule if capacity is None else work.plan(capacity), top)
     if forget_rows:
         detector.forget_rows()
-    report = work.report(id, top, source)
+    asked = Asked.of(labels, time, capacity, anomaly_rate, label_source, forget_rows)
+    report = replace(work.report(id, top, source), asked=asked)
     fitted(work.model, report)
     return work.explained(report, top, start)
 
@@ -445,7 +451,8 @@ class _Work:
         self.progress("Finding out which columns matter")
         found = explain_fit(self.model, self.kept, self.ranked, top, start)
         report = replace(report, effects=found.effects, effects_of=found.effects_of)
-        return Fit(self.model, report, self.ranked, found.reasons)
+        held_out = self.evidence.held_out if self.table.in_memory else None
+        return Fit(self.model, report, self.ranked, found.reasons, held_out)
 
     def _review(self) -> ReviewReport | None:
         found = self.detector.calibration_

@@ -1,13 +1,15 @@
 """What is noted beside a model in its file, and what it may be.
 
 Notes are whatever JSON can hold, but for "fit": there `riskad fit` puts what it did and found,
-which `inspect`, `report`, `bound` and others show again later.
+which `inspect`, `report`, `bound` and others show again later. Under "refit", `riskad refit` puts
+how the model compares with the one before it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from riskad.app.asked import ASKED
 from riskad.core.checks import InputError
 from riskad.decisions.thresholds import parse_threshold
 from riskad.storage.fields import (
@@ -62,6 +64,7 @@ _FIT: Fields = {
     "capacity": Optional(
         Maybe(Fixed({"rows": COUNT, "period": TEXT, "of_rows": Number(0), "assumed": TEXT}))
     ),
+    "asked": Optional(Maybe(Fixed(ASKED))),
     "over_time": Optional(
         ListOf(
             Fixed(
@@ -70,6 +73,37 @@ _FIT: Fields = {
             )
         )
     ),
+}
+_FACTS: Fields = {
+    "source": TEXT,
+    "created": TEXT,
+    "rows": COUNT,
+    "labels": _FIT["labels"],
+    "auc": _FIT["auc"],
+    "rate": _FIT["rate"],
+    "rule": TEXT,
+    "unlabelled_flagged": COUNT,
+}
+_JUDGED: Fields = {"auc": Fixed(_AUC), "anomalies_flagged": COUNT, "normals_flagged": COUNT}
+_REFIT: Fields = {
+    "verdict": TEXT,
+    "before": Fixed(_FACTS),
+    "after": Fixed(_FACTS),
+    "comparison": Maybe(
+        Fixed(
+            {
+                "rests_on": TEXT,
+                "difference": Fixed(
+                    {**_AUC, **dict.fromkeys(("value", "low", "high"), Number(-1, 1))}
+                ),
+                "before": Fixed(_JUDGED),
+                "after": Fixed(_JUDGED),
+                "drawn_at_random": COUNT,
+                "cautions": ListOf(TEXT),
+            }
+        )
+    ),
+    "why_not_compared": TEXT,
 }
 # What bounds rest on; only the fit itself knows it.
 _KNOWN_TO_FIT: Fields = {
@@ -81,16 +115,20 @@ _BOUND_SETTINGS: Fields = {"risk": TEXT, "loss": TEXT, "a": NUMBER, "prior": SHA
 
 
 def check_notes(notes: Any) -> None:
-    """Refuse notes that are no JSON object, or in which "fit" is not what `riskad fit` notes."""
+    """Refuse notes that are no JSON object, or in which "fit" is not what `riskad fit` notes.
+
+    Likewise "refit", which has what `riskad refit` notes besides.
+    """
     if not isinstance(notes, dict):
         raise InputError("notes: expected names with values")
     _check_plain(notes, 0)
-    if "fit" not in notes:
-        return
-    try:
-        _check_fit(notes["fit"])
-    except InputError as error:
-        raise InputError(f"notes['fit'] {error}") from None
+    for name, check in (("fit", _check_fit), ("refit", _check_refit)):
+        if name not in notes:
+            continue
+        try:
+            check(notes[name])
+        except InputError as error:
+            raise InputError(f"notes[{name!r}] {error}") from None
 
 
 def known_to_fit(fit: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +146,12 @@ def _check_fit(fit: Any) -> None:
     if "weight_norm" in fit["fitted"]:
         settings = {name: fit["settings"].get(name) for name in _BOUND_SETTINGS}
         check_state(settings, _BOUND_SETTINGS)
+
+
+def _check_refit(refit: Any) -> None:
+    if not isinstance(refit, dict):
+        raise InputError("expected names with values")
+    check_state(refit, _REFIT)
 
 
 def _check_plain(value: Any, depth: int) -> None:

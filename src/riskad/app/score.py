@@ -37,7 +37,7 @@ from riskad.core.checks import InputError, check_choice
 from riskad.decisions.capacity import Found
 from riskad.decisions.thresholds import Threshold
 
-__all__ = ["RANKED_BY", "ScoreReport", "score_table"]
+__all__ = ["RANKED_BY", "NoRows", "ScoreReport", "added_columns", "score_table"]
 
 _COLUMN = {"score": "anomaly_score", "novelty": "novelty"}
 RANKED_BY = tuple(_COLUMN)
@@ -65,6 +65,12 @@ class ScoreReport:
     by: str = "score"
     expected: Found | None = None
     """What the flagged rows hold, if the labels of the fit tell it."""
+    skipped: int = 0
+    """Rows that were left out because they were scored before."""
+
+
+class NoRows(InputError):
+    """There is nothing to score."""
 
 
 def score_table(
@@ -222,7 +228,7 @@ class _Scoring:
     ):
         self.model, self.batches, self.progress = model, batches, progress
         self.preparer, self.detector = steps_of(model)
-        self.added = _added(self.detector, fdr, reasons)
+        self.added = added_columns(self.detector, fdr, reasons)
         self.news: list[Warning] = []
         self._kept: list[Said] = []
 
@@ -262,7 +268,7 @@ class _Scoring:
             self.progress(f"Scoring: {n_rows:,} rows done")
             yield batch, said
         if not n_rows:
-            raise InputError("The table has a header but no rows.")
+            raise NoRows("The table has a header but no rows.")
 
 
 def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Progress) -> Scored:
@@ -291,7 +297,7 @@ def _suspicion(
     return said.hstack(names).with_row_index(row, rows_before + 1)
 
 
-def _added(detector: Any, fdr: float | None, reasons: int) -> list[str]:
+def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
     """The columns that scoring adds."""
     score, flag, probability, p_value, novelty = RESULT_COLUMNS
     return [

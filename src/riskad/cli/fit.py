@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from riskad.app.fit import Fit, FitReport
     from riskad.rows.engine import Engine
 
-__all__ = ["fit", "prior"]
+__all__ = ["check_not_read", "fit", "prior"]
 
 ENGINES = ("threads", "dask")
 
@@ -237,11 +237,11 @@ def _check_outputs(
 
         check_report_name(paths["report"])
     check_different(written.values())
-    _check_not_read(written.values(), data)
+    check_not_read(written.values(), data)
     return written
 
 
-def _check_not_read(outputs: Iterable[str], data: Sequence[str]) -> None:
+def check_not_read(outputs: Iterable[str], data: Sequence[str]) -> None:
     """--force replaces results, never the table that they come from."""
     from riskad.tables.paths import file_of
 

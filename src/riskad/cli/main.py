@@ -23,6 +23,7 @@ from riskad.cli.fit import fit, prior
 from riskad.cli.label import label
 from riskad.cli.look import look
 from riskad.cli.model import bounds, export_, inspect, threshold
+from riskad.cli.refit import refit
 from riskad.cli.score import compress, drift, explain, report_table, score, suggest
 from riskad.cli.shell import Group
 
@@ -44,22 +45,21 @@ def cli() -> None:
 
 
 for _command in (
-    *(look, label, fit, score, explain, report_table, suggest, drift),
+    *(look, label, fit, refit, score, explain, report_table, suggest, drift),
     *(inspect, threshold, bounds, compress, export_, prior, demo, bench),
 ):
     cli.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line; exit with 0, 1 (data), 2 (usage) or 130 (interrupted)."""
+    """Run the command line; exit with a code of `docs/reference/commands.md`."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up as for Ctrl-C
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks is no failure
             stream.reconfigure(errors="backslashreplace")
     try:
-        cli.main(arguments, prog_name="riskad", standalone_mode=False)
+        code = cli.main(arguments, prog_name="riskad", standalone_mode=False) or 0
         sys.stdout.flush()
-        code = 0
     except click.ClickException as error:
         error.show()
         code = error.exit_code

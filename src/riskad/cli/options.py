@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # which older versions of click do not subscript
 
+_Decorator: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
+
 __all__ = [
     "MOST_REASONS",
     "MOST_ROWS",
@@ -97,30 +99,28 @@ _COLUMN_OPTIONS = (
 )
 
 
-def label_options(
-    required: bool = True, besides: Sequence[Callable[..., Any]] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options for what the labels of a table mean, and others besides."""
-    label = click.option(
-        *("-l", "--label"),
-        required=required,
-        metavar="COLUMN",
-        help="Column with the labels.",
-    )
+def table_options(label_required: bool = True) -> _Decorator:
+    """Add options for what the labels of a table mean, and which columns to learn from."""
+    return _all_of((_label_option(label_required), *_LABEL_OPTIONS, *_COLUMN_OPTIONS))
 
+
+def label_options(default: str = "") -> _Decorator:
+    """Add options for what the labels of a table mean, if it has any that count."""
+    return _all_of((_label_option(False, default), *_LABEL_OPTIONS))
+
+
+def _label_option(required: bool, default: str = "") -> _Decorator:
+    said = "Column with the labels." + (f"  [default: {default}]" if default else "")
+    return click.option("-l", "--label", required=required, metavar="COLUMN", help=said)
+
+
+def _all_of(options: Sequence[_Decorator]) -> _Decorator:
     def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed((label, *_LABEL_OPTIONS, *besides)):
+        for option in reversed(options):
             command = option(command)
         return command
 
     return add
-
-
-def table_options(
-    label_required: bool = True,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options for what the labels of a table mean, and which columns to learn from."""
-    return label_options(label_required, _COLUMN_OPTIONS)
 
 
 def given_kinds(options: dict[str, Any]) -> dict[str, str]:

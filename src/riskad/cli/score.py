@@ -21,7 +21,7 @@ from riskad.cli.options import (
     seed,
     top,
 )
-from riskad.cli.shell import say, show_progress
+from riskad.cli.shell import ALARM, say, show_progress
 
 __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
 
@@ -29,7 +29,28 @@ __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
 @click.command(short_help="Score the rows of a table with a model.")
 @click.argument("model", type=PATH)
 @click.argument("data", nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, required=True, help="Where to write the scored table.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    required=True,
+    help="Where to write the scored table: a file, a table (scores.sqlite::scored, "
+    "scores.duckdb::scored), or with --day a folder.",
+)
+@click.option(
+    "--since",
+    metavar="auto|COLUMN=VALUE",
+    help="Add only rows that OUTPUT lacks, each once, by --id. With a column and a value "
+    "(day=2026-11-17) only rows from there on are looked at.",
+)
+@click.option(
+    "--day",
+    metavar="COLUMN",
+    help="Write a folder of Parquet files, parted by the day in this column: day=2026-11-17/.",
+)
+@click.option(
+    "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
+)
 @click.option(
     "--threshold",
     metavar="RULE",
@@ -59,7 +80,15 @@ __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
 @as_json
 @force
 def score(
-    model: Path, data: tuple[str, ...], output: Path, as_json: bool, force: bool, **options: Any
+    model: Path,
+    data: tuple[str, ...],
+    output: Path,
+    since: str | None,
+    day: str | None,
+    id: str | None,
+    as_json: bool,
+    force: bool,
+    **options: Any,
 ) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
@@ -70,6 +99,9 @@ def score(
     pattern in quotes are scored as one table, in their order. - is standard input, and as output
     standard output (CSV); what else there is to say goes to stderr then.
 
+    A table of a database and a folder by day take all rows of a run or none, whenever the process
+    is ended. With --since a second run adds what is missing; if nothing is, that is no error.
+
     \b
     Examples:
       riskad score cards.riskad new.csv -o scored.csv --reasons 3
@@ -78,35 +110,74 @@ def score(
       riskad score cards.riskad new.csv -o scored.csv --by novelty
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
       riskad score cards.riskad cards.sqlite::payments -o scored.csv
+      riskad score cards.riskad cards.duckdb::payments -o cards.duckdb::scored --since auto
+      riskad score cards.riskad payments/ -o scored/ --day paid_at --since paid_at=2026-11-10
       cat new.csv | riskad score cards.riskad - -o - > scored.csv
     """  # noqa: D301
-    from riskad.app.model_files import load, read_header
+    from riskad.app.model_files import read_header
     from riskad.app.report.terminal import print_score
-    from riskad.app.score import score_table
     from riskad.storage.files import together
+    from riskad.tables.new_rows import Since
+    from riskad.tables.target_choice import choose_target
+
+    named = id  # by the person, who may have misspelled it
+    options["id"] = id or read_header(model).notes.get("fit", {}).get("id")
+    told: dict[str, Any] = {"id": options["id"], "since": since is not None, "force": force}
+    target = None if is_pipe(output) else choose_target(output, day, **told)
+    after = None if since is None else Since.read(since)
+    if target is None:
+        check_table_output(output, force)
+    with show_progress() as progress:
+        progress(f"Reading {model.name} and {name_of(data)}")
+        options |= {"progress": progress, "source": name_of(data)}
+        if target is not None:
+            report = _score_into(model, _batches(data, named, after), target, after, options)
+            said = _say_score(as_json, report, print_score, output)
+        else:
+            with together():
+                report = _score_to_file(model, _batches(data, named), output, force, options)
+                said = _say_score(as_json, report, print_score, output)
+    click.echo(said, err=is_pipe(output))
+
+
+def _say_score(as_json: bool, report: Any, show: Any, output: Path) -> str:
+    return say("score", as_json, report, show, str(output), written={"scored": str(output)})
+
+
+def _batches(data: tuple[str, ...], id: str | None, since: Any = None) -> Any:
+    """The rows of all tables that may be new enough; `id` must be one of their columns."""
+    from riskad.tables.columns import check_columns
     from riskad.tables.paths import find_tables
     from riskad.tables.reading import read_batches
+
+    paths = find_tables(data)
+    if since is not None:
+        paths = since.files(paths) or paths[:1]  # of which no row is new enough
+    batches = read_batches(paths)
+    if id is not None:
+        check_columns([id], next(iter(batches)).columns)
+    return batches
+
+
+def _score_into(model: Path, batches: Any, target: Any, since: Any, options: dict[str, Any]) -> Any:
+    """Add rows to a table of a database, or to a folder."""
+    from riskad.app.model_files import load
+    from riskad.app.score_new import score_into
+
+    return score_into(load(model), batches, target, since, **options)
+
+
+def _score_to_file(
+    model: Path, batches: Any, output: Path, force: bool, options: dict[str, Any]
+) -> Any:
+    """Write all rows to a file, or to standard output."""
+    from riskad.app.model_files import load
+    from riskad.app.score import score_table
     from riskad.tables.writing import open_writer
 
-    check_table_output(output, force)
-    with together(), show_progress() as progress:
-        progress(f"Reading {model.name} and {name_of(data)}")
-        id_ = read_header(model).notes.get("fit", {}).get("id")
-        detector, batches = load(model), read_batches(find_tables(data))
-        with open_writer(output, force) as write:
-            _, report = score_table(
-                detector,
-                batches,
-                write,
-                id=id_,
-                source=name_of(data),
-                progress=progress,
-                **options,
-            )
-        said = say(
-            "score", as_json, report, print_score, str(output), written={"scored": str(output)}
-        )
-    click.echo(said, err=is_pipe(output))
+    detector = load(model)
+    with open_writer(output, force) as write:
+        return score_table(detector, batches, write, **options)[1]
 
 
 @click.command(short_help="Say why the most suspicious rows of a table are so.")
@@ -305,17 +376,34 @@ def suggest(
     show_default=True,
     help="Chance that anything is said to have moved if nothing has.",
 )
+@click.option(
+    "--fail-above",
+    type=float,
+    metavar="DISTANCE",
+    help="End with exit code 3 if a column or the scores have moved by more than this distance, "
+    "from 0 (any that has moved) to 1.",
+)
 @as_json
-def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
+@click.pass_context
+def drift(
+    ctx: click.Context,
+    model: Path,
+    data: Path,
+    level: float,
+    fail_above: float | None,
+    as_json: bool,
+) -> None:
     """Say whether the rows of DATA have moved away from those that MODEL was fitted to.
 
     Compares each column, and the scores of a shallow model, with a summary of the unlabelled rows
-    that the model keeps; estimates the anomaly rate of DATA. Drift or not, the exit code is 0; the
-    JSON says which columns have moved.
+    that the model keeps; estimates the anomaly rate of DATA. Drift or not, the exit code is 0,
+    unless --fail-above says from where on it is an alarm (3). The JSON says which columns have
+    moved.
 
     \b
-    Example:
+    Examples:
       riskad drift cards.riskad new.csv
+      riskad drift cards.riskad new.csv --fail-above 0.2 --json > drift.json || mail -s drift ...
     """  # noqa: D301
     from riskad.app.drift import drift_table
     from riskad.app.model_files import load
@@ -326,16 +414,22 @@ def drift(model: Path, data: Path, level: float, as_json: bool) -> None:
         progress(f"Reading {model.name} and {name_of((str(data),))}")
         table = read_table(data)
         report = drift_table(
-            load(model), table, level=level, source=name_of((str(data),)), progress=progress
+            load(model),
+            table,
+            level=level,
+            fail_above=fail_above,
+            source=name_of((str(data),)),
+            progress=progress,
         )
     click.echo(say("drift", as_json, report, print_drift))
+    ctx.exit(ALARM if report.alarm else 0)
 
 
 @click.command(short_help="Make a model small and quick, and say what is lost.")
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the small model.")
-@label_options(required=False)
+@label_options()
 @seed
 @as_json
 @force

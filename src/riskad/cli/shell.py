@@ -18,7 +18,10 @@ from riskad.tables.notes import ReadingNote
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Group", "console", "printed", "say", "show_cells", "show_progress"]
+__all__ = ["ALARM", "Group", "console", "printed", "say", "show_cells", "show_progress"]
+
+ALARM = 3
+"""Exit code of a command that did its work and found what it was asked to warn of."""
 
 
 class Group(click.Group):

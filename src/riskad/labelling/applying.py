@@ -31,6 +31,8 @@ class Applied:
     sources
         By row, how it came to be judged: "suggested", "random", "chosen", or "" where the journal
         says nothing of it.
+    first_judged
+        By row, when the journal first called it normal or an anomaly; "" where it has no label.
     located
         How many rows of the journal were found elsewhere, or not at all.
     disputed
@@ -40,6 +42,7 @@ class Applied:
     frame: pl.DataFrame
     labels: LabelColumn
     sources: list[str]
+    first_judged: list[str]
     located: Located
     disputed: list[int]
 
@@ -101,13 +104,15 @@ def apply_labels(
     values: list[str | None] = [None] * frame.height
     if labels.column in frame.columns:
         values = to_text(frame[labels.column]).to_list()
-    sources = [""] * frame.height
+    sources, first = [""] * frame.height, [""] * frame.height
     for row, answers in journal.answers.items():
         if answers.label:
             values[row - 1], sources[row - 1] = words[answers.label], answers.source
+            first[row - 1] = answers.first
     column = pl.Series(labels.column, values, dtype=pl.String)
     labels = _occurring(labels, column)
-    return Applied(frame.with_columns(column), labels, sources, located, journal.disputes())
+    told = (labels, sources, first, located, journal.disputes())
+    return Applied(frame.with_columns(column), *told)
 
 
 def _word(given: object, otherwise: str) -> str:

@@ -83,9 +83,10 @@ class Answer:
 
 @dataclass
 class RowAnswers:
-    """The last answer of each person about a row."""
+    """The last answer of each person about a row, and when it was first called either kind."""
 
     by_person: dict[str, Answer] = field(default_factory=dict)
+    first: str = ""
 
     @property
     def said(self) -> list[Answer]:
@@ -258,6 +259,8 @@ class Journal:
         of_row = self.answers.setdefault(place, RowAnswers())
         of_row.by_person.pop(answer.who, None)  # the newest comes last
         of_row.by_person[answer.who] = answer
+        if answer.label in ("normal", "anomaly"):
+            of_row.first = of_row.first or answer.when
         self._labels.pop(place, None)
         if label := of_row.label:
             self._labels[place] = label

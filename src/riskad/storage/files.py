@@ -19,6 +19,7 @@ __all__ = [
     "check_different",
     "check_input_file",
     "check_output_file",
+    "flush_to_disk",
     "together",
 ]
 
@@ -172,14 +173,14 @@ def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[P
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         yield part
-        _flush_to_disk(part)
+        flush_to_disk(part)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     waiting.append(_Part(path, part, force))
 
 
-def _flush_to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Make sure the bytes are on the disk before the name points to them."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())

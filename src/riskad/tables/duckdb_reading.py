@@ -13,11 +13,11 @@ from riskad.tables.csv_reading import first_line
 from riskad.tables.database_reading import choose_table, quote_name
 from riskad.tables.paths import Place
 
-__all__ = ["duckdb_batches", "duckdb_size"]
+__all__ = ["ALONE", "duckdb_batches", "duckdb_size"]
 
 _BATCH_CELLS = 1 << 19
 # A view may name any file or address; a database that somebody sent reads nothing but itself.
-_ALONE: dict[str, Any] = {"enable_external_access": "false"}
+ALONE: dict[str, Any] = {"enable_external_access": "false"}
 _TABLES = """
 SELECT table_name FROM duckdb_tables() WHERE NOT internal
 UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal
@@ -55,7 +55,7 @@ def _opened(place: Place) -> Iterator[Any]:
             "as Parquet."
         ) from error
     try:
-        with closing(duckdb.connect(str(place.path), read_only=True, config=_ALONE)) as database:
+        with closing(duckdb.connect(str(place.path), read_only=True, config=ALONE)) as database:
             names = [name for (name,) in database.execute(_TABLES).fetchall()]
             yield database.table(quote_name(choose_table(place, names)))
     except duckdb.Error as error:

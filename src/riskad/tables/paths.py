@@ -18,6 +18,7 @@ from riskad.rows.parquet_files import find_parquet
 from riskad.storage.files import check_input_file
 
 __all__ = [
+    "DATABASES",
     "PIPE",
     "READABLE",
     "WRITABLE",
@@ -49,6 +50,7 @@ _FORMATS = {
     ".duckdb": "database",
     ".db": "database",
 }
+DATABASES = tuple(ending for ending, kind in _FORMATS.items() if kind == "database")
 _TEXTS = tuple(ending for ending, kind in _FORMATS.items() if kind in ("csv", "json"))
 _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 READABLE = (*_FORMATS, *(text + packing for text in _TEXTS for packing in _PACKINGS), ".zip")

@@ -18,6 +18,7 @@ from riskad.tables.csv_reading import csv_batches
 from riskad.tables.database_reading import sqlite_batches
 from riskad.tables.duckdb_reading import duckdb_batches
 from riskad.tables.excel_reading import excel_table
+from riskad.tables.hive import with_hive_columns
 from riskad.tables.json_reading import json_batches
 from riskad.tables.memory import check_place
 from riskad.tables.notes import saying_once
@@ -42,7 +43,7 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
                              are told apart.
     Excel                    Every column as text. The first sheet, or `cards.xlsx::March`.
     JSON lines               Numbers, yes/no and text; objects inside become columns `shop.city`.
-    Parquet                  Its own types.
+    Parquet                  Its own types. Folders such as `day=2026-11-17` become columns of text.
     SQLite, DuckDB           Their own types. The only table, or `cards.sqlite::payments`.
     ``-``                    Standard input, in any of these formats.
     ======================== ==================================================================
@@ -97,7 +98,7 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
     elif place.format == "excel":
         yield from without_totals([excel_table(place)], place.name)
     elif place.format == "parquet":
-        yield from parquet_batches(place.path)
+        yield from (with_hive_columns(frame, place.path) for frame in parquet_batches(place.path))
     else:
         yield from (duckdb_batches if is_duckdb(place) else sqlite_batches)(place)
 
@@ -121,7 +122,8 @@ class _Batches:
     def schema(self) -> pl.Schema:
         """The columns and their types."""
         if self.place.format == "parquet":
-            return parquet_types(self.place.path)
+            empty = pl.DataFrame(schema=parquet_types(self.place.path))
+            return with_hive_columns(empty, self.place.path).schema
         return next(iter(self)).schema
 
 

@@ -17,6 +17,7 @@ from riskad.app.report.charts import (
 )
 from riskad.app.report.facts import list_members, list_risk_parts
 from riskad.app.report.jinja import fill
+from riskad.app.report.side_by_side import difference_line, side_by_side
 from riskad.app.report.wording import (
     about,
     between,
@@ -37,6 +38,7 @@ __all__ = [
     "columns",
     "headline",
     "model",
+    "model_before",
     "origin",
     "over_time",
     "quality",
@@ -132,6 +134,18 @@ def rows_looked_at(data: ReportData) -> Markup:
 def over_time(data: ReportData) -> Markup:
     """Show how quality and the share of anomalies among labelled rows move over time."""
     return fill("over_time.html", periods=data.sections["over-time"])
+
+
+def model_before(data: ReportData) -> Markup:
+    """Show the model beside the one that it came after."""
+    refit = data.sections["beside-the-model-before"]
+    return fill(
+        "model_before.html",
+        verdict=refit["verdict"][:1].upper() + refit["verdict"][1:],
+        difference=difference_line(refit),
+        lines=side_by_side(refit),
+        cautions=(refit["comparison"] or {}).get("cautions", []),
+    )
 
 
 def anomaly_rate(data: ReportData) -> Markup:

@@ -49,7 +49,8 @@ def to_json(report: Any, **more: Any) -> str:
         "is_anomaly"
       ],
       "by": "score",
-      "expected": null
+      "expected": null,
+      "skipped": 0
     }
     """
     return json.dumps(_finite(more | asdict(report)), indent=2, ensure_ascii=False)

@@ -123,8 +123,19 @@ def _periods(model: Pipeline, header: ModelHeader) -> Any:
     return header.notes.get("fit", {}).get("over_time")
 
 
+def _refit(model: Pipeline, header: ModelHeader) -> Any:
+    """How the model compares with the one before it, if it was made by a refit."""
+    return header.notes.get("refit")
+
+
 for _section in (
     Section("Warnings", content.warnings, lambda data: bool(data.warnings), css_class="warnings"),
+    Section(
+        "Beside the model before",
+        content.model_before,
+        lambda data: "beside-the-model-before" in data.sections,
+        _refit,
+    ),
     Section("Most suspicious rows", content.suspicious_rows),
     Section(
         "Rows looked at against anomalies found",

@@ -7,7 +7,7 @@ Labelled rows appear here with scores by fits that have not seen them
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -98,7 +98,9 @@ class ReportData:
     sections: dict[str, Any] = field(default_factory=dict)
 
 
-def describe_fit(fit: Fit, *, command: str = "") -> ReportData:
+def describe_fit(
+    fit: Fit, *, command: str = "", notes: Mapping[str, Any] | None = None
+) -> ReportData:
     """Gather what there is to say of a fit.
 
     Parameters
@@ -107,6 +109,8 @@ def describe_fit(fit: Fit, *, command: str = "") -> ReportData:
         What `riskad.fit_table` returned.
     command
         The command line that asked for it, if there was one.
+    notes
+        What is saved with the model, if that is more than the notes of the fit.
 
     Returns
     -------
@@ -131,7 +135,7 @@ def describe_fit(fit: Fit, *, command: str = "") -> ReportData:
     report = fit.report
     return _describe(
         fit.model,
-        make_header(fit.model, report.notes()),
+        make_header(fit.model, notes or report.notes()),
         top=explained_rows(report.top, fit.reasons, _REASONS),
         usual_score=None if fit.reasons is None else fit.reasons.base,
         subject="fit",

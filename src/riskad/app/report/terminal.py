@@ -126,9 +126,14 @@ def _print_fitted(console: Console, report: FitReport) -> None:
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
     print_title(console, f"{report.source}: {report.rows:,} rows scored")
+    before = f"{report.skipped:,} rows were left out: scored before, or too old"
+    if not report.rows:
+        print_facts(console, {"Nothing": [f"new: {before}"]})
+        return
     print_facts(
         console,
         {
+            "Read": [before] if report.skipped else [],
             "Flagged": [
                 _say_flagged(report.flagged, report.rows, "rows"),
                 *flagged_lines(report.expected, report.flagged),
@@ -254,7 +259,8 @@ def print_drift(console: Console, report: TableDrift) -> None:
         f"{pi_n:.1%} of {of} (95% interval {low:.1%} to {high:.1%})"
         for of, (pi_n, low, high) in rates.items()
     ]
-    print_facts(console, {"Verdict": [found.verdict], "Anomalies": lines, "Notes": report.warnings})
+    said = {"Verdict": [found.verdict], "Alarm": _alarm_lines(report), "Anomalies": lines}
+    print_facts(console, said | {"Notes": report.warnings})
     head = ["column", "distance", "shift in SD", "p-value", "moved"]
     compared = [*found.columns, *([found.scores] if found.scores is not None else [])]
     largest = sorted(compared, key=lambda column: column.p_value)[:_MOST_DRIFTS]
@@ -269,6 +275,15 @@ def print_drift(console: Console, report: TableDrift) -> None:
         for column in largest
     ]
     print_table(console, "Largest", head, rows, left={0})
+
+
+def _alarm_lines(report: TableDrift) -> list[str]:
+    """Say what has moved further than it may, where somebody asked."""
+    if report.fail_above is None:
+        return []
+    if not report.alarm:
+        return [f"none: nothing has moved by a distance of more than {report.fail_above:g}"]
+    return [f"{', '.join(report.above)}: moved by a distance of more than {report.fail_above:g}"]
 
 
 def print_prior(console: Console, report: PriorReport) -> None:

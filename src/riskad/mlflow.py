@@ -1,0 +1,188 @@
+"""Models of tables in MLflow: save, log, register and load them (extra `mlflow`).
+
+What lies in MLflow is the model file of `riskad.save`, which holds no pickle: it loads where MLflow
+is told to allow none (`MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false`). Whoever loads it as
+`mlflow.pyfunc` needs riskad installed, and gives rows as a frame with the columns of the fit.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from sklearn.pipeline import Pipeline
+
+import riskad
+from riskad.app.model_files import load, save
+from riskad.app.results import steps_of
+from riskad.app.score import added_columns, score_table
+from riskad.core.checks import InputError
+from riskad.tables.frames import as_polars
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow warns of its own classes
+        import mlflow.pyfunc
+    import pandas
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types.schema import AnyType, ColSpec, DataType, Schema
+except ImportError as error:
+    raise ImportError(
+        "riskad.mlflow needs MLflow, which is not installed: pip install 'riskad[mlflow]'."
+    ) from error
+
+__all__ = ["FLAVOR_NAME", "load_model", "log_model", "save_model"]
+
+FLAVOR_NAME = "riskad"
+_FILE = "model.riskad"
+_FOLDER = "data"  # into which MLflow puts it
+_SHOWN = ("number", "category", "text")
+_OUTPUTS = {
+    "anomaly_score": DataType.double,
+    "is_anomaly": DataType.boolean,
+    "anomaly_probability": DataType.double,
+    "novelty": DataType.double,
+}
+
+
+def save_model(
+    model: Pipeline,
+    path: str | os.PathLike[str],
+    *,
+    notes: Mapping[str, Any] | None = None,
+    mlflow_model: Model | None = None,
+    signature: ModelSignature | None = None,
+    input_example: Any = None,
+    pip_requirements: list[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model to a folder, as MLflow lays it out.
+
+    Parameters
+    ----------
+    model
+        What `riskad.fit_table` made, or `riskad.load` read.
+    path
+        The folder, which must not exist.
+    notes
+        What is to be kept in the model file: `fit.report.notes()` for one of `fit_table`.
+    mlflow_model
+        The model of MLflow that this is a flavour of; `log_model` gives one.
+    signature, input_example
+        By default made from the model's own columns: their names, and a row of what they usually
+        hold. MLflow checks the names. Values are checked by the model, which knows how they are
+        written, so that whole numbers, texts and dates may come as they are.
+    pip_requirements
+        What is needed to load it; by default this version of riskad.
+    metadata
+        Anything else that MLflow is to keep.
+    """
+    flavour = Model() if mlflow_model is None else mlflow_model
+    flavour.add_flavor(
+        FLAVOR_NAME, riskad_version=riskad.__version__, model_file=f"{_FOLDER}/{_FILE}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, _FILE)
+        save(model, file, notes=notes)
+        mlflow.pyfunc.save_model(
+            path=os.fspath(path),
+            loader_module=__name__,
+            data_path=str(file),
+            mlflow_model=flavour,
+            signature=_signature(model) if signature is None else signature,
+            input_example=_example(model) if input_example is None else input_example,
+            pip_requirements=pip_requirements or [f"riskad=={riskad.__version__}"],
+            metadata=None if metadata is None else dict(metadata),
+        )
+
+
+def log_model(
+    model: Pipeline,
+    name: str,
+    *,
+    registered_model_name: str | None = None,
+    **options: Any,
+) -> Any:
+    """Log a model to the current run of MLflow, and register it if a name is given.
+
+    Parameters
+    ----------
+    model, name
+        The model, and what MLflow calls it.
+    registered_model_name
+        Under which it becomes the next version in the registry.
+    **options
+        As `save_model` takes them, and those of `mlflow.models.Model.log`.
+
+    Returns
+    -------
+    mlflow.models.model.ModelInfo
+        Where it is: `model_uri` is what `load_model` takes.
+    """
+    return Model.log(
+        artifact_path=None,
+        name=name,
+        flavor=riskad.mlflow,
+        model=model,
+        registered_model_name=registered_model_name,
+        **options,
+    )
+
+
+def load_model(model_uri: str) -> Pipeline:
+    """Load a model that `log_model` or `save_model` wrote, as `riskad.load` gives it.
+
+    Parameters
+    ----------
+    model_uri
+        `models:/cards/3`, `runs:/.../model`, or a folder.
+    """
+    folder = Path(mlflow.artifacts.download_artifacts(artifact_uri=str(model_uri)))
+    flavour = Model.load(str(folder)).flavors.get(FLAVOR_NAME)
+    if flavour is None:
+        raise InputError(
+            f"{model_uri!r} is no model of riskad: its MLmodel file has no flavour "
+            f"{FLAVOR_NAME!r}. Load it by mlflow.pyfunc.load_model."
+        )
+    return load(folder / _FOLDER / _FILE)
+
+
+class _Scores:
+    """What `mlflow.pyfunc` calls: a frame of rows in, a frame of scores out."""
+
+    def __init__(self, model: Pipeline):
+        self._model = model
+
+    def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
+        """Return the columns that `riskad score` adds, in a frame of pandas."""
+        frame = as_polars(rows)
+        read = [name for name in steps_of(self._model)[0].read_columns if name in frame.columns]
+        scored, report = score_table(self._model, frame.select(read))
+        found: pl.DataFrame = scored.select(report.added)
+        return pandas.DataFrame(found.to_dict(as_series=False), index=getattr(rows, "index", None))
+
+
+def _load_pyfunc(path: str) -> _Scores:
+    """Return the model for `mlflow.pyfunc`; `path` is that of the model file."""
+    return _Scores(load(path))
+
+
+def _signature(model: Pipeline) -> ModelSignature:
+    preparer, detector = steps_of(model)
+    anything = AnyType()  # type: ignore[no-untyped-call]
+    inputs = Schema([ColSpec(anything, name) for name in preparer.read_columns])
+    added = added_columns(detector, None, 0)
+    return ModelSignature(inputs, Schema([ColSpec(_OUTPUTS[name], name) for name in added]))
+
+
+def _example(model: Pipeline) -> Any:
+    """A row of the numbers and texts that the columns usually hold; dates and others are blank."""
+    preparer, _ = steps_of(model)
+    kinds = {column.name: column.given_kind for column in preparer.used()}
+    usual = {name: preparer.usual_[name] for name, kind in kinds.items() if kind in _SHOWN}
+    return pandas.DataFrame([{name: usual.get(name) for name in preparer.read_columns}])

@@ -1,0 +1,95 @@
+"""Only rows that have not been scored yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from riskad.core.checks import InputError
+from riskad.tables.columns import check_columns
+from riskad.tables.hive import hive_columns
+from riskad.tables.targets import Target
+
+__all__ = ["NewRows", "Since"]
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Since:
+    """Which rows to look at: all, or those in which a column is at least some value.
+
+    >>> Since.read("auto"), Since.read("day=2026-11-17")
+    (Since(column=None, value=''), Since(column='day', value='2026-11-17'))
+    """
+
+    column: str | None = None
+    value: str = ""
+
+    @classmethod
+    def read(cls, said: str) -> Since:
+        """Return what a text spells."""
+        if said.strip() == AUTO:
+            return cls()
+        column, equals, value = said.partition("=")
+        if not (column.strip() and equals and value.strip()):
+            raise InputError(
+                f"since={said!r} must be 'auto', for rows that are not there yet, or a column and "
+                "the value from which on to look at rows: day=2026-11-17."
+            )
+        return cls(column.strip(), value.strip())
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """Return the files that may hold such rows; folders such as day=2026-11-16 tell."""
+        return [path for path in paths if not self._is_before(hive_columns(path))]
+
+    def _is_before(self, told: dict[str, str | None]) -> bool:
+        value = told.get(self.column or "")
+        return value is not None and value < self.value
+
+    def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows; one in which the column is blank is none of them."""
+        if self.column is None:
+            return frame
+        check_columns([self.column], frame.columns)
+        values = frame[self.column]
+        try:
+            if values.dtype.is_temporal():
+                return frame.filter(values >= pl.Series([self.value]).str.to_datetime()[0])
+            if values.dtype.is_numeric():
+                return frame.filter(values >= float(self.value))
+        except (ValueError, pl.exceptions.PolarsError):
+            raise InputError(
+                f"since='{self.column}={self.value}': the column holds {values.dtype}, and "
+                f"{self.value!r} is none. Write numbers as 1234.5 and dates as 2026-11-17."
+            ) from None
+        return self._by_text(frame, values.cast(pl.String).str.strip_chars())
+
+    def _by_text(self, frame: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
+        """Texts that are numbers, as all cells of a CSV are texts, are compared as numbers."""
+        try:
+            least = float(self.value)
+        except ValueError:
+            return frame.filter(texts >= self.value)
+        return frame.filter(texts.cast(pl.Float64, strict=False) >= least)
+
+
+class NewRows:
+    """The rows of a table that a target lacks; can be gone through again, with the same rows.
+
+    `skipped` counts the others, once they have been gone through.
+    """
+
+    def __init__(self, batches: Iterable[pl.DataFrame], since: Since, target: Target):
+        self._batches, self._since, self._target = batches, since, target
+        self.skipped = 0
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        self.skipped = 0
+        for batch in self._batches:
+            new = self._target.lacking(self._since.rows(batch))
+            self.skipped += batch.height - new.height
+            yield new

@@ -1,0 +1,324 @@
+"""Scores into databases and folders by day: only new rows, each once, whatever is killed."""
+
+import json
+import random
+import sqlite3
+import time
+from contextlib import closing
+
+import duckdb
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from polars.testing import assert_frame_equal
+from support.killing import TARGETS, Commands, make_events, read_ids
+
+import riskad
+from riskad.app.model_files import save
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.tables.folder_target import FolderTarget
+from riskad.tables.new_rows import Since
+from riskad.tables.reading import read_batches, read_table
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model that knows which column names the rows."""
+    path = tmp_path_factory.mktemp("model") / "model.riskad"
+    labels = riskad.LabelColumn("status", ["ok"], ["fraud"])
+    told = {"id": "payment", "drop": ["paid"], "model": "shallow", "settings": {"lam": 0.01}}
+    fit = riskad.fit_table(make_events(300), labels, **told)
+    save(fit.model, path, notes=fit.report.notes())
+    return path
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def events(n):
+    """The first of always the same payments."""
+    return make_events(1_000)[:n].drop("status")
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(cli, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def score(model, data, *options, code=0):
+    result = run("score", model, data, *options, "--json", code=code)
+    return json.loads(result.stdout) if not code else result.output
+
+
+# --- what is written -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_rows_are_written_once_and_only_new_ones_are_added(model, place, kind):
+    events(200).write_parquet("events.parquet")
+    first = score(model, "events.parquet", *TARGETS[kind])
+    assert (first["rows"], first["skipped"]) == (200, 0)
+    said = score(model, "events.parquet", *TARGETS[kind], code=1)
+    assert "--since auto" in said
+    events(260).write_parquet("events.parquet")
+    second = score(model, "events.parquet", *TARGETS[kind], "--since", "auto")
+    assert (second["rows"], second["skipped"]) == (60, 200)
+    assert all(200 <= int(suspect["id"]) < 260 for suspect in second["top"])
+    third = score(model, "events.parquet", *TARGETS[kind], "--since", "auto")
+    assert (third["rows"], third["skipped"], third["top"]) == (0, 260, [])
+    assert (
+        "new: 260 rows were left out"
+        in run("score", model, "events.parquet", *TARGETS[kind], "--since", "auto").output
+    )
+    assert read_ids(kind, place) == list(range(260))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_scores_are_those_of_a_file(model, place, kind):
+    events(150).write_parquet("events.parquet")
+    score(model, "events.parquet", *TARGETS[kind], "--reasons", "1")
+    score(model, "events.parquet", "-o", "scored.parquet", "--reasons", "1")
+    written = read_table(place / f"out.{kind}").sort("payment")
+    there = pl.read_parquet("scored.parquet").select(written.columns)
+    assert_frame_equal(written.cast(there.schema), there)
+
+
+def test_folders_are_read_again_as_columns_by_us_and_by_others(model, place):
+    events(90).write_csv("events.csv")
+    score(model, "events.csv", *TARGETS["folder"])
+    found = pl.concat(read_batches(sorted((place / "out").rglob("*.parquet"))))
+    assert found.height == 90
+    assert (found["paid"].str.slice(0, 10) == found["day"]).all()
+    with duckdb.connect() as database:
+        days = database.execute(
+            "SELECT day, count(*) FROM read_parquet('out/*/*.parquet', hive_partitioning = true) "
+            "GROUP BY day ORDER BY day"
+        ).fetchall()
+    assert [str(day) for day, _ in days] == ["2026-11-15", "2026-11-16", "2026-11-17"]
+    assert sum(n for _, n in days) == 90
+
+
+def test_a_folder_of_days_is_scored_into_a_folder_of_days(model, place):
+    """The column `day` is only in the names of the folders, as Spark and DuckDB leave it."""
+    for day, rows in events(120).group_by(pl.col("paid").str.slice(0, 10).alias("day")):
+        folder = place / "events" / f"day={day[0]}"
+        folder.mkdir(parents=True)
+        rows.drop("day", strict=False).write_parquet(folder / "rows.parquet")
+    since = ["--since", "day=2026-11-17"]
+    told = score(model, "events", "-o", "out", "--day", "day", *since)
+    assert [each.name for each in (place / "out").glob("day=*")] == ["day=2026-11-17"]
+    rest = score(model, "events", "-o", "out", "--day", "day", "--since", "auto")
+    assert told["rows"] + rest["rows"] == 120
+    assert rest["skipped"] == told["rows"]
+    assert read_ids("folder", place) == list(range(120))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_table_is_scored_into_the_database_that_it_is_in(model, place, kind):
+    file = place / f"out.{kind}"
+    if kind == "sqlite":
+        with closing(sqlite3.connect(file)) as database:
+            database.execute("CREATE TABLE events (payment, amount, age, paid)")
+            database.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", events(80).rows())
+            database.commit()
+    else:
+        with duckdb.connect(str(file)) as database:
+            database.register("rows", events(80).to_arrow())
+            database.execute("CREATE TABLE events AS SELECT * FROM rows")
+    for added in (80, 0):
+        told = score(model, f"{file}::events", *TARGETS[kind], "--since", "auto")
+        assert told["rows"] == added
+    assert read_ids(kind, place) == list(range(80))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_force_replaces_a_table_and_no_other(model, place, kind):
+    events(50).write_parquet("events.parquet")
+    file = f"out.{kind}"
+    score(model, "events.parquet", *TARGETS[kind])
+    score(model, "events.parquet", "-o", f"{file}::other")
+    events(20).write_parquet("events.parquet")
+    score(model, "events.parquet", *TARGETS[kind], "--force")
+    assert read_ids(kind, place) == list(range(20))
+    assert read_table(f"{file}::other").height == 50
+
+
+def test_ids_are_the_same_whatever_type_they_have(model, place):
+    """A CSV holds texts, and the table that its rows were written to numbers."""
+    events(40).write_parquet("events.parquet")
+    score(model, "events.parquet", *TARGETS["sqlite"])
+    events(55).write_csv("events.csv")
+    assert score(model, "events.csv", *TARGETS["sqlite"], "--since", "auto")["rows"] == 15
+
+
+# --- which rows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "kept"),
+    [
+        ([1, 2, 3], "2", 2),
+        (["9", "10", "11"], "10", 2),  # numbers, although a CSV has them as texts
+        (["2026-11-16", "2026-11-17", None], "2026-11-17", 1),
+        ([1.5, None, 3.0], "1.5", 2),
+    ],
+)
+def test_rows_from_a_value_on(values, value, kept):
+    frame = pl.DataFrame({"x": values})
+    assert Since("x", value).rows(frame).height == kept
+
+
+def test_dates_are_compared_as_dates():
+    dates = pl.Series(["2026-11-16", "2026-11-17"]).str.to_date()
+    times = pl.Series(["2026-11-17T00:00", "2026-11-17T08:30"]).str.to_datetime()
+    assert Since("x", "2026-11-17").rows(pl.DataFrame({"x": dates})).height == 1
+    assert Since("x", "2026-11-17 08:00").rows(pl.DataFrame({"x": times})).height == 1
+    with pytest.raises(InputError, match="'yesterday' is none"):
+        Since("x", "yesterday").rows(pl.DataFrame({"x": dates}))
+
+
+# --- mistakes ------------------------------------------------------------------------------
+
+
+def test_mistakes_are_sentences_and_leave_nothing(model, place):
+    events(30).write_parquet("events.parquet")
+    data = "events.parquet"
+    for options, said in (
+        (["-o", "out.csv", "--since", "auto"], "is a file, which is written whole"),
+        (["-o", "out.sqlite"], "out.sqlite::scored"),
+        (["-o", "out.csv", "--day", "paid"], "looks like a file"),
+        (["-o", "out", "--day", "pade"], "Did you mean 'paid'?"),
+        (["-o", "out", "--day", "amount"], "is no date as 2026-11-17"),
+        (["-o", "out.sqlite::scored", "--since", "yesterday"], "must be 'auto'"),
+        (["-o", "out.sqlite::scored", "--since", "auto", "--id", "nobody"], "no column 'nobody'"),
+        (["-o", "out.sqlite::scored", "--since", "auto", "--id", "paid"], "names several rows"),
+        (["-o", "out.csv", "--id", "paymnt"], "Did you mean 'payment'?"),
+        (["-o", "nowhere/out.sqlite::scored"], "there is no folder"),
+    ):
+        assert said in " ".join(score(model, data, *options, code=1).split())
+    assert [p.name for p in place.rglob("*") if p.is_file()] in (
+        ["events.parquet"],
+        ["events.parquet", "_riskad.lock"],
+        ["_riskad.lock", "events.parquet"],
+    )
+
+
+def test_other_columns_than_before_are_refused(model, place):
+    events(30).write_parquet("events.parquet")
+    score(model, "events.parquet", *TARGETS["sqlite"])
+    events(40).write_parquet("events.parquet")
+    options = [*TARGETS["sqlite"], "--since", "auto", "--reasons", "2"]
+    said = score(model, "events.parquet", *options, code=1)
+    assert "+ unexpected: 'reason_1'" in said
+    assert read_ids("sqlite", place) == list(range(30))
+
+
+def test_a_blank_id_is_refused(model, place):
+    blank = events(30).with_columns(payment=pl.col("payment").replace(7, None))
+    blank.write_parquet("events.parquet")
+    said = score(model, "events.parquet", *TARGETS["duckdb"], "--since", "auto", code=1)
+    assert "is blank in 1 rows" in said
+
+
+def test_a_file_that_is_no_database_is_a_sentence(model, place):
+    events(30).write_parquet("events.parquet")
+    for name in ("out.sqlite", "out.duckdb"):
+        (place / name).write_text("not a database, but something that somebody needs")
+        said = score(model, "events.parquet", "-o", f"{name}::scored", "--since", "auto", code=1)
+        assert "says" in said
+        assert (place / name).read_text().startswith("not a database")
+
+
+def test_two_runs_do_not_mix_in_a_folder(place):
+    first = FolderTarget(place / "out", "paid", "payment", "add")
+    second = FolderTarget(place / "out", "paid", "payment", "add")
+    with first.writing(), pytest.raises(InputError, match="Another run"), second.writing():
+        pass
+
+
+def test_another_run_that_was_quicker_is_seen_in_the_transaction(model, place):
+    """Both looked when the table was empty; only one adds the rows."""
+    from riskad.tables.target_choice import choose_target
+
+    rows = events(20)
+    for kind in ("sqlite", "duckdb"):
+        slow = choose_target(f"out.{kind}::scored", id="payment", since=True)
+        quick = choose_target(f"out.{kind}::scored", id="payment", since=True)
+        with slow.writing():
+            slow.add(slow.lacking(rows))
+            with quick.writing():
+                quick.add(quick.lacking(rows))
+        assert read_ids(kind, place) == list(range(20))
+
+
+def test_a_list_of_files_that_names_others_is_not_followed(place):
+    """Somebody who can write to the folder cannot make riskad rename files elsewhere."""
+    (place / "out").mkdir()
+    (place / "secret.part").write_text("mine")
+    target = FolderTarget(place / "out", "paid", "payment", "add")
+    for text in (
+        '{"publish": [["../secret.part", "../gone"]]}',
+        '{"publish": [["day=1/../../secret.part", "day=1/part-0.parquet"]]}',
+        '{"publish": [["day=1/part-0.parquet.part"]]}',
+        '{"publish": 3}',
+        "[]",
+        "{",
+    ):
+        (place / "out" / "_riskad.json").write_text(text)
+        with pytest.raises(InputError, match="not what riskad wrote"), target.writing():
+            pass
+    assert (place / "secret.part").read_text() == "mine"
+
+
+# --- kill -9 --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def commands():
+    with Commands() as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_killed_at_any_moment_and_run_again_every_row_is_there_once(model, place, kind, commands):
+    call = ["score", model, "events.parquet", *TARGETS[kind], "--since", "auto"]
+    rng, killed, start = random.Random(kind), 0, time.perf_counter()
+    events(200).write_parquet("events.parquet")
+    assert commands.run(*call) == 0
+    whole = time.perf_counter() - start
+    for round_ in range(7):
+        events(300 + 100 * round_).write_parquet("events.parquet")
+        killed += commands.run(*call, kill_after=rng.uniform(0, whole)) == -9
+        ids = read_ids(kind, place)
+        assert ids == list(range(len(ids)))
+    assert commands.run(*call) == 0
+    assert read_ids(kind, place) == list(range(900))
+    assert killed >= 3
+
+
+STEPS = {
+    "folder": [("os", "replace", k) for k in range(1, 6)],
+    "sqlite": [("riskad.tables.database_targets", "without_known", k) for k in (1, 2)],
+    "duckdb": [("riskad.tables.database_targets", "without_known", k) for k in (1, 2)],
+}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_killed_before_each_step_of_writing(model, place, kind, commands):
+    """The steps are: the list of files, each of three names, and the empty list."""
+    call = ["score", model, "events.parquet", *TARGETS[kind], "--since", "auto"]
+    events(100).write_parquet("events.parquet")
+    for round_, step in enumerate(STEPS[kind]):
+        events(100 + 50 * round_).write_parquet("events.parquet")
+        assert commands.run(*call, step=step) == -9
+        ids = read_ids(kind, place)
+        assert len(ids) == len(set(ids))
+    assert commands.run(*call) == 0
+    assert read_ids(kind, place) == list(range(100 + 50 * round_))
+    assert not list(place.rglob("*.part"))

@@ -23,6 +23,7 @@ from riskad.cli.label import label
 from riskad.cli.look import look
 from riskad.cli.model import bounds, export_, inspect, threshold
 from riskad.cli.score import drift, explain, report_table, score, suggest
+from riskad.cli.serve import serve
 from riskad.cli.shell import Group
 
 __all__ = ["cli", "main"]
@@ -38,7 +39,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(look, label, fit, score, explain, report_table, suggest, drift),
+    *(look, label, fit, score, explain, report_table, suggest, drift, serve),
     *(inspect, threshold, bounds, export_, prior, demo, bench),
 ):
     cli.add_command(_command)

@@ -41,11 +41,11 @@ class RowScorer:
     >>> from riskad.tables.labelled import LabelColumn
     >>> table, new, _ = make_tables()
     >>> labels = LabelColumn("label", normal=["benign"], anomaly=["malignant"])
-    >>> model, _ = riskad.fit_table(table, labels, model="shallow")
+    >>> model = riskad.fit_table(table, labels, model="shallow").model
     >>> scorer = RowScorer(model)
     >>> rows, notes = scorer.prepare(new[:1])
     >>> scorer.results(*scorer.score(rows)).columns
-    ['anomaly_score', 'is_anomaly']
+    ['anomaly_score', 'is_anomaly', 'anomaly_probability']
     """
 
     def __init__(self, model: Pipeline):

@@ -64,7 +64,8 @@ class Binding:
     def bound(self) -> socket.socket:
         """Return a socket that listens, on a port of its own."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        sock = socket.socket(family)
+        # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((self.host, self.port))

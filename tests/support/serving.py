@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -244,9 +245,15 @@ KINDS = (_types, _labels, _syntax, _nesting, _encoding, _sizes, _heads, _garbage
 
 
 def malformed(number, seed=0):
-    """The bytes of a malformed request; {host} in its head is the server's."""
+    """Head and body of a malformed request; {host} in its head is the server's."""
     rng = random.Random(seed * 1_000_003 + number)
     return KINDS[number % len(KINDS)](rng)
+
+
+def _is_cut_short(head, data):
+    """Whether a server would wait for more, which the client then says will not come."""
+    length = re.search(r"Content-Length: (\d+)\r", head)
+    return not head or (length and int(length[1]) > len(data))
 
 
 def send_malformed(place, number, seed=0, timeout=30):
@@ -256,7 +263,8 @@ def send_malformed(place, number, seed=0, timeout=30):
     with closing(socket.create_connection(place, timeout=timeout)) as sock:
         try:
             sock.sendall(head.replace("{host}", host).encode("utf-8", "replace") + data)
-            sock.shutdown(socket.SHUT_WR)  # what is missing will not come
+            if _is_cut_short(head, data):
+                sock.shutdown(socket.SHUT_WR)
             return read_status(sock)
         except (ConnectionResetError, BrokenPipeError):
             return 0

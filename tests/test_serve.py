@@ -370,13 +370,16 @@ def test_small_requests_wait_together_and_not_for_large_ones(models):
 
 def test_too_many_requests_are_told_to_come_again(served):
     ask = served(waiting=3)
-    thread, go = ask.service.thread, threading.Event()
+    thread, held, go = ask.service.thread, threading.Event(), threading.Event()
+
+    def hold():
+        held.set()
+        go.wait(60)
 
     async def crowd():
         body = json.dumps(ROW).encode()
-        holding = asyncio.create_task(asyncio.to_thread(thread.call, lambda: go.wait(60)))
-        while thread._calls:  # until the thread is held
-            await asyncio.sleep(0.01)
+        holding = asyncio.create_task(asyncio.to_thread(thread.call, hold))
+        await asyncio.to_thread(held.wait, 60)
         waiting = [asyncio.create_task(ask.send("POST", "/score", body)) for _ in range(3)]
         while not thread.full:
             await asyncio.sleep(0.01)

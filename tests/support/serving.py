@@ -75,9 +75,10 @@ class Serving:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(40)
+        code = self.process.wait(40)
         self.process.stdout.close()
         self.process.stderr.close()
+        assert code in (143, -9), code  # as it was asked to, by SIGTERM or SIGKILL
 
     def client(self, **options):
         return Client(self.place, **options)

@@ -90,7 +90,10 @@ class Feedback:
 
 def _answer(said: Mapping[str, Any], number: int, hash: str) -> Answer:
     label, source = _text(said, "label", 20), _text(said, "source", 20) or "chosen"
-    check_choice("label", label, LABELS)
+    if label not in LABELS or "label" not in said:
+        raise InputError(
+            f'label must be normal, anomaly, unsure or skip, or "" to take one back, got {label!r}.'
+        )
     check_choice("source", source, SOURCES)
     who, note = _text(said, "who", LONGEST_NAME).strip(), _text(said, "note", LONGEST_NOTE)
     if not who:

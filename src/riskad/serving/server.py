@@ -60,7 +60,11 @@ class Server:
         self.root = f"{binding.scheme}://{binding.shown_host()}:{port}"
         access = Access(binding.hosts(port), token, service.limits.body)
         guard = Guard(service, access, service.answered)
-        self._server = make_server(guard, binding, most_connections=1_000, grace_seconds=30)
+        try:
+            self._server = make_server(guard, binding, most_connections=1_000, grace_seconds=30)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def run(self) -> None:
         """Serve until somebody interrupts; requests that are under way are answered first."""
@@ -70,7 +74,12 @@ class Server:
                 warnings.simplefilter("ignore")
                 asyncio.run(self._server.serve(sockets=[self._socket]))
         finally:
-            self.service.close()
+            self.close()
+
+    def close(self) -> None:
+        """Give back the port, and end the service."""
+        self._socket.close()
+        self.service.close()
 
     def stop(self) -> None:
         """End `run`, from another thread."""

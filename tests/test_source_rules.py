@@ -80,7 +80,7 @@ CONFINED = {
     "dask": ("scale", ["rows/cluster.py"]),
     "distributed": ("scale", ["rows/cluster.py"]),
     "starlette": ("app", ["labelling/server.py"]),
-    "uvicorn": ("app", ["labelling/server.py"]),
+    "uvicorn": ("app", ["web/listening.py"]),
     "onnx": ("onnx", ["app/onnx.py"]),
     "onnxruntime": ("onnx", ["app/onnx.py"]),
     "mlflow": ("mlflow", ["mlflow.py"]),

@@ -25,6 +25,7 @@ from riskad.cli.look import look
 from riskad.cli.model import bounds, export_, inspect, threshold
 from riskad.cli.refit import refit
 from riskad.cli.score import compress, drift, explain, report_table, score, suggest
+from riskad.cli.serve import serve
 from riskad.cli.shell import Group
 
 __all__ = ["cli", "main"]
@@ -45,7 +46,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(look, label, fit, refit, score, explain, report_table, suggest, drift),
+    *(look, label, fit, refit, score, explain, report_table, suggest, drift, serve),
     *(inspect, threshold, bounds, compress, export_, prior, demo, bench),
 ):
     cli.add_command(_command)

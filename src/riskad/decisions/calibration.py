@@ -8,6 +8,7 @@ unlabelled rows'; with the anomaly rate (`riskad.decisions.rates`) and the line 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -263,6 +264,10 @@ class Calibration:
 
     def line(self) -> ScoreLine:
         """Log odds of being an anomaly, by score."""
+        return self._line
+
+    @cached_property
+    def _line(self) -> ScoreLine:
         n, m = len(self.normals), len(self.anomalies)
         if min(n, m) < FEWEST:
             raise InputError(

@@ -29,7 +29,14 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.decisions.rates import estimate_rate
 from riskad.storage.fields import COUNT, Array, Fields, State, require
 
-__all__ = ["ColumnDrift", "DriftReport", "UnlabelledSummary", "drift_report", "remember_unlabelled"]
+__all__ = [
+    "ColumnDrift",
+    "DriftReport",
+    "UnlabelledSummary",
+    "compare_scored",
+    "drift_report",
+    "remember_unlabelled",
+]
 
 _QUANTILES = 64
 _CELLS = 50_000  # of the unlabelled rows that are summed up; a sample of them where there are more
@@ -263,29 +270,57 @@ anomalous (+0.32 SD).
     level = check_in_interval("level", level, 0, 1, "It is the chance of a false alarm.")
     before, detector = _steps(model)
     X = X if before is None else before.transform(X)
-    rows, summary = _rows(detector, X), _summary_of(detector)
     scores = np.asarray(detector.anomaly_score(X), dtype=float)
-    n_columns = rows.shape[1]
-    columns = list(_lines(rows)) if summary.n_columns else []
-    names = _names(before, detector, n_columns) if names is None else [str(name) for name in names]
-    if len(names) != n_columns:
-        raise InputError(f"names must have one name for each of {n_columns} columns, got {names}.")
-    values = [*columns, *([scores] if summary.has_scores else [])]
-    found = _compare(summary, values, [*(names if columns else []), "scores"], level)
-    ours, own = found[: len(columns)], found[len(columns)] if summary.has_scores else None
+    if names is None:
+        names = _names(before, detector, _rows(detector, X).shape[1])
+    ours, own = compare_scored(detector, X, scores, names, level)
     calibration = getattr(detector, "calibration_", None)
     known = None if calibration is None else calibration.rate
     rate_before = None if known is None else (known.value, known.low, known.high)
     return DriftReport(
-        rows=rows.shape[0],
-        unlabelled=summary.n_rows,
+        rows=len(scores),
+        unlabelled=_summary_of(detector).n_rows,
         level=level,
         columns=tuple(ours),
         scores=own,
         rate=None if rate_before is None else _rate(calibration, scores),
         rate_before=rate_before,
-        verdict=_verdict(rows.shape[0], ours, own),
+        verdict=_verdict(len(scores), ours, own),
     )
+
+
+def compare_scored(
+    detector: Any, X: Any, scores: np.ndarray, names: Sequence[str], level: float = 0.05
+) -> tuple[list[ColumnDrift], ColumnDrift | None]:
+    """Compare rows whose scores are known with the unlabelled rows that a detector was fitted to.
+
+    Parameters
+    ----------
+    detector
+        Fitted.
+    X, scores
+        New rows as the detector takes them, and their anomaly scores.
+    names
+        Names of the columns.
+    level
+        Chance that anything is said to have moved if nothing has.
+
+    Returns
+    -------
+    tuple
+        A `ColumnDrift` for each column, none where the detector keeps no columns, and one for the
+        scores, None where it keeps no scores.
+    """
+    rows, summary = _rows(detector, X), _summary_of(detector)
+    names = [str(name) for name in names]
+    if len(names) != rows.shape[1]:
+        raise InputError(
+            f"names must have one name for each of {rows.shape[1]} columns, got {names}."
+        )
+    columns = list(_lines(rows)) if summary.n_columns else []
+    values = [*columns, *([scores] if summary.has_scores else [])]
+    found = _compare(summary, values, [*(names if columns else []), "scores"], level)
+    return found[: len(columns)], found[len(columns)] if summary.has_scores else None
 
 
 def _steps(model: Any) -> tuple[Any, Any]:

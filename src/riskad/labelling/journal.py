@@ -213,11 +213,11 @@ class Journal:
         finally:
             os.close(file)
 
-    def add(self, answer: Answer) -> None:
-        """Append an answer; when this returns it is on the disk."""
+    def add(self, *answers: Answer) -> None:
+        """Append answers; when this returns they are on the disk."""
         with self._lock:
             with self._open() as file, _locked(file):
-                _append(file, asdict(answer))
+                _append(file, *map(asdict, answers))
             self._refresh()
 
     def refresh(self) -> None:
@@ -340,9 +340,9 @@ def _nearest(row: int, places: Sequence[int]) -> int | None:
     return min(places, key=lambda place: abs(place - row), default=None)
 
 
-def _append(file: int, said: dict[str, Any]) -> None:
-    """Write a line, after the end of a torn one if need be, and wait for the disk."""
-    line = json.dumps(said, ensure_ascii=True).encode() + b"\n"
+def _append(file: int, *said: dict[str, Any]) -> None:
+    """Write lines, after the end of a torn one if need be, and wait for the disk."""
+    line = b"".join(json.dumps(each, ensure_ascii=True).encode() + b"\n" for each in said)
     size = os.lseek(file, 0, os.SEEK_END)
     if size:
         os.lseek(file, size - 1, os.SEEK_SET)

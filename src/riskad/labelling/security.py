@@ -16,19 +16,25 @@ The page runs on a machine that others may share, in a browser that has other pa
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-__all__ = ["CSRF_HEADER", "LARGEST_BODY", "Access", "Guard", "Refusal"]
+from riskad.web.guarding import (
+    ANSWER_HEADERS,
+    App,
+    Headers,
+    Message,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    reply,
+    same_secret,
+)
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+__all__ = ["CSRF_HEADER", "LARGEST_BODY", "Access", "Guard", "Refusal"]
 
 CSRF_HEADER = "x-riskad-csrf"
 LARGEST_BODY = 16_384
@@ -36,14 +42,6 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors {frames}"
 )
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "cache-control": "no-store",
-}
 _WELCOME = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>riskad label</title>'
     '<meta http-equiv="refresh" content="0; url=/"></head><body><a href="/">Label</a></body></html>'
@@ -52,14 +50,6 @@ _NO_ACCESS = (
     "This page opens with the address that `riskad label` printed, and such an address works once. "
     "A new one was printed in its terminal just now."
 )
-
-
-class Refusal(Exception):
-    """A request that is not served, with its status and the reason."""
-
-    def __init__(self, status: int, reason: str):
-        super().__init__(reason)
-        self.status, self.reason = status, reason
 
 
 @dataclass
@@ -96,7 +86,7 @@ class Access:
 
     def spend(self, token: str) -> str | None:
         """Return a new session for a token; None if it is not one, or spent."""
-        found = [each for each in self._tokens if _same(each, token)]
+        found = [each for each in self._tokens if same_secret(each, token)]
         if not found:
             return None
         self._tokens.discard(found[0])
@@ -107,7 +97,7 @@ class Access:
     def csrf_of(self, session: str) -> str | None:
         """Return what requests of a session that write have to carry; None if there is none."""
         for each, csrf in self._sessions.items():
-            if _same(each, session):
+            if same_secret(each, session):
                 return csrf
         return None
 
@@ -136,20 +126,20 @@ class Guard:
         try:
             welcome = self._check(scope)
         except Refusal as refusal:
-            await _reply(send_guarded, refusal.status, "text/plain", refusal.reason)
+            await reply(send_guarded, refusal.status, "text/plain", refusal.reason)
             return
         if welcome is not None:
-            await _reply(send_guarded, 200, "text/html", _WELCOME, [("set-cookie", welcome)])
+            await reply(send_guarded, 200, "text/html", _WELCOME, [("set-cookie", welcome)])
             return
         await self._app(scope, receive, send_guarded)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         policy = {"content-security-policy": _POLICY.format(frames=self._access.frames)}
-        return [(n.encode(), v.encode()) for n, v in (_HEADERS | policy).items()]
+        return [(n.encode(), v.encode()) for n, v in (ANSWER_HEADERS | policy).items()]
 
     def _check(self, scope: Scope) -> str | None:
         """Refuse what may not be served; gives the cookie for somebody who comes with a token."""
-        access, headers = self._access, _Headers(scope["headers"])
+        access, headers = self._access, Headers(scope["headers"])
         if headers.only("host") not in access.hosts:
             raise Refusal(421, "This server answers to the address that it printed, and no other.")
         if scope["method"] not in ("GET", "POST"):
@@ -168,7 +158,7 @@ class Guard:
         scope["riskad_csrf"] = csrf
         return None
 
-    def _welcome(self, token: str, headers: _Headers) -> str:
+    def _welcome(self, token: str, headers: Headers) -> str:
         """The cookie of a new session, or the one that is there: its other tabs go on with it."""
         known = _cookie(headers.only("cookie"), self._access.cookie)
         new = self._access.spend(token)
@@ -182,10 +172,10 @@ class Guard:
         secure = "; Secure" if self._access.scheme == "https" else ""
         return f"HttpOnly; SameSite=Strict; Path=/{secure}"
 
-    def _check_write(self, headers: _Headers, csrf: str) -> None:
+    def _check_write(self, headers: Headers, csrf: str) -> None:
         if headers.only("origin") != f"{self._access.scheme}://{headers.only('host')}":
             raise Refusal(403, "Only the page itself may write (Origin).")
-        if not _same(headers.only(CSRF_HEADER), csrf):
+        if not same_secret(headers.only(CSRF_HEADER), csrf):
             raise Refusal(403, f"Only the page itself may write ({CSRF_HEADER}).")
         if headers.only("content-type").partition(";")[0].strip() != "application/json":
             raise Refusal(415, "Send JSON.")
@@ -196,37 +186,9 @@ class Guard:
             raise Refusal(413, f"The body is longer than {LARGEST_BODY:,} bytes.")
 
 
-class _Headers:
-    """Headers of a request; one that comes twice is as good as none."""
-
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]):
-        self._found: dict[str, list[str]] = {}
-        for name, value in raw:
-            self._found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-
-    def only(self, name: str) -> str:
-        values = self._found.get(name, [])
-        return values[0] if len(values) == 1 else ""
-
-
-def _same(first: str, second: str) -> bool:
-    """Compare secrets in a time that tells nothing of them."""
-    return secrets.compare_digest(first.encode(), second.encode())
-
-
 def _cookie(header: str, name: str) -> str:
     try:
         found = SimpleCookie(header).get(name)
     except CookieError:
         return ""
     return "" if found is None else found.value
-
-
-async def _reply(
-    send: Send, status: int, kind: str, text: str, headers: Iterable[tuple[str, str]] = ()
-) -> None:
-    body = text.encode()
-    told = [("content-type", f"{kind}; charset=utf-8"), ("content-length", str(len(body)))]
-    encoded = [(n.encode(), v.encode()) for n, v in (*told, *headers)]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})

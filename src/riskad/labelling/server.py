@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ipaddress
 import json
-import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -24,6 +19,8 @@ from riskad.core.checks import InputError
 from riskad.labelling.journal import LONGEST_NAME, LONGEST_NOTE
 from riskad.labelling.security import LARGEST_BODY, Access, Guard
 from riskad.labelling.session import Conflict, Session
+from riskad.web.binding import Binding
+from riskad.web.listening import make_server
 
 __all__ = ["Binding", "Server"]
 
@@ -38,80 +35,6 @@ _FILES = {
 _BODY_SECONDS = 10.0
 _MOST_NEXT = 20
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True)
-class Binding:
-    """Where a server listens: port 0 is any that is free, `names` are further names of the host.
-
-    Other machines can reach a server that is not bound to a loopback address. That needs a
-    certificate, or somebody who says that the network is safe.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    names: tuple[str, ...] = ()
-    certificate: Path | None = None
-    key: Path | None = None
-    insecure: bool = False
-
-    def check(self) -> None:
-        """Refuse to be reached by others in plain text."""
-        if (self.certificate is None) != (self.key is None):
-            raise InputError("TLS takes two files: tls_cert='...' and tls_key='...'.")
-        if self.local or self.certificate is not None or self.insecure:
-            return
-        raise InputError(
-            f"host={self.host!r} lets other machines reach this page, and what they send and see "
-            "could be read on the way. Give a certificate (tls_cert='...' and tls_key='...'), or "
-            "say insecure=True if nobody else is on the network."
-        )
-
-    @property
-    def local(self) -> bool:
-        """Whether only this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    @property
-    def scheme(self) -> str:
-        """How it is spoken to."""
-        return "http" if self.certificate is None else "https"
-
-    def bound(self) -> socket.socket:
-        """Return a socket that listens, on a port of its own."""
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        sock = socket.socket(family)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((self.host, self.port))
-            sock.listen(128)  # a browser that comes before the server runs waits
-        except OSError as error:
-            sock.close()
-            raise InputError(
-                f"Cannot listen on {self.host} port {self.port}: {error.strerror}. Give another "
-                "port, or none for any that is free."
-            ) from error
-        return sock
-
-    def hosts(self, port: int) -> frozenset[str]:
-        """Return what a browser may call the server."""
-        names = {*self.names, f"[{self.host}]" if ":" in self.host else self.host}
-        if self.local:
-            names |= {"127.0.0.1", "localhost", "[::1]"}
-        else:
-            names |= {socket.gethostname(), socket.getfqdn()}
-        return frozenset(f"{name}:{port}".lower() for name in names)
-
-    def shown_host(self) -> str:
-        """Return the name to print."""
-        if self.host in ("0.0.0.0", "::"):
-            return self.names[0] if self.names else socket.gethostname().lower()
-        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 class Server:
@@ -148,24 +71,7 @@ class Server:
             frames=frames,
             announce=lambda token: announce(self._address(token)),
         )
-        config = uvicorn.Config(
-            Guard(_pages(session, self), self.access),
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            lifespan="off",
-            ws="none",
-            http="h11",  # which bounds the headers of a request
-            limit_concurrency=200,
-            h11_max_incomplete_event_size=32_768,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=1,
-            ssl_certfile=None if binding.certificate is None else str(binding.certificate),
-            ssl_keyfile=None if binding.key is None else str(binding.key),
-        )
-        self._server = uvicorn.Server(config)
+        self._server = make_server(Guard(_pages(session, self), self.access), binding)
 
     def _address(self, token: str) -> str:
         return f"{self.root}/?token={token}"

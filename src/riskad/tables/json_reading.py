@@ -8,7 +8,7 @@ type may turn up late.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import polars as pl
@@ -19,7 +19,17 @@ from riskad.tables.csv_reading import file_blocks
 from riskad.tables.packing import open_bytes
 from riskad.tables.paths import Place, nothing_in
 
-__all__ = ["json_batches"]
+__all__ = ["frame_of_objects", "json_batches"]
+
+_PLAIN: Mapping[frozenset[type], Any] = {
+    frozenset({int}): pl.Int64,
+    frozenset({float}): pl.Float64,
+    frozenset({int, float}): pl.Float64,
+    frozenset({bool}): pl.Boolean,
+    frozenset({str}): pl.String,
+    frozenset(): pl.Null,
+}
+_LARGEST_INT = 2**63
 
 
 def json_batches(place: Place) -> Iterator[pl.DataFrame]:
@@ -33,6 +43,44 @@ def json_batches(place: Place) -> Iterator[pl.DataFrame]:
     for frame in _frames(place):
         missing = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
         yield frame.with_columns(missing).select(list(schema)).cast(pl.Schema(schema))
+
+
+def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pl.DataFrame:
+    """Return some columns of parsed JSON objects as the lines of a file would be read.
+
+    Parameters
+    ----------
+    rows
+        What `json.loads` made of each object.
+    columns
+        The columns that are wanted; those that no row has are left out, and so are all others.
+
+    Examples
+    --------
+    >>> frame_of_objects([{"paid": 1, "shop": {"city": "Gent"}}, {"paid": 2.5}], ["paid"]).rows()
+    [(1.0,), (2.5,)]
+    >>> frame_of_objects([{"paid": 1, "shop": {"city": "Gent"}}], ["shop.city"]).rows()
+    [('Gent',)]
+    """
+    found: dict[str, pl.Series] = {}
+    for name in columns:
+        values = [row.get(name) for row in rows]
+        dtype = _PLAIN.get(frozenset(map(type, values)) - {type(None)})
+        if dtype is None or (dtype == pl.Int64 and not _fits(values)):
+            break  # objects, lists or values of several types
+        if dtype != pl.Null or any(name in row for row in rows):
+            found[name] = pl.Series(name, values, dtype=dtype)
+        elif any(type(value) is dict for row in rows for value in row.values()):
+            break  # the column may be inside an object
+    else:
+        return pl.DataFrame(list(found.values()))
+    lines = "\n".join(json.dumps(row) for row in rows).encode()
+    frame = _flat(_parse(lines, "rows", 0), "rows")
+    return frame.select(name for name in columns if name in frame.columns)
+
+
+def _fits(values: Sequence[int | None]) -> bool:
+    return all(v is None or -_LARGEST_INT <= v < _LARGEST_INT for v in values)
 
 
 def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:

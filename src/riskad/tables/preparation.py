@@ -66,6 +66,7 @@ from riskad.tables.words import list_names, say_count
 __all__ = ["TablePreparer", "find_kinds"]
 
 _FORMS = ("matrix", "frame")
+_ROWS_FOR_THREADS = 1_000  # fewer are prepared before threads would have started
 _COLUMN_TYPES = (
     "CategoryColumn",
     "FlagColumn",
@@ -442,7 +443,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return [n for column in self.used() for n in column.names()] + self.derived_names()
 
     def _frame(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> pl.DataFrame:
-        framed = over_columns(lambda c: c.frame_columns(parsed[c.name]), self.used())
+        each_column = over_columns if parsed.height >= _ROWS_FOR_THREADS else map
+        framed = each_column(lambda c: c.frame_columns(parsed[c.name]), self.used())
         own = [each for columns in framed for each in columns]
         numbers = (values[:, j] for values in derived for j in range(values.shape[1]))
         made = [
@@ -454,7 +456,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     def _pick_used(self, frame: pl.DataFrame) -> pl.DataFrame:
         used = self.read_columns
         if set(used) <= set(frame.columns):
-            return frame.select(used)
+            # `select` would wait for the threads of polars, longer than a single row takes.
+            return pl.DataFrame([frame[name] for name in used])
         others = [name for name in frame.columns if name not in self.columns_]
         lines = describe_column_difference(used, frame.columns).splitlines()
         missing = "\n".join(line for line in lines if not line.startswith("+"))

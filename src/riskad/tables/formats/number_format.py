@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, quoted
@@ -175,7 +176,7 @@ class NumberFormat:
             other = dots if other is None else dots | other
             other = other if other.any() else None
         if other is None:
-            return values, values.is_null() & False
+            return values, pl.Series(np.zeros(len(values), dtype=bool))
         if column.dtype != pl.String:
             return values, other
         if other.all():

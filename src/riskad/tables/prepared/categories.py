@@ -125,8 +125,9 @@ class CategoryColumn(UsedColumn):
     def block(self, values: pl.Series) -> sparse.csr_matrix:
         """Return yes/no columns; a text that was never seen has "(other)", or none."""
         codes = self._codes(_filled(values))
-        rest = self.levels.index(OTHER) if OTHER in self.levels else -1
-        return one_hot(codes.fill_null(rest).to_numpy(), len(self.levels))
+        if codes.null_count():
+            codes = codes.fill_null(self.levels.index(OTHER) if OTHER in self.levels else -1)
+        return one_hot(codes.to_numpy(), len(self.levels))
 
     def _codes(self, texts: pl.Series) -> pl.Series:
         return texts.cast(pl.Enum(self.levels), strict=False).to_physical().cast(pl.Int32)

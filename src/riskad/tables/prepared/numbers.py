@@ -116,7 +116,8 @@ class NumberColumn(UsedColumn):
         """Return the numbers with the median in gaps, and where gaps are."""
         columns = []
         if self.median is not None:
-            columns.append(values.fill_null(self.median).to_numpy())
+            whole = values.fill_null(self.median) if values.null_count() else values
+            columns.append(whole.to_numpy())
         if self.blanks:
             columns.append(values.is_null().cast(pl.Float64).to_numpy())
         return np.column_stack(columns)

@@ -1,0 +1,123 @@
+"""Score rows as they come, a few at a time, with what does not depend on them done beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.pipeline import Pipeline
+
+from riskad.app.noticed import collect_warnings, merge_warnings, no_warnings
+from riskad.app.reasons import Reason, explain_rows
+from riskad.app.results import own_decision, score_frame, score_rows, steps_of
+from riskad.core.checks import InputError
+
+__all__ = ["RowScorer", "join_rows"]
+
+_WARM_UP_ROWS = 2
+
+
+class RowScorer:
+    """Scores rows as `riskad.app.score.score_table` does, in steps that a server can interleave.
+
+    Cells are read and compared with those of the fit as there. What differs is what is not done:
+    no row is ranked, and nothing is said about all of them together. `prepare` and `reasons` use
+    Python's list of warnings, which all threads share: call them from one thread.
+
+    Parameters
+    ----------
+    model
+        As `riskad.fit_table` makes it.
+
+    Examples
+    --------
+    >>> import riskad
+    >>> from riskad.app.demo import make_tables
+    >>> from riskad.tables.labelled import LabelColumn
+    >>> table, new, _ = make_tables()
+    >>> labels = LabelColumn("label", normal=["benign"], anomaly=["malignant"])
+    >>> model = riskad.fit_table(table, labels, model="shallow").model
+    >>> scorer = RowScorer(model)
+    >>> rows, notes = scorer.prepare(new[:1])
+    >>> scorer.results(*scorer.score(rows)).columns
+    ['anomaly_score', 'is_anomaly', 'anomaly_probability']
+    """
+
+    def __init__(self, model: Pipeline):
+        self.model = model
+        self.preparer, self.detector = steps_of(model)
+        self.decision = own_decision(self.detector)
+        self.columns: list[str] = self.preparer.read_columns
+        """The columns that rows must have."""
+
+    def warm_up(self) -> None:
+        """Score rows made up from the columns, so that the first real one waits for nothing."""
+        rng = np.random.default_rng(0)
+        made = {c.name: c.trial(rng, _WARM_UP_ROWS) for c in self.preparer.used()}
+        made |= {name: pl.Series(["", ""]) for name in self.columns if name not in made}
+        with no_warnings():
+            self.results(*self.score(self.preparer.transform(pl.DataFrame(made))))
+
+    def check_columns(self, columns: Sequence[str], of: str) -> None:
+        """Refuse rows that lack a column, in a sentence that names it."""
+        there = set(columns)
+        for name in self.columns:
+            if name not in there:
+                close = get_close_matches(name, columns, n=1)
+                meant = f" Did you mean it by {close[0]!r}?" if close else ""
+                raise InputError(
+                    f"{of} lacks the column {name!r}, which the model reads; send it, with null "
+                    f"where it is blank.{meant}"
+                )
+
+    def prepare(self, frame: pl.DataFrame) -> tuple[Any, list[str]]:
+        """Read the cells of a table; gives rows as the detector takes them, and what to say."""
+        with collect_warnings() as notes:
+            rows = self.preparer.transform(frame)
+        return rows, [str(note) for note in merge_warnings(notes)]
+
+    def score(self, rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return anomaly scores of prepared rows and, where the model tells it, novelty."""
+        return score_rows(self.detector, rows)
+
+    def results(
+        self, scores: NDArray[np.float64], novelty: NDArray[np.float64] | None
+    ) -> pl.DataFrame:
+        """Return what `riskad score` adds to rows of these scores, but for reasons."""
+        return score_frame(self.detector, scores, self.decision, novelty)
+
+    def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return p-values of being normal."""
+        found: NDArray[np.float64] = self.detector._calibrated("p-values").p_values(scores)
+        return found
+
+    def reasons(
+        self, frame: pl.DataFrame, flagged: NDArray[np.bool_], n: int
+    ) -> list[list[Reason]]:
+        """Return for each row the columns that make it anomalous; none where it is not flagged."""
+        said: list[list[Reason]] = [[] for _ in range(frame.height)]
+        places = np.flatnonzero(flagged)
+        if places.size:
+            with no_warnings():
+                found = explain_rows(self.model, frame[places])
+            for i, place in enumerate(places):
+                said[place] = found.top(i, n)
+        return said
+
+
+def join_rows(parts: Sequence[Any]) -> Any:
+    """Return prepared rows of several tables, one below the other.
+
+    >>> join_rows([np.zeros((1, 2)), np.ones((2, 2))]).shape
+    (3, 2)
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], pl.DataFrame):
+        return pl.concat(parts, how="vertical_relaxed")
+    return sparse.vstack(parts, "csr") if sparse.issparse(parts[0]) else np.concatenate(parts)

@@ -1,0 +1,127 @@
+"""`riskad serve`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from riskad.cli.options import PATH
+from riskad.cli.shell import show_progress
+
+__all__ = ["serve"]
+
+
+@click.command(short_help="Answer requests for scores over HTTP.")
+@click.argument("model", type=PATH)
+@click.option("--journal", type=PATH, help="Take labels back, and keep them here.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 is any free one.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="A further name of this host (may repeat).",
+)
+@click.option("--tls-cert", type=PATH, help="Certificate (PEM), for https.")
+@click.option("--tls-key", type=PATH, help="Its key.")
+@click.option(
+    "--client-ca",
+    type=PATH,
+    help="Ask clients for a certificate that one of these (PEM) has signed, in place of a token.",
+)
+@click.option("--insecure", is_flag=True, help="Let other machines in without https.")
+@click.option(
+    "--token-file",
+    type=PATH,
+    help="File with the token.  [default: RISKAD_TOKEN, or a new one, which is printed]",
+)
+@click.option(
+    "--max-rows",
+    type=click.IntRange(1, 1_000_000),
+    default=10_000,
+    show_default=True,
+    help="Rows of one request.",
+)
+@click.option(
+    "--max-waiting",
+    type=click.IntRange(1, 10_000),
+    default=64,
+    show_default=True,
+    help="Requests that may wait; others are answered with 503.",
+)
+def serve(model: Path, journal: Path | None, **options: Any) -> None:
+    """Answer requests for scores with MODEL, over HTTP.
+
+    POST /score takes a row as a JSON object, or {"rows": [...]}, and gives anomaly_score,
+    is_anomaly and more for each; cells are read as by `riskad score`. /model, /health, /metrics
+    (for Prometheus) and /openapi.json say the rest. With --journal, POST /feedback takes labels.
+    When the file of MODEL changes, the new model takes over; each answer names its model.
+
+    Only this machine is answered, and who knows the token. Other machines need --host and https.
+
+    \b
+    Examples:
+      riskad serve cards.riskad
+      riskad serve cards.riskad --journal cards.labels.jsonl --token-file token.txt
+      riskad serve cards.riskad --host 0.0.0.0 --name scores.example.org \\
+        --tls-cert cert.pem --tls-key key.pem
+      curl -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
+        -d '{"amount": 12.5, "country": "BE"}' 'http://127.0.0.1:8000/score?reasons=3'
+    """  # noqa: D301
+    with show_progress() as progress:
+        progress(f"Loading {model.name}")
+        server, token = _server(model, journal, options)
+    click.echo(f"Serving {model.name} at {server.root}")
+    if token is not None:
+        click.echo(f"Token: {token}")
+    if journal is not None:
+        click.echo(f"Labels are kept in {journal}.", err=True)
+    click.echo("Ctrl-C ends.", err=True)
+    server.run()
+
+
+def _server(model: Path, journal: Path | None, options: dict[str, Any]) -> tuple[Any, str | None]:
+    """The server, and its token if it has to be printed."""
+    from importlib.util import find_spec
+
+    from riskad.core.checks import MissingLibrary
+
+    if find_spec("uvicorn") is None:
+        raise MissingLibrary("The server needs two libraries: pip install 'riskad[app]'.")
+    from riskad.serving.server import Server, make_token
+    from riskad.serving.service import Limits, Service
+    from riskad.web.binding import Binding
+
+    where = ("host", "port", "names", "tls_cert", "tls_key", "insecure", "client_ca")
+    binding = Binding(*(options[name] for name in where))
+    binding.check()
+    given = _given_token(options["token_file"])
+    made = make_token() if given is None and binding.client_ca is None else None
+    limits = Limits(rows=options["max_rows"], waiting=options["max_waiting"])
+    service = Service(str(model), None if journal is None else str(journal), limits)
+    try:
+        return Server(service, binding, given or made), made
+    except BaseException:
+        service.close()
+        raise
+
+
+def _given_token(file: Path | None) -> str | None:
+    """The token of a file, or of the environment."""
+    from riskad.serving.server import check_token
+    from riskad.storage.files import check_input_file
+
+    if file is not None:
+        return check_token(check_input_file(file).read_text("utf-8"))
+    said = os.environ.get("RISKAD_TOKEN")
+    return None if said is None else check_token(said)

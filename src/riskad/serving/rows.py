@@ -1,0 +1,115 @@
+"""JSON in: what a body may hold, and the table that it makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import polars as pl
+
+from riskad.app.online import RowScorer
+from riskad.core.checks import InputError
+from riskad.tables.json_reading import frame_of_objects
+from riskad.web.guarding import Refusal
+
+__all__ = ["make_frame", "parse_body", "parse_rows"]
+
+_DEEPEST = 8
+_EXAMPLE = '{"amount": 12.5, "country": "BE"} or {"rows": [{"amount": 12.5}, {"amount": 3}]}'
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that a body holds; what is none is refused with status 400.
+
+    >>> parse_body(b'{"amount": 1}')
+    {'amount': 1}
+    """
+    try:
+        said = json.loads(body.decode(), parse_constant=_no_constant)
+    except RecursionError:
+        raise Refusal(400, "The body is nested too deeply.") from None
+    except ValueError as error:  # also where it is not UTF-8, or a number has too many digits
+        raise Refusal(400, f"The body is no JSON in UTF-8: {_reason(error)}.") from None
+    if not isinstance(said, dict):
+        raise Refusal(400, f"The body must be a JSON object, such as {_EXAMPLE}.")
+    if b"\\ud" in body.lower():
+        _check_letters(said)
+    return said
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON; send null for a blank")
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start:,} is no letter"
+    return str(error).partition(";")[0] if "digits" in str(error) else str(error)
+
+
+def _check_letters(said: Any) -> None:
+    try:
+        json.dumps(said, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refusal(400, "The body holds half a letter (a lone surrogate).") from None
+
+
+def parse_rows(said: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    """Return the rows of a body, and whether it is one row by itself.
+
+    A body is a row, unless it has nothing but a list under "rows".
+
+    >>> parse_rows({"amount": 1}, 10)
+    ([{'amount': 1}], True)
+    >>> parse_rows({"rows": [{"amount": 1}, {"amount": 2}]}, 10)
+    ([{'amount': 1}, {'amount': 2}], False)
+    """
+    if said.keys() != {"rows"} or not isinstance(said["rows"], list):
+        return [said], True
+    rows = said["rows"]
+    if not rows:
+        raise InputError("rows is empty; send at least one row.")
+    if len(rows) > most:
+        raise Refusal(413, f"There are {len(rows):,} rows; send at most {most:,} at once.")
+    for number, row in enumerate(rows, 1):
+        if type(row) is not dict:
+            raise InputError(f"Row {number:,} is no object of columns and cells; send {_EXAMPLE}.")
+    return rows, False
+
+
+def make_frame(rows: Sequence[Mapping[str, Any]], single: bool, scorer: RowScorer) -> pl.DataFrame:
+    """Return the columns of rows that the model reads, read as the lines of a JSON file would be.
+
+    Every row must have all of these columns, so that the answer to a row is the same alone and
+    among others.
+    """
+    columns = scorer.columns
+    for number, row in enumerate(rows, 1):
+        if not row.keys() >= set(columns):
+            names = [*row, *_inner_names(row)]
+            scorer.check_columns(names, "The row" if single else f"Row {number:,}")
+    _check_depth(rows, columns)
+    return frame_of_objects(rows, columns)
+
+
+def _inner_names(row: Mapping[str, Any]) -> list[str]:
+    """Names of columns that are inside an object: `shop.city`."""
+    return [f"{k}.{inner}" for k, v in row.items() if type(v) is dict for inner in v]
+
+
+def _check_depth(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    for row in rows:
+        for name, cell in row.items():
+            if type(cell) in (dict, list) and _deeper_than(cell, _DEEPEST):
+                raise InputError(
+                    f"The cell {name[:40]!r} is nested more than {_DEEPEST} levels deep; send a "
+                    "number, a text or null."
+                )
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    if type(value) not in (dict, list):
+        return False
+    inner = value.values() if type(value) is dict else value
+    return levels == 0 or any(_deeper_than(each, levels - 1) for each in inner)

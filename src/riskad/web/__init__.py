@@ -1,0 +1,8 @@
+"""What every server of riskad shares: where it listens, and what it lets no request do.
+
+| file | knows |
+|---|---|
+| `binding` | where a server listens, by which names it is called, and when that needs TLS |
+| `guarding` | headers of requests and answers, secrets, refusals |
+| `listening` | the web server itself, which waits for no slow client; it alone imports uvicorn |
+"""

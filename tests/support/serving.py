@@ -1,0 +1,315 @@
+"""Models to serve, servers in processes of their own, and clients: polite, quick and malformed."""
+
+import gzip
+import http.client
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import polars as pl
+
+import riskad
+from riskad.tables.labelled import LabelColumn
+
+TOKEN = "correct-horse-battery-staple"
+LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+BAD_CELLS = [
+    *(None, True, False, 0, -1, 2**63, -(2**64), 10**40, 1e308, -1e-320, 0.1, "", " ", "abc"),
+    *("1,234.50 €", "12.5", "NaN", "\x00", "é" * 50, "\ud800", "x" * 5000, "2025-01-01", "=1+1"),
+    *([], [1, 2], {}, {"a": 1}, {"a": {"b": [None]}}, [[[[[[[[[[1]]]]]]]]]]),
+]
+
+
+def make_rows(n=400, seed=0):
+    """Payments, most of them without a label."""
+    rng = np.random.default_rng(seed)
+    fraud, known = rng.random(n) < 0.1, rng.random(n) < 0.3
+    return pl.DataFrame(
+        {
+            "amount": np.exp(rng.normal(np.where(fraud, 5, 3.5), 0.6)).round(2),
+            "hour": rng.normal(np.where(fraud, 4, 14), 3).round(1) % 24,
+            "country": np.where(rng.random(n) < np.where(fraud, 0.5, 0.05), "XX", "BE"),
+            "attempts": 1 + rng.poisson(np.where(fraud, 2, 0.2)),
+            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
+        }
+    )
+
+
+def make_model(path, seed=0, model="shallow", n=400):
+    """Fit a model on such payments, and write it over what is there."""
+    fitted = riskad.fit_table(make_rows(n, seed), LABELS, model=model).model
+    riskad.save(fitted, path, force=True)
+    return fitted
+
+
+def make_bodies(n=400, seed=1):
+    """Rows to be scored, as JSON objects."""
+    return make_rows(n, seed).drop("label").to_dicts()
+
+
+class Serving:
+    """`riskad serve` in a process of its own."""
+
+    def __init__(self, model, *options, token=TOKEN):
+        command = [sys.executable, "-m", "riskad.cli", "serve", str(model), "--port", "0", *options]
+        environment = os.environ | {"RISKAD_TOKEN": token, "POLARS_MAX_THREADS": "1"}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        self.root = self.process.stdout.readline().rpartition(" ")[2].strip()
+        assert self.root, self.process.stderr.read()
+        self.place = urlsplit(self.root).hostname, urlsplit(self.root).port
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        code = self.process.wait(40)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        assert code in (143, -9), code  # as it was asked to, by SIGTERM or SIGKILL
+
+    def client(self, **options):
+        return Client(self.place, **options)
+
+    def memory(self):
+        """Resident mebibytes."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+    def cpu(self):
+        """Seconds of processor time that all of its threads have taken."""
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            try:
+                total += int((task / "schedstat").read_text().split()[0])
+            except OSError:  # it has ended
+                continue
+        return total / 1e9
+
+
+class Client:
+    """Keeps its connection, and shows its token."""
+
+    def __init__(self, place, token=TOKEN, timeout=60):
+        self.connection = http.client.HTTPConnection(*place, timeout=timeout)
+        self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def request(self, method, path, body=None, **headers):
+        """Status, headers and body of an answer."""
+        self.connection.request(method, path, body, self.headers | headers)
+        answer = self.connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+    def get(self, path):
+        status, _, body = self.request("GET", path)
+        assert status == 200, body
+        return body.decode() if path == "/metrics" else json.loads(body)
+
+    def post(self, path, said):
+        status, _, body = self.request("POST", path, json.dumps(said))
+        return status, json.loads(body)
+
+
+# --- malformed requests ------------------------------------------------------------------
+
+
+def _head(path="/score", method="POST", length=None, token=TOKEN, kind="application/json", more=""):
+    told = "" if length is None else f"Content-Length: {length}\r\n"
+    return (
+        f"{method} {path} HTTP/1.1\r\nHost: {{host}}\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: {kind}\r\n{told}{more}\r\n"
+    )
+
+
+def _request(body, **options):
+    data = body if isinstance(body, bytes) else body.encode("utf-8", "surrogatepass")
+    return _head(length=len(data), **options), data
+
+
+def _cells(rng):
+    good = {"amount": 12.5, "hour": 3, "country": "BE", "attempts": 1}
+    names = [*good, "", "Amount", "amount ", "rows", "label", "is_anomaly", "x" * 300]
+    row = {name: good[name] for name in good if rng.random() < 0.9}
+    for _ in range(rng.randint(0, 3)):
+        row[rng.choice(names)] = rng.choice(BAD_CELLS)
+    return row
+
+
+def _types(rng):
+    if rng.random() < 0.5:
+        said = _cells(rng)
+    elif rng.random() < 0.7:
+        said = {"rows": [_cells(rng) for _ in range(rng.randint(0, 5))]}
+    else:
+        said = rng.choice([*BAD_CELLS, {"rows": rng.choice(BAD_CELLS)}, {"rows": [1, "a", None]}])
+    path = rng.choice(["/score", "/score?reasons=2", "/score?p_values=1", "/feedback"])
+    return _request(json.dumps(said), path=path)
+
+
+def _labels(rng):
+    said = {"row": _cells(rng), "label": rng.choice(["normal", "anomaly", "", "?", 1, None])}
+    said |= {"who": rng.choice(["ada", "", "\ud800", 7, "x" * 100])}
+    if rng.random() < 0.5:
+        said[rng.choice(["note", "source", "number", "when"])] = rng.choice(BAD_CELLS)
+    return _request(
+        json.dumps({"labels": [said]} if rng.random() < 0.5 else said), path="/feedback"
+    )
+
+
+def _syntax(rng):
+    text = json.dumps({"rows": [_cells(rng), _cells(rng)]})
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(text))
+        text = rng.choice([text[:at], text[:at] + rng.choice('{}[],:"\\0eN') + text[at:], text * 2])
+    return _request(text)
+
+
+def _nesting(rng):
+    deep = rng.choice([9, 50, 500, 2000, 100_000])
+    opening, closing_ = rng.choice([("[", "]"), ('{"a":', "}")])
+    inner = opening * deep + "1" + closing_ * deep
+    return _request(rng.choice([inner, f'{{"amount": {inner}}}', f'{{"rows": [{inner}]}}']))
+
+
+def _encoding(rng):
+    text = json.dumps(_cells(rng), ensure_ascii=False)
+    data = text.encode("utf-8", "surrogatepass")
+    data = rng.choice(
+        [
+            text.encode("utf-16", "surrogatepass"),
+            b"\xef\xbb\xbf" + data,
+            data.replace(b"BE", bytes([rng.randrange(128, 256)])),
+            gzip.compress(data),
+            rng.randbytes(rng.randint(0, 300)),
+            b'{"amount": ' + b"9" * 5000 + b"}",
+            b'{"amount": NaN}',
+            b'{"amount": -Infinity}',
+        ]
+    )
+    more = rng.choice(["", "", "Content-Encoding: gzip\r\n"])
+    kind = rng.choice(["application/json", "application/json; charset=utf-16", "text/csv", ""])
+    return _request(data, kind=kind, more=more)
+
+
+def _sizes(rng):
+    head, data = _request(json.dumps({"rows": [_cells(rng)] * rng.choice([1, 300])}))
+    kind = rng.randrange(6)
+    if kind == 0:  # shorter than it says
+        return _head(length=len(data) + rng.choice([1, 10**6])), data
+    if kind == 1:  # longer
+        return _head(length=max(0, len(data) - 10)), data
+    if kind == 2:
+        return _head(length=rng.choice(["-1", "1e3", "10" * 20, "", "0x10", "٣", 10**9])), data
+    if kind == 3:
+        return _head(more="Transfer-Encoding: chunked\r\n"), b"5\r\nhello\r\n0\r\n\r\n"
+    if kind == 4:
+        return _head(length=len(data), more="X: " + "y" * rng.choice([1000, 70_000]) + "\r\n"), data
+    return head, b'{"amount": "' + b"x" * 200_000 + b'"}'
+
+
+def _heads(rng):
+    path = rng.choice(["/", "/score/", "/../etc/passwd", "/%00", "/score?reasons=99", "/score?a"])
+    method = rng.choice(["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW", "POST"])
+    token = rng.choice([TOKEN, "", "x" * 2000, "wrong-token-of-some-length"])
+    more = rng.choice(
+        ["", "Host: evil.example\r\n", "Upgrade: websocket\r\nConnection: upgrade\r\n"]
+    )
+    return _head(path, method, rng.choice([None, 0]), token, more=more), b""
+
+
+def _garbage(rng):
+    start = rng.choice(
+        [b"", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01", b"POST /score HTTP/1.1\r\n"]
+    )
+    return "", start + rng.randbytes(rng.randint(1, 400)) + b"\r\n\r\n"
+
+
+KINDS = (_types, _labels, _syntax, _nesting, _encoding, _sizes, _heads, _garbage)
+
+
+def malformed(number, seed=0):
+    """Head and body of a malformed request; {host} in its head is the server's."""
+    rng = random.Random(seed * 1_000_003 + number)
+    return KINDS[number % len(KINDS)](rng)
+
+
+def _is_cut_short(head, data):
+    """Whether a server would wait for more, which the client then says will not come."""
+    length = re.search(r"Content-Length: (\d+)\r", head)
+    return not head or (length and int(length[1]) > len(data))
+
+
+def send_malformed(place, number, seed=0, timeout=30):
+    """Send such a request; gives the status of the answer, 0 where the connection was closed."""
+    head, data = malformed(number, seed)
+    host = f"{place[0]}:{place[1]}"
+    with closing(socket.create_connection(place, timeout=timeout)) as sock:
+        try:
+            sock.sendall(head.replace("{host}", host).encode("utf-8", "replace") + data)
+            if _is_cut_short(head, data):
+                sock.shutdown(socket.SHUT_WR)
+            return read_status(sock)
+        except (ConnectionResetError, BrokenPipeError):
+            return 0
+
+
+def read_status(sock):
+    """The status of the answer that comes, 0 if the connection is closed before."""
+    said = b""
+    while b"\r\n\r\n" not in said:
+        more = sock.recv(65_536)
+        if not more:
+            break
+        said += more
+    return int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else 0
+
+
+class Slow(threading.Thread):
+    """A client that stops in the middle of a head or a body, or never reads; how long it is let."""
+
+    def __init__(self, place, kind, seconds):
+        super().__init__(daemon=True)
+        self.place, self.kind, self.seconds = place, kind, seconds
+        self.lasted = self.status = None
+
+    def run(self):
+        begin = time.perf_counter()
+        host = f"{self.place[0]}:{self.place[1]}"
+        head = _head(length=1000).replace("{host}", host).encode()
+        with closing(socket.create_connection(self.place, timeout=self.seconds)) as sock:
+            try:
+                if self.kind == "head":
+                    sock.sendall(head[:60])
+                elif self.kind == "drip":
+                    self.drip(sock, head)
+                elif self.kind == "body":
+                    sock.sendall(head + b'{"amount": ')
+                self.status = read_status(sock)
+            except TimeoutError:
+                self.status = -1
+            except OSError:
+                self.status = 0
+        self.lasted = time.perf_counter() - begin
+
+    def drip(self, sock, head):
+        for byte in head:
+            sock.sendall(bytes([byte]))
+            time.sleep(0.2)

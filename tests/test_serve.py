@@ -1,0 +1,598 @@
+"""`riskad serve`: the same answers as the library, whatever comes in between."""
+
+import asyncio
+import json
+import os
+import random
+import re
+import shutil
+import threading
+
+import jsonschema
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+from support.serving import BAD_CELLS, LABELS, make_bodies, make_model, make_rows
+
+import riskad
+from riskad.app.model_files import read_header
+from riskad.app.score import score_table
+from riskad.core.checks import InputError
+from riskad.labelling.applying import apply_labels
+from riskad.labelling.journal import Journal
+from riskad.serving.access import Access, Guard
+from riskad.serving.answers import Answers
+from riskad.serving.models import ServedModel
+from riskad.serving.queueing import Answer, Job, ScoringThread
+from riskad.serving.service import Limits, Service
+from riskad.tables.json_reading import frame_of_objects
+from riskad.tables.reading import read_table
+
+HOST, TOKEN = "127.0.0.1:8000", "correct-horse-battery"
+ROW = {"amount": 900.0, "hour": 3.5, "country": "XX", "attempts": 6}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two models of one kind that give other scores, and one of another kind."""
+    folder = tmp_path_factory.mktemp("models")
+    made = {"first": (0, "shallow"), "second": (7, "shallow"), "forest": (0, "forest")}
+    for name, (seed, kind) in made.items():
+        make_model(folder / f"{name}.riskad", seed, kind, n=200)
+    return folder
+
+
+class Caller:
+    """Sends requests straight into the guarded service."""
+
+    def __init__(self, service):
+        self.service = service
+        self.app = Guard(service, Access(frozenset({HOST}), TOKEN, 100_000), service.answered)
+
+    def __call__(self, method, path, body=b"", headers=None):
+        return asyncio.run(self.send(method, path, body, headers))
+
+    def post(self, path, said):
+        status, _, body = self("POST", path, json.dumps(said).encode())
+        return status, json.loads(body)
+
+    def get(self, path):
+        status, _, body = self("GET", path)
+        assert status == 200, body
+        return body.decode() if path == "/metrics" else json.loads(body)
+
+    async def send(self, method, path, body=b"", headers=None):
+        path, _, query = path.partition("?")
+        sent = {
+            "host": HOST,
+            "authorization": f"Bearer {TOKEN}",
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+        } | (headers or {})
+        raw = [(n.encode(), v.encode("latin-1")) for n, v in sent.items() if v is not None]
+        scope = {"type": "http", "method": method, "path": path, "headers": raw}
+        told, chunks = [], [body[: len(body) // 2], body[len(body) // 2 :]]
+
+        async def receive():
+            return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
+
+        async def send(message):
+            told.append(message)
+
+        await self.app(scope | {"query_string": query.encode()}, receive, send)
+        head = {n.decode(): v.decode() for n, v in told[0]["headers"]}
+        return told[0]["status"], head, b"".join(m.get("body", b"") for m in told[1:])
+
+
+@pytest.fixture
+def served(models, tmp_path):
+    """A service over a copy of the first model, whose file is looked at only when told."""
+    made = []
+
+    def serve(name="first", journal=None, **limits):
+        path = tmp_path / "served.riskad"
+        shutil.copy(models / f"{name}.riskad", path)
+        service = Service(str(path), journal, Limits(**limits))
+        service.file.close()
+        made.append(service)
+        return Caller(service)
+
+    yield serve
+    for service in made:
+        service.close()
+
+
+# --- the same answers as the library -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["first", "forest"])
+def test_rows_get_what_riskad_score_gives_them(served, models, tmp_path, name):
+    rows = make_bodies(60)
+    rows[3] |= {"amount": "1,234.50", "hour": None, "country": 7}
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    model = riskad.load(models / f"{name}.riskad")
+    scored, _ = score_table(model, read_table(tmp_path / "rows.jsonl"))
+    ask = served(name)
+    status, said = ask.post("/score", {"rows": rows})
+    assert status == 200
+    names = [each for each in scored.columns if each not in rows[0]]
+    assert list(said["rows"][0]) == names
+    assert pl.DataFrame(said["rows"]).equals(scored.select(names))
+    assert said["model_version"] == read_header(models / f"{name}.riskad").checksum[:12]
+
+
+def test_a_row_alone_is_scored_as_among_others(served):
+    ask = served()
+    rows = [*make_bodies(5), ROW, ROW | {"country": 5, "amount": "12"}]
+    _, together = ask.post("/score", {"rows": rows})
+    alone = [ask.post("/score", row)[1] for row in rows]
+    for one, other in zip(alone, together["rows"], strict=True):
+        assert one["anomaly_score"] == pytest.approx(other["anomaly_score"], rel=1e-12)
+        assert one["is_anomaly"] == other["is_anomaly"]
+
+
+def test_requests_that_wait_together_get_their_own_answers(models):
+    model = ServedModel.load(models / "first.riskad")
+    answers = Answers(100, lambda *_: None)
+    rows = make_bodies(12)
+    bodies = [json.dumps(row).encode() for row in rows]
+    bodies[4], bodies[7] = b"{nonsense", json.dumps({"rows": rows[:3]}).encode()
+    together = answers.answer_small([Job(model, body) for body in bodies])
+    alone = [answers.answer_small([Job(model, body)])[0] for body in bodies]
+    assert [each.status for each in together] == [200] * 4 + [400] + [200] * 7
+    for one, other in zip(together, alone, strict=True):
+        one, other = json.loads(one.body), json.loads(other.body)
+        assert one.keys() == other.keys()
+        for mine, its in zip(one.get("rows", [one]), other.get("rows", [other]), strict=True):
+            if "anomaly_score" in mine:
+                assert mine["anomaly_score"] == pytest.approx(its["anomaly_score"], rel=1e-12)
+
+
+def test_a_large_request_is_answered_as_a_small_one(served, models):
+    rows = make_bodies(2500)
+    frame = pl.DataFrame(rows)
+    scored, _ = score_table(riskad.load(models / "first.riskad"), frame)
+    caller = served()
+    caller.app = Guard(caller.service, Access(frozenset({HOST}), TOKEN, 10**7), lambda *_: None)
+    status, said = caller.post("/score", {"rows": rows})
+    assert status == 200
+    assert_allclose([row["anomaly_score"] for row in said["rows"]], scored["anomaly_score"])
+
+
+def test_json_objects_are_read_as_lines_of_a_file(tmp_path):
+    rng = random.Random(0)
+    pool = [cell for cell in BAD_CELLS if cell != "\ud800"]
+    compared = 0
+    for _ in range(150):
+        few = rng.sample(pool, 3)
+        names = ("a", "b", "a.c")
+        rows = [
+            {name: rng.choice(few) for name in names if rng.random() < 0.9}
+            for _ in range(rng.randint(1, 4))
+        ]
+        (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+        try:
+            read = read_table(tmp_path / "rows.jsonl")
+        except InputError:  # nothing in it, or two columns of one name
+            continue
+        here = frame_of_objects(rows, read.columns)
+        assert here.schema == read.schema, rows
+        assert here.equals(read), rows
+        compared += 1
+    assert compared > 100
+
+
+def test_reasons_and_p_values_come_when_they_are_asked_for(served):
+    ask = served()
+    _, plain = ask.post("/score", ROW)
+    assert "reasons" not in plain
+    assert "p_value" not in plain
+    _, said = ask.post("/score?reasons=2&p_values=1", {"rows": [ROW, make_bodies(1)[0]]})
+    flagged, other = said["rows"]
+    assert flagged["is_anomaly"]
+    assert len(flagged["reasons"]) == 2
+    assert flagged["reasons"][0]["adds"] >= flagged["reasons"][1]["adds"] > 0
+    assert flagged["reasons"][0]["column"] in flagged["reasons"][0]["text"]
+    assert other["is_anomaly"] or other["reasons"] == []
+    assert 0 < flagged["p_value"] <= 1
+
+
+def test_what_is_not_as_in_training_is_said(served):
+    _, said = served().post("/score", ROW | {"country": "QQ", "hour": None})
+    (note,) = said["notes"]
+    assert "'QQ'" in note
+    assert "hour: 1 blank" in note
+
+
+# --- mistakes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "words"),
+    [
+        ({k: v for k, v in ROW.items() if k != "hour"}, 422, "lacks the column 'hour'"),
+        (ROW | {"hour": "noon"}, 422, "Column 'hour' holds numbers, but 'noon' in row 1"),
+        (ROW | {"hour": [1]}, 422, "'hour'"),
+        (ROW | {"hour": 1e200}, 422, "too large to compute with"),
+        ({"rows": [ROW, {"amount": 1}]}, 422, "Row 2 lacks the column 'hour'"),
+        ({"Amount": 1, "hour": 1, "country": "", "attempts": 1}, 422, "mean it by 'Amount'"),
+        ({"rows": []}, 422, "at least one row"),
+        ({"rows": [ROW, 7]}, 422, "Row 2 is no object"),
+        ({"rows": {"amount": 1}}, 422, "lacks the column 'amount'"),
+        (ROW | {"x": [[[[[[[[[[1]]]]]]]]]]}, 422, "'x' is nested more than 8"),
+        ({"rows": [ROW] * 60}, 413, "at most 50"),
+        ([ROW], 400, "must be a JSON object"),
+        (ROW | {"country": "\ud800"}, 400, "half a letter"),
+    ],
+)
+def test_a_mistake_is_named_in_a_sentence(served, said, status, words):
+    found, answer = served(rows=50).post("/score", said)
+    assert found == status
+    assert words in answer["error"]
+    assert "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "no JSON"),
+        (b'{"amount": NaN}', "NaN is no number"),
+        (b"\xff\xfe{}", "byte 0"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"amount": ' + b"9" * 5000 + b"}", "no JSON"),
+    ],
+)
+def test_what_is_no_json_is_refused(served, body, words):
+    status, _, answer = served(body=10**6)("POST", "/score", body, {"content-length": "9"})
+    assert status == 400
+    assert words in json.loads(answer)["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/score?reasons=99", "reasons must be a whole number from 0 to 20"),
+        ("/score?reasons=-1", "reasons must be"),
+        ("/score?resons=3", "no setting 'resons' of /score; it takes reasons, p_values"),
+        ("/score?p_values=yes", "from 0 to 1"),
+    ],
+)
+def test_a_wrong_setting_is_named(served, path, words):
+    status, said = served().post(path, ROW)
+    assert status == 422
+    assert words in said["error"]
+
+
+def test_reasons_of_many_rows_are_not_told_at_once(served):
+    status, said = served().post("/score?reasons=1", {"rows": [ROW] * 101})
+    assert status == 422
+    assert "at most 100 rows" in said["error"]
+
+
+# --- a new model ---------------------------------------------------------------------------
+
+
+def test_a_changed_file_takes_over_and_each_answer_names_its_model(served, models):
+    ask = served()
+    file = ask.service.file
+    _, before = ask.post("/score", ROW)
+    job = Job(file.current, json.dumps(ROW).encode())  # a request that has come already
+    shutil.copy(models / "second.riskad", file.path)
+    file.look()
+    _, after = ask.post("/score", ROW)
+    assert after["model_version"] == read_header(models / "second.riskad").checksum[:12]
+    assert after["anomaly_score"] != before["anomaly_score"]
+
+    async def finish():
+        return await ask.service.thread.submit(job)
+
+    late = json.loads(asyncio.run(finish()).body)
+    assert late == before
+    assert 'riskad_reloads_total{result="taken"} 1' in ask.get("/metrics")
+
+
+@pytest.mark.parametrize("how", ["cut", "gone", "other", "matrix"])
+def test_a_broken_file_leaves_the_old_model_and_is_told(served, models, how, tmp_path):
+    ask = served()
+    file = ask.service.file
+    _, before = ask.post("/score", ROW)
+    if how == "gone":
+        file.path.unlink()
+    elif how == "cut":
+        file.path.write_bytes((models / "second.riskad").read_bytes()[:3000])
+    elif how == "other":
+        file.path.write_text("amount,hour\n1,2\n")
+    else:  # a model that does not know how to read a table
+        detector = riskad.load(models / "second.riskad")[-1]
+        riskad.save(detector, file.path, force=True)
+    file.look()
+    assert ask.post("/score", ROW)[1] == before
+    assert "served.riskad" in ask.get("/health")["reload_error"] or how == "matrix"
+    assert ask.get("/health")["reload_error"]
+    assert "riskad_reload_failed 1" in ask.get("/metrics")
+    shutil.copy(models / "second.riskad", file.path)
+    file.look()
+    assert ask.get("/health")["reload_error"] == ""
+    assert ask.post("/score", ROW)[1]["model_version"] != before["model_version"]
+
+
+# --- waiting -------------------------------------------------------------------------------
+
+
+class Held:
+    """Answers that wait for a sign."""
+
+    def __init__(self):
+        self.go, self.order = threading.Event(), []
+
+    def small(self, jobs):
+        assert self.go.wait(60)
+        self.order += [f"small {len(jobs)}"]
+        return [Answer(200, job.body) for job in jobs]
+
+    def large(self, job):
+        for part in range(3):
+            assert self.go.wait(60)
+            self.order.append(f"part {part}")
+            if part == 1:
+                self.between()
+            yield None
+        yield Answer(200, b"large")
+
+    def between(self):
+        pass
+
+
+def test_small_requests_wait_together_and_not_for_large_ones(models):
+    model, held = ServedModel.load(models / "first.riskad"), Held()
+    thread = ScoringThread(held.small, held.large, 10)
+
+    async def ask():
+        loop = asyncio.get_running_loop()
+        large = thread.submit(Job(model, b"x" * 40_000))
+        small = []
+        came = threading.Event()
+
+        def submit():
+            small.extend(thread.submit(Job(model, bytes([48 + i]))) for i in range(3))
+            came.set()
+
+        held.between = lambda: (loop.call_soon_threadsafe(submit), came.wait(60))
+        held.go.set()
+        assert (await large).body == b"large"
+        return [(await future).body for future in small]
+
+    assert asyncio.run(ask()) == [b"0", b"1", b"2"]
+    thread.close()
+    assert held.order == ["part 0", "part 1", "small 3", "part 2"]
+
+
+def test_too_many_requests_are_told_to_come_again(served):
+    ask = served(waiting=3)
+    thread, held, go = ask.service.thread, threading.Event(), threading.Event()
+
+    def hold():
+        held.set()
+        go.wait(60)
+
+    async def crowd():
+        body = json.dumps(ROW).encode()
+        holding = asyncio.create_task(asyncio.to_thread(thread.call, hold))
+        await asyncio.to_thread(held.wait, 60)
+        waiting = [asyncio.create_task(ask.send("POST", "/score", body)) for _ in range(3)]
+        while not thread.full:
+            await asyncio.sleep(0.01)
+        refused = await ask.send("POST", "/score", body)
+        busy = await ask.send("GET", "/health")
+        go.set()
+        await holding
+        return refused, busy, await asyncio.gather(*waiting)
+
+    (status, headers, body), busy, answered = asyncio.run(crowd())
+    assert status == 503
+    assert headers["retry-after"] == "1"
+    assert "busy" in json.loads(body)["error"]
+    assert busy[0] == 503
+    assert json.loads(busy[2])["ready"] is False
+    assert [each[0] for each in answered] == [200] * 3
+
+
+def test_the_memory_of_bodies_is_bounded_before_they_are_read(served):
+    ask = served(all_bodies=50_000)
+    status, headers, _ = ask("POST", "/score", b"{}", {"content-length": "60000"})
+    assert status == 503
+    assert headers["retry-after"] == "1"
+    assert ask.post("/score", ROW)[0] == 200  # and is given back
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(served):
+    ask = served(body_seconds=0.05)
+
+    async def never():
+        await asyncio.sleep(60)
+
+    async def run():
+        told = []
+
+        async def send(message):
+            told.append(message)
+
+        scope = {"path": "/score", "method": "POST", "query_string": b"", "riskad_length": 5}
+        await ask.service(scope, never, send)
+        return told[0]["status"]
+
+    assert asyncio.run(run()) == 408
+    assert ask.service._bytes == 0
+
+
+# --- what is told --------------------------------------------------------------------------
+
+LINE = re.compile(r'riskad_\w+(\{\w+="[^"\n]*"(,\w+="[^"\n]*")*\})? -?[\d.e+-]+')
+
+
+def metric(text, name):
+    return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)[1])
+
+
+def test_metrics_count_what_happened(served):
+    ask = served()
+    said = ask.post("/score", {"rows": make_bodies(80)})[1]
+    ask.post("/score", {"nothing": 1})
+    ask("GET", "/no/such/address")
+    text = ask.get("/metrics")
+    assert all(LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#"))
+    flagged = sum(row["is_anomaly"] for row in said["rows"])
+    assert metric(text, "riskad_rows_total") == 80
+    assert metric(text, "riskad_flagged_total") == flagged
+    assert metric(text, "riskad_flagged_share") == pytest.approx(flagged / 80)
+    assert metric(text, 'riskad_requests_total{path="/score",status="200"}') == 1
+    assert metric(text, 'riskad_requests_total{path="/score",status="422"}') == 1
+    assert metric(text, 'riskad_requests_total{path="other",status="404"}') == 1
+    median = np.median([row["anomaly_score"] for row in said["rows"]])
+    assert metric(text, 'riskad_score{quantile="0.5"}') == pytest.approx(median)
+    buckets = [
+        float(n) for n in re.findall(r'seconds_bucket\{path="/score",le="\S+"\} (\d+)', text)
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == metric(text, 'riskad_request_seconds_count{path="/score"}') == 2
+
+
+def test_drift_of_the_last_rows_is_seen(served):
+    ask = served()
+    assert "riskad_drift " not in ask.get("/metrics")  # no rows yet
+    ask.post("/score", {"rows": make_bodies(150)})
+    quiet = ask.get("/metrics")
+    assert metric(quiet, "riskad_drift_moved") == 0
+    ask = served()
+    ask.post("/score", {"rows": [row | {"amount": 9 * row["amount"]} for row in make_bodies(150)]})
+    moved = ask.get("/metrics")
+    assert metric(moved, "riskad_drift_moved") >= 1
+    assert metric(moved, 'riskad_drift_column{column="amount"}') > 0.5
+    assert metric(moved, "riskad_drift") > metric(quiet, "riskad_drift")
+
+
+def test_the_window_forgets(served, monkeypatch):
+    monkeypatch.setattr("riskad.serving.window._MOST_ROWS", 60)
+    ask = served()
+    for rows in (make_bodies(100), make_bodies(40), make_bodies(30)):
+        said = ask.post("/score", {"rows": rows})[1]
+    assert metric(ask.get("/metrics"), "riskad_window_rows") == 60
+    scores, _ = ask.service.window.scores()
+    assert_allclose(scores[-30:], [row["anomaly_score"] for row in said["rows"]])
+
+
+def test_the_model_is_described(served):
+    said = served().get("/model")
+    assert said["columns"] == {
+        "amount": "number",
+        "hour": "number",
+        "country": "category",
+        "attempts": "number",
+    }
+    assert said["card"].startswith("# served.riskad")
+    assert said["report"]["steps"][-1] == "ShallowRAD"
+
+
+def test_answers_are_as_the_description_says(served, tmp_path):
+    ask = served(journal=str(tmp_path / "labels.jsonl"))
+    api = ask.get("/openapi.json")
+    assert api["paths"].keys() == ask.service._routes.keys()
+    label = {"row": ROW, "label": "anomaly", "who": "ada"}
+    asked = [
+        *(("POST", path, said) for path in ("/score?reasons=3&p_values=1", "/score")
+          for said in (ROW, {"rows": [ROW, *make_bodies(3)]}, {"amount": "x"}, {"rows": []}, [])),
+        *(("POST", "/feedback", said) for said in (label, {"labels": [label]}, {"label": 1})),
+        *(("GET", path, None) for path in ("/model", "/health", "/openapi.json")),
+    ]  # fmt: skip
+    for method, path, said in asked:
+        body = b"" if said is None else json.dumps(said).encode()
+        status, headers, answer = ask(method, path, body)
+        described = api["paths"][path.partition("?")[0]][method.lower()]["responses"][str(status)]
+        schema = described["content"][headers["content-type"].partition(";")[0]]["schema"]
+        jsonschema.validate(json.loads(answer), schema | {"components": api["components"]})
+    row = {"$ref": "#/components/schemas/Row", "components": api["components"]}
+    jsonschema.validate(ROW, row)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"amount": 1}, row)
+
+
+# --- labels that come back -----------------------------------------------------------------
+
+
+def test_labels_go_into_a_journal_that_a_fit_reads(served, tmp_path):
+    table = make_rows(200).with_columns(pl.col("label").replace({"fraud": "", "ok": ""}))
+    table.write_csv(tmp_path / "cards.csv")
+    table = read_table(tmp_path / "cards.csv")
+    journal = tmp_path / "cards.labels.jsonl"
+    ask = served(journal=str(journal))
+    rows = table.drop("label").to_dicts()
+    labels = [{"row": rows[i], "label": "anomaly", "who": "ada"} for i in (5, 9)]
+    labels += [
+        {"row": rows[i], "label": "normal", "who": "ada", "source": "random"} for i in (2, 3)
+    ]
+    status, said = ask.post("/feedback", {"labels": labels})
+    assert (status, said) == (200, {"saved": 4, "journal": "cards.labels.jsonl"})
+    assert (
+        ask.post("/feedback", {"row": rows[9], "label": "normal", "who": "bob", "note": "?"})[0]
+        == 200
+    )
+    applied = apply_labels(table.reverse(), journal, LABELS)
+    found = {199 - i: label for i, label in enumerate(applied.frame["label"]) if label}
+    assert found == {5: "fraud", 2: "ok", 3: "ok"}
+    assert [200 - row for row in applied.disputed] == [9]
+    assert sorted(source for source in applied.sources if source) == ["chosen", "random", "random"]
+    assert "riskad_labels_total 5" in ask.get("/metrics")
+
+
+def test_a_journal_of_riskad_label_goes_on(served, tmp_path):
+    path = tmp_path / "labels.jsonl"
+    Journal(path, "cards.csv", ["card", "amount"], 3)
+    ask = served(journal=str(path))
+    status, said = ask.post("/feedback", {"row": ROW, "label": "normal", "who": "ada"})
+    assert status == 422
+    assert "lacks the column 'card', by which the journal tells rows apart" in said["error"]
+    known = {"row": ROW | {"card": "C7"}, "label": "normal", "who": "ada", "number": 2}
+    assert ask.post("/feedback", known)[0] == 200
+    assert ask.post("/feedback", known | {"row": ROW | {"card": "C8"}, "number": None})[0] == 200
+    assert [answer.row for answer in Journal(path).log] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"label": "normal", "who": "ada"}, "Each label needs its row"),
+        ({"row": ROW, "label": "fraud", "who": "ada"}, "label must be"),
+        ({"row": ROW, "label": "normal"}, "Say who"),
+        ({"row": ROW, "label": "normal", "who": 7}, "who must be a text"),
+        ({"row": ROW, "label": "normal", "who": "ada", "number": 0}, "number must be"),
+        ({"row": ROW, "label": "normal", "who": "ada", "when": "now"}, "There is no 'when'"),
+        ({"labels": []}, "1 to 1,000"),
+        ({"labels": [{"row": ROW, "label": "normal", "who": "ada"}, 3]}, "Each label needs"),
+    ],
+)
+def test_a_label_that_is_wrong_writes_nothing(served, tmp_path, said, words):
+    path = tmp_path / "labels.jsonl"
+    ask = served(journal=str(path))
+    status, answer = ask.post("/feedback", said)
+    assert status == 422
+    assert words in answer["error"]
+    assert len(path.read_text().splitlines()) == 1
+
+
+def test_labels_that_cannot_be_written_are_not_acknowledged(served, tmp_path, monkeypatch):
+    ask = served(journal=str(tmp_path / "labels.jsonl"))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    status, answer = ask.post("/feedback", {"row": ROW, "label": "normal", "who": "ada"})
+    assert status == 507
+    assert "No space left" in answer["error"]
+
+
+def test_without_a_journal_no_labels_are_taken(served):
+    status, said = served().post("/feedback", {"row": ROW, "label": "normal", "who": "ada"})
+    assert status == 404
+    assert "--journal" in said["error"]

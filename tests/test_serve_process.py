@@ -1,0 +1,306 @@
+"""`riskad serve` as a process: who may ask, who is not waited for, and what a kill leaves."""
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.serving import (
+    TOKEN,
+    Client,
+    Serving,
+    make_bodies,
+    make_model,
+    malformed,
+    read_status,
+    send_malformed,
+)
+
+pytest.importorskip("uvicorn", reason="needs riskad[app]")
+
+import riskad.web.listening
+from riskad.cli.main import cli
+from riskad.core.checks import InputError
+from riskad.labelling.journal import Journal
+from riskad.serving.server import Server, check_token
+from riskad.serving.service import Service
+from riskad.web.binding import Binding
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from serve import reload_under_load
+
+ROW = make_bodies(1)[0]
+PATHS = {"GET": ["/model", "/metrics", "/openapi.json"], "POST": ["/score", "/feedback"]}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    paths = [folder / "first.riskad", folder / "second.riskad"]
+    for seed, path in enumerate(paths):
+        make_model(path, seed, n=200)
+    return paths
+
+
+class InThread:
+    """A server in a thread of this process."""
+
+    def __init__(self, model, binding=None, token=TOKEN):
+        self.server = Server(Service(str(model)), binding or Binding(), token)
+        self.place = self.server._socket.getsockname()
+        self.thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def served(models):
+    with InThread(models[0]) as server:
+        yield server
+
+
+# --- who may ask ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", ["", "wrong-token-of-some-length", TOKEN[:-1], TOKEN + "x"])
+def test_nothing_but_health_is_told_without_the_token(served, token):
+    with Client(served.place, token=token) as client:
+        for method, paths in PATHS.items():
+            for path in [*paths, "/no/such/address"]:
+                status, headers, body = client.request(method, path, "{}")
+                assert status == 401, path
+                assert headers["www-authenticate"] == "Bearer"
+                assert "model" not in json.loads(body)
+        status, _, body = client.request("GET", "/health")
+        assert (status, json.loads(body)) == (200, {"live": True, "ready": True})
+
+
+def test_only_its_own_names_are_answered_to(served):
+    with Client(served.place) as client:
+        assert client.request("GET", "/model")[0] == 200
+        status, _, body = client.request("GET", "/model", Host="evil.example")
+        assert status == 421
+        assert "--name" in json.loads(body)["error"]
+        assert client.request("GET", "/health", Host="10.0.0.7:8000")[0] == 200
+
+
+def test_every_answer_has_the_headers_and_only_known_methods_are_served(served):
+    with Client(served.place) as client:
+        for method, path, status in [
+            ("GET", "/health", 200),
+            ("PUT", "/score", 405),
+            ("GET", "/score", 405),
+            ("GET", "/nothing", 404),
+        ]:
+            found, headers, _ = client.request(method, path)
+            assert found == status
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
+            assert headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Encoding": "gzip"}, 415),
+        ({"Content-Length": "99999999999"}, 413),
+        ({"Transfer-Encoding": "chunked"}, 411),
+    ],
+)
+def test_a_body_must_be_json_of_a_known_and_bounded_length(served, headers, status):
+    with Client(served.place) as client:
+        client.connection.putrequest("POST", "/score")
+        told = client.headers | {"Content-Length": "2"} | headers
+        if "Transfer-Encoding" in told:
+            del told["Content-Length"]
+        for name, value in told.items():
+            client.connection.putheader(name, value)
+        client.connection.endheaders()
+        assert client.connection.getresponse().status == status
+
+
+def test_tokens_that_can_be_guessed_are_refused():
+    for token in ("", "short", "fifteen-letters", "x" * 15 + "é", "a token\nof two lines"):
+        with pytest.raises(InputError, match="at least 16"):
+            check_token(token)
+
+
+def run(*arguments, **environment):
+    return CliRunner().invoke(cli, ["serve", *map(str, arguments)], env=environment)
+
+
+def test_the_command_is_never_open_by_accident(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(Server, "run", Server.close)
+    told = run(models[0], "--host", "0.0.0.0", "--port", 0)
+    assert told.exit_code == 1
+    assert "--insecure" in told.output
+    assert "--tls-cert" in told.output
+    told = run(models[0], "--client-ca", models[0])
+    assert told.exit_code == 1
+    assert "--tls-cert" in told.output
+    told = run(models[0], "--port", 0, RISKAD_TOKEN="")
+    assert told.exit_code == 1
+    assert "at least 16" in told.output
+    told = run(tmp_path / "none.riskad", "--port", 0)
+    assert told.exit_code == 1
+    assert "There is no file" in told.output
+    told = run(models[0], "--tls-cert", models[0], "--tls-key", models[0])
+    assert told.exit_code == 1
+    assert "PEM" in told.output
+
+
+def test_a_token_that_is_made_is_printed_and_one_that_is_given_is_not(
+    models, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Server, "run", Server.close)
+    monkeypatch.delenv("RISKAD_TOKEN", raising=False)
+    first, second = (run(models[0], "--port", 0).output for _ in range(2))
+    tokens = [text.partition("Token: ")[2].split()[0] for text in (first, second)]
+    assert tokens[0] != tokens[1]
+    assert min(map(len, tokens)) >= 43
+    (tmp_path / "token.txt").write_text(f"{TOKEN}\n")
+    told = run(models[0], "--port", 0, "--token-file", tmp_path / "token.txt")
+    assert told.exit_code == 0
+    assert "Token" not in told.output
+    assert TOKEN not in told.output
+
+
+def make_certificates(folder):
+    """An authority, and certificates that it signed for the server and a client."""
+    run = lambda *words: subprocess.run(  # noqa: E731
+        ["openssl", *map(str, words)], check=True, capture_output=True, cwd=folder
+    )
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    run("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    for name in ("server", "client"):
+        run("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
+        run("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_a_certificate_of_the_client_takes_the_place_of_the_token(models, tmp_path):
+    make_certificates(tmp_path)
+    files = {"certificate": tmp_path / "server.pem", "key": tmp_path / "server.key"}
+    binding = Binding(client_ca=tmp_path / "ca.pem", **files)
+    stranger = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    known = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    known.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+    with InThread(models[0], binding, token=None) as server:
+        assert server.server.root.startswith("https://")
+
+        def ask(context):
+            connection = http.client.HTTPSConnection(*server.place, context=context, timeout=60)
+            with closing(connection):
+                connection.request("GET", "/model")
+                return connection.getresponse().status
+
+        assert ask(known) == 200
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ask(stranger)
+    with pytest.raises(InputError, match="must be a token"):
+        Server(None, Binding(**files), None)
+
+
+# --- who is not waited for -----------------------------------------------------------------
+
+
+def test_slow_clients_are_let_go(models, monkeypatch):
+    monkeypatch.setattr(riskad.web.listening, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(riskad.web.listening, "REQUEST_SECONDS", 1.5)
+    monkeypatch.setattr(riskad.web.listening, "_LOOK_SECONDS", 0.1)
+    big = json.dumps({"rows": [ROW] * 9000})
+    head = (
+        f"POST /score HTTP/1.1\r\nHost: {{host}}\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(big)}\r\n\r\n"
+    )
+    with InThread(models[0]) as server:
+        host = "{}:{}".format(*server.place)
+        silent = socket.create_connection(server.place, timeout=60)
+        dripping = socket.create_connection(server.place, timeout=60)
+        deaf = socket.socket()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        deaf.connect(server.place)
+        with closing(silent), closing(dripping), closing(deaf):
+            deaf.settimeout(1)
+            with suppress(TimeoutError):  # more answers than the system keeps for it
+                deaf.sendall(9 * (head.replace("{host}", host).encode() + big.encode()))
+            dripping.sendall(head[:30].encode())
+            assert read_status(silent) == 0
+            assert read_status(dripping) == 0
+            connections = server.server._server.server_state.connections
+            end = time.monotonic() + 60
+            while connections:  # the deaf one, whose answer nobody reads
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        with Client(server.place) as client:
+            assert client.post("/score", ROW)[0] == 200
+            time.sleep(0.6)  # between requests there is more time
+            assert client.post("/score", ROW)[0] == 200
+
+
+# --- a process -----------------------------------------------------------------------------
+
+
+def test_malformed_requests_upset_nobody_and_labels_outlive_a_kill(models, tmp_path):
+    journal = tmp_path / "labels.jsonl"
+    with Serving(models[0], "--journal", str(journal)) as server:
+        with server.client() as client:
+            assert client.post("/score", ROW)[0] == 200
+            before = server.memory()
+        statuses = [send_malformed(server.place, number, seed=3) for number in range(320)]
+        assert set(statuses) >= {200, 400, 401, 415, 422}
+        assert max(statuses) < 500
+        assert server.memory() < before + 100
+        saved = len(Journal(journal).log)
+        with server.client() as client:
+            for i in range(20):
+                label = {"row": ROW | {"amount": i}, "label": "normal", "who": "eve"}
+                assert client.post("/feedback", label)[0] == 200
+        server.process.send_signal(signal.SIGKILL)
+    assert len(Journal(journal).log) == saved + 20
+
+
+def test_models_that_change_under_load_give_no_wrong_answer(models, tmp_path):
+    told = reload_under_load(tmp_path, models, 3, clients=2)
+    assert told["wrong answers"] == 0
+    assert told["answers"] > 10
+    assert told["models that answered"] == 2
+    assert told["statuses"].keys() == {200}
+
+
+def test_requests_that_are_under_way_are_answered_when_the_server_ends(models):
+    with InThread(models[0]) as server, Client(server.place) as client:
+        assert client.post("/score", ROW)[0] == 200
+        body = json.dumps({"rows": [ROW] * 9000})
+        client.connection.request("POST", "/score", body, client.headers)
+        while not server.server.service._bytes:
+            time.sleep(0.001)
+        server.server.stop()
+        answer = client.connection.getresponse()
+        assert answer.status == 200
+        assert len(json.loads(answer.read())["rows"]) == 9000
+
+
+def test_a_malformed_request_comes_out_again():
+    assert [malformed(n) for n in range(50)] == [malformed(n) for n in range(50)]
+    assert len({str(malformed(n)) for n in range(200)}) > 150

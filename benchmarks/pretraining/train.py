@@ -78,7 +78,7 @@ class Trainer:
         device = batches.device
         self.network, self.average = network.to(device), copy.deepcopy(network).to(device)
         self.batches, self.device, self.rate, self.steps = batches, device, rate, 0
-        self.cells, self.real = cells, real
+        self.cells, self.real, self.skipped = cells, real, 0
         if device == "cuda":
             for layer in (*network.layers, *network.row_layers):
                 layer.compile(dynamic=True)
@@ -111,9 +111,12 @@ class Trainer:
         loss = (alike + natural) / 2
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self.optimizer.step()
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         self.steps += 1
+        if not torch.isfinite(norm):  # one such step would undo all before it
+            self.skipped += 1
+            return len(y), *(torch.full_like(norm, math.nan) for _ in range(3))
+        self.optimizer.step()
         late = 1 - min(0.999, self.steps / (self.steps + 10))
         with torch.no_grad():
             both = (list(part.parameters()) for part in (self.average, self.network))
@@ -226,7 +229,7 @@ def run(trainer: Trainer, told: argparse.Namespace, kept: Kept) -> list[dict[str
         if seconds - looked > told.look:
             looked = seconds
             line: dict[str, Any] = {"seconds": round(told.offset + seconds, 1)}
-            line |= {"steps": trainer.steps, "tables": tables}
+            line |= {"steps": trainer.steps, "skipped": trainer.skipped, "tables": tables}
             if seen:
                 means = (float(torch.stack(part).nanmean()) for part in zip(*seen, strict=True))
                 line |= zip(("risk", "natural", "auc"), (round(m, 4) for m in means), strict=True)

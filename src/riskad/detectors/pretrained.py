@@ -54,7 +54,6 @@ READS_COLUMNS = 100
 
 _DEFAULT = "tables-3"
 _COMPONENTS = 24
-_TURNS = (ANOMALY, NORMAL, UNLABELLED)
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
 _BLOCK = 256  # rows that are scored at a time; more or fewer take longer
 _MOST_BYTES = 128 << 20  # of a memory that is kept between calls
@@ -405,8 +404,8 @@ def _in_turns(codes: np.ndarray) -> np.ndarray:
     >>> _in_turns(np.array([1, 1, 1, -1, 0, 0]))
     array([3, 0, 4, 1, 5, 2])
     """
-    rank = sum(np.cumsum(codes == kind) * (codes == kind) for kind in _TURNS)
-    return np.lexsort(([_TURNS.index(code) for code in codes], rank))
+    rank = sum(np.cumsum(codes == kind) * (codes == kind) for kind in _STATES)
+    return np.lexsort(([-_STATES[code] for code in codes], rank))
 
 
 def _varies(X: np.ndarray) -> np.ndarray:

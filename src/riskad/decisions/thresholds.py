@@ -112,8 +112,9 @@ class Likely(Threshold):
     where that is vague a list for the estimate alone would often be far too long. If scores tell
     next to nothing the best list is nearly all of the rows, which is no list: so k is at most
     twice the expected number of anomalies, and scores are taken to tell a little at least (log
-    odds that rise by 1/2 with a standard deviation). Without the labels for a rate, as many rows
-    are flagged as the fit assumes there are anomalies.
+    odds that rise by 1/2 with a standard deviation). Of fewer than 2 held-out rows of a kind the
+    list is for the estimate alone. Without the labels for a rate, as many rows are flagged as the
+    fit assumes there are anomalies.
     """
 
     name = "likely"
@@ -125,11 +126,13 @@ class Likely(Threshold):
         if calibration.rate is None or not calibration.n_unlabelled:
             return calibration.zero
         s, pi_n = calibration.unlabelled, calibration.pi_n
-        slope = calibration.line().slope if calibration.knows_probabilities else 0.0
+        slope, rates = 0.0, np.array([pi_n])
+        if calibration.knows_probabilities:
+            slope, rates = calibration.line().slope, calibration.likely_rates(_RATES)
         slope = max(slope, _LEAST_RISE / (float(s.std()) or 1.0))
         levels, first = np.unique(s, return_index=True)  # rows with one score go together
         listed = len(s) - first <= _MOST_LISTED * pi_n * len(s)
-        f1 = expected_f1(s, first, slope, calibration.likely_rates(_RATES)) * listed
+        f1 = expected_f1(s, first, slope, rates) * listed
         best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
         if best == 0:  # all rows have one score, and none is more likely than another
             return float(levels[0])

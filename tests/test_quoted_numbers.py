@@ -577,6 +577,7 @@ NOT_MEASURED = {
         "its 95 % intervals": SETTING,
     },
     "docs/howto/drift.md": {
+        "`--fail-above 0.2`": EXAMPLE,
         "probability 5 % at most": SETTING,  # tests/test_drift.py
     },
     "docs/howto/images.md": {
@@ -592,6 +593,15 @@ NOT_MEASURED = {
         "2 % of the largest": SETTING,
         "some 20 ms a row": ROUGH,
         "some 60 ms a row": ROUGH,
+    },
+    "docs/howto/refit.md": {
+        "with a probability of 2.5 % at most": SETTING,  # half of what an interval of 95 % leaves
+    },
+    "docs/howto/schedule.md": {
+        "`riskad drift --fail-above 0.2`": EXAMPLE,
+        "a distance of more than 0.2": EXAMPLE,
+        "at 0.2 at least a fifth of the rows": EXAMPLE,
+        "begin with 0.1 or 0.2": EXAMPLE,
     },
     "docs/howto/threshold.md": {
         "at most 1 % of normal rows | 99 labelled normals for 1 %": SETTING,

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import click
 import numpy as np
 import polars as pl
 import pytest
@@ -17,6 +19,7 @@ from support.cards import FIT, LABELLED, make_cards
 import riskad
 from riskad.app import column_effects
 from riskad.cli.main import cli
+from riskad.cli.shell import ALARM
 from riskad.core.losses import LOSSES
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import RISKS
@@ -796,6 +799,19 @@ def test_exit_codes_and_streams(folder):
         assert (process.returncode, stdout) == (code, "")
         assert "Traceback" not in stderr
         assert "Error: " in stderr
+
+
+def test_the_documents_list_all_exit_codes():
+    """Those that the command line ends with by itself, and those of click's errors."""
+    folder = Path(__file__).parents[1]
+    source = (folder / "src" / "riskad" / "cli" / "main.py").read_text()
+    codes = {int(code) for code in re.findall(r"(?:code = |exit\()(\d+)", source)}
+    codes |= {0, click.ClickException.exit_code, click.UsageError.exit_code, ALARM}
+    table = re.findall(
+        r"^\| ([\d, ]+) \|", (folder / "docs/reference/commands.md").read_text(), re.M
+    )
+    assert {int(code) for codes in table for code in codes.split(",")} == codes
+    assert codes == {0, 1, 2, 3, 130, 143}
 
 
 SLOW_WRITE = """

@@ -578,6 +578,7 @@ NOT_MEASURED = {
     },
     "docs/howto/drift.md": {
         "a false warning is 5 % at most": SETTING,  # tests/test_drift.py
+        "`--fail-above 0.2`": EXAMPLE,
     },
     "docs/howto/images.md": {
         "its AUC is 0.96; an isolation forest has 0.35": EXAMPLE,  # tests/test_project.py
@@ -595,6 +596,15 @@ NOT_MEASURED = {
         "2 % of the largest": SETTING,
         "some 20 ms a row": ROUGH,
         "some 60 ms a row": ROUGH,
+    },
+    "docs/howto/refit.md": {
+        "with a probability of 2.5 % at most": SETTING,  # half of what an interval of 95 % leaves
+    },
+    "docs/howto/schedule.md": {
+        "`riskad drift --fail-above 0.2`": EXAMPLE,
+        "a distance of more than 0.2": EXAMPLE,
+        "at 0.2 at least a fifth of the rows": EXAMPLE,
+        "begin with 0.1 or 0.2": EXAMPLE,
     },
     "docs/howto/threshold.md": {
         "at most 1 % of normal rows | 99 labelled normals for 1 %": SETTING,

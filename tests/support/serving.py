@@ -177,7 +177,7 @@ def _labels(rng):
 def _syntax(rng):
     text = json.dumps({"rows": [_cells(rng), _cells(rng)]})
     for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(text))
+        at = rng.randrange(len(text) + 1)
         text = rng.choice([text[:at], text[:at] + rng.choice('{}[],:"\\0eN') + text[at:], text * 2])
     return _request(text)
 

@@ -576,6 +576,11 @@ NOT_MEASURED = {
         "the share of normal rows, is 0.8": SETTING,
         "its 95 % intervals": SETTING,
     },
+    "docs/howto/serve.md": {
+        "1,234.50": EXAMPLE,
+        "912.50": EXAMPLE,
+        'quantile="0.95"': SETTING,
+    },
     "docs/howto/drift.md": {
         "a false warning is 5 % at most": SETTING,  # tests/test_drift.py
         "`--fail-above 0.2`": EXAMPLE,

@@ -1,11 +1,13 @@
 """`riskad serve` as a process: who may ask, who is not waited for, and what a kill leaves."""
 
+import gc
 import http.client
 import json
 import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -256,6 +258,19 @@ def test_slow_clients_are_let_go(models, monkeypatch):
             assert client.post("/score", ROW)[0] == 200
             time.sleep(0.6)  # between requests there is more time
             assert client.post("/score", ROW)[0] == 200
+
+
+def test_nothing_is_kept_of_connections_that_were_reset(served):
+    head = f"POST /score HTTP/1.1\r\nHost: {{}}:{{}}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    for _ in range(20):
+        with closing(socket.create_connection(served.place, timeout=60)) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.sendall(head.format(*served.place).encode())
+            assert read_status(sock) == 415
+    end = time.monotonic() + 20  # uvicorn would keep them for 30 seconds
+    while any(isinstance(each, riskad.web.listening.Impatient) for each in gc.get_objects()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 # --- a process -----------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def _commands(group, path=()):
 COMMANDS = tuple(_commands(cli))
 # They run for minutes when all is well, or serve a page until they are stopped: each gets an option
 # that no command has.
-LONG = tuple(found for found in COMMANDS if found[0][0] in ("demo", "bench", "label"))
+LONG = tuple(found for found in COMMANDS if found[0][0] in ("demo", "bench", "label", "serve"))
 SHORT = tuple(found for found in COMMANDS if found not in LONG)
 
 

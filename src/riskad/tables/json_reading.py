@@ -73,7 +73,7 @@ def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
         elif any(type(value) is dict for row in rows for value in row.values()):
             break  # the column may be inside an object
     else:
-        return pl.DataFrame(list(found.values()))
+        return pl.DataFrame(found)
     lines = "\n".join(json.dumps(row) for row in rows).encode()
     frame = _flat(_parse(lines, "rows", 0), "rows")
     return frame.select(name for name in columns if name in frame.columns)

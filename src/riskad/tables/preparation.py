@@ -457,7 +457,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         used = self.read_columns
         if set(used) <= set(frame.columns):
             # `select` would wait for the threads of polars, longer than a single row takes.
-            return pl.DataFrame([frame[name] for name in used])
+            return pl.DataFrame({name: frame[name] for name in used})
         others = [name for name in frame.columns if name not in self.columns_]
         lines = describe_column_difference(used, frame.columns).splitlines()
         missing = "\n".join(line for line in lines if not line.startswith("+"))

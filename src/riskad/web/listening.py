@@ -41,9 +41,14 @@ class Impatient(H11Protocol):
         self._look = self.loop.call_later(_LOOK_SECONDS, self._look_again)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to look."""
+        """Stop to look, and let go of what the connection holds.
+
+        uvicorn would keep the buffers of a connection that was reset until its time between
+        requests is over.
+        """
         self._look.cancel()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
         """Count from the first byte of a request."""

@@ -111,7 +111,6 @@ class PretrainedRAD(Detector):
     """
 
     slow_to_score: ClassVar[bool] = True
-    graph_tolerance = 1e-4  # single precision alone makes a difference of 2e-5, in NumPy as well
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
@@ -268,6 +267,11 @@ class PretrainedRAD(Detector):
         blocks = range(0, len(X), _BLOCK)
         parts = (self._columns(X[i : i + _BLOCK]).astype(np.float32) for i in blocks)
         return -np.concatenate([network.score(part, memory) for part in parts]).astype(float)
+
+    @property
+    def graph_tolerance(self) -> float:
+        """Single precision alone makes a difference of 2e-5 and more, in NumPy as well."""
+        return 1e-4
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the network, with the rows that it reads as constants."""

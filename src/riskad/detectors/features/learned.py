@@ -205,9 +205,7 @@ class LearnedFeatures(FeatureMap):
         for name, each in sorted(self.maps_.items(), key=lambda item: item[0] in _COMPONENTS):
             seen = known["kernels" if name == "shapes" else "columns"]
             known[name] = (
-                principal(graph, seen, each)
-                if name in _COMPONENTS
-                else each.onnx_rows(graph, seen)
+                principal(graph, seen, each) if name in _COMPONENTS else each.onnx_rows(graph, seen)
             )
         return known
 

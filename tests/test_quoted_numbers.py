@@ -591,7 +591,6 @@ NOT_MEASURED = {
     "docs/howto/reasons.md": {
         "2 % of the largest": SETTING,
         "some 20 ms a row": ROUGH,
-        "some 60 ms a row": ROUGH,
     },
     "docs/howto/threshold.md": {
         "at most 1 % of normal rows | 99 labelled normals for 1 %": SETTING,

@@ -2,10 +2,10 @@
 
     python benchmarks/onnx_graphs.py --output results/onnx.json [--tables TABLES.npz]
 
-Models of tables of 6,000 rows, 5 % of them labelled, score 2,000 new rows at once, and 100 rows one
+Models of tables of 6,000 rows, 5 % of them labelled, score 2,000 new rows at once, and 20 rows one
 by one. Both are timed in turns in one process with one thread, in seconds of its processor; the
 least of each counts. With TABLES.npz (see `benchmarks/decisions.py`) `AutoRAD` is fitted to half of
-the rows of 30 real tables, and the graph is compared with it on all of their rows: rows like those
+the rows of 15 real tables, and the graph is compared with it on all of their rows: rows like those
 of the fit, many of them twice, which random rows are not.
 """
 
@@ -31,8 +31,8 @@ import riskad
 from riskad.app.onnx import to_onnx
 from riskad.bench.provenance import provenance
 
-N_FIT, N_SCORED, N_ALONE, N_TABLES = 6_000, 2_000, 100, 30
-TURNS = 5
+N_FIT, N_SCORED, N_ALONE, N_TABLES = 6_000, 2_000, 20, 15
+TURNS = 3
 MODELS = {
     "AutoRAD, 5 columns": (5, riskad.AutoRAD),
     "AutoRAD, 20 columns": (20, riskad.AutoRAD),

@@ -29,7 +29,7 @@ from riskad.app.onnx_columns import prepared_rows, rows_of
 from riskad.app.onnx_graph import Graph
 from riskad.app.results import RESULT_COLUMNS, knows_probabilities
 from riskad.core.checks import DataWarning, InputError
-from riskad.detectors.description import SelfDescribing
+from riskad.detectors.description import GRAPH_TOLERANCE, SelfDescribing
 from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.readers import to_seconds
@@ -42,7 +42,7 @@ EXPORTABLE = (
     "a named architecture; each of them alone or behind a TablePreparer, as riskad.fit_table makes "
     "it"
 )
-TOLERANCE = SelfDescribing.graph_tolerance
+TOLERANCE = GRAPH_TOLERANCE
 """Largest difference of scores, relative where they are larger than 1, that most models have."""
 
 _TRIAL_ROWS = 1000

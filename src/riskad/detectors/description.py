@@ -28,8 +28,16 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.risks import Risk, get_risk
 
-__all__ = ["MinimisesRisk", "SelfDescribing", "check_kinds_present", "say_settings"]
+__all__ = [
+    "GRAPH_TOLERANCE",
+    "MinimisesRisk",
+    "SelfDescribing",
+    "check_kinds_present",
+    "say_settings",
+]
 
+GRAPH_TOLERANCE = 1e-5
+"""Difference between scores of a graph and of the model that is let pass."""
 _ALL_KINDS = frozenset({NORMAL, ANOMALY, UNLABELLED})
 
 
@@ -51,11 +59,13 @@ class SelfDescribing:
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
 
-    graph_tolerance: float = 1e-5
-    """How much scores of its ONNX graph may differ, relative where they are larger than 1."""
-
     takes_frames: ClassVar[bool] = False
     """Whether rows may be a frame with null for gaps and columns of texts as categories."""
+
+    @property
+    def graph_tolerance(self) -> float:
+        """How much scores of its ONNX graph may differ, relative where they are larger than 1."""
+        return GRAPH_TOLERANCE
 
     @property
     def tells_novelty(self) -> bool:

@@ -10,6 +10,7 @@ from sklearn.decomposition import TruncatedSVD
 
 from riskad.detectors.auto.members import MEMBERS
 from riskad.detectors.auto.novelty import NOVELTY
+from riskad.detectors.description import GRAPH_TOLERANCE
 from riskad.detectors.features.graph import beside
 from riskad.rows.columns import Filled
 
@@ -28,6 +29,15 @@ class SaysItsGraph:
     scales_: dict[str, tuple[float, float]]
     weights_: dict[str, float]
     _graph_rows: Callable[[Any, str], str]
+
+    @property
+    def graph_tolerance(self) -> float:
+        """More than usual where a member computes in single precision and weighs much."""
+        members = (
+            self.weights_[name] / self.scales_[name][1] * getattr(detector, "graph_tolerance", 0.0)
+            for name, detector in self.members_.items()
+        )
+        return max(GRAPH_TOLERANCE, sum(members))
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the weighted average of the members."""

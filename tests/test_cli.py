@@ -724,6 +724,10 @@ OUT = ["-o", "out.csv"]
             ["threshold", "model.riskad", "top:5", "-o", "m.riskad"],
         ),
         ("app.report.terminal.print_export", ["export", "model.riskad", "m.onnx"]),
+        (
+            "app.report.terminal_compress.print_compress",
+            ["compress", "model.riskad", "cards.csv", "-o", "m.riskad"],
+        ),
     ],
 )
 def test_a_command_that_fails_late_leaves_no_file(fitted, monkeypatch, place, arguments):

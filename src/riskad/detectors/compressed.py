@@ -67,7 +67,7 @@ class Fidelity:
     rows: int
     """How many."""
     rank_correlation: float
-    """Spearman's, of both scores."""
+    """Spearman's, of both scores; 0 where one of them ranks nothing."""
     agreement: float
     """Share of the rows on which both decide alike."""
     flagged_before: int
@@ -97,7 +97,7 @@ class Fidelity:
             aucs = [float(auc_with_interval(codes, -scores).value) for scores in (before, after)]
         return cls(
             len(before),
-            float(np.clip(spearmanr(before, after).statistic, -1, 1)),
+            _rank_correlation(before, after),
             float((flagged[0] == flagged[1]).mean()),
             *(int(each.sum()) for each in flagged),
             *aucs,
@@ -296,6 +296,12 @@ class CompressedRAD(FrameDetector):
     def evidence_in_words(self) -> str:
         """Say that evidence is that of the model before."""
         return f"scored by {self.teacher_}, before it was compressed"
+
+
+def _rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(np.clip(spearmanr(first, second).statistic, -1, 1))
 
 
 def _three_parts(n: int, seed: int) -> list[np.ndarray]:

@@ -38,11 +38,11 @@ MODELS = {
     "AutoRAD, 20 columns": (20, riskad.AutoRAD),
     "AutoRAD, 100 columns": (100, riskad.AutoRAD),
     "ForestRAD, 20 columns": (20, riskad.ForestRAD),
-    "PretrainedRAD tables-2, 10 columns": (10, riskad.PretrainedRAD),
-    "PretrainedRAD tables-3, 10 columns": (
+    "PretrainedRAD tables-2, 10 columns": (
         10,
-        lambda: riskad.PretrainedRAD(weights="tables-3"),
+        lambda: riskad.PretrainedRAD(weights="tables-2"),
     ),
+    "PretrainedRAD tables-3, 10 columns": (10, riskad.PretrainedRAD),
 }
 
 

@@ -23,7 +23,7 @@ from riskad import InputError, PretrainedRAD
 from riskad.core.labels import read_codes
 from riskad.detectors import pretrained, table_network
 from riskad.detectors.features import LearnedFeatures
-from riskad.detectors.pretrained import MOST_COLUMNS
+from riskad.detectors.pretrained import READS_COLUMNS
 from riskad.detectors.table_network import WEIGHTS, TableNetwork
 
 ROOT = Path(__file__).parents[1]
@@ -114,9 +114,9 @@ def test_order_and_company_do_not_matter(fitted, rows):
 
 
 def test_many_columns_are_read_by_their_components():
-    X, y, truth = make_contaminated_rows(300, MOST_COLUMNS + 10, shift=1.0)
+    X, y, truth = make_contaminated_rows(300, READS_COLUMNS + 10, shift=1.0)
     model = PretrainedRAD(unlabelled=100).fit(X, y)
-    assert model.context_.shape[1] < MOST_COLUMNS
+    assert model.context_.shape[1] < READS_COLUMNS
     assert auc(model, X, truth) > 0.95
     dense = model.score_samples(X[:20])
     np.testing.assert_allclose(model.score_samples(sparse.csr_matrix(X[:20])), dense, atol=1e-4)
@@ -209,13 +209,10 @@ def test_numpy_runs_the_network_as_torch_does(training):
     with torch.no_grad():
         state = torch.tensor(states)[None]
         said = module.channels(torch.tensor(Z)[None], state, 35)
-        expected, of_near = (network(said, state, 35, near)[0, 35:] for near in (0, 20))
+        expected = network(said, state, 35)[0, 35:]
     ours = TableNetwork({name: a.astype(np.float32) for name, a in module.arrays(network).items()})
     memory = ours.read(Z[:35], states[:35])
     np.testing.assert_allclose(ours.score(Z[35:], memory), expected, rtol=2e-4, atol=2e-4)
-    memory = ours.read(Z[:35], states[:35], near=20)
-    np.testing.assert_allclose(ours.score(Z[35:], memory), of_near, rtol=2e-4, atol=2e-4)
-    assert not np.allclose(expected, of_near, atol=0.01)
 
 
 @pytest.mark.parametrize("size", [0.3, 3, 30])
@@ -234,9 +231,7 @@ def test_exponentials_of_large_logits_do_not_run_over(size):
 def test_the_weights_have_the_shapes_of_the_script(training):
     module = training("network")
     expected = {name: a.shape for name, a in module.arrays(module.Network()).items()}
-    held = {name: a.shape for name, a in TableNetwork.load(NEW).arrays.items()}
-    assert held | {"cell": expected["cell"]} == expected
-    assert held["cell"][0] == expected["cell"][0] - 3  # before blanks were counted
+    assert {name: a.shape for name, a in TableNetwork.load(NEW).arrays.items()} == expected
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -283,19 +278,10 @@ def test_batches_are_what_the_script_says(batches, training, real):
     assert (state[:, 100:] == 0).all()
     assert (y[state == 2]).all()
     assert not (y[state == 1]).any()
-    assert (said[..., -4] == 1).any()  # blanks
-    assert (said[..., -3] > 0).any()  # and how many
+    assert (said[..., -1] == 1).any()  # blanks
     assert ((state[:, :100] == 2).sum(1) > 0).float().mean() > 0.8
     assert 0.02 < y[:, :100].float().mean() < 0.4
     assert ((state == 2).sum(1) <= 3).sum() > 5
-
-
-def test_kinds_of_row_take_turns_in_a_context(training):
-    import torch
-
-    state = torch.tensor([[1, 1, 1, 2, 0, 0]])
-    assert training("draws").in_turns(state).tolist() == [[3, 0, 4, 1, 5, 2]]
-    assert pretrained._in_turns(np.array([1, 1, 1, -1, 0, 0])).tolist() == [3, 0, 4, 1, 5, 2]
 
 
 def test_training_lowers_the_risk_of_a_batch_and_goes_on_from_its_files(
@@ -315,6 +301,23 @@ def test_training_lowers_the_risk_of_a_batch_and_goes_on_from_its_files(
     other.batch = trainer.batch
     other.resume(tmp_path)
     torch.testing.assert_close(other.step(0.0)[1], trainer.step(0.0)[1])
+
+
+def test_a_step_of_gradients_that_are_not_finite_is_left_out(training, batches):
+    import torch
+
+    trainer = training("train").Trainer(training("network").Network(), batches, 1e-3, 5_000, 0.5)
+    said, state, y = batches.make(4, 2, 32, 16, real=False)
+    before = [one.clone() for one in trainer.network.parameters()]
+    trainer.batch = lambda: (32, (said * torch.nan, state, y))
+    tables, risk, _ = trainer.step(0.0)
+    assert (tables, trainer.skipped, trainer.steps) == (4, 1, 1)
+    assert torch.isnan(risk)
+    for one, held in zip(trainer.network.parameters(), before, strict=True):
+        torch.testing.assert_close(one, held, rtol=0, atol=0)
+    trainer.batch = lambda: (32, (said, state, y))
+    assert torch.isfinite(trainer.step(0.0)[1])
+    assert trainer.skipped == 1
 
 
 def test_relatives_are_on_one_side(training):
@@ -362,7 +365,7 @@ def test_the_context_is_read_once(rows, readings):
     assert len(readings) == 1
     again = model.fit(X[:, :2], y)  # other rows are read anew
     assert not np.allclose(again.score_samples(X[:40, :2]), first)
-    model.weights_ = NEW
+    model.weights_ = OLD
     model.score_samples(X[:3, :2])
     assert len(readings) == 3
 
@@ -451,7 +454,7 @@ def test_columns_that_say_nothing_and_gaps(rows):
     with pytest.raises(InputError, match="every column holds a single value"):
         PretrainedRAD().fit(np.ones_like(X), y)
     with pytest.raises(ValueError, match="NaN"):
-        PretrainedRAD().fit(np.where(X.max() - 1e-9 < X, np.nan, X), y)
+        PretrainedRAD(weights=OLD).fit(np.where(X.max() - 1e-9 < X, np.nan, X), y)
 
 
 class Translated(PretrainedRAD):
@@ -461,6 +464,6 @@ class Translated(PretrainedRAD):
         return super().fit(X, as_codes(X, y))
 
 
-@parametrize_with_checks([Translated(unlabelled=20), Translated(unlabelled=20, weights=NEW)])
+@parametrize_with_checks([Translated(unlabelled=20, weights=each) for each in WEIGHTS])
 def test_common_checks_with_translated_labels(estimator, check):
     run_in_single_precision(check, estimator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from benchmarks.pretraining.draws import Draws, Labels, any_of, in_turns
+from benchmarks.pretraining.draws import Draws, Labels, any_of
 from benchmarks.pretraining.network import channels, drawn_in
 from benchmarks.pretraining.real import Real
 from benchmarks.pretraining.synthetic import Synthetic
@@ -23,10 +23,7 @@ class Batches(Draws):
     def make(
         self, B: int, columns: int, context: int, judged: int, *, real: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Channels (B, context + judged, columns and outlier scores, ...), states and truth.
-
-        Kinds of row take turns in the context.
-        """
+        """Channels (B, context + judged, columns and outlier scores, ...), states and truth."""
         needed = context + judged
         if real and self.real is not None:
             X, codes, y, valid, pi, levels = self.real.pool(B, columns, needed)
@@ -34,32 +31,22 @@ class Batches(Draws):
             X, y, pi = self.synthetic.pool(B, columns, context)
             valid = torch.ones_like(y)
         order, state = self.labels.choose(X, y, valid, pi, context, judged)
-        turns = in_turns(state[:, :context])
-        order, state = (
-            torch.cat([one[:, :context].gather(1, turns), one[:, context:]], 1)
-            for one in (order, state)
-        )
         places = order[:, :, None].expand(-1, -1, columns)
         X, y = X.gather(1, places), y.gather(1, order)
         if real and self.real is not None:
             X = self.real.augmented(X, codes.gather(1, places), levels)
-        Z = drawn_in(self._blanked(X, y), context)
+        Z = drawn_in(self._blanked(X), context)
         Z = torch.cat([Z, self._outliers(Z, context)], 2)
         return channels(Z, state, context), state, y
 
-    def _blanked(self, X: Tensor, y: Tensor) -> Tensor:
-        """In a quarter of the tables some columns have blanks: anywhere, at one end, or by kind."""
+    def _blanked(self, X: Tensor) -> Tensor:
+        """In a quarter of the tables some columns have blanks: anywhere, or at one end."""
         B, n, columns = X.shape
         share = self.log_uniform(B, 1, columns, low=0.01, high=0.6)
         some = self.often(0.25, B, 1, 1) & self.often(0.5, B, 1, columns)
         edge = X.mean(1, keepdim=True) + self.normal(B, 1, columns) * X.std(1, keepdim=True)
         at_end = self.often(0.4, B, 1, columns) & (edge > X)
         chance = torch.where(at_end, (3 * share).clamp(max=0.95), share)
-        tells = self.often(0.4, B, 1, 1) & self.often(0.4, B, 1, columns)
-        often = self.uniform(B, 1, columns, low=0.15, high=0.95)
-        seldom = often * self.uniform(B, 1, columns, high=0.6)
-        mostly = y[:, :, None] ^ self.often(0.25, B, 1, columns)
-        chance = torch.where(tells, torch.where(mostly, often, seldom), chance)
         return torch.where(some & (self.uniform(B, n, columns) < chance), torch.nan, X)
 
     def _outliers(self, Z: Tensor, context: int) -> Tensor:

@@ -54,19 +54,13 @@ def by_choice(values: Sequence[Tensor], kinds: Tensor) -> Tensor:
     return chosen
 
 
-def in_turns(state: Tensor) -> Tensor:
-    """Places (tables, rows) of rows in an order in which kinds take turns while they last."""
-    rank = sum((state == kind).cumsum(1) * (state == kind) for kind in range(3))
-    return (3 * rank + 2 - state).argsort(1)
-
-
 class Labels(Draws):
     """Chooses rows: labelled, unlabelled and judged ones.
 
     Mostly labelled rows are a random sample of their kind. In three tables of ten they are not:
     labelled anomalies are neighbours of each other (others are of another kind), or labels are
     given where a column is large. In a quarter only one to three anomalies are labelled; in some,
-    rows of one kind alone. In another quarter most of the context is labelled.
+    rows of one kind alone.
     """
 
     def choose(
@@ -102,10 +96,8 @@ class Labels(Draws):
         """How many normals and anomalies are labelled."""
         B = len(pi)
         normals = self.log_uniform(B, 1, low=4, high=0.7 * context).long()
-        most = self.uniform(B, 1, low=0.3, high=0.9) * context * (1 - pi)
-        normals = torch.where(self.often(0.33, B, 1), most.long(), normals)
         anomalies = normals * pi / (1 - pi) * torch.exp(0.7 * self.normal(B, 1))
-        anomalies = anomalies.round().long().clamp(1, 400)
+        anomalies = anomalies.round().long().clamp(1, 200)
         few = self.often(0.25, B, 1)
         anomalies = torch.where(few, self.whole(1, 4, B, 1), anomalies)
         one_kind = self.uniform(B, 1)

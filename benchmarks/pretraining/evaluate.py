@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.pretraining.draws import in_turns
 from benchmarks.pretraining.network import Network, channels
 
-MOST_NORMAL, MOST_ANOMALY, UNLABELLED = 800, 400, 300  # rows that are read
+MOST_NORMAL, MOST_ANOMALY, UNLABELLED = 400, 200, 300  # rows that are read
 NEIGHBOURS = 10
 
 
@@ -42,7 +41,6 @@ def case(X: np.ndarray, y: np.ndarray, known: np.ndarray, most: int, seed: int =
     sizes = ((known & ~y, MOST_NORMAL), (known & y, MOST_ANOMALY), (~known, UNLABELLED))
     read = np.concatenate([rng.permutation(np.flatnonzero(kind))[:n] for kind, n in sizes])
     state = np.where(known, np.where(y, 2, 1), 0)
-    read = read[in_turns(torch.from_numpy(state[read])[None])[0].numpy()]
     Z = _drawn_in(_z(X.astype(float)))
     if Z.shape[1] > most:
         U = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)[0][:, :24]
@@ -70,12 +68,12 @@ def _drawn_in(z: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def scores(network: Network, case: Case, device: str, near: int) -> np.ndarray:
-    """Of the rows that are judged, by cells that read the first `near` rows (0: all)."""
+def scores(network: Network, case: Case, device: str) -> np.ndarray:
+    """Of the rows that are judged."""
     Z = torch.from_numpy(case.Z).to(device)[None]
     state = torch.from_numpy(case.state).to(device)[None]
     with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-        found = network(channels(Z, state, case.context), state, case.context, near)
+        found = network(channels(Z, state, case.context), state, case.context)
     return found[0, case.context :].float().cpu().numpy()
 
 
@@ -100,11 +98,9 @@ def cases(
     ]
 
 
-def mean_auc_and_ap(
-    network: Network, among: Sequence[Case], device: str, near: int = 0
-) -> tuple[float, float]:
+def mean_auc_and_ap(network: Network, among: Sequence[Case], device: str) -> tuple[float, float]:
     """Over all tables."""
     network.eval()
-    found = [auc_and_ap(scores(network, one, device, near), one.y) for one in among]
+    found = [auc_and_ap(scores(network, one, device), one.y) for one in among]
     areas, precisions = zip(*found, strict=True)
     return float(np.mean(areas)), float(np.mean(precisions))

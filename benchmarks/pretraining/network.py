@@ -15,7 +15,7 @@ WIDTH, HIDDEN, DEPTH = 96, 192, 5
 ROW_WIDTH, ROW_HIDDEN, ROW_DEPTH = 256, 512, 4
 HEAD = 32
 WAVES = (1, 2, 4, 8, 16)
-CHANNELS = 3 + 2 + 2 * len(WAVES) + 3 + 3
+CHANNELS = 3 + 2 + 2 * len(WAVES) + 3
 SAME = 1e-5  # cells that differ by no more hold the same value
 
 
@@ -32,10 +32,9 @@ def drawn_in(X: Tensor, context: int) -> Tensor:
 def channels(Z: Tensor, state: Tensor, context: int) -> Tensor:
     """What is said of each cell: (tables, rows, columns, CHANNELS).
 
-    Its value v, |v| and v^2, its rank u in the context from -1 to 1 with waves sin and cos(pi k u),
-    of how many rows, anomalies and normals of the context it shares the value (log(1 + count), a
-    row of the context not counting itself), whether it is blank, and if so how many rows,
-    anomalies and normals of the context are.
+    Its value v, |v| and v^2, whether it is blank, its rank u in the context from -1 to 1 with
+    waves sin and cos(pi k u), and of how many rows, anomalies and normals of the context it shares
+    the value (log(1 + count), a row of the context not counting itself).
     """
     blank = Z.isnan().transpose(1, 2).contiguous()
     z = Z.nan_to_num().transpose(1, 2).contiguous()
@@ -46,21 +45,18 @@ def channels(Z: Tensor, state: Tensor, context: int) -> Tensor:
     filled = (ordered < math.inf).sum(2, keepdim=True).clamp(min=1)
     own = state[:, None].expand(-1, z.shape[1], -1).clone()
     own[:, :, context:] = -1
-    counts, blanks = [], []
+    counts = []
     for kinds in ((0, 1, 2), (2,), (1,)):
         is_kind = sum((labels == kind) for kind in kinds)
         sums = functional.pad((is_kind * (ordered < math.inf)).cumsum(2), (1, 0))
         itself = sum((own == kind) for kind in kinds)
         counts.append((sums.gather(2, right) - sums.gather(2, left) - itself).clamp(min=0))
-        of_kind = sum((state[:, None, :context] == kind) for kind in kinds)
-        gaps = (of_kind * blank[:, :, :context]).sum(2, keepdim=True)
-        blanks.append(torch.log1p((gaps - itself).clamp(min=0).float()) * blank)
     u = (left + right) / filled - 1
     waves = [f(math.pi * k * u) for k in WAVES for f in (torch.sin, torch.cos)]
     shared = [torch.log1p(count.float()) for count in counts]
     said = torch.stack([z, z.abs(), z * z, u, *waves, *shared], -1)
     said = torch.where(blank[..., None], 0.0, said)
-    said = torch.cat([said, torch.stack([blank.to(said.dtype), *blanks], -1)], -1)
+    said = torch.cat([said, blank[..., None].to(said.dtype)], -1)
     return said.transpose(1, 2)
 
 
@@ -123,16 +119,13 @@ class Layer(Alone):
         self.norm_cells, self.norm_rows = Norm(WIDTH), Norm(WIDTH)
         self.cells, self.rows = Attention(WIDTH, few=True), Attention(WIDTH, few=False)
 
-    def forward(self, x: Tensor, near: int, last: bool = False) -> Tensor:  # type: ignore
-        """Cells (tables, rows, columns + 1, width) after the layer; the last has labels' alone.
-
-        They attend to the first rows, as many as `near` says.
-        """
+    def forward(self, x: Tensor, context: int, last: bool = False) -> Tensor:  # type: ignore
+        """Cells (tables, rows, columns + 1, width) after the layer; the last has labels' alone."""
         z = self.norm_cells(x)
         asking = z[:, :, -1:] if last else z
         x = (x[:, :, -1:] if last else x) + self.cells(asking, z)
         by_column = self.norm_rows(x).transpose(1, 2).contiguous()
-        x = x + self.rows(by_column, by_column[:, :, :near]).transpose(1, 2)
+        x = x + self.rows(by_column, by_column[:, :, :context]).transpose(1, 2)
         return super().forward(x)
 
 
@@ -163,18 +156,14 @@ class Network(nn.Module):
         nn.init.zeros_(self.row_head.weight)
         nn.init.zeros_(self.row_head.bias)
 
-    def forward(self, said: Tensor, state: Tensor, context: int, near: int = 0) -> Tensor:
-        """Scores s (tables, rows) of channels and states.
-
-        Cells attend to the first `near` rows of the context (0 for all), rows to all of it.
-        """
-        near = min(near or context, context)
+    def forward(self, said: Tensor, state: Tensor, context: int) -> Tensor:
+        """Scores s (tables, rows) of channels and states."""
         cells = self.cell(said)
         x = torch.cat([cells, self.label(state)[:, :, None].to(cells.dtype)], 2)
         for layer in self.layers[:-1]:
-            x = layer(x, near)
+            x = layer(x, context)
         others = x[:, :, :-1].mean(2)
-        own = self.layers[-1](x, near, last=True)[:, :, 0]
+        own = self.layers[-1](x, context, last=True)[:, :, 0]
         row = self.row_in(torch.cat([own, others], -1))
         for layer in self.row_layers:
             row = layer(row, context)

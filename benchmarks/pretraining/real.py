@@ -1,5 +1,4 @@
-"""Batches from real tables: their own labels, a column of theirs (or the sum of two) as the target,
-or planted anomalies: rows some cells of which are those of other rows, or far off.
+"""Batches from real tables: their own labels, or a column of theirs as the target.
 
 A batch has as many columns as some table; narrower tables are filled up with columns that say
 nothing or say the same in other words. Columns are turned, bent, rounded and ranked, categories
@@ -20,8 +19,7 @@ from benchmarks.pretraining.draws import Draws, any_of, by_choice
 MOST_ROWS, MOST_COLUMNS = 3000, 128
 COMPONENTS, WIDE = 24, 40  # tables of more than 40 columns take part by their components as well
 LEVELS = 32  # a column of no more values may be a category
-OWN_LABELS = 0.6  # share of tables with their own labels, of which some get planted ones
-PLANTED = 0.15
+OWN_LABELS = 0.5
 
 
 class Real(Draws):
@@ -43,14 +41,12 @@ class Real(Draws):
             self.y[i, :rows] = torch.from_numpy(odd).to(device)
             self.levels[i, :columns] = torch.from_numpy(codes.max(axis=0) + 1.0).to(device)
         self.widths = [Z.shape[1] for Z, _, _ in views]
-        self.lengths = [len(Z) for Z, _, _ in views]
         self.columns = torch.tensor(self.widths, device=device)
-        self.rows = torch.tensor(self.lengths, device=device)
+        self.rows = torch.tensor([len(Z) for Z, _, _ in views], device=device)
 
-    def some_columns(self, needed: int) -> int:
-        """How many columns a batch has: mostly as many as some table of enough rows."""
-        widths = [width for width, n in zip(self.widths, self.lengths, strict=True) if n >= needed]
-        columns = min(widths[any_of(0, len(widths))], 100)
+    def some_columns(self) -> int:
+        """How many columns a batch has: mostly as many as some table."""
+        columns = min(self.widths[any_of(0, len(self.widths))], 100)
         if any_of(0, 10) < 3:
             columns = any_of(min(3, columns), columns + 1)
         return columns
@@ -61,47 +57,23 @@ class Real(Draws):
         table = torch.multinomial(wide.float(), B, replacement=True)
         places = torch.arange(MOST_ROWS, device=self.device)
         valid = places < self.rows[table][:, None]
-        y, taken = self._targets(table, valid)
-        chosen, real = self._chosen(table, taken, columns)
-        every = (table[:, None, None], places[None, :, None], chosen[:, None])
-        X, codes = self._filled_up(self.X[every], real, valid), self.codes[every]
-        levels = torch.where(real, self.levels[table].gather(1, chosen), 1e9)
-        planted = self.often(PLANTED, B, 1) & (taken[:, :1] < 0)
-        X, codes, y = self._planted(X, codes, levels, y, valid, planted)
-        pi = (y & valid).sum(1, keepdim=True) / valid.sum(1, keepdim=True)
-        pi = (pi * torch.exp(0.4 * self.normal(B, 1))).clamp(0.005, 0.45)
-        return X, codes, y, valid, pi, levels
-
-    def _chosen(self, table: Tensor, taken: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """Columns (B, columns) of the tables but those taken; and which are no repetitions."""
-        B = len(table)
+        target = (self.uniform(B) * self.columns[table]).long()
+        y, own = self._targets(table, target, valid)
+        taken = torch.where(own, -1, target)
         key = self.uniform(B, MOST_COLUMNS)
         index = torch.arange(MOST_COLUMNS, device=self.device)
-        out = (index >= self.columns[table][:, None]) | (index == taken[:, :, None]).any(1)
+        out = (index >= self.columns[table][:, None]) | (index == taken[:, None])
         key, chosen = torch.where(out, 2.0, key).sort(1)
         real = key[:, :columns] < 1.5
         again = chosen.gather(1, (self.uniform(B, columns) * real.sum(1, keepdim=True)).long())
-        return torch.where(real, chosen[:, :columns], again), real
-
-    def _planted(
-        self, X: Tensor, codes: Tensor, levels: Tensor, y: Tensor, valid: Tensor, planted: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Anomalies drawn at random: some of their cells are those of other rows, or far off."""
-        B, rows, columns = X.shape
-        odd = (self.uniform(B, rows) < self.log_uniform(B, 1, low=0.01, high=0.3)) & valid
-        share = self.log_uniform(B, 1, 1, low=0.08, high=0.8)
-        one = self.whole(0, columns, B, 1) == torch.arange(columns, device=self.device)
-        moved = self.often(0.5, B, 1, 1) & one[:, None] | (self.uniform(B, rows, columns) < share)
-        moved = moved & (odd & planted)[:, :, None]
-        key = torch.where(valid, self.uniform(B, rows), 2.0)
-        other = key.argsort(1)[:, :, None].expand(-1, -1, columns)
-        size = self.log_uniform(B, 1, 1, low=0.7, high=5)
-        spread = size * torch.where(self.often(0.5, B, 1, columns), torch.randn_like(X), 1.0)
-        far = X + spread * torch.where(self.often(0.5, B, 1, columns), 1.0, -1.0)
-        off = self.often(0.5, B, 1, 1) & (levels > LEVELS)[:, None]
-        X = torch.where(moved, torch.where(off, far, X.gather(1, other)), X)
-        codes = torch.where(moved & ~off, codes.gather(1, other), codes)
-        return X, codes, torch.where(planted, odd, y)
+        chosen = torch.where(real, chosen[:, :columns], again)
+        every = (table[:, None, None], places[None, :, None], chosen[:, None])
+        X, codes = self.X[every], self.codes[every]
+        X = self._filled_up(X, real, valid)
+        pi = (y & valid).sum(1, keepdim=True) / valid.sum(1, keepdim=True)
+        pi = (pi * torch.exp(0.4 * self.normal(B, 1))).clamp(0.005, 0.45)
+        levels = torch.where(real, self.levels[table].gather(1, chosen), 1e9)
+        return X, codes, y, valid, pi, levels
 
     def _filled_up(self, X: Tensor, real: Tensor, valid: Tensor) -> Tensor:
         """Columns beyond those of a table: other ones with their rows mixed, or with noise.
@@ -116,28 +88,25 @@ class Real(Draws):
         idle = self.often(0.1, B, 1) & self.often(0.3, B, columns)
         return torch.where((real & ~idle)[:, None], X, other)
 
-    def _targets(self, table: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """What is an anomaly, and the columns that say so: two, one, or none (-1)."""
-        B, n = len(table), self.rows[table][:, None]
-        pair = (self.uniform(B, 2) * self.columns[table][:, None]).long()
-        first, second = pair.T
-        at = (table[:, None], torch.arange(MOST_ROWS, device=self.device)[None])
-        weight = self.normal(B, 1) * self.often(0.3, B, 1)
-        x = self.X[(*at, first[:, None])] + weight * self.X[(*at, second[:, None])]
-        codes = self.codes[(*at, first[:, None])]
+    def _targets(self, table: Tensor, target: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """What is an anomaly, and whether these are a table's own."""
+        B = len(table)
+        places = torch.arange(MOST_ROWS, device=self.device)[None]
+        x = self.X[table[:, None], places, target[:, None]]
+        codes = self.codes[table[:, None], places, target[:, None]]
+        n = self.rows[table][:, None]
         row = (self.uniform(B, 1) * n).long()
         pi = self.log_uniform(B, 1, low=0.01, high=0.3)
+        x0, code0 = x.gather(1, row), codes.gather(1, row)
         middle = _quantile(x, valid, torch.full_like(pi, 0.5))
-        high, low, ends, near = x, -x, (x - middle).abs(), -(x - x.gather(1, row)).abs()
+        high, low, ends, near = x, -x, (x - middle).abs(), -(x - x0).abs()
         score = by_choice((high, low, ends, near), self.whole(0, 4, B, 1))
         tail = score >= _quantile(score, valid, 1 - pi)
-        few = (self.levels[table, first][:, None] <= LEVELS) & (weight == 0)
-        y = torch.where(few & self.often(0.7, B, 1), codes == codes.gather(1, row), tail)
+        few = self.levels[table, target][:, None] <= LEVELS
+        y = torch.where(few & self.often(0.7, B, 1), codes == code0, tail)
         share = (y & valid).sum(1) / n[:, 0]
         own = self.often(OWN_LABELS, B) | (share < 0.004) | (share > 0.4)
-        taken = torch.stack([first, torch.where(weight[:, 0] == 0, first, second)], 1)
-        taken = torch.where(own[:, None], -1, taken)
-        return torch.where(own[:, None], self.y[table], y) & valid, taken
+        return torch.where(own[:, None], self.y[table], y) & valid, own
 
     def augmented(self, X: Tensor, codes: Tensor, levels: Tensor) -> Tensor:
         """Values of chosen rows, told in other words column by column."""

@@ -28,40 +28,24 @@ from torch.nn import functional
 
 from benchmarks.pretraining.batches import Batches
 from benchmarks.pretraining.draws import any_of, ranks
-from benchmarks.pretraining.evaluate import Case, cases, mean_auc_and_ap
+from benchmarks.pretraining.evaluate import cases, mean_auc_and_ap
 from benchmarks.pretraining.network import Network, arrays, restore
 from benchmarks.pretraining.real import Real
 from benchmarks.pretraining.split import read_tables, side
 
-CONTEXTS = (96, 192, 320, 448, 448, 640, 896, 1280, 1536)
-NEAR = (0, 192, 256, 384)  # rows that cells read; 0 is all
-LOOK_NEAR = 256
+CONTEXTS = (96, 160, 256, 384, 448, 512, 768)
 JUDGED = 128
 SYNTHETIC_COLUMNS = (3, 4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 42)
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
-Kept = dict[str, list[Case]]
 
-
-def risks(scores: Tensor, state: Tensor, y: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """Logistic risks of rows without a label: with both classes weighted alike in each table, and
-    as they are frequent in the context, with log(pi / (1 - pi)) added to the scores.
-
-    The same scores are best for both. The second rests on the rows that are hard at the top of the
-    ranks, and is divided by what a network would have that knows pi alone.
-    """
+def risk(scores: Tensor, state: Tensor, y: Tensor) -> Tensor:
+    """Logistic risk of rows without a label, both classes weighted alike in each table."""
     free = state == 0
-    odd, usual = ((free & kind).float() for kind in (y, ~y))
-    unlabelled = free[:, :context].sum(1, keepdim=True)
-    pi = (odd[:, :context].sum(1, keepdim=True) + 0.5) / (unlabelled + 1)
-    pi = pi.clamp(0.02, 0.5)
-    odd, usual = (part / part.sum(1, keepdim=True).clamp(min=4) for part in (odd, usual))
-    loss = functional.binary_cross_entropy_with_logits
-    alike = loss(scores, y.float(), reduction="none") * (odd + usual) / 2
-    natural = loss(scores + torch.logit(pi), y.float(), reduction="none")
-    natural = natural * (pi * odd + (1 - pi) * usual)
-    entropy = -(pi * pi.log() + (1 - pi) * (1 - pi).log())
-    return alike.sum(1).mean(), (natural / entropy).sum(1).mean() * math.log(2)
+    odd, usual = (free & y).float(), (free & ~y).float()
+    weight = sum(part / part.sum(1, keepdim=True).clamp(min=4) for part in (odd, usual)) / 2
+    losses = functional.binary_cross_entropy_with_logits(scores, y.float(), reduction="none")
+    return (losses * weight).sum(1).mean()
 
 
 def auc(scores: Tensor, y: Tensor) -> Tensor:
@@ -91,7 +75,7 @@ class Trainer:
         real = float(torch.rand(())) < self.real
         context = CONTEXTS[any_of(0, len(CONTEXTS))]
         if real and self.batches.real is not None:
-            columns = self.batches.real.some_columns(context + JUDGED)
+            columns = self.batches.real.some_columns()
         else:
             columns = SYNTHETIC_COLUMNS[any_of(0, len(SYNTHETIC_COLUMNS))]
         rows = context + JUDGED
@@ -100,29 +84,27 @@ class Trainer:
         with torch.no_grad():
             return context, self.batches.make(B, columns, context, JUDGED, real=real)
 
-    def step(self, done: float) -> tuple[int, Tensor, Tensor, Tensor]:
-        """One batch, with `done` the share of the time that is over: tables, both risks, AUC."""
+    def step(self, done: float) -> tuple[int, Tensor, Tensor]:
+        """One batch, with `done` the share of the time that is over: tables, risk, AUC."""
         rate = self.rate * min(1, (self.steps + 1) / 300) * (1.02 + math.cos(math.pi * done)) / 2
         self.optimizer.param_groups[0]["lr"] = rate
         context, (said, state, y) = self.batch()
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.device == "cuda"):
-            scores = self.network(said, state, context, NEAR[any_of(0, len(NEAR))]).float()
-        alike, natural = risks(scores, state, y, context)
-        loss = (alike + natural) / 2
+            scores = self.network(said, state, context).float()
+        loss = risk(scores, state, y)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         self.steps += 1
         if not torch.isfinite(norm):  # one such step would undo all before it
             self.skipped += 1
-            return len(y), *(torch.full_like(norm, math.nan) for _ in range(3))
+            return len(y), *(torch.full_like(norm, math.nan) for _ in range(2))
         self.optimizer.step()
         late = 1 - min(0.999, self.steps / (self.steps + 10))
         with torch.no_grad():
             both = (list(part.parameters()) for part in (self.average, self.network))
             torch._foreach_lerp_(*both, late)
-        area = auc(scores[:, context:].detach(), y[:, context:])
-        return len(y), alike.detach(), natural.detach(), area
+        return len(y), loss.detach(), auc(scores[:, context:].detach(), y[:, context:])
 
     # --- files ---
 
@@ -131,11 +113,10 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(folder / "tables.npz", **arrays(self.average))  # type: ignore
         torch.save(_flat(self.network.parameters()), folder / "network.pt")
-        torch.save(_flat(self.average.parameters()).half(), folder / "average.pt")
+        torch.save(_flat(self.average.parameters()), folder / "average.pt")
         states = [self.optimizer.state[one] for one in self.network.parameters()]
-        for name in MOMENTS:  # in half of the bytes, which say enough of them
-            moments = _flat(state[name] for state in states)
-            torch.save(moments.bfloat16(), folder / f"{name}.pt")
+        for name in MOMENTS:
+            torch.save(_flat(state[name] for state in states), folder / f"{name}.pt")
         (folder / "steps.json").write_text(json.dumps(self.steps))
 
     def resume(self, folder: Path) -> None:
@@ -191,14 +172,13 @@ def main() -> None:
     told = parse()
     torch.manual_seed(told.seed)
     torch.set_float32_matmul_precision("high")
-    real, kept = None, {}
+    real, kept = None, []
     if told.tables:
         X, y = read_tables(told.tables)
         names = side(told.split, list(X), "train")
         real = Real({n: X[n] for n in names}, {n: y[n] for n in names}, told.device)
-        judged = side(told.split, list(X), "kept")
-        kept = {"5": cases(X, y, judged, 0.05), "20": cases(X, y, judged[::3], 0.2)}
-        print(f"{len(names)} tables to train on, {len(judged)} kept", flush=True)
+        kept = cases(X, y, side(told.split, list(X), "kept"), 0.05)
+        print(f"{len(names)} tables to train on, {len(kept)} kept", flush=True)
     network = Network()
     if told.start:
         restore(network, np.load(told.start))
@@ -211,17 +191,8 @@ def main() -> None:
     (told.output / "progress.json").write_text(json.dumps(progress, indent=1))
 
 
-def look(trainer: Trainer, kept: Kept, near: int = LOOK_NEAR) -> dict[str, Any]:
-    """AUC and AP of the average on kept tables, by the share of labels in percent."""
-    found = {
-        share: mean_auc_and_ap(trainer.average, among, trainer.device, near)
-        for share, among in kept.items()
-    }
-    return {f"kept_{share}": [round(value, 4) for value in pair] for share, pair in found.items()}
-
-
-def run(trainer: Trainer, told: argparse.Namespace, kept: Kept) -> list[dict[str, Any]]:
-    """Steps by the clock; risks and AUC of the batches, and AUC and AP on kept tables."""
+def run(trainer: Trainer, told: argparse.Namespace, kept: list[Any]) -> list[dict[str, Any]]:
+    """Steps by the clock; risk and AUC of the batches, and AUC and AP on kept tables."""
     begin, looked, tables = time.perf_counter(), -math.inf, 0
     seen: list[Any] = []
     progress: list[dict[str, Any]] = []
@@ -231,21 +202,22 @@ def run(trainer: Trainer, told: argparse.Namespace, kept: Kept) -> list[dict[str
             line: dict[str, Any] = {"seconds": round(told.offset + seconds, 1)}
             line |= {"steps": trainer.steps, "skipped": trainer.skipped, "tables": tables}
             if seen:
-                means = (float(torch.stack(part).nanmean()) for part in zip(*seen, strict=True))
-                line |= zip(("risk", "natural", "auc"), (round(m, 4) for m in means), strict=True)
-            line |= look(trainer, kept)
+                values = [float(torch.stack(part).nanmean()) for part in zip(*seen, strict=True)]
+                line |= {"risk": round(values[0], 4), "auc": round(values[1], 4)}
+            if kept:
+                found = mean_auc_and_ap(trainer.average, kept, trainer.device)
+                line |= {"kept_auc": round(found[0], 4), "kept_ap": round(found[1], 4)}
             line["looking"] = round(time.perf_counter() - begin - seconds, 1)
             print(line, flush=True)
             progress.append(line)
-            if seen:
-                trainer.save(told.output)
             seen = []
         B, *found_here = trainer.step((told.offset + seconds) / told.total)
         tables += B
         seen.append(found_here)
     last = {"seconds": round(told.offset + seconds, 1), "steps": trainer.steps, "tables": tables}
-    every = {f"{name}_all": pair for name, pair in look(trainer, kept, 0).items()}
-    last |= look(trainer, kept) | every
+    if kept:
+        found = mean_auc_and_ap(trainer.average, kept, trainer.device)
+        last |= {"kept_auc": round(found[0], 4), "kept_ap": round(found[1], 4)}
     print(last, flush=True)
     return [*progress, last]
 

@@ -54,6 +54,7 @@ READS_COLUMNS = 100
 
 _DEFAULT = "tables-3"
 _COMPONENTS = 24
+_MOST_LABELLED = {NORMAL: 400, ANOMALY: 200}  # rows of the context
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
 _BLOCK = 256  # rows that are scored at a time; more or fewer take longer
 _MOST_BYTES = 128 << 20  # of a memory that is kept between calls
@@ -65,20 +66,13 @@ class _Training(NamedTuple):
     tables: str
     columns: int
     """Read as they are; of more the principal components are read."""
-    normals: int = 400
-    """The most that are read, as of anomalies."""
-    anomalies: int = 200
-    near: int | None = None
-    """Rows of the context that cells attend to."""
-    blanks: bool = True
+    blanks: bool
     """Whether blanks are read as such."""
-    marks: bool = False
-    """Whether columns that mark blanks help."""
 
 
 _TRAININGS = {
     "tables-2": _Training("synthetic", 40, blanks=False),
-    "tables-3": _Training("real and synthetic", READS_COLUMNS, marks=True),
+    "tables-3": _Training("real and synthetic", READS_COLUMNS, blanks=True),
 }
 
 
@@ -263,14 +257,9 @@ class PretrainedRAD(Detector):
     def _places(self, codes: np.ndarray) -> np.ndarray:
         """Places of the rows of the context."""
         rng = np.random.default_rng(self.random_state or 0)
-        training = _TRAININGS[self.weights]
-        sizes = {NORMAL: training.normals, ANOMALY: training.anomalies}
-        kinds = (
-            (np.flatnonzero(codes == kind), most)
-            for kind, most in {**sizes, UNLABELLED: self.unlabelled}.items()
-        )
-        places = np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
-        return places if training.near is None else places[_in_turns(codes[places])]
+        sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
+        kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
+        return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
 
     def _fit_columns(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
         self.kept_ = np.flatnonzero(_varies(X))
@@ -278,11 +267,9 @@ class PretrainedRAD(Detector):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scaler_ = StandardScaler().fit(X[:, self.kept_])
         self.components_: PCA | None = None
-        training = _TRAININGS[self.weights]
         self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
-        if not training.marks or len(self.kept_) > training.columns:
+        if len(self.kept_) > _TRAININGS[self.weights].columns:
             self.marked_ = self.marked_[:0]
-        if len(self.kept_) > training.columns:
             Z = np.nan_to_num(_signed_log(self.scaler_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
@@ -381,8 +368,7 @@ class _Memories:
             kept = self._kept.get(detector)
         if kept is not None and all(a is b for a, b in zip(kept, made_of, strict=False)):
             return kept.memory
-        near = _TRAININGS[detector.weights_].near
-        memory = network.read(detector.context_, detector.states_, near)
+        memory = network.read(detector.context_, detector.states_)
         if memory.bytes <= _MOST_BYTES:
             with self._lock:
                 self._kept[detector] = _Kept(*made_of, memory)
@@ -398,18 +384,7 @@ def labelled_rows_read(codes: np.ndarray) -> int:
     >>> labelled_rows_read(np.repeat([1, -1, 0], [3000, 50, 9000]))
     450
     """
-    most = {NORMAL: _TRAININGS[_DEFAULT].normals, ANOMALY: _TRAININGS[_DEFAULT].anomalies}
-    return sum(min(int((codes == kind).sum()), size) for kind, size in most.items())
-
-
-def _in_turns(codes: np.ndarray) -> np.ndarray:
-    """Places in an order in which kinds of row take turns while they last.
-
-    >>> _in_turns(np.array([1, 1, 1, -1, 0, 0]))
-    array([3, 0, 4, 1, 5, 2])
-    """
-    rank = sum(np.cumsum(codes == kind) * (codes == kind) for kind in _STATES)
-    return np.lexsort(([-_STATES[code] for code in codes], rank))
+    return sum(min(int((codes == kind).sum()), most) for kind, most in _MOST_LABELLED.items())
 
 
 def _varies(X: np.ndarray) -> np.ndarray:

@@ -9,8 +9,7 @@ it: (v, |v|, v^2), and by later weights also
 where F is the distribution function of the column in the context, and n, n_anomaly and n_normal
 count the rows, labelled anomalies and labelled normals of the context that share the value. So a
 level of a category is known by the rows that have it, however levels are numbered. A row of the
-context does not count itself. Of a blank cell nothing but its being blank is said, and by the last
-weights also how many rows, labelled anomalies and labelled normals of the context are blank there.
+context does not count itself. Of a blank cell nothing but its being blank is said.
 
 Each row has one cell more, for its label: normal, anomaly or none. Each of five layers lets the
 cells of a row attend to each other, then the cells of a column to those of the context, and then
@@ -40,7 +39,6 @@ WEIGHTS = ("tables-2", "tables-3")
 _NORMAL, _ANOMALY = 1, 2  # states of rows; 0 is without a label
 _HEAD = 32  # width of a head
 _WAVES = (1, 2, 4, 8, 16)
-_CHANNELS = 18  # of a cell, where blanks are not counted
 _SAME = np.float32(1e-5)  # cells that differ by no more hold the same value
 _EPSILON = 1e-5
 _SAFE = 60.0  # no exponential of a logit this large runs over, nor do sums of them
@@ -97,17 +95,14 @@ class TableNetwork:
         with file.open("rb") as opened, np.load(opened) as arrays:
             return cls({key: arrays[key].astype(np.float32) for key in arrays})
 
-    def read(self, Z: np.ndarray, states: np.ndarray, near: int | None = None) -> Memory:
-        """Keys and values of the context, layer by layer; of the last for cells of labels alone.
-
-        Cells attend to the first `near` rows of the context (None for all), rows to all of it.
-        """
+    def read(self, Z: np.ndarray, states: np.ndarray) -> Memory:
+        """Keys and values of the context, layer by layer; of the last for cells of labels alone."""
         columns = [_Column(z, states) for z in Z.T] if self.reads_blanks else []
         memory = Memory(columns, [], [])
         x = others = self._cells(Z, states, columns, own=True)
         for among, layer in zip(self._among, self._layers, strict=True):
             others, x = x, among.among_cells(x, last=layer is self._layers[-1])
-            memory.cells.append([layer.known(cells) for cells in x[:near].swapaxes(0, 1)])
+            memory.cells.append([layer.known(cells) for cells in x.swapaxes(0, 1)])
             if layer is not self._layers[-1] or self._row_layers:
                 x = layer.change(x, memory.cells[-1])
         row = self._rows(x, others) if self._row_layers else x
@@ -138,7 +133,6 @@ class TableNetwork:
         if columns:
             parts = zip(columns, Z.T, strict=True)
             said = np.stack([one.said(z, states if own else None) for one, z in parts], axis=1)
-            said = said[:, :, : len(self.arrays["cell"]) - 1]
         else:
             said = np.stack([Z, np.abs(Z), Z * Z], axis=-1)
         cells = _affine(said, self.arrays["cell"])
@@ -256,10 +250,8 @@ class _Column:
         filled = ~np.isnan(z)
         order = np.argsort(z[filled], kind="stable")
         self.ordered = z[filled][order]
-        kinds = _kinds(states)
         self.sums = np.zeros((3, len(order) + 1), np.float32)
-        self.sums[:, 1:] = np.cumsum(kinds[:, filled][:, order], axis=1)
-        self.blanks = kinds[:, ~filled].sum(axis=1, keepdims=True).astype(np.float32)
+        self.sums[:, 1:] = np.cumsum(_kinds(states[filled][order]), axis=1)
 
     def said(self, z: np.ndarray, states: np.ndarray | None) -> np.ndarray:
         """What is said of cells of the column (rows, channels); of the context with its states."""
@@ -268,15 +260,13 @@ class _Column:
         left = np.searchsorted(self.ordered, v - _SAME)
         right = np.searchsorted(self.ordered, v + _SAME)
         counts = self.sums[:, right] - self.sums[:, left]
-        counts[:, blank] = self.blanks
         if states is not None:
             counts -= _kinds(states)
         u = ((left + right) / max(len(self.ordered), 1) - 1).astype(np.float32)
         waves = [wave(np.float32(np.pi * k) * u) for k in _WAVES for wave in (np.sin, np.cos)]
         shared = np.log1p(np.maximum(counts, 0))
-        said = np.stack([v, np.abs(v), v * v, u, *waves, *shared, blank, *shared], axis=-1)
-        said[blank, : _CHANNELS - 1] = 0
-        said[~blank, _CHANNELS:] = 0
+        said = np.stack([v, np.abs(v), v * v, u, *waves, *shared, blank], axis=-1)
+        said[blank, :-1] = 0
         return said
 
 

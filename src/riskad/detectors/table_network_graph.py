@@ -23,17 +23,11 @@ _HEAD = 32
 _WAVES = (1, 2, 4, 8, 16)
 _SAME = np.float32(1e-5)
 _EPSILON = 1e-5
-_CHANNELS = 18  # of a cell, where blanks are not counted
 _AFFINE = ("cell", "row_in", "head", "row_head")  # weights, with the bias as their last row
 
 
 def network_scores(
-    g: Any,
-    Z: str,
-    arrays: dict[str, np.ndarray],
-    context: np.ndarray,
-    states: np.ndarray,
-    near: int | None = None,
+    g: Any, Z: str, arrays: dict[str, np.ndarray], context: np.ndarray, states: np.ndarray
 ) -> str:
     """Return s(x) of rows without a label.
 
@@ -47,9 +41,6 @@ def network_scores(
         The weights of the network.
     context, states : arrays
         The rows that it reads, and their labels.
-    near : int, optional
-        How many of these rows cells attend to, the first; all of them if it is None. Rows attend
-        to all.
 
     Returns
     -------
@@ -65,12 +56,12 @@ def network_scores(
     for layer in range(depth):
         others, known_others = layers.but_last(x), layers.but_last(known)
         x, known = (layers.among_cells(c, layer, layer == depth - 1) for c in (x, known))
-        x, known = layers.read_context(x, known, layer, near)
+        x, known = layers.read_context(x, known, layer)
     scores = layers.read_out(x)
     if row_depth:
         x, known = layers.rows(x, others), layers.rows(known, known_others)
         for layer in range(row_depth):
-            x, known = layers.read_context(x, known, layer, prefix="row_")
+            x, known = layers.read_context(x, known, layer, "row_")
         scores = g.node("Add", scores, layers.read_out(x, "row_"))
     return str(g.cast(scores, np.float64))
 
@@ -110,10 +101,8 @@ class _Layers:
         blank = g.node("IsNaN", z)
         v = g.node("Where", blank, np.float32(0), z)
         below, counts = self.compared(v, context, states)
-        blanks = np.isnan(context).T.astype(np.float32) @ _kinds(states)
-        counts = g.node("Where", blank, blanks[:, None], counts)
         if own:
-            counts = g.node("Sub", counts, _kinds(states)[None])
+            counts = g.node("Max", g.node("Sub", counts, _kinds(states)[None]), np.float32(0))
         filled = np.maximum((~np.isnan(context)).sum(axis=0), 1.0)[:, None, None]
         u = g.node("Sub", g.node("Div", g.cast(below, np.float64), filled), np.array(1.0))
         u = g.cast(u, np.float32)
@@ -122,10 +111,8 @@ class _Layers:
         shared = g.node("Log", g.node("Add", counts, np.float32(1)))
         values = (v, g.node("Abs", v), g.node("Mul", v, v), u)
         of_value = g.node("Concat", *values, *waves, shared, axis=2)
-        said = [g.node("Where", blank, np.float32(0), of_value), g.cast(blank, np.float32)]
-        if len(self.arrays["cell"]) > _CHANNELS:
-            said.append(g.node("Where", blank, shared, np.float32(0)))
-        return str(g.node("Concat", *said, axis=2))
+        of_value = g.node("Where", blank, np.float32(0), of_value)
+        return str(g.node("Concat", of_value, g.cast(blank, np.float32), axis=2))
 
     def compared(self, v: str, context: np.ndarray, states: np.ndarray) -> tuple[str, str]:
         """How many cells of the context are below v, twice, and how many of each kind share v.
@@ -134,8 +121,8 @@ class _Layers:
         """
         g = self.g
         values = np.where(np.isnan(context), np.inf, context).astype(np.float32).T[:, None]
-        near = (g.node("Sub", v, _SAME), g.node("Add", v, _SAME))
-        less = [g.cast(g.node("Less", values, each), np.float32) for each in near]
+        ends = (g.node("Sub", v, _SAME), g.node("Add", v, _SAME))
+        less = [g.cast(g.node("Less", values, end), np.float32) for end in ends]
         below = g.node("ReduceSum", g.node("Add", *less), np.array([2]), keepdims=1)
         return below, g.node("MatMul", g.node("Sub", *less[::-1]), _kinds(states))
 
@@ -169,14 +156,13 @@ class _Layers:
         return self.added(asking, found, "cells", layer, 3)
 
     def read_context(
-        self, x: str, known: str, layer: int, near: int | None = None, prefix: str = ""
+        self, x: str, known: str, layer: int, prefix: str = ""
     ) -> tuple[str, str]:
         """Cells of a column attend to those of the context, and then change on their own."""
         kind = f"{prefix}rows"
         normed = [self.normed(each, f"{prefix}norm_rows", layer) for each in (x, known)]
-        read_of = normed[1] if near is None else self.sliced(normed[1], 0, near, axis=1)
-        keys = self.by_head(read_of, kind, layer, 1, perm=[0, 2, 3, 1])
-        values = self.by_head(read_of, kind, layer, 2, perm=[0, 2, 1, 3])
+        keys = self.by_head(normed[1], kind, layer, 1, perm=[0, 2, 3, 1])
+        values = self.by_head(normed[1], kind, layer, 2, perm=[0, 2, 1, 3])
         read = []
         for cells, z in zip((x, known), normed, strict=True):
             queries = self.by_head(z, kind, layer, 0, perm=[0, 2, 1, 3])
@@ -236,13 +222,13 @@ class _Layers:
         )
 
     def last(self, x: str) -> str:
-        return self.sliced(x, -1, 2**31, axis=0)
+        return self.sliced(x, -1, 2**31)
 
     def but_last(self, x: str) -> str:
-        return self.sliced(x, 0, -1, axis=0)
+        return self.sliced(x, 0, -1)
 
-    def sliced(self, x: str, start: int, stop: int, axis: int) -> str:
-        return str(self.g.node("Slice", x, *(np.array([i]) for i in (start, stop, axis))))
+    def sliced(self, x: str, start: int, stop: int) -> str:
+        return str(self.g.node("Slice", x, *(np.array([i]) for i in (start, stop, 0))))
 
 
 def _kinds(states: np.ndarray) -> np.ndarray:

@@ -155,9 +155,7 @@ class _Layers:
         found = self.attention(queries, keys, values, back=[2, 0, 1, 3])
         return self.added(asking, found, "cells", layer, 3)
 
-    def read_context(
-        self, x: str, known: str, layer: int, prefix: str = ""
-    ) -> tuple[str, str]:
+    def read_context(self, x: str, known: str, layer: int, prefix: str = "") -> tuple[str, str]:
         """Cells of a column attend to those of the context, and then change on their own."""
         kind = f"{prefix}rows"
         normed = [self.normed(each, f"{prefix}norm_rows", layer) for each in (x, known)]

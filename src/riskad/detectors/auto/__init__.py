@@ -1,21 +1,36 @@
 r"""AutoRAD: several kinds of detector over learned features, combined by held-out labels.
 
-Labels are few and the unlabelled rows are large. So the unlabelled rows teaches the representation
+Labels are few and the unlabelled rows are many. So the unlabelled rows teach the representation
 (`riskad.detectors.features.LearnedFeatures`), in two views of the columns, and labelled rows decide
-on it:
+on it. By default the members are
 
-| member | what it is | sees |
-|---|---|---|
-| forest | `ForestRAD` | columns, outlier scores, components of columns and kernels, distances |
-| smooth forest | `ForestRAD` | the smooth view: columns, outlier scores, components |
-| kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores |
-| boosted | `BoostedRAD` | as the smooth forest, if LightGBM is installed |
-| linear | `ShallowRAD` | the smooth view: columns |
-| distilled forest | `DistilledForest` | as the forest |
-| deep | `DeepRAD` | as the smooth forest, if asked for |
-| novelty | `Novelty` | outlier scores, whatever the labels (`novelty`, `unseen_kinds`) |
+| member | what it is | sees | b |
+|---|---|---|---|
+| smooth forest | `ForestRAD` | the smooth view: columns, outlier scores, components | 1 |
+| kernel | `ShallowRAD` | the smooth view: Gaussian kernels, outlier scores | 1/2 |
+| network | `PretrainedRAD` | the plain view: columns, outlier scores | 6 / (1 + m / 100) |
+| boosted | `BoostedRAD` | as the smooth forest | 3/2 |
+| labelled trees | `LabelledTrees` | the plain view: columns | 2 min(1, m / 50) |
+| novelty | `Novelty` | the plain view: outlier scores | by held-out kinds |
 
-The distilled one learns the scores that `PretrainedRAD` gives to a thousand unlabelled rows.
+with m labelled anomalies. The network was trained on other tables and reads rows of this one; of
+more than 100 columns it gets components. Labelled trees learn from all labelled rows, however many,
+and from no others; they are a member from ten labelled rows of each kind on. They and the boosted
+member need LightGBM. `unseen_kinds` says what novelty weighs.
+
+Others can be named in `members=[...]`:
+
+| member | what it is | sees | b |
+|---|---|---|---|
+| forest | `ForestRAD` | columns, outlier scores, components of columns and kernels, distances | 1 |
+| linear | `ShallowRAD` | the smooth view: columns | 1/2 |
+| distilled network | `DistilledForest` | as the smooth forest | 3 / (1 + m / 100) |
+
+The distilled network is a forest that has learned the scores which `PretrainedRAD` gives to a
+thousand unlabelled rows: it scores rows more quickly than the network. `members="quick"` takes it
+in place of the network, beside the other default members. Models of earlier versions have a
+distilled forest, which sees what the forest does. `deep=True` adds a `DeepRAD`, which sees what the
+smooth forest does.
 
 Of a frame, a column of up to ten categories becomes a yes/no column for each. One of more becomes
 their places in the order of frequency and, where it is clear, what labelled anomalies say of each
@@ -32,9 +47,10 @@ then nearly b_k. With fewer than two labelled rows of a kind nothing can be held
 Unlabelled rows are held out, too, so that the scores of both may be compared. The average that is
 judged on a fold has the weights that the other folds give, and members whose settings no held-out
 label has chosen: its AUC is that of rows whose labels nobody has seen.
-b_k is 1/2 for the linear member, since the kernel can do what it does, and 1 for the others but
-the distilled forest. What its teacher knows beforehand counts most where labels are few: it has
-3 / (1 + m / 100) with m labelled anomalies.
+What the network knows beforehand counts most where labels are few, and labelled trees where they
+are many: so b falls with m for the one and rises for the others. The kernel can do what a linear
+member does, and novelty is outside of this rule: it has the share w of the average that held-out
+kinds of anomaly ask for, which falls as 1 / (1 + m / 50).
 
 How much work a fit is to be is in `budget` and `plan`, which rows take part in `samples`, what
 members see in `views`, who they are in `members`, what they do on held-out labels in `held_out`,

@@ -135,7 +135,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     n_rows_ : int
         Rows that members learned from.
     n_distilled_ : int
-        Unlabelled rows that the pretrained network scored for the distilled forest.
+        Unlabelled rows that the pretrained network scored for the distilled network.
     prior_ : float
         Share of normal rows among the unlabelled rows: as given, or as estimated from labels and
         held-out scores; with labels of one kind alone 0.8.

@@ -135,7 +135,7 @@ def _find(
         if not why_no_auc and auc is None:
             why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
         by_row = _by_row(calibration, kept.codes)
-        return Evidence(calibration, None if why_no_auc else auc, why_no_auc, by_row)
+        return Evidence(calibration, None if why_no_auc else auc, why_no_auc, held_out=by_row)
     try:
         held_out = _score_held_out(preparer, detector, kept, scores, groups)
     except InputError as error:
@@ -148,11 +148,11 @@ def _find(
     if not why_no_auc and not min(len(calibration.normals), len(calibration.anomalies)):
         why_no_auc = _NOTHING_LEFT
     if why_no_auc:
-        return Evidence(calibration, None, why_no_auc, held_out)
+        return Evidence(calibration, None, why_no_auc, held_out=held_out)
     judged = (kept.codes != UNLABELLED) & ~np.isnan(held_out)
     by_group = None if groups is None else groups[judged]
     auc = auc_with_interval(calibration.codes, calibration.scores, groups=by_group)
-    return Evidence(calibration, auc, "", held_out)
+    return Evidence(calibration, auc, "", held_out=held_out)
 
 
 def _by_row(calibration: Calibration, codes: Codes) -> NDArray[np.float64] | None:

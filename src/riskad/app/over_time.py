@@ -106,7 +106,7 @@ def judge_later_rows(
     judged = (codes != UNLABELLED) & ~np.isnan(later)
     by_group = None if known.groups is None else known.groups[judged]
     auc = auc_with_interval(codes[judged], later[judged], groups=by_group)
-    return Evidence(calibration, auc, "", later), periods
+    return Evidence(calibration, auc, "", held_out=later), periods
 
 
 def _score_later_rows(

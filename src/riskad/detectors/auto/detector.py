@@ -330,7 +330,8 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         seen = self._learn_evidence(matrix, codes, weight)
         most = rows_to_learn_from(self.budget, matrix.shape[1])
         rows = to_learn_from(codes, *most, self._seed)
-        given = Given(matrix[rows], codes[rows], *taken(rows, groups, weight))
+        own_groups, own_weight = taken(rows, groups, weight)
+        given = Given(matrix[rows], codes[rows], own_groups, own_weight)
         codes, self.n_rows_ = given.codes, len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
@@ -339,7 +340,8 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         more = places_of_more(all_codes, groups, rows)
         if len(more):
             columns = views.columns_of(numbers_of(self.table_, seen[more]))
-            given = given._replace(more=More(columns, all_codes[more], *taken(more, weight)))
+            weights = None if weight is None else weight[more]
+            given = given._replace(more=More(columns, all_codes[more], weights))
         widths = table_widths(self.table_)[1], views.seen_by_teacher().shape[1]
         sizes = sizes_of(codes, *widths, len(more))
         plan = plan_fit(sizes, names, self.budget)

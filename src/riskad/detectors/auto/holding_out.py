@@ -15,7 +15,7 @@ from riskad.detectors.auto.held_out import HeldOut, fold_scores, folds_to_hold_o
 from riskad.detectors.auto.members import MEMBERS, LabelsGiven
 from riskad.detectors.auto.more_labels import More
 from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan
-from riskad.detectors.auto.samples import COMPARED
+from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
 from riskad.detectors.auto.views import Views, numbers_of
 from riskad.detectors.pretrained import PretrainedRAD
@@ -35,8 +35,8 @@ class Given(NamedTuple):
 
     def take(self, rows: np.ndarray) -> Given:
         """Some of the rows."""
-        taken = (None if each is None else each[rows] for each in self[:4])
-        return Given(*taken, self.more)
+        groups, weight = taken(rows, self.groups, self.weight)
+        return Given(self.matrix[rows], self.codes[rows], groups, weight, self.more)
 
 
 class HoldsOut:
@@ -47,8 +47,11 @@ class HoldsOut:
     kinds_auc_: Auc | None
     table_: Any
     evidence_: Any
-    _seed: int
     _say: Callable[[str], None]
+
+    @property
+    def _seed(self) -> int:
+        raise NotImplementedError
 
     def _hold_out(
         self, views: Views, given: Given, compared: np.ndarray, plan: Plan, clock: Clock

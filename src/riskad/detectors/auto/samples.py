@@ -51,7 +51,9 @@ def to_learn_from(codes: np.ndarray, most: int, fewest: int, seed: int) -> np.nd
     return np.sort(np.concatenate([kept, unlabelled]))
 
 
-def without_absent(matrix: Any, codes: Any, groups: Any, source: Any, weight: Any) -> tuple:
+def without_absent(
+    matrix: Any, codes: Any, groups: Any, source: Any, weight: Any
+) -> tuple[Any, ...]:
     """Return all of them without the rows of weight 0."""
     if weight is None or (weight > 0).all():
         return matrix, codes, groups, source, weight

@@ -52,6 +52,7 @@ from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, tab
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector
 from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.engine import usable_cpus
 from riskad.storage.fields import (
     COUNT,
     FLAG,
@@ -107,8 +108,9 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     members : sequence of str or "quick", optional
         Names of the detectors that are averaged (`riskad.detectors.auto` lists them). "quick" are
         those that score rows quickly: in place of the network a forest that learned its scores.
-    n_jobs : int, default=1
-        Trees grown at a time.
+    n_jobs : int, optional
+        Threads of a fit: folds that are held out, and trees that are grown, at a time. None is
+        as many as there are processors. The model does not depend on it.
     anomaly_rate : float, optional
         Share of anomalies among the unlabelled rows, where it is known. By default it is estimated
         (`riskad.decisions.rates`).
@@ -235,7 +237,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         members: str | Sequence[str] | None = None,
         verbose: bool = False,
         callback: Callable[[str], object] | None = None,
-        n_jobs: int = 1,
+        n_jobs: int | None = None,
         anomaly_rate: float | None = None,
         random_state: int | None = None,
     ):
@@ -369,6 +371,10 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _seed(self) -> int:
         return 0 if self.random_state is None else int(self.random_state)
 
+    @property
+    def _threads(self) -> int:
+        return usable_cpus() if self.n_jobs is None or self.n_jobs < 1 else int(self.n_jobs)
+
     def _say(self, what: str) -> None:
         if self.verbose:
             print(what, flush=True)
@@ -421,7 +427,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _build(self, recipe: Recipe, F: np.ndarray, codes: np.ndarray, labels: LabelsGiven) -> Any:
         detector = recipe.build(labels, self._seed)
         if "n_jobs" in detector.get_params():
-            detector.set_params(n_jobs=self.n_jobs)
+            detector.set_params(n_jobs=self._threads)
         if recipe.tune is not None:
             detector.set_params(**recipe.tune(F, codes, self._seed))
         return detector

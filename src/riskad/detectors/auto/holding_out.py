@@ -19,6 +19,7 @@ from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
 from riskad.detectors.auto.views import Views, numbers_of
 from riskad.detectors.pretrained import PretrainedRAD
+from riskad.rows.engine import Threads
 
 __all__ = ["Given", "HoldsOut"]
 
@@ -43,6 +44,7 @@ class HoldsOut:
     """Folds of labelled rows, of kinds of anomaly, and the fits to the others."""
 
     members_: dict[str, Any]
+    _threads: int
     n_distilled_: int
     kinds_auc_: Auc | None
     table_: Any
@@ -73,13 +75,19 @@ class HoldsOut:
         scores: dict[str, list[np.ndarray]] = {name: [] for name in self.members_}
         novelty = kinds.weight(int((codes == ANOMALY).sum()))
         found = HeldOut(rows, codes, scores, [], len(folds), given.groups, novelty)
-        for held in folds[: plan.folds]:
+
+        def hold(held: np.ndarray, _: int) -> dict[str, np.ndarray] | None:
             if not clock.allows_more():
-                break
+                return None
             self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
-            for name, part in self._fold_scores(views, given, held).items():
-                found.scores[name].append(part)
-            found.folds.append(held)
+            return self._fold_scores(views, given, held)
+
+        planned = folds[: plan.folds]
+        for held, parts in zip(planned, Threads(self._threads).map(hold, planned), strict=True):
+            if parts is not None:
+                found.folds.append(held)
+                for name, part in parts.items():
+                    found.scores[name].append(part)
         return found if found.folds else None
 
     def _judge_kinds(self, views: Views, given: Given) -> Kinds:

@@ -44,7 +44,6 @@ class HoldsOut:
     """Folds of labelled rows, of kinds of anomaly, and the fits to the others."""
 
     members_: dict[str, Any]
-    _threads: int
     n_distilled_: int
     kinds_auc_: Auc | None
     table_: Any
@@ -53,6 +52,10 @@ class HoldsOut:
 
     @property
     def _seed(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _threads(self) -> int:
         raise NotImplementedError
 
     def _hold_out(

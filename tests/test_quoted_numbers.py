@@ -76,12 +76,19 @@ def core(name):
     return lambda: next(r["ratio"] for r in read("core.json")["results"] if name in r["name"])
 
 
+def in_common(name):
+    """The records; of the field those of the trials that AutoRAD has."""
+    rows = records(name)
+    trials = {row["trial"] for row in rows if row["method"] == "AutoRAD"}
+    return [row for row in rows if row["trial"] in trials] if trials else rows
+
+
 def mean_of(suite, name, method, value="auc", **settings):
     """The mean over sets of the mean over trials."""
 
     def mean():
         by_set = {}
-        for row in records(f"{suite}/records/{name}.jsonl"):
+        for row in in_common(f"{suite}/records/{name}.jsonl"):
             if row["method"] == method and settings.items() <= row["settings"].items():
                 by_set.setdefault(row["dataset"], []).append(row[value])
         return fmean(map(fmean, by_set.values()))
@@ -104,7 +111,7 @@ def others_of_field():
 
 
 def most_trials(name):
-    return lambda: 1 + max(row["trial"] for row in records(name))
+    return lambda: 1 + max(row["trial"] for row in in_common(name))
 
 
 def auto_seconds():

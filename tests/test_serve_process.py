@@ -252,7 +252,7 @@ def test_slow_clients_are_let_go(models, monkeypatch):
             connections = server.server._server.server_state.connections
             end = time.monotonic() + 60
             while connections:  # the deaf one, whose answer nobody reads
-                assert time.monotonic() < end
+                assert time.monotonic() < end, "waited in vain"
                 time.sleep(0.05)
         with Client(server.place) as client:
             assert client.post("/score", ROW)[0] == 200
@@ -269,7 +269,7 @@ def test_nothing_is_kept_of_connections_that_were_reset(served):
             assert read_status(sock) == 415
     end = time.monotonic() + 20  # uvicorn would keep them for 30 seconds
     while any(isinstance(each, riskad.web.listening.Impatient) for each in gc.get_objects()):
-        assert time.monotonic() < end
+        assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
 
 

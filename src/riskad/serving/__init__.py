@@ -14,3 +14,7 @@
 | `service` | addresses, and what each does |
 | `server` | all of it on a port |
 """
+
+from riskad._lazy import lazy_modules
+
+__getattr__, __dir__ = lazy_modules(__name__, __path__)

@@ -6,3 +6,7 @@
 | `guarding` | headers of requests and answers, secrets, refusals |
 | `listening` | the web server itself, which waits for no slow client; it alone imports uvicorn |
 """
+
+from riskad._lazy import lazy_modules
+
+__getattr__, __dir__ = lazy_modules(__name__, __path__)

@@ -63,7 +63,7 @@ class Kinds:
     >>> sees = np.array([0.1, -0.3, 0.4, 2.0, 3.0])
     >>> kinds = Kinds([(codes, blind, sees), (codes, blind, sees)])
     >>> round(Kinds([]).weight(2), 3), round(kinds.weight(4), 3), round(kinds.auc().value, 2)
-    (0.038, 0.117, 0.33)
+    (0.038, 0.185, 0.33)
     """
 
     folds: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)

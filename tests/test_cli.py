@@ -308,12 +308,12 @@ def test_the_way_through_with_every_model(folder, model):
     )
     said = {
         "auto": r"Model +average of \d kinds of detector, weighted by held-out labels\n"
-        r" +learned from 300 rows\n +member +weight +held-out AUC\n"
-        r"( +\w[\w ]+0\.\d\d +[01]\.\d{3}\n){6,7}Quality +AUC",
+        r" +learned from 300 rows\n +member +weight +held-out AUC +standard error\n"
+        r"( +\w[\w ]+0\.\d\d +[01]\.\d{3} +0\.\d{3}\n){4,6}Quality +AUC",
         "shallow": "linear, rad risk, modified_huber loss",
         "boosted": r"boosted trees, rad risk, logistic loss(.|\n)*?\n +300 rounds",
         "forest": r"random forest, rad risk(.|\n)*?\n +300 trees",
-        "pretrained": r"network trained on synthetic tables(.|\n)*?\n +reads \d+ of the training",
+        "pretrained": r"network trained on real and synthetic tables(.|\n)*?\n +reads \d+ of the training",
         "outliers": r"mean of two outlier scores; unsupervised(.|\n)*?learned from 300 rows",
         "deep": r"neural network, nnrad risk, logistic loss(.|\n)*?\n +100 steps",
     }[model]

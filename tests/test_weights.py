@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.utils.validation import has_fit_parameter
 
 import riskad
-from riskad import BoostedRAD, ForestRAD, ShallowRAD, StreamingRAD
+from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD, StreamingRAD
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.linear.lambda_search import held_out_folds
@@ -26,7 +26,9 @@ LINEAR = [
     StreamingRAD(tol=1e-8),
     StreamingRAD(feature_map="rbf", lam=0.1, tol=1e-8),
 ]
-TREES = [ForestRAD(n_estimators=5), BoostedRAD(n_rounds=10)]
+FEW_ROWS = ForestRAD(n_estimators=5)
+TREES = [BoostedRAD(n_rounds=10)]
+AVERAGE = AutoRAD(members=["kernel", "smooth forest", "novelty"])
 LEARNED_FROM_ROWS = ["nystroem", PCA(2)]
 
 
@@ -48,8 +50,8 @@ def repeat(X, y, weight):
     return np.repeat(X, times, axis=0)[order], np.repeat(y, times)[order]
 
 
-@pytest.mark.parametrize("model", LINEAR, ids=str)
-def test_to_linear_scores_a_row_of_weight_w_is_w_rows(model):
+@pytest.mark.parametrize("model", [*LINEAR, FEW_ROWS], ids=str)
+def test_to_linear_scores_and_forests_of_few_rows_a_row_of_weight_w_is_w_rows(model):
     X, y, weight = make_weighted()
     weighted = clone(model).fit(X, y, sample_weight=weight)
     assert_same_scores(weighted, clone(model).fit(*repeat(X, y, weight)), X)
@@ -59,7 +61,9 @@ def test_to_linear_scores_a_row_of_weight_w_is_w_rows(model):
     "model",
     [
         *LINEAR,
+        FEW_ROWS,
         *TREES,
+        AVERAGE,
         *(ShallowRAD(feature_map=each, lam=0.1, tol=1e-8) for each in LEARNED_FROM_ROWS),
         ShallowRAD(lam="cv"),
         ShallowRAD(risk="pu", lam="cv"),
@@ -98,6 +102,7 @@ def test_to_trees_a_row_of_weight_w_is_close_to_w_rows(model):
     "model",
     [
         *TREES,
+        AVERAGE,
         *(ShallowRAD(feature_map=each, lam=0.1) for each in LEARNED_FROM_ROWS),
         StreamingRAD(feature_map="nystroem", lam=0.1),
     ],
@@ -135,5 +140,5 @@ def test_beyond_20_000_rows_the_threshold_is_that_of_a_sample():
 
 def test_every_public_detector_that_takes_weights_is_tested_here():
     detectors = [getattr(riskad, name) for name in riskad.__all__ if name.endswith("RAD")]
-    tested = {type(model) for model in (*LINEAR, *TREES)}
+    tested = {type(model) for model in (*LINEAR, FEW_ROWS, *TREES, AVERAGE)}
     assert {each for each in detectors if has_fit_parameter(each, "sample_weight")} <= tested

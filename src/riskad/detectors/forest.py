@@ -178,7 +178,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
             A row of weight w counts as w rows in the risk and for `min_leaf`; one of weight 0 is as
-            good as absent. The random splits are those of one row: repeated rows draw others, and
+            good as absent. With more than 2,000 rows, repeated rows draw other random splits, and
             give scores that are close but not the same.
         """
         X, codes, weight = self._check_training(X, y, sample_weight)

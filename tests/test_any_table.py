@@ -173,7 +173,7 @@ def test_graphs_take_moments_as_seconds(table, model):
     assert said["when"].startswith("seconds since 1970-01-01")
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     rows = fit.model[0].parse(frame)
-    theirs, _ = session.run(None, feeds(proto, rows))
+    theirs, *_ = session.run(None, feeds(proto, rows))
     np.testing.assert_allclose(theirs, -fit.model.score_samples(frame), rtol=1e-5, atol=1e-5)
 
 

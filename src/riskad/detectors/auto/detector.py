@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from riskad.core.checks import DataWarning, MissingLibrary, check_in_interval
+from riskad.core.labels import ANOMALY
 from riskad.decisions.held_out import quietly
 from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
@@ -35,7 +36,7 @@ from riskad.detectors.auto.members import (
 )
 from riskad.detectors.auto.more_labels import More, places_of_more
 from riskad.detectors.auto.plan import Plan, plan_fit, sizes_of
-from riskad.detectors.auto.remembering import Remembered
+from riskad.detectors.auto.remembering import Remembered, views_of
 from riskad.detectors.auto.samples import (
     COMPARED,
     some_unlabelled,
@@ -323,49 +324,48 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         source = check_label_source(label_source, len(codes))
         if self.anomaly_rate is not None:
             given_rate(self.anomaly_rate)
-        names = self._names()
         matrix, codes, groups, source, weight = without_absent(
             matrix, codes, groups, source, weight
         )
-        labels, all_codes = LabelsGiven.of(codes), codes
-        names = [name for name in names if MEMBERS[name].learns_from(labels)]
+        labels = LabelsGiven.of(codes)
+        names = [name for name in self._names() if MEMBERS[name].learns_from(labels)]
         seen = self._learn_evidence(matrix, codes, weight)
         most = rows_to_learn_from(self.budget, matrix.shape[1])
         rows = to_learn_from(codes, *most, self._seed)
         own_groups, own_weight = taken(rows, groups, weight)
         given = Given(matrix[rows], codes[rows], own_groups, own_weight)
-        codes, self.n_rows_ = given.codes, len(rows)
+        self.n_rows_ = len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
-        views = self._views(numbers_of(self.table_, seen[rows]), codes, names)
+        numbers = numbers_of(self.table_, seen[rows])
+        known = getattr(self, "_remembered", None)
+        views, self._remembered = views_of(known, numbers, given.codes, names, self._seed)
         self.views_ = dict(views.learned)
-        more = places_of_more(all_codes, groups, rows)
+        more = places_of_more(codes, groups, rows)
         if len(more):
             columns = views.columns_of(numbers_of(self.table_, seen[more]))
             weights = None if weight is None else weight[more]
-            given = given._replace(more=More(columns, all_codes[more], weights))
+            given = given._replace(more=More(columns, codes[more], weights))
+        source = source if isinstance(source, str) else source[rows]
+        self._average(views, given, names, source, clock)
+
+    def _average(
+        self, views: Views, given: Given, names: Sequence[str], source: Any, clock: Clock
+    ) -> None:
+        """Fit members to features, weigh them by held-out labels, and decide."""
+        codes, more = given.codes, given.more
         widths = table_widths(self.table_)[1], views.seen_by_teacher().shape[1]
-        sizes = sizes_of(codes, *widths, len(more))
+        sizes = sizes_of(codes, *widths, 0 if more is None else len(more.codes))
         plan = plan_fit(sizes, names, self.budget)
         seconds = self._fit_members(views, given, plan, clock)
         decided = some_unlabelled(codes, plan.decided)
         compared = thinned(decided, COMPARED)
         scores = self._standardise(views, decided, compared)
         held_out = self._hold_out(views, given, compared, plan, clock)
-        self._weigh(held_out, seconds, names, labels.anomaly)
+        self._weigh(held_out, seconds, names, int((codes == ANOMALY).sum()))
         fitted = np.full(len(codes), np.nan)
         fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
-        self._decide(fitted, codes, held_out, source if isinstance(source, str) else source[rows])
-
-    def _views(self, matrix: np.ndarray, codes: np.ndarray, names: Sequence[str]) -> Views:
-        """The features of rows: remembered, if these are the same rows, or learned."""
-        remembered = getattr(self, "_remembered", None)
-        known = Remembered.digest_of(matrix, names, self._seed)
-        if remembered is None or remembered.digest != known:
-            views = Views.fit(matrix, codes, names, self._seed)
-            self._remembered = Remembered(known, views) if views.knows_no_label else None
-            return views
-        return remembered.views
+        self._decide(fitted, codes, held_out, source)
 
     @property
     def _seed(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from riskad.detectors.auto.views import Views
 
-__all__ = ["Remembered"]
+__all__ = ["Remembered", "views_of"]
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,18 @@ class Remembered:
         found = blake2b(np.ascontiguousarray(matrix).data, digest_size=16)
         found.update(repr((matrix.shape, str(matrix.dtype), sorted(members), seed)).encode())
         return found.digest()
+
+
+def views_of(
+    known: Remembered | None,
+    matrix: np.ndarray,
+    codes: np.ndarray,
+    members: Sequence[str],
+    seed: int,
+) -> tuple[Views, Remembered | None]:
+    """Return the features of rows, remembered or learned, and what is to be remembered of them."""
+    digest = Remembered.digest_of(matrix, members, seed)
+    if known is not None and known.digest == digest:
+        return known.views, known
+    views = Views.fit(matrix, codes, members, seed)
+    return views, Remembered(digest, views) if views.knows_no_label else None

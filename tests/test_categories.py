@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError, PretrainedRAD, ShallowRAD
+from riskad.detectors.auto.holding_out import Given
 from riskad.rows.columns import FEW_LEVELS, Filled, learn_levels, to_matrix
 from riskad.rows.level_evidence import LevelEvidence
 from riskad.storage.codec import build
@@ -260,7 +261,7 @@ def test_members_learn_which_levels_are_risky(auto, tmp_path):
     loaded = riskad.load(tmp_path / "auto.riskad")
     np.testing.assert_array_equal(loaded.score_samples(new), scores)
     with pytest.raises(InputError, match="table_: of other columns"):
-        build(AutoRAD, vars(model) | {"evidence_": LevelEvidence([], [], [], [])})
+        build(AutoRAD, model.__getstate__() | {"evidence_": LevelEvidence([], [], [], [])})
 
 
 def test_labels_of_held_out_rows_do_not_enter(auto):
@@ -269,7 +270,8 @@ def test_labels_of_held_out_rows_do_not_enter(auto):
     held = np.flatnonzero(y != 0)[::4]
     flipped = y.copy()
     flipped[held] *= -1
-    (given, other) = (model._fold_views(None, matrix, c, held) for c in (y, flipped))
+    rows = (Given(matrix, np.asarray(c), None, None) for c in (y, flipped))
+    (given, other) = (model._fold_views(None, each, held) for each in rows)
     for name, features in given.features.items():
         np.testing.assert_array_equal(features, other.features[name])
         assert np.isfinite(features).all()

@@ -313,7 +313,7 @@ def test_the_way_through_with_every_model(folder, model):
         "shallow": "linear, rad risk, modified_huber loss",
         "boosted": r"boosted trees, rad risk, logistic loss(.|\n)*?\n +300 rounds",
         "forest": r"random forest, rad risk(.|\n)*?\n +300 trees",
-        "pretrained": r"network trained on real and synthetic tables(.|\n)*?\n +reads \d+ of the training",
+        "pretrained": r"network trained on real and synthetic tables(.|\n)*?\n +reads \d+ of",
         "outliers": r"mean of two outlier scores; unsupervised(.|\n)*?learned from 300 rows",
         "deep": r"neural network, nnrad risk, logistic loss(.|\n)*?\n +100 steps",
     }[model]

@@ -40,17 +40,18 @@ def assert_parity(model, rows, given=None):
     got = run(session, given)
     score, novelty = model.anomaly_score_and_novelty(rows)
     close = {"rtol": 1e-5, "atol": 1e-5}
-    np.testing.assert_allclose(got["anomaly_score"], score, **close)
+    in_singles = {"rtol": 1e-5, "atol": 1e-4}  # the network's precision, in Python, too
+    np.testing.assert_allclose(got["anomaly_score"], score, **in_singles)
     np.testing.assert_allclose(got["novelty"], novelty, **close)
     np.testing.assert_array_equal(got["is_anomaly"], model.predict(rows) == -1)
     assert np.ptp(score) > 0.5
     assert ("anomaly_probability" in got) == model.calibration_.knows_probabilities
     if "anomaly_probability" in got:
         probability = model.anomaly_probability(rows)
-        np.testing.assert_allclose(got["anomaly_probability"], probability, **close)
+        np.testing.assert_allclose(got["anomaly_probability"], probability, **in_singles)
     for i in range(5):
         alone = run(session, {name: values[i : i + 1] for name, values in given.items()})
-        np.testing.assert_allclose(alone["anomaly_score"], score[i : i + 1], **close)
+        np.testing.assert_allclose(alone["anomaly_score"], score[i : i + 1], **in_singles)
 
 
 def fitted(X, y, budget=60.0):

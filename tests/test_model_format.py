@@ -19,7 +19,7 @@ from riskad.storage import codec
 
 MODELS = Path(__file__).parent / "fixtures" / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.riskad"))
-NETWORKS = ("deep", "deep_sad", "nnpu", "pretrained")
+NETWORKS = ("deep", "deep_sad", "nnpu", "pretrained", "auto_network")
 # Doubles that are added up in another order, by another BLAS or another version of NumPy, differ by
 # some 1e-15 of the largest term; networks are computed in single precision, with 6e-8.
 IN_DOUBLES, IN_SINGLES = 1e-9, 1e-4

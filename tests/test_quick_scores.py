@@ -16,7 +16,8 @@ def model_and_rows():
     X = np.vstack([rng.normal(0, 1, (360, 4)), rng.normal(2, 1, (40, 4))])
     y = np.zeros(400, dtype=int)
     y[:25], y[-8:] = 1, -1
-    return AutoRAD(budget=4).fit(X, y), rng.normal(0.5, 2, (700, 4))
+    names = ["kernel", "smooth forest", "forest", "network", "novelty"]
+    return AutoRAD(members=names).fit(X, y), rng.normal(0.5, 2, (700, 4))
 
 
 @pytest.mark.parametrize("widths", [(0.5, 1.0, 2.0), (1.0, 3.0), (2.0,), (4.0, 1.0, 2.0)])
@@ -34,10 +35,11 @@ def test_every_member_scores_new_rows_as_it_would_all_their_features(model_and_r
     model, new = model_and_rows
     matrix = numbers_of(model.table_, new)
     slow, quick = Views.of(model.views_, matrix), NewRows(model.views_, matrix)
-    assert set(model.members_) >= {"kernel", "forest"}
+    assert set(model.members_) >= {"kernel", "forest", "network"}
     for name, member in model.members_.items():
+        close = 1e-4 if name == "network" else 1e-9  # it computes in single precision
         np.testing.assert_allclose(
-            quick.scores_by(name, member), slow.scores_by(name, member), rtol=1e-9, atol=1e-9
+            quick.scores_by(name, member), slow.scores_by(name, member), rtol=close, atol=close
         )
         np.testing.assert_allclose(quick.seen_by(name), slow.seen_by(name), rtol=1e-9, atol=1e-9)
 
@@ -53,4 +55,4 @@ def test_eight_threads_get_the_same_numbers_as_one(model_and_rows):
 def test_a_row_has_the_same_score_alone_and_among_others(model_and_rows):
     model, new = model_and_rows
     alone = [model.score_samples(new[i : i + 1])[0] for i in range(5)]
-    np.testing.assert_allclose(alone, model.score_samples(new)[:5], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(alone, model.score_samples(new)[:5], rtol=1e-5, atol=1e-5)

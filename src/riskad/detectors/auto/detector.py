@@ -53,7 +53,6 @@ from riskad.detectors.auto.views import VIEWS, Views, fit_table, numbers_of, tab
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector
 from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.engine import usable_cpus
 from riskad.storage.fields import (
     COUNT,
     FLAG,
@@ -366,14 +365,6 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         fitted = np.full(len(codes), np.nan)
         fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
         self._decide(fitted, codes, held_out, source)
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
-
-    @property
-    def _threads(self) -> int:
-        return usable_cpus() if self.n_jobs is None or self.n_jobs < 1 else int(self.n_jobs)
 
     def _say(self, what: str) -> None:
         if self.verbose:

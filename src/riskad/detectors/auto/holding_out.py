@@ -19,7 +19,7 @@ from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
 from riskad.detectors.auto.views import Views, numbers_of
 from riskad.detectors.pretrained import PretrainedRAD
-from riskad.rows.engine import Threads
+from riskad.rows.engine import Threads, usable_cpus
 
 __all__ = ["Given", "HoldsOut"]
 
@@ -48,15 +48,17 @@ class HoldsOut:
     kinds_auc_: Auc | None
     table_: Any
     evidence_: Any
+    random_state: int | None
+    n_jobs: int | None
     _say: Callable[[str], None]
 
     @property
     def _seed(self) -> int:
-        raise NotImplementedError
+        return 0 if self.random_state is None else int(self.random_state)
 
     @property
     def _threads(self) -> int:
-        raise NotImplementedError
+        return usable_cpus() if self.n_jobs is None or self.n_jobs < 1 else int(self.n_jobs)
 
     def _hold_out(
         self, views: Views, given: Given, compared: np.ndarray, plan: Plan, clock: Clock

@@ -1,12 +1,15 @@
 """The fuzzer of tests/fuzz finds nothing in 2,000 inputs, and would if there were something."""
 
 import json
+import multiprocessing
 import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("resource")
@@ -128,6 +131,15 @@ def test_a_worker_that_hangs_or_dies_is_reported_and_replaced(tmp_path, monkeypa
         assert worker.ask(("options", 0))[0] == "memory"
     finally:
         worker.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a parent's memory")
+def test_a_worker_is_not_charged_for_the_memory_of_its_parent():
+    ours = np.ones(50_000_000)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        theirs = pool.submit(runner.peak_memory).result()
+    assert 5_000_000 < theirs < runner.peak_memory() - ours.nbytes / 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a process computed")

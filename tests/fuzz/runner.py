@@ -66,9 +66,7 @@ def _work(connection, seed, store):
             last = play.play(kind, what, seed, store)[-1]
         except Exception:  # counted, so that a long run goes on
             last = play.Played("", "error", traceback.format_exc())
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        peak *= 1 if sys.platform == "darwin" else 1024
-        connection.send((last.verdict, last.step, last.message, last.where, peak))
+        connection.send((last.verdict, last.step, last.message, last.where, peak_memory()))
 
 
 def limit_memory():
@@ -85,6 +83,19 @@ def _memory(process, which):
     except (OSError, IndexError):
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory():
+    """The most bytes that this process has held.
+
+    Linux starts the `ru_maxrss` of a new process with what its parent held; VmHWM begins anew.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        scale = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _seconds(process):

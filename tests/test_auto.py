@@ -24,7 +24,7 @@ from riskad.core.labels import read_codes
 from riskad.decisions.ranking_metrics import Auc
 from riskad.detectors import forest
 from riskad.detectors.auto import budget, detector, members
-from riskad.detectors.auto.budget import Sizes, rows_to_distil, rows_to_learn_from
+from riskad.detectors.auto.budget import Clock, Sizes, rows_to_distil, rows_to_learn_from
 from riskad.detectors.auto.held_out import member_weights
 from riskad.detectors.auto.plan import plan_fit, sizes_of
 from riskad.detectors.auto.samples import to_learn_from
@@ -150,6 +150,29 @@ def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
     whole = fitted.auc_
     assert (whole.n_normal, whole.n_anomaly) == (40, 10)
     assert whole.high - whole.low < model.auc_.high - model.auc_.low
+
+
+def test_a_fit_says_how_long_it_will_still_take(monkeypatch):
+    """Each sentence comes three seconds after the one before."""
+    said, clocks = [], []
+    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: 3.0 * len(said)))
+    monkeypatch.setattr(detector, "Clock", lambda *told: clocks.append(Clock(*told)) or clocks[0])
+    AutoRAD(callback=lambda what: said.append(what), n_jobs=1).fit(*ring(300)[:2])
+    assert said[0] == "Learning features from 300 rows"
+    left = [int(what.split("(about ")[1].split()[0]) for what in said if "left" in what]
+    assert len(left) >= 5
+    assert left[-1] < left[0]
+    assert clocks[0].seconds_left() == pytest.approx(0, abs=1e-6)  # all that was planned is done
+
+
+def test_a_clock_counts_in_words_that_people_use():
+    clock = Clock(60)
+    assert clock.in_words() == ""
+    clock.expect(1000.0)
+    clock.finish(200.0)
+    for spent, words in ((0.1, ""), (10, " (about 40 s left)"), (60, " (about 4 min left)")):
+        clock.start = budget.time.perf_counter() - spent
+        assert clock.in_words() == words
 
 
 def test_a_fit_that_outruns_its_budget_by_far_says_so(monkeypatch):

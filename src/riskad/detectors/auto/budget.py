@@ -9,6 +9,7 @@ takes `PATIENCE` times as long is something left out that was planned, and a war
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ MOST_DISTILLED, MOST_READ = 1_000, 300
 PATIENCE = 10.0
 """A fit that takes so many times its budget does not begin another step."""
 _LEAST_PATIENCE = 60.0  # seconds
+_TELLING_SHARE, _WORTH_SAYING = 0.1, 2.0  # of the work, before what is left is told; seconds
 _ROWS_PER_SECOND, _FEWEST_PER_SECOND, _FEWEST_ROWS, _ENOUGH_ROWS = 1_000, 150, 200, 1_000
 _TEACHER_SHARE = 0.25  # of the budget
 _FEWEST_DISTILLED, _STEP = 50, 50
@@ -102,14 +104,53 @@ def rows_to_distil(seconds: float, sizes: Sizes) -> int:
 
 
 class Clock:
-    """Wall time, which planned work does not look at unless it outruns the budget by far."""
+    """Wall time, which planned work does not look at unless it outruns the budget by far.
+
+    It also tells how long the rest of the work will take, by what the work that is done was planned
+    to take and did take: on a busy machine both are longer.
+    """
 
     def __init__(self, seconds: float):
         self.seconds = max(PATIENCE * seconds, _LEAST_PATIENCE)
         self.start = time.perf_counter()
         self.ran_out = False
+        self._planned = self._done = 0.0
+        self._lock = threading.Lock()  # folds end in threads
 
     def allows_more(self) -> bool:
         """Return whether another step may begin; remembers if not."""
         self.ran_out = self.ran_out or time.perf_counter() - self.start > self.seconds
         return not self.ran_out
+
+    def expect(self, planned: float) -> None:
+        """Hear what the whole fit is planned to take."""
+        self._planned = planned
+
+    def finish(self, planned: float) -> None:
+        """Hear that a step is done, and what it was planned to take."""
+        with self._lock:
+            self._done += planned
+
+    def seconds_left(self) -> float | None:
+        """Return how long the rest will take, once a tenth is done.
+
+        >>> clock = Clock(60)
+        >>> clock.expect(20.0)
+        >>> clock.seconds_left() is None
+        True
+        >>> clock.start -= 3.0      # three seconds later
+        >>> clock.finish(5.0)
+        >>> round(clock.seconds_left())
+        9
+        """
+        if self._done < _TELLING_SHARE * self._planned or not self._done:
+            return None
+        spent = time.perf_counter() - self.start
+        return spent * max(self._planned - self._done, 0.0) / self._done
+
+    def in_words(self) -> str:
+        """Return how long the rest will take, to be put after a sentence; "" where it is short."""
+        left = self.seconds_left()
+        if left is None or left < _WORTH_SAYING:
+            return ""
+        return f" (about {left:.0f} s left)" if left < 100 else f" (about {left / 60:.0f} min left)"

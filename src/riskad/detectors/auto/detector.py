@@ -35,7 +35,7 @@ from riskad.detectors.auto.members import (
     chosen_members,
 )
 from riskad.detectors.auto.more_labels import More, places_of_more
-from riskad.detectors.auto.plan import Plan, plan_fit, sizes_of
+from riskad.detectors.auto.plan import FEATURES, Plan, plan_fit, sizes_of
 from riskad.detectors.auto.remembering import Remembered, views_of
 from riskad.detectors.auto.samples import (
     COMPARED,
@@ -356,10 +356,14 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         widths = table_widths(self.table_)[1], views.seen_by_teacher().shape[1]
         sizes = sizes_of(codes, *widths, 0 if more is None else len(more.codes))
         plan = plan_fit(sizes, names, self.budget)
+        clock.expect(plan.seconds_in(self._threads))
+        clock.finish(plan.steps[FEATURES])
         seconds = self._fit_members(views, given, plan, clock)
         decided = some_unlabelled(codes, plan.decided)
         compared = thinned(decided, COMPARED)
+        self._say(f"Scoring {len(decided):,} rows{clock.in_words()}")
         scores = self._standardise(views, decided, compared)
+        clock.finish(sum(plan.steps[name] for name in plan.members if MEMBERS[name].pretrained))
         held_out = self._hold_out(views, given, compared, plan, clock)
         self._weigh(held_out, seconds, names, int((codes == ANOMALY).sum()))
         fitted = np.full(len(codes), np.nan)
@@ -403,7 +407,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         for name in plan.members:
             if seconds and not clock.allows_more():
                 break
-            self._say(f"Fitting {name}")
+            self._say(f"Fitting {name}{clock.in_words()}")
             start = time.perf_counter()
             F, recipe = views.seen_by(name), MEMBERS[name]
             rows, target = self._lesson(recipe, views, codes, plan.distilled)
@@ -413,6 +417,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             fit = given.more.before(detector) if recipe.all_labelled and given.more else detector
             self.members_[name] = fit_weighted(fit, F[rows], target, given.weight, rows)
             seconds[name] = time.perf_counter() - start
+            clock.finish(0.0 if recipe.pretrained else plan.steps[name])
         return seconds
 
     def _build(self, recipe: Recipe, F: np.ndarray, codes: np.ndarray, labels: LabelsGiven) -> Any:

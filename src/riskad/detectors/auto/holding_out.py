@@ -14,7 +14,7 @@ from riskad.detectors.auto.budget import Clock
 from riskad.detectors.auto.held_out import HeldOut, fold_scores, folds_to_hold_out
 from riskad.detectors.auto.members import MEMBERS, LabelsGiven
 from riskad.detectors.auto.more_labels import More
-from riskad.detectors.auto.plan import FOLD_READ, FOLD_SCORED, SPLITS, Plan
+from riskad.detectors.auto.plan import FOLD, FOLD_READ, FOLD_SCORED, KINDS, SPLITS, Plan
 from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
 from riskad.detectors.auto.views import Views, numbers_of
@@ -76,6 +76,7 @@ class HoldsOut:
         if len(folds) < 2:
             return None
         kinds = self._judge_kinds(views, given) if plan.kinds else Kinds()
+        clock.finish(plan.steps[KINDS])
         self.kinds_auc_ = kinds.auc() if kinds.folds else None
         scores: dict[str, list[np.ndarray]] = {name: [] for name in self.members_}
         novelty = kinds.weight(int((codes == ANOMALY).sum()))
@@ -84,8 +85,11 @@ class HoldsOut:
         def hold(held: np.ndarray, _: int) -> dict[str, np.ndarray] | None:
             if not clock.allows_more():
                 return None
-            self._say(f"Holding out {int((codes[held] != UNLABELLED).sum())} labelled rows")
-            return self._fold_scores(views, given, held)
+            some = int((codes[held] != UNLABELLED).sum())
+            self._say(f"Holding out {some} labelled rows{clock.in_words()}")
+            told = self._fold_scores(views, given, held)
+            clock.finish(plan.steps[FOLD] / plan.folds_at_once(self._threads))
+            return told
 
         planned = folds[: plan.folds]
         for held, parts in zip(planned, Threads(self._threads).map(hold, planned), strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +19,23 @@ from riskad.detectors.auto.samples import COMPARED
 from riskad.detectors.auto.unseen_kinds import JUDGES, MOST_KINDS
 from riskad.detectors.pretrained import labelled_rows_read
 
-__all__ = ["FOLD_READ", "FOLD_SCORED", "SPLITS", "Plan", "plan_fit", "sizes_of"]
+__all__ = [
+    "FEATURES",
+    "FOLD",
+    "FOLD_READ",
+    "FOLD_SCORED",
+    "KINDS",
+    "SPLITS",
+    "Plan",
+    "plan_fit",
+    "sizes_of",
+]
 
 SPLITS = 5
 FOLD_READ, FOLD_SCORED = 150, 100
 """Unlabelled rows that a teacher reads in a fold, and scores beside those held out."""
+FEATURES, FOLD, KINDS = "features", "fold", "kinds"
+"""Steps of a plan besides its members."""
 _NETWORK_WORK = ((MOST_READ, 3_000), (MOST_READ, COMPARED), (150, COMPARED), (50, COMPARED))
 _FOLD_SHARE = 0.3  # of the seconds of a member, that its lighter fit of a fold takes
 
@@ -48,6 +60,8 @@ class Plan:
         Whether kinds of anomaly are held out, too.
     seconds
         What all of it takes on one core of a usual machine.
+    steps
+        What each part of it takes: features, each member, kinds, and one fold.
     """
 
     members: tuple[str, ...]
@@ -57,6 +71,16 @@ class Plan:
     folds: int
     kinds: bool
     seconds: float
+    steps: Mapping[str, float]
+
+    def folds_at_once(self, threads: int) -> int:
+        """Return how many folds so many threads hold out at a time."""
+        return max(1, min(threads, self.folds))
+
+    def seconds_in(self, threads: int) -> float:
+        """Return what all takes where folds are held out by so many threads."""
+        folds = self.folds * self.steps[FOLD]
+        return self.seconds - folds + folds / self.folds_at_once(threads)
 
 
 def sizes_of(codes: np.ndarray, n_columns: int, teacher_columns: int, more: int = 0) -> Sizes:
@@ -105,6 +129,7 @@ def _plan(sizes: Sizes, names: Sequence[str], seconds: float, read: int, decided
     distilled = rows_to_distil(seconds, sizes)
     spent, in_fold = _feature_seconds(sizes), 0.0
     members: list[str] = []
+    steps = {FEATURES: spent}
     for name in names:
         if MEMBERS[name].distilled and not distilled:
             continue
@@ -112,13 +137,15 @@ def _plan(sizes: Sizes, names: Sequence[str], seconds: float, read: int, decided
         if members and fit > 0 and spent + fit + in_fold + fold > seconds:
             continue
         members.append(name)
+        steps[name] = fit
         spent, in_fold = spent + fit, in_fold + fold
     folds = int(np.clip((seconds - spent) // max(in_fold, 1e-9), 0, SPLITS))
     spent += folds * in_fold
     judged = MOST_KINDS * sum(_member_seconds(j, sizes, 0, 0, 0)[1] for j in JUDGES if j in members)
     kinds = folds > 1 and spent + judged <= seconds
     spent += judged * kinds
-    return Plan(tuple(members), distilled, read, decided, folds, kinds, spent)
+    steps |= {FOLD: in_fold, KINDS: judged * kinds}
+    return Plan(tuple(members), distilled, read, decided, folds, kinds, spent, steps)
 
 
 def _feature_seconds(sizes: Sizes) -> float:

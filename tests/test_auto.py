@@ -264,6 +264,20 @@ def test_one_kind_of_row_is_refused():
 # --- what rows may be -----------------------------------------------------------------------
 
 
+def test_the_network_reads_blank_cells_as_such():
+    """What is missing at random in a column tells nothing; the median would be a value."""
+    X, y, truth = ring(400)
+    X[np.random.default_rng(0).random(len(X)) < 0.3, 0] = np.nan
+    model = AutoRAD(members=["network", "smooth forest", "novelty"]).fit(X, y)
+    context = model.members_["network"].context_
+    assert np.isnan(context[:, 0]).any()
+    assert not np.isnan(context[:, 1:]).any()
+    whole = AutoRAD(members=["network", "novelty"]).fit(np.nan_to_num(X), y)
+    assert not np.isnan(whole.members_["network"].context_).any()
+    assert "blanked" not in whole.views_["plain"].slices_
+    assert auc(model, X, truth) > 0.9
+
+
 def test_frames_with_text_and_gaps(tmp_path):
     X, y, truth = ring(300)
     rng = np.random.default_rng(0)

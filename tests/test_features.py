@@ -164,6 +164,23 @@ def test_parts_stand_where_slices_say(rows):
     )
 
 
+def test_marked_cells_are_blank_again_and_marks_are_gone(rows):
+    """The mark of 1 in 300 is clipped; that of a column which never varies marks nothing."""
+    X, y = rows
+    marks = np.zeros((len(X), 3))
+    marks[::2, 0], marks[7, 1], marks[5, 2] = 1, 1, 1
+    same = np.ones(len(X))
+    table = np.column_stack([X, same, marks])
+    d = X.shape[1]
+    pairs = [(0, d + 1), (2, d + 2), (d, d + 3)]
+    features = LearnedFeatures(["columns", "blanked"], marks=pairs).fit(table, y)
+    F = features.transform(table)
+    columns, blanked = (F[:, span] for span in features.slices_.values())
+    expected = np.delete(columns, [d, d + 1], axis=1)
+    expected[::2, 0], expected[7, 2] = np.nan, np.nan
+    np.testing.assert_array_equal(blanked, expected)
+
+
 def test_wrong_settings_are_refused(rows):
     X, y = rows
     with pytest.raises(InputError, match="parts"):

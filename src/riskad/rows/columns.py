@@ -302,6 +302,12 @@ class Filled(TransformerMixin, BaseEstimator):
         after = len(self.numbers_) + len(self.gaps_) + coded
         return len(self.numbers_) + len(self.texts_), after
 
+    @property
+    def marks(self) -> list[tuple[int, int]]:
+        """Columns of the result that had gaps, each with the column that marks them."""
+        first = len(self.numbers_)
+        return [(int(place), first + i) for i, place in enumerate(self.gaps_)]
+
     def __init__(self, levels: Levels | None = None):
         self.levels = levels
 

@@ -186,11 +186,15 @@ class Recipe:
     def parts_among(self, slices: Mapping[str, slice]) -> tuple[str, ...]:
         """Return the parts that it sees of a view that has these.
 
-        A network reads components in place of columns where there are too many of these.
+        A network reads blank cells as such, and components in place of columns where there are too
+        many of these.
         """
-        if self.pretrained and slices["outliers"].stop > READS_COLUMNS:
-            return tuple("components" if part == "columns" else part for part in self.parts)
-        return self.parts
+        if not self.pretrained:
+            return self.parts
+        columns = "blanked" if "blanked" in slices else "columns"
+        if slices["outliers"].stop > READS_COLUMNS:
+            columns = "components"
+        return tuple(columns if part == "columns" else part for part in self.parts)
 
     def learns_from(self, labels: LabelsGiven) -> bool:
         """Return whether there are labels enough of both kinds."""

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from riskad.detectors.auto.views import Views
+from riskad.detectors.auto.views import Marks, Views
 
 __all__ = ["Remembered", "views_of"]
 
@@ -50,10 +50,11 @@ def views_of(
     codes: np.ndarray,
     members: Sequence[str],
     seed: int,
+    marks: Marks,
 ) -> tuple[Views, Remembered | None]:
     """Return the features of rows, remembered or learned, and what is to be remembered of them."""
     digest = Remembered.digest_of(matrix, members, seed)
     if known is not None and known.digest == digest:
         return known.views, known
-    views = Views.fit(matrix, codes, members, seed)
+    views = Views.fit(matrix, codes, members, seed, marks)
     return views, Remembered(digest, views) if views.knows_no_label else None

@@ -17,6 +17,7 @@ from riskad.detectors.features.neighbours import NeighbourDistances
 from riskad.detectors.features.outliers import OutlierScores
 from riskad.detectors.features.scaling import SmoothScaler
 from riskad.storage.fields import (
+    COUNT,
     FLAG,
     POSITIVE,
     SIZE,
@@ -25,10 +26,12 @@ from riskad.storage.fields import (
     Either,
     Fields,
     ListOf,
+    Maybe,
     Record,
     Span,
     State,
     Text,
+    Tuple,
     require,
 )
 
@@ -37,7 +40,8 @@ __all__ = ["LearnedFeatures"]
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
 _FEW_COLUMNS = 600  # up to which principal components are found from the covariance
 _COMPONENTS = ("components", "shapes")  # principal ones
-_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances")
+_BLANKED = "blanked"
+_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances", _BLANKED)
 
 
 class LearnedFeatures(FeatureMap):
@@ -50,7 +54,9 @@ class LearnedFeatures(FeatureMap):
     - "components": the leading principal components;
     - "kernels": `GaussianKernels`;
     - "shapes": the leading principal components of the kernels;
-    - "distances": `NeighbourDistances`, the only part that looks at labels.
+    - "distances": `NeighbourDistances`, the only part that looks at labels;
+    - "blanked": the columns with NaN where a mark says that a cell was blank, without the marks,
+      for what reads blanks as such.
 
     Parameters
     ----------
@@ -65,6 +71,9 @@ class LearnedFeatures(FeatureMap):
         Most principal components, of columns and of kernels.
     random_state : int, optional
         Seed; None is 0.
+    marks : sequence of pairs of int, optional
+        Columns whose blanks were filled, each with the column that marks them with 1. Where columns
+        are smooth there can be no part "blanked".
 
     Attributes
     ----------
@@ -87,11 +96,17 @@ class LearnedFeatures(FeatureMap):
         "smooth": FLAG,
         "widths": Either(ListOf(POSITIVE), Array("f", (None,))),
         "n_components": SIZE,
+        "marks": Maybe(ListOf(Tuple(COUNT, COUNT))),
         "scaler_": Record(("SmoothScaler", "StandardScaler")),
         "kept_": Array("i", ("kept",), low=0),
         "maps_": DictOf(Text(choices=_PARTS), Record()),
         "slices_": DictOf(Text(choices=_PARTS), Span()),
     }
+
+    @classmethod
+    def _upgrade_state(cls, state: State) -> State:
+        """A state from before there were marks."""
+        return {"marks": None, **state}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -106,6 +121,9 @@ class LearnedFeatures(FeatureMap):
             require(type(each) in _map_types(part), f"maps_[{part!r}]: another kind")
             given[part] = each.n_features_in_
             widths[part] = len(each.get_feature_names_out())
+        places, marks = _places(state["kept_"], state["marks"])
+        widths[_BLANKED] = columns - len(marks)
+        require(len({*places, *marks}) == 2 * len(marks), "marks: of the same columns")
         wanted = {part: widths.get("kernels") if part == "shapes" else columns for part in maps}
         require(given == wanted, "maps_: of other columns")
         require(set(state["parts"]) <= set(widths), "parts: without their maps")
@@ -123,12 +141,14 @@ class LearnedFeatures(FeatureMap):
         widths: Sequence[float] = (0.5, 1.0, 2.0),
         n_components: int = 20,
         random_state: int | None = None,
+        marks: Sequence[tuple[int, int]] | None = None,
     ):
         self.parts = parts
         self.smooth = smooth
         self.widths = widths
         self.n_components = n_components
         self.random_state = random_state
+        self.marks = marks
 
     def fit(self, X: Any, y: Any = None) -> LearnedFeatures:
         """Learn from all rows; `y` (codes) is needed for "distances" alone."""
@@ -183,6 +203,8 @@ class LearnedFeatures(FeatureMap):
         kernels : array, optional
             The kernels, where they are known already.
         """
+        if part == _BLANKED:
+            return self._blanked(Z)
         each = self.maps_[part]
         if part not in _COMPONENTS:
             return np.asarray(each.transform(Z))
@@ -211,11 +233,20 @@ class LearnedFeatures(FeatureMap):
             Z if self.smooth else np.clip(Z[:, self.kept_], -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
         )
 
+    def _blanked(self, Z: np.ndarray) -> np.ndarray:
+        """Columns with NaN for what was blank; a mark is above its mean, 0, where it is 1."""
+        places, marks = _places(self.kept_, self.marks)
+        out = Z.copy()
+        out[:, places] = np.where(Z[:, marks] > 0, np.nan, Z[:, places])
+        return np.delete(out, marks, axis=1)
+
     def _fit_parts(self, Z: np.ndarray, y: Any) -> list[np.ndarray]:
         """The parts; kernels are found once, whether they or their components are wanted."""
         known = {"columns": Z}
         if "kernels" in self.parts or "shapes" in self.parts:
             known["kernels"] = self._fit_map("kernels", Z, y)
+        if _BLANKED in self.parts:
+            known[_BLANKED] = self._blanked(Z)
         for part in self.parts:
             if part not in known:
                 seen = known["kernels" if part == "shapes" else "columns"]
@@ -231,12 +262,24 @@ class LearnedFeatures(FeatureMap):
             mean, scale = self.scaler_.mean_[self.kept_], self.scaler_.scale_[self.kept_]
             Z = clipped(graph, standardised(graph, kept, mean, scale), _MOST_DEVIATIONS)
         known = {"columns": Z}
+        if _BLANKED in self.parts:
+            known[_BLANKED] = self._onnx_blanked(graph, Z)
         for name, each in sorted(self.maps_.items(), key=lambda item: item[0] in _COMPONENTS):
             seen = known["kernels" if name == "shapes" else "columns"]
             known[name] = (
                 principal(graph, seen, each) if name in _COMPONENTS else each.onnx_rows(graph, seen)
             )
         return known
+
+    def _onnx_blanked(self, graph: Any, Z: str) -> str:
+        places, marks = _places(self.kept_, self.marks)
+        mark = np.full(len(self.kept_), -1)
+        mark[places] = marks
+        rest = np.setdiff1d(np.arange(len(mark)), marks)
+        cells = graph.node("Gather", Z, rest, axis=1)
+        marked = graph.node("Gather", Z, np.maximum(mark[rest], 0), axis=1)
+        blank = graph.node("And", graph.node("Greater", marked, np.array(0.0)), mark[rest] >= 0)
+        return str(graph.node("Where", blank, np.array(np.nan), cells))
 
     def _fit_map(self, name: str, rows: np.ndarray, y: Any) -> np.ndarray:
         self.maps_[name] = self._map(name, rows.shape)
@@ -255,6 +298,15 @@ class LearnedFeatures(FeatureMap):
         size = min(self.n_components, *shape)
         solver = "covariance_eigh" if shape[1] <= _FEW_COLUMNS else "randomized"
         return PCA(size, svd_solver=solver, random_state=seed)
+
+
+def _places(
+    kept: np.ndarray, marks: Sequence[tuple[int, int]] | None
+) -> tuple[list[int], list[int]]:
+    """Where marked columns, and their marks, are among the columns that vary."""
+    place = {int(column): i for i, column in enumerate(kept)}
+    both = [(place[one], place[other]) for one, other in marks or () if {one, other} <= set(place)]
+    return [one for one, _ in both], [other for _, other in both]
 
 
 def _map_types(part: str) -> tuple[type, ...]:

@@ -11,11 +11,13 @@ import click
 
 from riskad.cli.options import (
     PATH,
+    binding,
     check_table_output,
     force,
     given_kinds,
     is_pipe,
     label_column,
+    listening_options,
     name_of,
     seed,
     table_options,
@@ -43,18 +45,7 @@ __all__ = ["label"]
     show_default=True,
     help="Seconds that a fit in the background may take.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: any free one]")
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="HOST",
-    help="A further name of this host (may repeat).",
-)
-@click.option("--tls-cert", type=PATH, help="Certificate (PEM), for https.")
-@click.option("--tls-key", type=PATH, help="Its key.")
-@click.option("--insecure", is_flag=True, help="Let other machines in without https.")
+@listening_options(port=0)
 @click.option("--open", "open_", is_flag=True, help="Open a browser, too.")
 @seed
 @force
@@ -117,20 +108,12 @@ def _export(frame: Any, journal: Path, labels: Any, export: Path, force: bool) -
 
 
 def _server(frame: Any, journal: Path, labels: Any, source: str, options: dict[str, Any]) -> Any:
-    from importlib.util import find_spec
-
-    from riskad.core.checks import MissingLibrary
-
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise MissingLibrary("The page needs two libraries: pip install 'riskad[app]'.")
-    from riskad.labelling.server import Binding, Server
+    bound = binding(options, "page")
+    from riskad.labelling.server import Server
     from riskad.labelling.session import Session
 
-    where = ("host", "port", "names", "tls_cert", "tls_key", "insecure")
-    binding = Binding(*(options[name] for name in where))
-    binding.check()
     session = Session(frame, journal, _options(labels, options), source)
-    return Server(session, binding, lambda address: click.echo(f"A new address: {address}"))
+    return Server(session, bound, lambda address: click.echo(f"A new address: {address}"))
 
 
 def _options(labels: Any, options: dict[str, Any]) -> Any:

@@ -15,6 +15,7 @@ import click
 if TYPE_CHECKING:
     from riskad.detectors.settings import Setting
     from riskad.tables.labelled import LabelColumn
+    from riskad.web.binding import Binding
 
     _ParamType: TypeAlias = click.ParamType[Any]
 else:
@@ -29,12 +30,14 @@ __all__ = [
     "RegisteredChoice",
     "SettingType",
     "as_json",
+    "binding",
     "check_table_output",
     "force",
     "given_kinds",
     "is_pipe",
     "label_column",
     "label_options",
+    "listening_options",
     "name_of",
     "seed",
     "table_options",
@@ -107,6 +110,56 @@ def table_options(label_required: bool = True) -> _Decorator:
 def label_options(default: str = "") -> _Decorator:
     """Add options for what the labels of a table mean, if it has any that count."""
     return _all_of((_label_option(False, default), *_LABEL_OPTIONS))
+
+
+def listening_options(port: int) -> _Decorator:
+    """Add options for where a server listens; port 0 is any that is free."""
+    return _all_of(
+        (
+            click.option(
+                "--host", default="127.0.0.1", show_default=True, help="Address to listen on."
+            ),
+            click.option(
+                "--port",
+                type=click.IntRange(0, 65535),
+                default=port,
+                show_default=True,
+                help="Port to listen on; 0 is any free one.",
+            ),
+            click.option(
+                "--name",
+                "names",
+                multiple=True,
+                metavar="HOST",
+                help="A further name of this host (may repeat).",
+            ),
+            click.option("--tls-cert", type=PATH, help="Certificate (PEM), for https."),
+            click.option("--tls-key", type=PATH, help="Its key."),
+            click.option("--insecure", is_flag=True, help="Let other machines in without https."),
+        )
+    )
+
+
+def binding(options: dict[str, Any], what: str, client_ca: Path | None = None) -> Binding:
+    """Return where a server listens, by its options; `what` it is, if libraries are missing."""
+    from importlib.util import find_spec
+
+    from riskad.core.checks import MissingLibrary
+    from riskad.web.binding import Binding
+
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise MissingLibrary(f"The {what} needs two libraries: pip install 'riskad[app]'.")
+    bound = Binding(
+        options["host"],
+        options["port"],
+        options["names"],
+        options["tls_cert"],
+        options["tls_key"],
+        options["insecure"],
+        client_ca,
+    )
+    bound.check()
+    return bound
 
 
 def _label_option(required: bool, default: str = "") -> _Decorator:

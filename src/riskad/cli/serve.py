@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from riskad.cli.options import PATH
+from riskad.cli.options import PATH, binding, listening_options
 from riskad.cli.shell import show_progress
 
 __all__ = ["serve"]
@@ -17,29 +17,12 @@ __all__ = ["serve"]
 @click.command(short_help="Answer requests for scores over HTTP.")
 @click.argument("model", type=PATH)
 @click.option("--journal", type=PATH, help="Take labels back, and keep them here.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen on; 0 is any free one.",
-)
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="HOST",
-    help="A further name of this host (may repeat).",
-)
-@click.option("--tls-cert", type=PATH, help="Certificate (PEM), for https.")
-@click.option("--tls-key", type=PATH, help="Its key.")
+@listening_options(port=8000)
 @click.option(
     "--client-ca",
     type=PATH,
     help="Ask clients for a certificate that one of these (PEM) has signed, in place of a token.",
 )
-@click.option("--insecure", is_flag=True, help="Let other machines in without https.")
 @click.option(
     "--token-file",
     type=PATH,
@@ -92,25 +75,16 @@ def serve(model: Path, journal: Path | None, **options: Any) -> None:
 
 def _server(model: Path, journal: Path | None, options: dict[str, Any]) -> tuple[Any, str | None]:
     """The server, and its token if it has to be printed."""
-    from importlib.util import find_spec
-
-    from riskad.core.checks import MissingLibrary
-
-    if find_spec("uvicorn") is None:
-        raise MissingLibrary("The server needs two libraries: pip install 'riskad[app]'.")
+    bound = binding(options, "server", options["client_ca"])
     from riskad.serving.server import Server, make_token
     from riskad.serving.service import Limits, Service
-    from riskad.web.binding import Binding
 
-    where = ("host", "port", "names", "tls_cert", "tls_key", "insecure", "client_ca")
-    binding = Binding(*(options[name] for name in where))
-    binding.check()
     given = _given_token(options["token_file"])
-    made = make_token() if given is None and binding.client_ca is None else None
+    made = make_token() if given is None and bound.client_ca is None else None
     limits = Limits(rows=options["max_rows"], waiting=options["max_waiting"])
     service = Service(str(model), None if journal is None else str(journal), limits)
     try:
-        return Server(service, binding, given or made), made
+        return Server(service, bound, given or made), made
     except BaseException:
         service.close()
         raise

@@ -361,8 +361,9 @@ missing here, or has fewer tables than others, it has not been run, or not to th
 
 **These test rows took part in the making of `AutoRAD`.** Its members and their weights were chosen
 by figures of members on the same tables and splits. Gains over `AutoRAD` before and leads over
-peers are therefore flattered, by how much is not known; a miss is a miss all the same. Nothing was
-chosen for the peers by these rows.
+peers are therefore flattered, if not by the weights: those that a model learned from the other
+tables are no worse ([pretrained](../pretrained/README.md#weights-that-are-learned)). A miss is a
+miss all the same. Nothing was chosen for the peers by these rows.
 """
 FIGURE = "![Mean AUC and average precision by share of labels](figures/learning-curves.svg)"
 TARGETS = """

@@ -32,9 +32,14 @@ from riskad.rows.blas_threads import one_thread
 
 __all__ = ["Classifier", "NotApplicable", "Peer", "Scorer"]
 
-# DeepOD asks for a torch of 2022, but runs with today's.
-_INSTALL = {"deepod": "pip install tqdm && pip install --no-deps deepod==0.4.1"}
+# DeepOD asks for a torch of 2022, but runs with today's; FLAML's extra asks for an old XGBoost.
+_INSTALL = {
+    "deepod": "pip install tqdm && pip install --no-deps deepod==0.4.1",
+    "flaml": "pip install flaml 'riskad[peers]'",
+    "pytabkit": "pip install torch==2.13.0 pytabkit",
+}
 _INSTALL_OTHERS = "pip install 'riskad[peers]'"
+_SEED_WORD = {"flaml": "seed", "tabpfn": "seed"}  # all others say random_state
 
 
 class NotApplicable(InputError):
@@ -104,8 +109,9 @@ class Peer(BaseEstimator, ABC):
             torch = sys.modules.get("torch")
             graphics = torch is not None and torch.cuda.is_available()
             options.setdefault("device", "cuda" if graphics else "cpu")
-        if any(p.name == "random_state" or p.kind is p.VAR_KEYWORD for p in parameters):
-            options.setdefault("random_state", self.random_state)
+        seed = _SEED_WORD.get(self.peer.partition(".")[0], "random_state")
+        if any(p.name == seed or p.kind is p.VAR_KEYWORD for p in parameters):
+            options.setdefault(seed, self.random_state)
         return kind(**options)
 
 
@@ -153,7 +159,7 @@ class Classifier(Peer):
         check_choice("unlabelled", self.unlabelled, ("drop", "normal", "self-training"))
         target = np.where(codes == ANOMALY, 1, 0)
         if self.unlabelled == "normal":
-            return self._new_peer().fit(X, target)
+            return self._trained(X, target)
         if not (codes == NORMAL).any():
             raise NotApplicable("a classifier needs labelled normal rows, and there are none.")
         if self.unlabelled == "self-training":
@@ -161,7 +167,12 @@ class Classifier(Peer):
             target[codes == UNLABELLED] = unknown
             return SelfTrainingClassifier(self._new_peer()).fit(X, target)
         known = codes != UNLABELLED
-        return self._new_peer().fit(X[known], target[known])
+        return self._trained(X[known], target[known])
+
+    def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
+        model = self._new_peer()
+        model.fit(X, target)  # FLAML's returns nothing
+        return model
 
     def _anomaly_scores(self, X: np.ndarray) -> np.ndarray:
         # Probabilities of a linear model round to 0 or 1 far from the boundary, and ranks are lost.

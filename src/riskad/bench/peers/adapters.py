@@ -10,6 +10,9 @@ adapter       a peer that
 `Classifier`  tells two classes apart, as scikit-learn's, LightGBM's, XGBoost's and CatBoost's do
 `Scorer`      is told the known anomalies and scores high for anomalies, as PyOD's and DeepOD's
 ============  =================================================================================
+
+Two more need a file each: `tabpfn_v1.TabPFN`, whose weights come apart from its code, and
+`autogluon.AutoGluon`, which lives in an environment of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ _INSTALL = {
     "pytabkit": "pip install torch==2.13.0 pytabkit",
 }
 _INSTALL_OTHERS = "pip install 'riskad[peers]'"
-_SEED_WORD = {"flaml": "seed", "tabpfn": "seed"}  # all others say random_state
+_SEED_WORD = {"flaml": "seed"}  # all others say random_state
 
 
 class NotApplicable(InputError):

@@ -35,12 +35,8 @@ from riskad.rows.blas_threads import one_thread
 
 __all__ = ["Classifier", "NotApplicable", "Peer", "Scorer"]
 
-# DeepOD asks for a torch of 2022, but runs with today's; FLAML's extra asks for an old XGBoost.
-_INSTALL = {
-    "deepod": "pip install tqdm && pip install --no-deps deepod==0.4.1",
-    "flaml": "pip install flaml 'riskad[peers]'",
-    "pytabkit": "pip install torch==2.13.0 pytabkit",
-}
+# DeepOD asks for a torch of 2022, but runs with today's.
+_INSTALL = {"deepod": "pip install tqdm && pip install --no-deps deepod==0.4.1"}
 _INSTALL_OTHERS = "pip install 'riskad[peers]'"
 _SEED_WORD = {"flaml": "seed"}  # all others say random_state
 

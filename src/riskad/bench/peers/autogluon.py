@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,20 +68,19 @@ class AutoGluon(Classifier):
         return f"autogluon {_ask('version', self.peer.rpartition('.')[0])}"
 
     def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
-        folder = tempfile.TemporaryDirectory(prefix="riskad-autogluon-")
-        place = Path(folder.name)
+        place = Path(tempfile.mkdtemp(prefix="riskad-autogluon-"))
+        weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
         kept = repeat_rare(target, _LEAST_OF_A_KIND)
         np.savez(place / "train.npz", X=X[kept], target=target[kept])
         job = {"peer": self.peer, "options": dict(self.options or {})}
         (place / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        _ask("fit", folder.name)
-        return folder
+        _ask("fit", str(place))
+        return place
 
     def _anomaly_scores(self, X: np.ndarray) -> np.ndarray:
-        place = Path(self.model_.name)
-        np.savez(place / "test.npz", X=X)
-        _ask("score", str(place))
-        return np.load(place / "scores.npy")
+        np.savez(self.model_ / "test.npz", X=X)
+        _ask("score", str(self.model_))
+        return np.load(self.model_ / "scores.npy")
 
 
 def repeat_rare(target: np.ndarray, least: int) -> np.ndarray:

@@ -32,8 +32,8 @@ __all__ = ["ARCHIVE_VARIABLE", "TabPFN", "read_weights", "sample_by_class"]
 
 ARCHIVE_VARIABLE = "RISKAD_TABPFN_ARCHIVE"
 _INSTALL = (
-    "pip install --no-deps tabpfn==0.1.11, download tabpfn-0.1.tar.gz of tabpfn 0.1 from the "
-    f"package index, and put its path into {ARCHIVE_VARIABLE}"
+    "pip install 'riskad[peers]', which has tabpfn 0.1.11, download tabpfn-0.1.tar.gz, the source "
+    f"archive of tabpfn 0.1, from the package index, and put its path into {ARCHIVE_VARIABLE}"
 )
 _MEMBER = "tabpfn-0.1/tabpfn/models_diff/prior_diff_real_checkpoint_n_0_epoch_42.cpkt"
 _SHA256 = "3c9aadaeddbf51462af8c0ee4b3ca3c697890f77e92318abbb0821b75261c392"

@@ -70,7 +70,15 @@ DISTRIBUTION_OF = {"sklearn": "scikit-learn", "array_api_compat": "array-api-com
 # Modules that only some users need: the extra that installs each, and the files that import it.
 # Triton comes with the torch that has GPU support.
 CONFINED = {
-    "torch": ("deep", ["deep/*.py", "rows/gpu_sums.py", "bench/studies/stopping.py"]),
+    "torch": (
+        "deep",
+        [
+            "deep/*.py",
+            "rows/gpu_sums.py",
+            "bench/peers/tabpfn_v1.py",
+            "bench/studies/stopping.py",
+        ],
+    ),
     "triton": (None, ["deep/kernels.py", "rows/gpu_sums.py"]),
     "lightgbm": ("boost", ["detectors/boosting.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),

@@ -308,7 +308,14 @@ class Experiment:
 PARTS_OF = {
     "shallow": ("main", "prior", "a", "published"),
     "deep": ("images", "images-prior", "images-a"),
-    "field": ("field", "field-slow", "field-budgets", "field-five", "field-budgets-slow"),
+    "field": (
+        "field",
+        "field-slow",
+        "field-recent",
+        "field-budgets",
+        "field-five",
+        "field-budgets-slow",
+    ),
 }
 """Experiments that come with the package and belong together; the main one is run first."""
 

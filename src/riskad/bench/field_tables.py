@@ -74,7 +74,8 @@ def _lead_table(summary: Summary) -> Table:
         ("labelled", *heads),
         rows,
         note="The best peer is the one over which the lead is least, each compared with AutoRAD on "
-        "all trials that both have. In parentheses stands the SE x 100 of the lead over sets.",
+        "all trials that both have. Not every peer was run under every budget. In parentheses "
+        "stands the SE x 100 of the lead over sets.",
         left=(0, 1, 3),
     )
 

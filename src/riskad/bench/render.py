@@ -36,7 +36,7 @@ _TITLES = {
     "images": "Deep rAD beside Deep SAD and nnPU on images",
     "images-prior": "The paper's table of deep rAD: other assumed shares of normal rows",
     "images-a": "Deep rAD with other weights of the unlabelled rows",
-    FIELD: "riskad beside the field: classifiers, self-training, XGBOD and deep detectors",
+    FIELD: "riskad beside the field: classifiers, self-training, XGBOD, deep detectors and AutoML",
 }
 _Maker: TypeAlias = Callable[[Summary, str], list[Table]]
 

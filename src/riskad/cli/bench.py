@@ -95,10 +95,12 @@ def field(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
 
     PARTS are field (5 % of the rows labelled), field-budgets (1 % and 10 %), field-five (5
     anomalies and no other label), field-slow and field-budgets-slow (methods that take long, in
-    fewer trials); all of them unless you name some. One report covers them all.
+    fewer trials), and field-recent (TabPFN, RealMLP, FLAML and AutoGluon, 5 %); all of them unless
+    you name some. One report covers them all.
 
-    The others come with pip install 'riskad[peers]', and DeepOD with pip install --no-deps
-    deepod==0.4.1; what is not installed is left out, and the report says so.
+    The others come with pip install 'riskad[peers]', DeepOD with pip install --no-deps
+    deepod==0.4.1, and TabPFN's weights and AutoGluon as a run without them says; what is not
+    installed is left out, and the report says so.
     """
     _run_suite("field", parts, out, **choices)
 

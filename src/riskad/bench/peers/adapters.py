@@ -10,6 +10,9 @@ adapter       a peer that
 `Classifier`  tells two classes apart, as scikit-learn's, LightGBM's, XGBoost's and CatBoost's do
 `Scorer`      is told the known anomalies and scores high for anomalies, as PyOD's and DeepOD's
 ============  =================================================================================
+
+Two more need a file each: `tabpfn_v1.TabPFN`, whose weights come apart from its code, and
+`autogluon.AutoGluon`, which lives in an environment of its own.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ __all__ = ["Classifier", "NotApplicable", "Peer", "Scorer"]
 # DeepOD asks for a torch of 2022, but runs with today's.
 _INSTALL = {"deepod": "pip install tqdm && pip install --no-deps deepod==0.4.1"}
 _INSTALL_OTHERS = "pip install 'riskad[peers]'"
+_SEED_WORD = {"flaml": "seed"}  # all others say random_state
 
 
 class NotApplicable(InputError):
@@ -104,8 +108,9 @@ class Peer(BaseEstimator, ABC):
             torch = sys.modules.get("torch")
             graphics = torch is not None and torch.cuda.is_available()
             options.setdefault("device", "cuda" if graphics else "cpu")
-        if any(p.name == "random_state" or p.kind is p.VAR_KEYWORD for p in parameters):
-            options.setdefault("random_state", self.random_state)
+        seed = _SEED_WORD.get(self.peer.partition(".")[0], "random_state")
+        if any(p.name == seed or p.kind is p.VAR_KEYWORD for p in parameters):
+            options.setdefault(seed, self.random_state)
         return kind(**options)
 
 
@@ -153,7 +158,7 @@ class Classifier(Peer):
         check_choice("unlabelled", self.unlabelled, ("drop", "normal", "self-training"))
         target = np.where(codes == ANOMALY, 1, 0)
         if self.unlabelled == "normal":
-            return self._new_peer().fit(X, target)
+            return self._trained(X, target)
         if not (codes == NORMAL).any():
             raise NotApplicable("a classifier needs labelled normal rows, and there are none.")
         if self.unlabelled == "self-training":
@@ -161,7 +166,12 @@ class Classifier(Peer):
             target[codes == UNLABELLED] = unknown
             return SelfTrainingClassifier(self._new_peer()).fit(X, target)
         known = codes != UNLABELLED
-        return self._new_peer().fit(X[known], target[known])
+        return self._trained(X[known], target[known])
+
+    def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
+        model = self._new_peer()
+        model.fit(X, target)  # FLAML's returns nothing
+        return model
 
     def _anomaly_scores(self, X: np.ndarray) -> np.ndarray:
         # Probabilities of a linear model round to 0 or 1 far from the boundary, and ranks are lost.

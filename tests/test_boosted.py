@@ -4,6 +4,8 @@ import dataclasses
 import pickle
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
@@ -25,6 +27,7 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted, boosting
 from riskad.detectors.boosted import BoostedRAD
+from riskad.detectors.labelled_trees import LabelledTrees
 from riskad.rows.memory import RowBlocks
 from riskad.storage.codec import build
 
@@ -488,3 +491,40 @@ class Translated(BoostedRAD):
 )
 def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)
+
+
+def test_no_two_threads_use_lightgbm_at_once(monkeypatch):
+    """Its number of threads is the process's: a call that changes it under another one kills it."""
+    import lightgbm
+
+    inside, most, told = [], [], []
+
+    def watched(name):
+        whole = getattr(lightgbm.Booster, name)
+
+        def call(booster, *args, **kwargs):
+            inside.append(name)
+            most.append(len(inside))
+            told.append((name, kwargs.get("num_threads", booster.params.get("num_threads"))))
+            time.sleep(0.001)
+            try:
+                return whole(booster, *args, **kwargs)
+            finally:
+                inside.pop()
+
+        monkeypatch.setattr(lightgbm.Booster, name, call)
+
+    for name in ("update", "predict"):
+        watched(name)
+    X, y, _ = make_contaminated_rows(200)
+
+    def fit(i):
+        detector = (BoostedRAD if i % 2 else LabelledTrees)(n_rounds=5, n_jobs=1 + i // 2)
+        return detector.fit(X, y).score_samples(X)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(fit, range(4)))
+    assert max(most) == 1
+    assert {threads for name, threads in told if name == "predict"} == {1, 2}
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])

@@ -15,7 +15,7 @@ from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.decisions.selection import PNUStratifiedKFold
-from riskad.detectors.boosting import Boosting, rows_that_count
+from riskad.detectors.boosting import Boosting, one_fit_at_a_time, rows_that_count
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
@@ -224,9 +224,10 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         rows = RowBlocks(self._learn_evidence(X, codes, weight), codes, weight)
         check_kinds_present(risk, count_labels(codes), rows.totals())
         rows = rows_that_count(rows, risk)
-        run = self._boosting(rows, risk)
-        self.n_rounds_ = run.grow(self._choose_rounds(rows, risk))
-        self._store(run, risk)
+        with one_fit_at_a_time:
+            run = self._boosting(rows, risk)
+            self.n_rounds_ = run.grow(self._choose_rounds(rows, risk))
+            self._store(run, risk)
         return self
 
     # --- settings -------------------------------------------------------------------------

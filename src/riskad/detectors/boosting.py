@@ -33,6 +33,7 @@ and since c alone lowers the right hand side, so do c and what a tree adds to it
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -48,7 +49,14 @@ from riskad.core.objective import Objective, RowSum
 from riskad.core.risks import Risk
 from riskad.rows.memory import RowBlocks
 
-__all__ = ["Boosting", "lightgbm_library", "rows_that_count"]
+__all__ = ["Boosting", "lightgbm_library", "one_fit_at_a_time", "rows_that_count"]
+
+one_fit_at_a_time = threading.Lock()
+"""Held while LightGBM is used.
+
+It has one number of threads for the process, which each call of it sets. What a call in one thread
+has set aside room for may be too little after a call in another one, and the process dies.
+"""
 
 # Kinks are rounded over this width, and curvatures looked for at these margins.
 _WIDTH = 0.5
@@ -64,7 +72,8 @@ class Boosting:
     """Trees over given rows, one at a time; `f` are the scores of the rows so far.
 
     LightGBM is given gradients and curvatures in units in which a labelled row has on average the
-    curvature 1: the risk divides by numbers of rows, and its thresholds are meant for sums.
+    curvature 1: the risk divides by numbers of rows, and its thresholds are meant for sums. Who
+    grows trees holds `one_fit_at_a_time`.
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class Boosting:
         self.sums = [replace(s, loss=loss) for s in Objective(risk, rows.totals()).sums]
         self.curvatures = _curvatures(risk, loss, rows)
         self.unit = _mean_over_labelled(sum(self.curvatures), rows)
+        self.threads = {"num_threads": parameters["num_threads"]}
         self.learning_rate, self.l2 = parameters["learning_rate"], parameters["lambda_l2"]
         data = lightgbm.Dataset(rows.X, params=parameters, categorical_feature=categorical)
         self.booster = lightgbm.Booster(parameters, data)
@@ -114,7 +124,7 @@ class Boosting:
     def last_tree(self, X: Any) -> np.ndarray:
         """What the last tree adds to the scores of these rows."""
         t = self.booster.num_trees() - 1
-        return self.booster.predict(X, start_iteration=t, num_iteration=1)
+        return self.booster.predict(X, start_iteration=t, num_iteration=1, **self.threads)
 
     @property
     def guarded(self) -> bool:
@@ -145,7 +155,7 @@ class Boosting:
         """Give the leaves of the last tree the values that are best for P^ + max(0, Q^)."""
         t = self.booster.num_trees() - 1
         leaf = self.booster.predict(
-            self.rows.X, pred_leaf=True, start_iteration=t, num_iteration=1
+            self.rows.X, pred_leaf=True, start_iteration=t, num_iteration=1, **self.threads
         )[:, 0]
         centre = 0.0
         if self.centred:

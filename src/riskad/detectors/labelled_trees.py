@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from riskad.core.labels import NORMAL, UNLABELLED
-from riskad.detectors.boosting import lightgbm_library
+from riskad.detectors.boosting import lightgbm_library, one_fit_at_a_time
 from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, check_trees
@@ -96,10 +96,13 @@ class LabelledTrees(BaseEstimator):
         known = np.flatnonzero(codes != UNLABELLED)
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         settings = self._settings(len(known))
-        data = lightgbm.Dataset(X[known], codes[known] == NORMAL, weight=weight, params=settings)
-        booster = lightgbm.train(settings, data, self.n_rounds)
         self.n_features_in_ = X.shape[1]
-        self.trees_ = from_lightgbm(booster.dump_model(), self.n_features_in_)
+        with one_fit_at_a_time:
+            data = lightgbm.Dataset(
+                X[known], codes[known] == NORMAL, weight=weight, params=settings
+            )
+            booster = lightgbm.train(settings, data, self.n_rounds)
+            self.trees_ = from_lightgbm(booster.dump_model(), self.n_features_in_)
         return self
 
     def _settings(self, n_labelled: int) -> dict[str, Any]:

@@ -315,6 +315,17 @@ QUOTES = [
         ],
     ),
     Quote(
+        "README.md",
+        "On the first {} splits the first TabPFN has {} and {}, where `AutoRAD` has {} and {}.",
+        [
+            trials_of_recent,
+            mean_of("field", "field-recent", "TabPFN v1"),
+            mean_of("field", "field-recent", "TabPFN v1", "average_precision"),
+            auto_beside_recent("auc"),
+            auto_beside_recent("average_precision"),
+        ],
+    ),
+    Quote(
         "docs/explanation/autorad.md",
         "In the first {} splits, the first TabPFN comes nearest in AUC of {} others, with {} and "
         "{}; `AutoRAD` has {} and {} there.",

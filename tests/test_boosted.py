@@ -528,3 +528,10 @@ def test_no_two_threads_use_lightgbm_at_once(monkeypatch):
     assert {threads for name, threads in told if name == "predict"} == {1, 2}
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
+
+
+def test_labelled_trees_are_more_where_labels_are_very_many():
+    rounds = [LabelledTrees()._rounds(n) for n in (100, 19_999, 20_000, 40_000, 10**6)]
+    assert rounds == [200, 200, 500, 1000, 1000]
+    assert LabelledTrees(n_rounds=7)._rounds(10**6) == 7
+    assert LabelledTrees().lighter()._rounds(10**6) == 80

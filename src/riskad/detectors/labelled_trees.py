@@ -17,14 +17,15 @@ from riskad.detectors.boosting import lightgbm_library, one_fit_at_a_time
 from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, check_trees
-from riskad.storage.fields import JOBS, SEED, SIZE, Fields, State
+from riskad.storage.fields import JOBS, SEED, SIZE, Fields, Maybe, State
 
 __all__ = ["LabelledTrees"]
 
 _RATE, _L2, _SHARE = 0.05, 1.0, 0.8
-_MANY = 2_000  # labelled rows from which trees may be larger
-_SMALL, _LARGE = (15, 5), (31, 20)  # leaves of a tree, and the fewest rows of a leaf
-_FOLD_ROUNDS = 80
+_MANY, _VERY_MANY = 2_000, 20_000  # labelled rows from which trees are larger, and more
+_SMALL, _LARGE, _OF_MORE = (15, 5), (31, 20), (15, 20)  # leaves, and the fewest rows of a leaf
+_ROWS_OF_ROUNDS, _MOST_ROUNDS = 8_000, 5  # rounds grow with the rows, up to so many times
+_ROUNDS, _FOLD_ROUNDS = 200, 80
 
 
 class LabelledTrees(BaseEstimator):
@@ -32,8 +33,8 @@ class LabelledTrees(BaseEstimator):
 
     Parameters
     ----------
-    n_rounds : int, default=200
-        Trees.
+    n_rounds : int, optional
+        Trees. None is 200 with fewer than 20,000 labelled rows, and with more up to 1,000.
     random_state : int, optional
         Seed; None is 0.
     n_jobs : int, default=1
@@ -55,7 +56,7 @@ class LabelledTrees(BaseEstimator):
     """
 
     _state_fields: ClassVar[Fields] = {
-        "n_rounds": SIZE,
+        "n_rounds": Maybe(SIZE),
         "random_state": SEED,
         "n_jobs": JOBS,
         "n_features_in_": SIZE,
@@ -69,7 +70,9 @@ class LabelledTrees(BaseEstimator):
         """Refuse a stored state without trees, or with trees of other columns."""
         check_trees(state)
 
-    def __init__(self, *, n_rounds: int = 200, random_state: int | None = None, n_jobs: int = 1):
+    def __init__(
+        self, *, n_rounds: int | None = None, random_state: int | None = None, n_jobs: int = 1
+    ):
         self.n_rounds = n_rounds
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -101,12 +104,21 @@ class LabelledTrees(BaseEstimator):
             data = lightgbm.Dataset(
                 X[known], codes[known] == NORMAL, weight=weight, params=settings
             )
-            booster = lightgbm.train(settings, data, self.n_rounds)
+            booster = lightgbm.train(settings, data, self._rounds(len(known)))
             self.trees_ = from_lightgbm(booster.dump_model(), self.n_features_in_)
         return self
 
+    def _rounds(self, n_labelled: int) -> int:
+        """Trees for so many rows."""
+        if self.n_rounds is not None:
+            return self.n_rounds
+        more = n_labelled / _ROWS_OF_ROUNDS if n_labelled >= _VERY_MANY else 1.0
+        return round(_ROUNDS * min(more, _MOST_ROUNDS))
+
     def _settings(self, n_labelled: int) -> dict[str, Any]:
         leaves, rows = _LARGE if n_labelled >= _MANY else _SMALL
+        if n_labelled >= _VERY_MANY:
+            leaves, rows = _OF_MORE
         return {
             "objective": "binary",
             "learning_rate": _RATE,
@@ -125,7 +137,7 @@ class LabelledTrees(BaseEstimator):
 
     def lighter(self) -> LabelledTrees:
         """Return an unfitted copy that grows for fewer rounds."""
-        return clone(self).set_params(n_rounds=min(self.n_rounds, _FOLD_ROUNDS))
+        return clone(self).set_params(n_rounds=min(self.n_rounds or _ROUNDS, _FOLD_ROUNDS))
 
     def kept_rows(self) -> int:
         """Return 0: trees hold no rows."""

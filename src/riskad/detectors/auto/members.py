@@ -115,7 +115,7 @@ def _distilled_seconds(sizes: Sizes) -> float:
 
 
 def _labelled_trees_seconds(sizes: Sizes) -> float:
-    return 0.1 + 6e-7 * sizes.all_labelled * (sizes.columns + 10)
+    return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10)
 
 
 def _no_seconds(sizes: Sizes) -> float:

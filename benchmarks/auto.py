@@ -38,6 +38,7 @@ from riskad import AutoRAD
 from riskad.bench.experiment import built_in, load_experiment
 from riskad.bench.provenance import provenance
 from riskad.core.checks import InputError
+from riskad.core.labels import read_codes
 from riskad.datasets import load_adbench
 from riskad.detectors.compressed import CompressedRAD
 
@@ -156,7 +157,7 @@ def fits_of_sets() -> dict[str, float]:
         rows = rng.permutation(len(data.y))[: round(_FITTED * len(data.y))]
         if len(data.y) < _LARGE:
             codes = np.where(rng.random(len(rows)) < _LABELLED, data.y[rows], 0)
-            found[name] = wall(np.asarray(data.X[rows], dtype=float), codes)
+            found[name] = wall(np.asarray(data.X[rows], dtype=float), read_codes(codes))
     return found
 
 

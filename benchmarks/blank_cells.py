@@ -58,7 +58,7 @@ def blanked(X: np.ndarray, t: np.ndarray, rng: Any) -> np.ndarray:
 def rows_both_ways(X: np.ndarray, fit: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     """All rows with filled and marked columns, and with blanks; outlier scores beside them."""
     table = Filled().fit(X[fit])
-    features = LearnedFeatures(("columns", "outliers", "blanked"), marks=table.marks)
+    features = LearnedFeatures(("columns", "outliers", "native"), marks=table.made.marks)
     F = features.fit(table.transform(X[fit]), y).transform(table.transform(X))
     columns, outliers, blanks = (F[:, span] for span in features.slices_.values())
     return {"filled": np.hstack([columns, outliers]), "blank": np.hstack([blanks, outliers])}

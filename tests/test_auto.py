@@ -274,8 +274,18 @@ def test_the_network_reads_blank_cells_as_such():
     assert not np.isnan(context[:, 1:]).any()
     whole = AutoRAD(members=["network", "novelty"]).fit(np.nan_to_num(X), y)
     assert not np.isnan(whole.members_["network"].context_).any()
-    assert "blanked" not in whole.views_["plain"].slices_
+    assert "native" not in whole.views_["plain"].slices_
     assert auc(model, X, truth) > 0.9
+
+
+def test_the_network_reads_a_category_as_one_column():
+    X, y, _ = ring(400)
+    town = [["Bonn", "Ulm", "Hof"][i % 3] for i in range(len(X))]
+    frame = pl.DataFrame({"a": X[:, 0], "town": town, "b": X[:, 1]})
+    model = AutoRAD(members=["network", "smooth forest", "novelty"]).fit(frame, y)
+    outliers = model.views_["plain"].slices_["outliers"]
+    assert model.members_["network"].n_features_in_ == 3 + outliers.stop - outliers.start
+    assert model.views_["plain"].slices_["columns"] == slice(0, 5)  # others have a column a town
 
 
 def test_frames_with_text_and_gaps(tmp_path):

@@ -173,12 +173,24 @@ def test_marked_cells_are_blank_again_and_marks_are_gone(rows):
     table = np.column_stack([X, same, marks])
     d = X.shape[1]
     pairs = [(0, d + 1), (2, d + 2), (d, d + 3)]
-    features = LearnedFeatures(["columns", "blanked"], marks=pairs).fit(table, y)
+    features = LearnedFeatures(["columns", "native"], marks=pairs).fit(table, y)
     F = features.transform(table)
-    columns, blanked = (F[:, span] for span in features.slices_.values())
+    columns, native = (F[:, span] for span in features.slices_.values())
     expected = np.delete(columns, [d, d + 1], axis=1)
     expected[::2, 0], expected[7, 2] = np.nan, np.nan
-    np.testing.assert_array_equal(blanked, expected)
+    np.testing.assert_array_equal(native, expected)
+
+
+def test_the_levels_of_a_category_are_one_column(rows):
+    """The first level is 0; a row without any of them has one more than the last."""
+    X, y = rows
+    level = np.arange(len(X)) % 4  # the last has no column of its own
+    table = np.column_stack([X, level[:, None] == np.arange(3)]).astype(float)
+    d = X.shape[1]
+    features = LearnedFeatures(["columns", "native"], levels=[(d, d + 3)]).fit(table, y)
+    F = features.transform(table)
+    columns, native = (F[:, span] for span in features.slices_.values())
+    np.testing.assert_array_equal(native, np.column_stack([columns[:, :d], level]))
 
 
 def test_wrong_settings_are_refused(rows):

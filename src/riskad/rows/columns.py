@@ -17,9 +17,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from numbers import Number
 from types import NoneType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -262,6 +263,15 @@ def _codes(column: Any, levels: Sequence[str]) -> np.ndarray:
     return np.fromiter(found, dtype=float, count=len(column))
 
 
+class MadeColumns(NamedTuple):
+    """Columns that were made of others."""
+
+    marks: Sequence[tuple[int, int]] = ()
+    """Columns that had gaps, each with the column that marks them."""
+    levels: Sequence[tuple[int, int]] = ()
+    """Where the yes/no columns of each category begin and end."""
+
+
 class Filled(TransformerMixin, BaseEstimator):
     """Such a matrix without gaps, for methods that measure distances.
 
@@ -303,10 +313,12 @@ class Filled(TransformerMixin, BaseEstimator):
         return len(self.numbers_) + len(self.texts_), after
 
     @property
-    def marks(self) -> list[tuple[int, int]]:
-        """Columns of the result that had gaps, each with the column that marks them."""
+    def made(self) -> MadeColumns:
+        """Which columns of the result are marks and levels."""
         first = len(self.numbers_)
-        return [(int(place), first + i) for i, place in enumerate(self.gaps_)]
+        marks = [(int(place), first + i) for i, place in enumerate(self.gaps_)]
+        ends = np.cumsum([first + len(self.gaps_), *map(len, self.codes_)]).tolist()
+        return MadeColumns(marks, [span for span in pairwise(ends) if span[0] < span[1]])
 
     def __init__(self, levels: Levels | None = None):
         self.levels = levels

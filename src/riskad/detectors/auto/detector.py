@@ -49,7 +49,7 @@ from riskad.detectors.auto.samples import (
 from riskad.detectors.auto.saying import SaysWhatItIs, say_late
 from riskad.detectors.auto.scoring import ScoresRows
 from riskad.detectors.auto.unseen_kinds import ALONE, Kinds
-from riskad.detectors.auto.views import VIEWS, Views, fit_table, marks_of, numbers_of, table_widths
+from riskad.detectors.auto.views import VIEWS, Views, fit_table, made_of, numbers_of, table_widths
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector
 from riskad.rows.blas_threads import one_blas_thread
@@ -338,7 +338,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
         numbers = numbers_of(self.table_, seen[rows])
         known = getattr(self, "_remembered", None)
-        told = names, self._seed, marks_of(self.table_)
+        told = names, self._seed, made_of(self.table_)
         views, self._remembered = views_of(known, numbers, given.codes, *told)
         self.views_ = dict(views.learned)
         more = places_of_more(codes, groups, rows)

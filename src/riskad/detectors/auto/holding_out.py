@@ -17,7 +17,7 @@ from riskad.detectors.auto.more_labels import More
 from riskad.detectors.auto.plan import FOLD, FOLD_READ, FOLD_SCORED, KINDS, SPLITS, Plan
 from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
-from riskad.detectors.auto.views import Views, marks_of, numbers_of
+from riskad.detectors.auto.views import Views, made_of, numbers_of
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.rows.engine import Threads, usable_cpus
 
@@ -116,7 +116,7 @@ class HoldsOut:
         seen = evidence.appended_in_fit(matrix, known, self._seed)
         seen[held] = evidence.appended(matrix[held])
         numbers = numbers_of(self.table_, seen)
-        told = list(self.members_), self._seed, marks_of(self.table_)
+        told = list(self.members_), self._seed, made_of(self.table_)
         return Views.fit_without(numbers, codes, held, *told)
 
     def _fold_scores(self, views: Views, given: Given, held: np.ndarray) -> dict[str, np.ndarray]:

@@ -186,13 +186,14 @@ class Recipe:
     def parts_among(self, slices: Mapping[str, slice]) -> tuple[str, ...]:
         """Return the parts that it sees of a view that has these.
 
-        A network reads blank cells as such, and components in place of columns where there are too
-        many of these.
+        A network reads blank cells and levels of categories as such, and components in place of
+        columns where there are too many of these.
         """
         if not self.pretrained:
             return self.parts
-        columns = "blanked" if "blanked" in slices else "columns"
-        if slices["outliers"].stop > READS_COLUMNS:
+        columns = "native" if "native" in slices else "columns"
+        width = sum(slices[part].stop - slices[part].start for part in (columns, "outliers"))
+        if width > READS_COLUMNS:
             columns = "components"
         return tuple(columns if part == "columns" else part for part in self.parts)
 

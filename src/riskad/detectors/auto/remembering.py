@@ -8,7 +8,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from riskad.detectors.auto.views import Marks, Views
+from riskad.detectors.auto.views import Views
+from riskad.rows.columns import MadeColumns
 
 __all__ = ["Remembered", "views_of"]
 
@@ -50,11 +51,11 @@ def views_of(
     codes: np.ndarray,
     members: Sequence[str],
     seed: int,
-    marks: Marks,
+    made: MadeColumns,
 ) -> tuple[Views, Remembered | None]:
     """Return the features of rows, remembered or learned, and what is to be remembered of them."""
     digest = Remembered.digest_of(matrix, members, seed)
     if known is not None and known.digest == digest:
         return known.views, known
-    views = Views.fit(matrix, codes, members, seed, marks)
+    views = Views.fit(matrix, codes, members, seed, made)
     return views, Remembered(digest, views) if views.knows_no_label else None

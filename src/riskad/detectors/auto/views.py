@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,17 +15,16 @@ from riskad.detectors.auto.members import MEMBERS, Recipe
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
 from riskad.detectors.pretrained import READS_COLUMNS
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.columns import Filled
+from riskad.rows.columns import Filled, MadeColumns
 from riskad.rows.linear import sparse_to_dense
 
-__all__ = ["VIEWS", "NewRows", "Views", "fit_table", "marks_of", "numbers_of", "table_widths"]
+__all__ = ["VIEWS", "NewRows", "Views", "fit_table", "made_of", "numbers_of", "table_widths"]
 
-Marks = Sequence[tuple[int, int]]
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
 _REDUCED = 100
 VIEWS = {
     "plain": LearnedFeatures(
-        ("columns", "outliers", "components", "shapes", "distances", "blanked")
+        ("columns", "outliers", "components", "shapes", "distances", "native")
     ),
     "smooth": LearnedFeatures(
         ("columns", "outliers", "components", "kernels"), smooth=True, widths=(1.0, 2.0, 4.0)
@@ -56,18 +55,18 @@ def table_widths(table: Filled | TruncatedSVD) -> tuple[int, int]:
     return before, after
 
 
-def marks_of(table: Filled | TruncatedSVD) -> Marks:
-    """Return columns whose gaps were filled, each with the column that marks them."""
-    return table.marks if isinstance(table, Filled) else []
+def made_of(table: Filled | TruncatedSVD) -> MadeColumns:
+    """Return which columns mark gaps or say levels of categories."""
+    return table.made if isinstance(table, Filled) else MadeColumns()
 
 
-def _parts_seen(members: Iterable[str], blanks: bool) -> dict[str, list[str]]:
+def _parts_seen(members: Iterable[str], made: MadeColumns) -> dict[str, list[str]]:
     """The parts of each view that members see, and what others rest on, in the order of `VIEWS`."""
     seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
     for name in members:
         seen[MEMBERS[name].view] |= set(MEMBERS[name].parts)
-        if blanks and MEMBERS[name].pretrained:
-            seen["plain"].add("blanked")
+        if any(made) and MEMBERS[name].pretrained:
+            seen["plain"].add("native")
     return {
         name: [part for part in view.parts if part in seen[name]] for name, view in VIEWS.items()
     }
@@ -87,15 +86,15 @@ class Views:
         codes: np.ndarray,
         members: Iterable[str],
         seed: int,
-        marks: Marks = (),
+        made: MadeColumns,
     ) -> Views:
         """Learn from all rows what members see; codes tell distances what is labelled."""
         learned = {
             name: clone(VIEWS[name]).set_params(parts=parts, random_state=seed)
-            for name, parts in _parts_seen(members, blanks=len(marks) > 0).items()
+            for name, parts in _parts_seen(members, made).items()
         }
-        if marks:
-            learned["plain"].set_params(marks=list(marks))
+        if "native" in learned["plain"].parts:
+            learned["plain"].set_params(marks=list(made.marks), levels=list(made.levels))
         return cls(learned, {n: view.fit_transform(matrix, codes) for n, view in learned.items()})
 
     @classmethod
@@ -111,11 +110,11 @@ class Views:
         held: np.ndarray,
         members: Iterable[str],
         seed: int,
-        marks: Marks = (),
+        made: MadeColumns,
     ) -> Views:
         """Learn both views from all rows but those held out, and give the features of all."""
         others = np.setdiff1d(np.arange(len(codes)), held)
-        kept = cls.fit(matrix[others], codes[others], members, seed, marks)
+        kept = cls.fit(matrix[others], codes[others], members, seed, made)
         rest = cls.of(kept.learned, matrix[held])
         features = {}
         for name, F in kept.features.items():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors.features.base import FeatureMap
-from riskad.detectors.features.graph import clipped, principal, standardised
+from riskad.detectors.features.graph import beside, clipped, principal, standardised
 from riskad.detectors.features.kernels import GaussianKernels
 from riskad.detectors.features.neighbours import NeighbourDistances
 from riskad.detectors.features.outliers import OutlierScores
@@ -40,8 +40,8 @@ __all__ = ["LearnedFeatures"]
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
 _FEW_COLUMNS = 600  # up to which principal components are found from the covariance
 _COMPONENTS = ("components", "shapes")  # principal ones
-_BLANKED = "blanked"
-_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances", _BLANKED)
+_NATIVE = "native"
+_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances", _NATIVE)
 
 
 class LearnedFeatures(FeatureMap):
@@ -55,8 +55,8 @@ class LearnedFeatures(FeatureMap):
     - "kernels": `GaussianKernels`;
     - "shapes": the leading principal components of the kernels;
     - "distances": `NeighbourDistances`, the only part that looks at labels;
-    - "blanked": the columns with NaN where a mark says that a cell was blank, without the marks,
-      for what reads blanks as such.
+    - "native": the columns with NaN where a mark says that a cell was blank, without the marks, and
+      one column for the yes/no columns of a category, for what reads blanks and levels as such.
 
     Parameters
     ----------
@@ -73,7 +73,9 @@ class LearnedFeatures(FeatureMap):
         Seed; None is 0.
     marks : sequence of pairs of int, optional
         Columns whose blanks were filled, each with the column that marks them with 1. Where columns
-        are smooth there can be no part "blanked".
+        are smooth there can be no part "native".
+    levels : sequence of pairs of int, optional
+        Where the yes/no columns of each category begin and end.
 
     Attributes
     ----------
@@ -97,6 +99,7 @@ class LearnedFeatures(FeatureMap):
         "widths": Either(ListOf(POSITIVE), Array("f", (None,))),
         "n_components": SIZE,
         "marks": Maybe(ListOf(Tuple(COUNT, COUNT))),
+        "levels": Maybe(ListOf(Tuple(COUNT, COUNT))),
         "scaler_": Record(("SmoothScaler", "StandardScaler")),
         "kept_": Array("i", ("kept",), low=0),
         "maps_": DictOf(Text(choices=_PARTS), Record()),
@@ -105,8 +108,8 @@ class LearnedFeatures(FeatureMap):
 
     @classmethod
     def _upgrade_state(cls, state: State) -> State:
-        """A state from before there were marks."""
-        return {"marks": None, **state}
+        """A state from before there were marks and levels."""
+        return {"marks": None, "levels": None, **state}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -121,9 +124,10 @@ class LearnedFeatures(FeatureMap):
             require(type(each) in _map_types(part), f"maps_[{part!r}]: another kind")
             given[part] = each.n_features_in_
             widths[part] = len(each.get_feature_names_out())
-        places, marks = _places(state["kept_"], state["marks"])
-        widths[_BLANKED] = columns - len(marks)
-        require(len({*places, *marks}) == 2 * len(marks), "marks: of the same columns")
+        native = _Native.of(state["kept_"], state["marks"], state["levels"])
+        taken = [*native.marked, *native.marks, *native.yes]
+        require(len(set(taken)) == len(taken), "marks, levels: of the same columns")
+        widths[_NATIVE] = native.width
         wanted = {part: widths.get("kernels") if part == "shapes" else columns for part in maps}
         require(given == wanted, "maps_: of other columns")
         require(set(state["parts"]) <= set(widths), "parts: without their maps")
@@ -142,6 +146,7 @@ class LearnedFeatures(FeatureMap):
         n_components: int = 20,
         random_state: int | None = None,
         marks: Sequence[tuple[int, int]] | None = None,
+        levels: Sequence[tuple[int, int]] | None = None,
     ):
         self.parts = parts
         self.smooth = smooth
@@ -149,6 +154,7 @@ class LearnedFeatures(FeatureMap):
         self.n_components = n_components
         self.random_state = random_state
         self.marks = marks
+        self.levels = levels
 
     def fit(self, X: Any, y: Any = None) -> LearnedFeatures:
         """Learn from all rows; `y` (codes) is needed for "distances" alone."""
@@ -203,8 +209,8 @@ class LearnedFeatures(FeatureMap):
         kernels : array, optional
             The kernels, where they are known already.
         """
-        if part == _BLANKED:
-            return self._blanked(Z)
+        if part == _NATIVE:
+            return _Native.of(self.kept_, self.marks, self.levels).of_columns(Z)
         each = self.maps_[part]
         if part not in _COMPONENTS:
             return np.asarray(each.transform(Z))
@@ -233,20 +239,13 @@ class LearnedFeatures(FeatureMap):
             Z if self.smooth else np.clip(Z[:, self.kept_], -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
         )
 
-    def _blanked(self, Z: np.ndarray) -> np.ndarray:
-        """Columns with NaN for what was blank; a mark is above its mean, 0, where it is 1."""
-        places, marks = _places(self.kept_, self.marks)
-        out = Z.copy()
-        out[:, places] = np.where(Z[:, marks] > 0, np.nan, Z[:, places])
-        return np.delete(out, marks, axis=1)
-
     def _fit_parts(self, Z: np.ndarray, y: Any) -> list[np.ndarray]:
         """The parts; kernels are found once, whether they or their components are wanted."""
         known = {"columns": Z}
         if "kernels" in self.parts or "shapes" in self.parts:
             known["kernels"] = self._fit_map("kernels", Z, y)
-        if _BLANKED in self.parts:
-            known[_BLANKED] = self._blanked(Z)
+        if _NATIVE in self.parts:
+            known[_NATIVE] = self.part_of(_NATIVE, Z)
         for part in self.parts:
             if part not in known:
                 seen = known["kernels" if part == "shapes" else "columns"]
@@ -262,24 +261,15 @@ class LearnedFeatures(FeatureMap):
             mean, scale = self.scaler_.mean_[self.kept_], self.scaler_.scale_[self.kept_]
             Z = clipped(graph, standardised(graph, kept, mean, scale), _MOST_DEVIATIONS)
         known = {"columns": Z}
-        if _BLANKED in self.parts:
-            known[_BLANKED] = self._onnx_blanked(graph, Z)
+        if _NATIVE in self.parts:
+            native = _Native.of(self.kept_, self.marks, self.levels)
+            known[_NATIVE] = native.onnx_columns(graph, Z)
         for name, each in sorted(self.maps_.items(), key=lambda item: item[0] in _COMPONENTS):
             seen = known["kernels" if name == "shapes" else "columns"]
             known[name] = (
                 principal(graph, seen, each) if name in _COMPONENTS else each.onnx_rows(graph, seen)
             )
         return known
-
-    def _onnx_blanked(self, graph: Any, Z: str) -> str:
-        places, marks = _places(self.kept_, self.marks)
-        mark = np.full(len(self.kept_), -1)
-        mark[places] = marks
-        rest = np.setdiff1d(np.arange(len(mark)), marks)
-        cells = graph.node("Gather", Z, rest, axis=1)
-        marked = graph.node("Gather", Z, np.maximum(mark[rest], 0), axis=1)
-        blank = graph.node("And", graph.node("Greater", marked, np.array(0.0)), mark[rest] >= 0)
-        return str(graph.node("Where", blank, np.array(np.nan), cells))
 
     def _fit_map(self, name: str, rows: np.ndarray, y: Any) -> np.ndarray:
         self.maps_[name] = self._map(name, rows.shape)
@@ -300,13 +290,74 @@ class LearnedFeatures(FeatureMap):
         return PCA(size, svd_solver=solver, random_state=seed)
 
 
-def _places(
-    kept: np.ndarray, marks: Sequence[tuple[int, int]] | None
-) -> tuple[list[int], list[int]]:
-    """Where marked columns, and their marks, are among the columns that vary."""
-    place = {int(column): i for i, column in enumerate(kept)}
-    both = [(place[one], place[other]) for one, other in marks or () if {one, other} <= set(place)]
-    return [one for one, _ in both], [other for _, other in both]
+class _Native(NamedTuple):
+    """Where marks and the yes/no columns of categories are among the columns that vary.
+
+    On one scale a column of 0 and 1 is above its mean, 0, where it is 1. A category with the levels
+    0 to K - 1 becomes their sum, weighted so that a row without any of them has K:
+
+        K + sum_k (k - K) [yes_k].
+    """
+
+    marked: list[int]
+    marks: list[int]
+    yes: list[int]
+    weights: np.ndarray
+    """(k - K) for each yes/no column, in the column of its category."""
+    none: np.ndarray
+    """K of each category."""
+    others: np.ndarray
+    """The other columns."""
+
+    @classmethod
+    def of(
+        cls,
+        kept: np.ndarray,
+        marks: Sequence[tuple[int, int]] | None,
+        levels: Sequence[tuple[int, int]] | None,
+    ) -> _Native:
+        """By places among all columns; those that never vary are left aside."""
+        place = {int(column): i for i, column in enumerate(kept)}
+        pairs = [(place[a], place[b]) for a, b in marks or () if {a, b} <= set(place)]
+        groups = [[place[j] for j in range(*span) if j in place] for span in levels or ()]
+        groups = [group for group in groups if group]
+        yes = [j for group in groups for j in group]
+        weights = np.zeros((len(yes), len(groups)))
+        for c, group in enumerate(groups):
+            weights[[yes.index(j) for j in group], c] = np.arange(len(group)) - len(group)
+        gone = [*(b for _, b in pairs), *yes]
+        others = np.setdiff1d(np.arange(len(kept)), gone)
+        none = np.array([float(len(group)) for group in groups])
+        return cls([a for a, _ in pairs], gone[: len(pairs)], yes, weights, none, others)
+
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return len(self.others) + len(self.none)
+
+    def of_columns(self, Z: np.ndarray) -> np.ndarray:
+        """The columns with blanks and levels, of columns on one scale."""
+        out = Z.copy()
+        out[:, self.marked] = np.where(Z[:, self.marks] > 0, np.nan, Z[:, self.marked])
+        return np.hstack([out[:, self.others], self.none + (Z[:, self.yes] > 0) @ self.weights])
+
+    def onnx_columns(self, graph: Any, Z: str) -> str:
+        """The same in an ONNX graph."""
+        mark = dict(zip(self.marked, self.marks, strict=True))
+        cells = graph.node("Gather", Z, self.others, axis=1)
+        if mark:
+            which = np.array([mark.get(int(j), 0) for j in self.others])
+            above = graph.node("Greater", graph.node("Gather", Z, which, axis=1), np.array(0.0))
+            blank = graph.node("And", above, np.isin(self.others, self.marked))
+            cells = graph.node("Where", blank, np.array(np.nan), cells)
+        if not self.yes:
+            return str(cells)
+        yes = graph.node(
+            "Greater", graph.node("Gather", Z, np.array(self.yes), axis=1), np.array(0.0)
+        )
+        yes = graph.node("Where", yes, np.array(1.0), np.array(0.0))
+        codes = graph.node("Add", graph.node("MatMul", yes, self.weights), self.none)
+        return beside(graph, [cells, codes])
 
 
 def _map_types(part: str) -> tuple[type, ...]:

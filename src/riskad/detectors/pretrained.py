@@ -304,8 +304,8 @@ class PretrainedRAD(Detector):
 
     @property
     def graph_tolerance(self) -> float:
-        """Single precision alone makes a difference of 2e-5 and more, in NumPy as well."""
-        return 1e-4
+        """Single precision alone makes a difference of 2e-5, and of 2e-4 on rows far off."""
+        return 3e-4
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the network, with the rows that it reads as constants."""

@@ -191,6 +191,8 @@ def test_the_levels_of_a_category_are_one_column(rows):
     F = features.transform(table)
     columns, native = (F[:, span] for span in features.slices_.values())
     np.testing.assert_array_equal(native, np.column_stack([columns[:, :d], level]))
+    longer = clone(features).set_params(levels=[(d, 10**18)]).fit(table, y)
+    np.testing.assert_array_equal(longer.transform(table), F)
 
 
 def test_wrong_settings_are_refused(rows):
@@ -199,6 +201,8 @@ def test_wrong_settings_are_refused(rows):
         LearnedFeatures(["colours"]).fit(X, y)
     with pytest.raises(InputError, match="needs y"):
         LearnedFeatures().fit(X)
+    with pytest.raises(InputError, match="smooth"):
+        LearnedFeatures(["columns", "native"], smooth=True).fit(X, y)
     with pytest.raises(InputError, match="widths"):
         GaussianKernels((0.0,)).fit(X)
 

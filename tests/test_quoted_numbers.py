@@ -211,6 +211,13 @@ M_HUBER = r"\| m-Huber \|\s+(\d+) of 19 \|[^|]*\|\s+[\d.]+ \|\s+([\d.]+)"
 ALL_IMAGES = r"\| \*all\*\s+\| \*(\d+) of 240\* \| [^|]*\|\s+\*([\d.]+)\* \|\s+\*([\d.]+)\*"
 HUBER_CV = {"loss": "modified_huber", "lam": "cv"}
 
+TABPFN_AND_AUTO = [
+    mean_of("field", "field-recent", "TabPFN v1"),
+    mean_of("field", "field-recent", "TabPFN v1", "average_precision"),
+    auto_beside_recent("auc"),
+    auto_beside_recent("average_precision"),
+]
+
 QUOTES = [
     field_row("`riskad.AutoRAD`", "AutoRAD"),
     field_row("extra trees", "ExtraTrees"),
@@ -319,10 +326,7 @@ QUOTES = [
         "On the first {} splits the first TabPFN has {} and {}, where `AutoRAD` has {} and {}.",
         [
             trials_of_recent,
-            mean_of("field", "field-recent", "TabPFN v1"),
-            mean_of("field", "field-recent", "TabPFN v1", "average_precision"),
-            auto_beside_recent("auc"),
-            auto_beside_recent("average_precision"),
+            *TABPFN_AND_AUTO,
         ],
     ),
     Quote(
@@ -332,10 +336,7 @@ QUOTES = [
         [
             trials_of_recent,
             lambda: len(others_of_field()),
-            mean_of("field", "field-recent", "TabPFN v1"),
-            mean_of("field", "field-recent", "TabPFN v1", "average_precision"),
-            auto_beside_recent("auc"),
-            auto_beside_recent("average_precision"),
+            *TABPFN_AND_AUTO,
         ],
     ),
     Quote(

@@ -124,6 +124,7 @@ class LearnedFeatures(FeatureMap):
             require(type(each) in _map_types(part), f"maps_[{part!r}]: another kind")
             given[part] = each.n_features_in_
             widths[part] = len(each.get_feature_names_out())
+        require(not (state["smooth"] and _NATIVE in state["parts"]), "parts: smooth and native")
         native = _Native.of(state["kept_"], state["marks"], state["levels"])
         taken = [*native.marked, *native.marks, *native.yes]
         require(len(set(taken)) == len(taken), "marks, levels: of the same columns")
@@ -165,6 +166,8 @@ class LearnedFeatures(FeatureMap):
         """Learn from all rows, and give their features, each row's without itself."""
         for part in self.parts:
             check_choice("parts", part, _PARTS)
+        if self.smooth and _NATIVE in self.parts:
+            raise InputError('the part "native" cannot be had where columns are smooth.')
         if "distances" in self.parts and y is None:
             raise InputError('the part "distances" needs y: +1 normal, -1 anomaly, 0 unlabelled.')
         X = self._check(X, reset=True)
@@ -319,7 +322,8 @@ class _Native(NamedTuple):
         """By places among all columns; those that never vary are left aside."""
         place = {int(column): i for i, column in enumerate(kept)}
         pairs = [(place[a], place[b]) for a, b in marks or () if {a, b} <= set(place)]
-        groups = [[place[j] for j in range(*span) if j in place] for span in levels or ()]
+        # By the columns there are: a span of a file may be of any length.
+        groups = [[place[j] for j in place if start <= j < stop] for start, stop in levels or ()]
         groups = [group for group in groups if group]
         yes = [j for group in groups for j in group]
         weights = np.zeros((len(yes), len(groups)))

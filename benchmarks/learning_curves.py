@@ -1,6 +1,6 @@
 """AutoRAD beside boosted trees and extra trees, by share of labels, on the kept tables.
 
-    python -m benchmarks.learning_curves run TABLES.npz
+    python -m benchmarks.learning_curves run TABLES.npz [--method AutoRAD] [--jobs 2]
     python -m benchmarks.learning_curves large
     python -m benchmarks.learning_curves summary
 
@@ -10,7 +10,8 @@ random, keeps its labels; with "few" it is 5 % of the normal rows and one to thr
 Tables of which no anomaly or fewer than two normal rows are labelled are left out. AutoRAD reads
 all rows; its peers learn from the labelled ones. All have their own settings, but LightGBM leaves
 of five rows (of twenty it cannot learn from few labels) and extra trees 300 trees. A run goes on
-where its records end: 5 % in all tables, the others in every second one, then in the rest.
+where its records end: 5 % in all tables, the others in every second one, then in the rest. A cell
+counts once all methods have been run on it; to run one of them again, delete its records.
 
 `before` is AutoRAD at commit 5f229b5 on the same splits. Its figures were made of the scores that
 its members gave to test rows:
@@ -27,7 +28,10 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,20 +133,14 @@ def figures(truth: np.ndarray, scores: np.ndarray) -> list[float]:
     return [round(float(value), 5) for value in found]
 
 
-def compared(
-    X: np.ndarray, codes: np.ndarray, new: np.ndarray, truth: np.ndarray, methods: Iterable[str]
-) -> dict[str, Any]:
-    """AUC, average precision and processor seconds of each method, and how many labels it had."""
-    line: dict[str, Any] = {
-        "anomalies": int((codes == -1).sum()),
-        "normals": int((codes == 1).sum()),
-    }
-    for method in methods:
-        start = time.process_time()
-        scores = METHODS[method](X, codes, new)
-        seconds = round(time.process_time() - start, 2)
-        line[method] = [*figures(truth, scores), seconds]
-    return line
+def judged(
+    X: np.ndarray, codes: np.ndarray, new: np.ndarray, truth: np.ndarray, method: str
+) -> list[float]:
+    """AUC, average precision and processor seconds of a method."""
+    start = time.process_time()
+    scores = METHODS[method](X, codes, new)
+    seconds = round(time.process_time() - start, 2)
+    return [*figures(truth, scores), seconds]
 
 
 def in_order(tables: list[str]) -> Iterator[tuple[str, str]]:
@@ -156,27 +154,54 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def run(source: str, file: Path, minutes: float) -> None:
-    """Go on where the file ends, and begin no cell after so many minutes."""
-    until = time.monotonic() + 60 * minutes
-    done = {(line["setting"], line["table"]) for line in read_lines(file)}
-    made_by = provenance("lightgbm", "catboost")
+def run(source: str, file: Path, minutes: float, methods: Sequence[str], jobs: int) -> None:
+    """Go on where the file ends, and begin nothing after so many minutes."""
+    done = {(line["setting"], line["table"], line["method"]) for line in read_lines(file)}
     with np.load(source) as data:
         names = side(SPLIT, [key[:-2] for key in data.files if key.endswith("|X")], "kept")
-        by_hash = {name_hash(name): name for name in names}
-        for setting, table in in_order(sorted(by_hash)):
-            y = data[f"{by_hash[table]}|y"].astype(bool)
-            own, test, codes = drawn(y, setting, table)
-            learnable = (codes == -1).any() and (codes == 1).sum() >= 2
-            if (setting, table) in done or not learnable:
-                continue
-            if time.monotonic() > until:
-                break
-            X = data[f"{by_hash[table]}|X"].astype(float)
-            line = {"setting": setting, "table": table}
-            line |= compared(X[own], codes, X[test], y[test], METHODS) | made_by
-            with file.open("a") as opened:
+    by_hash = {name_hash(name): name for name in names}
+    work = [(*cell, method) for cell in in_order(sorted(by_hash)) for method in methods]
+    work = [one for one in work if one not in done]
+    told = partial(_line, source, by_hash, time.time() + 60 * minutes)
+    with ProcessPoolExecutor(jobs) as pool, file.open("a") as opened:
+        for line in pool.map(told, work):
+            if line is not None:
                 opened.write(json.dumps(line) + "\n")
+                opened.flush()
+
+
+def _line(
+    source: str, by_hash: dict[str, str], until: float, what: tuple[str, str, str]
+) -> dict[str, Any] | None:
+    """The record of a method on one cell; None if it cannot be learned, or the time is over."""
+    setting, table, method = what
+    if time.time() > until:
+        return None
+    warnings.filterwarnings("ignore")
+    with np.load(source) as data:
+        X, y = (data[f"{by_hash[table]}|{part}"] for part in "Xy")
+    X, y = X.astype(float), y.astype(bool)
+    own, test, codes = drawn(y, setting, table)
+    line: dict[str, Any] = {"setting": setting, "table": table, "method": method}
+    for kind, code in (("anomalies", -1), ("normals", 1)):
+        line[kind] = int((codes == code).sum())
+    if line["anomalies"] < 1 or line["normals"] < 2:
+        return None
+    line["figures"] = judged(X[own], codes, X[test], y[test], method)
+    libraries = () if method == "AutoRAD" else ("catboost",)
+    return line | provenance("lightgbm", *libraries)
+
+
+def by_cell(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each cell on which all methods have been run the figures of each."""
+    cells: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    for line in lines:
+        cells[line["setting"], line["table"]][line["method"]] = line["figures"]
+    return [
+        {"setting": setting, "table": table, **found}
+        for (setting, table), found in cells.items()
+        if set(METHODS) <= set(found)
+    ]
 
 
 def made_up(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -196,8 +221,8 @@ def large() -> dict[str, Any]:
     X, y = made_up(LARGE + LARGE_TESTED, np.random.default_rng(7))
     codes = np.where(y[:LARGE], -1, 1)
     methods = ("AutoRAD", "CatBoost", "LightGBM")
-    line = compared(X[:LARGE], codes, X[LARGE:], y[LARGE:], methods)
-    return line | provenance("lightgbm", "catboost")
+    found = {m: judged(X[:LARGE], codes, X[LARGE:], y[LARGE:], m) for m in methods}
+    return found | provenance("lightgbm", "catboost")
 
 
 def before(folder: Path) -> dict[str, dict[str, list[float]]]:
@@ -390,18 +415,21 @@ def main() -> None:
     parser.add_argument("command", choices=("run", "large", "before", "summary"))
     parser.add_argument("source", nargs="?", help="TABLES.npz, or the folder of `before`.")
     parser.add_argument("--minutes", type=float, default=np.inf)
+    parser.add_argument("--method", choices=METHODS, action="append", help="only this")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--records", type=Path, default=FIELD / "learning_curves.jsonl")
     told = parser.parse_args()
     warnings.filterwarnings("ignore")
-    records, file = FIELD / "learning_curves.jsonl", FIELD / "learning_curves.json"
+    records, file = told.records, FIELD / "learning_curves.json"
     kept = json.loads(file.read_text()) if file.exists() else {}
     if told.command == "run":
-        run(told.source, records, told.minutes)
+        run(told.source, records, told.minutes, told.method or list(METHODS), told.jobs)
     elif told.command == "large":
         write(kept | {"large": large()})
     elif told.command == "before":
         write(kept | {"before": {"commit": BEFORE, "cells": before(Path(told.source))}})
     else:
-        lines = read_lines(records)
+        lines = by_cell(read_lines(records))
         (FIELD / "learning_curves.md").write_text(page(lines, kept), encoding="utf-8")
         rows = summed_up(lines, kept["before"]["cells"])
         write_svgs(draw({"learning-curves": curve_figure}, rows), FIELD / "figures")

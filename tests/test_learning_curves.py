@@ -23,8 +23,13 @@ def curves():
 
 
 @pytest.fixture(scope="module")
-def lines():
+def records():
     return list(map(json.loads, (FIELD / "learning_curves.jsonl").read_text().splitlines()))
+
+
+@pytest.fixture(scope="module")
+def lines(curves, records):
+    return curves.by_cell(records)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +50,22 @@ def test_the_page_is_made_of_the_records(curves, lines, kept):
     assert all(f"| {mean:.4f} |" in text for mean in means)
 
 
-def test_every_cell_is_recorded_once_and_of_a_kept_table(curves, lines):
+def test_every_cell_is_recorded_once_and_of_a_kept_table(curves, records):
     tables = set(json.loads(curves.SPLIT.read_text())["kept"])
-    keys = [(line["setting"], line["table"]) for line in lines]
+    keys = [(line["setting"], line["table"], line["method"]) for line in records]
     assert len(keys) == len(set(keys))
-    assert {table for _, table in keys} <= tables
-    assert {setting for setting, _ in keys} <= set(curves.SETTINGS)
+    assert {table for _, table, _ in keys} <= tables
+    assert {setting for setting, _, _ in keys} <= set(curves.SETTINGS)
+
+
+def test_a_cell_counts_once_all_methods_have_been_run_on_it(curves):
+    def record(table, method):
+        return {"setting": "0.05", "table": table, "method": method, "figures": [0.9, 0.5, 1.0]}
+
+    whole = [record("a", method) for method in curves.METHODS]
+    assert curves.by_cell([*whole, record("b", "AutoRAD")]) == [
+        {"setting": "0.05", "table": "a"} | {key: [0.9, 0.5, 1.0] for key in curves.METHODS}
+    ]
 
 
 def test_gains_are_over_tables_that_both_have(curves):
@@ -98,14 +113,13 @@ def test_a_stopped_run_goes_on_where_its_records_end(curves, tmp_path, monkeypat
     monkeypatch.setattr(curves, "METHODS", {"first column": lambda X, codes, new: new[:, 0]})
     monkeypatch.setattr(curves, "provenance", lambda *more: {})
     records = tmp_path / "records.jsonl"
-    curves.run(str(tmp_path / "tables.npz"), records, np.inf)
+    told = str(tmp_path / "tables.npz"), records, np.inf, ["first column"], 1
+    curves.run(*told)
     whole = records.read_text().splitlines()
     records.write_text("\n".join(whole[:3]) + "\n")
-    curves.run(str(tmp_path / "tables.npz"), records, np.inf)
+    curves.run(*told)
     assert records.read_text().splitlines()[:3] == whole[:3]
-    timeless = [
-        {k: v for k, v in line.items() if k != "first column"} for line in map(json.loads, whole)
-    ]
+    timeless = [{**line, "figures": line["figures"][:2]} for line in map(json.loads, whole)]
     again = [json.loads(line) for line in records.read_text().splitlines()]
-    assert [{k: v for k, v in line.items() if k != "first column"} for line in again] == timeless
+    assert [{**line, "figures": line["figures"][:2]} for line in again] == timeless
     assert len({(line["setting"], line["table"]) for line in again}) == len(whole) > 8

@@ -1,6 +1,6 @@
 """Decisions of `AutoRAD` on real tables: rate, list, probabilities, expected precision, AUC.
 
-    python benchmarks/decisions.py fit TABLES.npz FOLDER [--tables 110] [--settings random/60 ...]
+    OMP_NUM_THREADS=1 python benchmarks/decisions.py fit TABLES.npz FOLDER [--processes 2]
     python benchmarks/decisions.py judge FOLDER results/decisions/tables.json
     python benchmarks/decisions.py simulate results/decisions/simulations.json [--draws 200]
 
@@ -144,12 +144,13 @@ def member_scores(model: AutoRAD, X: np.ndarray) -> np.ndarray:
     )
 
 
-def fit_one(tables: Any, name: str, kind: str, size: str, folder: Path) -> None:
+def fit_one(source: Path, name: str, kind: str, size: str, folder: Path) -> None:
     """Keep what decisions on a table are made of."""
     path = folder / f"{digits(name)[:12]}_{kind}_{size}_0.npz"
     if path.exists():
         return
-    X, t, X_test, t_test, rng = split(tables, name)
+    with np.load(source) as tables:
+        X, t, X_test, t_test, rng = split(tables, name)
     n = int(size) if size != "5" else max(10, round(0.05 * len(t)))
     rows, chosen = label(kind, X, t, n, rng)
     y = codes_of(rows, t)
@@ -172,17 +173,22 @@ def fit_one(tables: Any, name: str, kind: str, size: str, folder: Path) -> None:
     np.savez_compressed(path, **kept)
 
 
-def run(tables: Any, folder: Path, n_tables: int, settings: list[str]) -> None:
+def run(source: Path, folder: Path, n_tables: int, settings: list[str], processes: int) -> None:
     """Fit all tables, setting by setting; those that are there already are left as they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    for setting in settings:
-        kind, size = setting.split("/")
-        for place, name in enumerate(names_in_order(tables)[:n_tables]):
-            own = SELECTED[place % len(SELECTED)] if kind == "rotate" else kind
-            try:
-                fit_one(tables, name, own, size, folder)
-            except Exception as error:
-                print(f"table {digits(name)[:12]}, {setting}: {error!r}", flush=True)
+    with np.load(source) as tables:
+        names = names_in_order(tables)[:n_tables]
+    with ProcessPoolExecutor(processes) as pool:
+        fits = {}
+        for setting in settings:
+            kind, size = setting.split("/")
+            for place, name in enumerate(names):
+                own = SELECTED[place % len(SELECTED)] if kind == "rotate" else kind
+                told = f"table {digits(name)[:12]}, {setting}"
+                fits[told] = pool.submit(fit_one, source, name, own, size, folder)
+        for told, fitted in fits.items():
+            if (error := fitted.exception()) is not None:
+                print(f"{told}: {error!r}", flush=True)
 
 
 # --- decisions ------------------------------------------------------------------------------
@@ -557,6 +563,7 @@ def main() -> None:
     fits.add_argument("folder", type=Path)
     fits.add_argument("--tables", dest="n_tables", type=int, default=110)
     fits.add_argument("--settings", nargs="+", default=["random/60", "rotate/60", "random/5"])
+    fits.add_argument("--processes", type=int, default=2)
     judged = commands.add_parser("judge")
     judged.add_argument("folder", type=Path)
     judged.add_argument("output", type=Path)
@@ -571,7 +578,7 @@ def main() -> None:
         told.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         return
     if told.command == "fit":
-        run(np.load(told.tables), told.folder, told.n_tables, told.settings)
+        run(told.tables, told.folder, told.n_tables, told.settings, told.processes)
         return
     found = report(told.folder)
     figures = json.dumps(found.pop("figures"), indent=1)

@@ -1,6 +1,7 @@
 """AutoRAD beside boosted trees and extra trees, by share of labels, on the kept tables.
 
     python -m benchmarks.learning_curves run TABLES.npz [--method AutoRAD] [--jobs 2]
+    RISKAD_DATA=... python -m benchmarks.learning_curves run sets
     python -m benchmarks.learning_curves large
     python -m benchmarks.learning_curves summary
 
@@ -12,6 +13,8 @@ all rows; its peers learn from the labelled ones. All have their own settings, b
 of five rows (of twenty it cannot learn from few labels) and extra trees 300 trees. A run goes on
 where its records end: 5 % in all tables, the others in every second one, then in the rest. A cell
 counts once all methods have been run on it; to run one of them again, delete its records.
+
+"sets" are the paper's: one split of each, in the same way.
 
 `before` is AutoRAD at commit 5f229b5 on the same splits. Its figures were made of the scores that
 its members gave to test rows:
@@ -45,13 +48,17 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from benchmarks.pretraining.split import name_hash, side
 from riskad import AutoRAD
 from riskad.bench.canvas import BLUE, GREEN, GREY, ORANGE, draw, legend_below, panels, write_svgs
+from riskad.bench.experiment import built_in, load_experiment
 from riskad.bench.provenance import provenance
+from riskad.core.checks import InputError
+from riskad.datasets import load_adbench
 
 FIELD = Path(__file__).parents[1] / "results" / "field"
 SPLIT = FIELD.parent / "pretrained" / "split.json"
 SETTINGS = ("few", "0.01", "0.05", "0.1", "0.2", "0.5", "1.0")
 FIRST, LATER = "0.05", ("few", "1.0", "0.2", "0.01", "0.5", "0.1")
 METRICS = ("AUC", "average precision")
+SETS = "sets"
 BEFORE = "5f229b5"
 MOST_TESTED = 4_000
 LARGE, LARGE_TESTED, LARGE_COLUMNS, LARGE_RATE = 100_000, 5_000, 30, 0.08
@@ -157,12 +164,10 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 def run(source: str, file: Path, minutes: float, methods: Sequence[str], jobs: int) -> None:
     """Go on where the file ends, and begin nothing after so many minutes."""
     done = {(line["setting"], line["table"], line["method"]) for line in read_lines(file)}
-    with np.load(source) as data:
-        names = side(SPLIT, [key[:-2] for key in data.files if key.endswith("|X")], "kept")
-    by_hash = {name_hash(name): name for name in names}
-    work = [(*cell, method) for cell in in_order(sorted(by_hash)) for method in methods]
+    names = tables_of(source)
+    work = [(*cell, method) for cell in in_order(sorted(names)) for method in methods]
     work = [one for one in work if one not in done]
-    told = partial(_line, source, by_hash, time.time() + 60 * minutes)
+    told = partial(_line, source, names, time.time() + 60 * minutes)
     with ProcessPoolExecutor(jobs) as pool, file.open("a") as opened:
         for line in pool.map(told, work):
             if line is not None:
@@ -170,18 +175,44 @@ def run(source: str, file: Path, minutes: float, methods: Sequence[str], jobs: i
                 opened.flush()
 
 
+def tables_of(source: str) -> dict[str, str]:
+    """Names of tables, by what they are called in records: kept tables by their hashes."""
+    if source == SETS:
+        names = load_experiment(built_in("field")["field"]).datasets
+        return {name: name for name in names if is_there(name)}
+    with np.load(source) as data:
+        names = side(SPLIT, [key[:-2] for key in data.files if key.endswith("|X")], "kept")
+    return {name_hash(name): name for name in names}
+
+
+def is_there(name: str) -> bool:
+    """Whether a set of the paper can be read."""
+    try:
+        load_adbench(name)
+    except InputError:
+        return False
+    return True
+
+
+def rows_of(source: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a table, and which are anomalies."""
+    if source == SETS:
+        data = load_adbench(name)
+        return np.asarray(data.X, dtype=float), np.asarray(data.y) == -1
+    with np.load(source) as tables:
+        return tables[f"{name}|X"].astype(float), tables[f"{name}|y"].astype(bool)
+
+
 def _line(
-    source: str, by_hash: dict[str, str], until: float, what: tuple[str, str, str]
+    source: str, names: dict[str, str], until: float, what: tuple[str, str, str]
 ) -> dict[str, Any] | None:
     """The record of a method on one cell; None if it cannot be learned, or the time is over."""
     setting, table, method = what
     if time.time() > until:
         return None
     warnings.filterwarnings("ignore")
-    with np.load(source) as data:
-        X, y = (data[f"{by_hash[table]}|{part}"] for part in "Xy")
-    X, y = X.astype(float), y.astype(bool)
-    own, test, codes = drawn(y, setting, table)
+    X, y = rows_of(source, names[table])
+    own, test, codes = drawn(y, setting, name_hash(names[table]))
     line: dict[str, Any] = {"setting": setting, "table": table, "method": method}
     for kind, code in (("anomalies", -1), ("normals", 1)):
         line[kind] = int((codes == code).sum())
@@ -259,9 +290,9 @@ def summed_up(lines: list[dict[str, Any]], earlier: dict[str, Any]) -> list[dict
     found = []
     for setting in SETTINGS:
         cells = [line for line in lines if line["setting"] == setting]
-        old = earlier[setting]
+        old = earlier.get(setting, {})
         both = [line for line in cells if line["table"] in old]
-        if len(both) < 2:
+        if len(cells) < 2:
             continue
         for place, metric in enumerate(METRICS):
             values = {method: [line[method][place] for line in cells] for method in METHODS}
@@ -270,9 +301,10 @@ def summed_up(lines: list[dict[str, Any]], earlier: dict[str, Any]) -> list[dict
             now = [line["AutoRAD"][place] for line in both]
             row = {"setting": setting, "metric": metric, "tables": len(cells), "means": means}
             row |= {"best": best, "lead": difference(values["AutoRAD"], values[best])}
-            row["before"] = float(np.mean([old[line["table"]][place] for line in both]))
-            row["gain"] = difference(now, [old[line["table"]][place] for line in both])
-            row["wanted"] = GAIN[place] if setting == FIRST else -LOSS
+            if len(both) > 1:
+                row["before"] = float(np.mean([old[line["table"]][place] for line in both]))
+                row["gain"] = difference(now, [old[line["table"]][place] for line in both])
+                row["wanted"] = GAIN[place] if setting == FIRST else -LOSS
             found.append(row)
     return found
 
@@ -340,7 +372,19 @@ def large_verdict(line: dict[str, Any]) -> str:
     return f"`AutoRAD` less the best peer, at least {-PEER_MARGIN} wanted: {', '.join(said)}."
 
 
-def page(lines: list[dict[str, Any]], kept: dict[str, Any]) -> str:
+def sets_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Means of both metrics on the paper's sets, and AutoRAD less the best peer."""
+    text = [f"| labelled | metric | sets | {' | '.join(METHODS)} | less the best peer | met |"]
+    text.append("|---" * (len(METHODS) + 5) + "|")
+    for row in rows:
+        means = " | ".join(f"{row['means'][method]:.4f}" for method in METHODS)
+        start = f"| {say_setting(row['setting'])} | {row['metric']} | {row['tables']} |"
+        lead = f"{say(row['lead'])} {row['best']}"
+        text.append(f"{start} {means} | {lead} | {met(row['lead'][0], -PEER_MARGIN)} |")
+    return text
+
+
+def page(lines: list[dict[str, Any]], sets: list[dict[str, Any]], kept: dict[str, Any]) -> str:
     """What `learning_curves.md` says."""
     rows = summed_up(lines, kept["before"]["cells"])
     parts = [INTRODUCTION.strip()]
@@ -349,6 +393,8 @@ def page(lines: list[dict[str, Any]], kept: dict[str, Any]) -> str:
         parts.append("\n".join(means_table(rows, metric)))
     parts += [FIGURE.strip(), "## Targets", TARGETS.strip(), "\n".join(targets_table(rows))]
     parts.append(seconds_line(lines))
+    if sets:
+        parts += [SETS_TEXT.strip(), "\n".join(sets_table(summed_up(sets, {})))]
     if "large" in kept:
         parts += [LARGE_TEXT.strip(), "\n".join(large_table(kept["large"]))]
         parts.append(large_verdict(kept["large"]))
@@ -395,6 +441,13 @@ TARGETS = """
 At every share at most 0.001 below the best peer; over `AutoRAD` before 0.008 in AUC and 0.015 in
 average precision at 5 %, and at most 0.002 below it elsewhere.
 """
+SETS_TEXT = """
+## The paper's sets
+
+    RISKAD_DATA=... python -m benchmarks.learning_curves run sets
+
+One split of each, drawn as above. At 5 % the [field](README.md) has thirty of each set.
+"""
 LARGE_TEXT = """
 ## 100,000 labelled rows
 
@@ -417,20 +470,22 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=np.inf)
     parser.add_argument("--method", choices=METHODS, action="append", help="only this")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--records", type=Path, default=FIELD / "learning_curves.jsonl")
+    parser.add_argument("--records", type=Path, help="where they are, if not in results/field")
     told = parser.parse_args()
     warnings.filterwarnings("ignore")
-    records, file = told.records, FIELD / "learning_curves.json"
+    records = {name: FIELD / f"{name}.jsonl" for name in ("learning_curves", "learning_sets")}
+    file = FIELD / "learning_curves.json"
     kept = json.loads(file.read_text()) if file.exists() else {}
     if told.command == "run":
-        run(told.source, records, told.minutes, told.method or list(METHODS), told.jobs)
+        own = told.records or records["learning_sets" if told.source == SETS else "learning_curves"]
+        run(told.source, own, told.minutes, told.method or list(METHODS), told.jobs)
     elif told.command == "large":
         write(kept | {"large": large()})
     elif told.command == "before":
         write(kept | {"before": {"commit": BEFORE, "cells": before(Path(told.source))}})
     else:
-        lines = by_cell(read_lines(records))
-        (FIELD / "learning_curves.md").write_text(page(lines, kept), encoding="utf-8")
+        lines, sets = (by_cell(read_lines(each)) for each in records.values())
+        (FIELD / "learning_curves.md").write_text(page(lines, sets, kept), encoding="utf-8")
         rows = summed_up(lines, kept["before"]["cells"])
         write_svgs(draw({"learning-curves": curve_figure}, rows), FIELD / "figures")
 

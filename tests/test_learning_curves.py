@@ -33,6 +33,11 @@ def lines(curves, records):
 
 
 @pytest.fixture(scope="module")
+def sets(curves):
+    return curves.by_cell(curves.read_lines(FIELD / "learning_sets.jsonl"))
+
+
+@pytest.fixture(scope="module")
 def kept():
     return json.loads((FIELD / "learning_curves.json").read_text())
 
@@ -43,9 +48,9 @@ def cell(setting, table, auto, peers=(0.7, 0.6, 0.5)):
     return {"setting": setting, "table": table} | {m: [v, v / 2, 1.0] for m, v in scores.items()}
 
 
-def test_the_page_is_made_of_the_records(curves, lines, kept):
+def test_the_page_is_made_of_the_records(curves, lines, sets, kept):
     text = (FIELD / "learning_curves.md").read_text(encoding="utf-8")
-    assert curves.page(lines, kept) == text
+    assert curves.page(lines, sets, kept) == text
     means = [np.mean([c["AutoRAD"][0] for c in lines if c["setting"] == s]) for s in ("few", "1.0")]
     assert all(f"| {mean:.4f} |" in text for mean in means)
 

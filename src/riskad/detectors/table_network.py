@@ -22,7 +22,6 @@ each other.
 
 from __future__ import annotations
 
-import itertools
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -42,32 +41,35 @@ _WAVES = (1, 2, 4, 8, 16)
 _SAME = np.float32(1e-5)  # cells that differ by no more hold the same value
 _EPSILON = 1e-5
 _SAFE = 60.0  # no exponential of a logit this large runs over, nor do sums of them
+_AT_ONCE = 1 << 17  # logits that fit the cache of a core
 
 
 class Memory(NamedTuple):
     """What the network keeps of the context."""
 
-    columns: list[_Column]
+    columns: _Columns | None
     """What the values of a cell are compared with."""
-    cells: list[list[_Known]]
-    """Of each layer of cells, and of each column."""
+    cells: list[_Known]
+    """Of each layer of cells."""
     rows: list[_Known]
     """Of each layer of rows."""
 
     @property
     def bytes(self) -> int:
         """What the keys and values take."""
-        known = [*itertools.chain(*self.cells), *self.rows]
-        return sum(one.keys.nbytes + one.values.nbytes for one in known)
+        return sum(one.keys.nbytes + one.values.nbytes for one in (*self.cells, *self.rows))
 
 
 class _Known(NamedTuple):
-    """Keys (heads, _HEAD, rows) and values (heads, rows, _HEAD) of the rows of the context."""
+    """Keys (heads, _HEAD, rows) and values (heads, rows, _HEAD) of the rows of the context.
+
+    Heads are those of the first column, then of the second, and so on.
+    """
 
     keys: np.ndarray
     values: np.ndarray
-    longest: float
-    """The largest norm of a key."""
+    longest: np.ndarray
+    """The largest norm of a key of each head."""
 
 
 class TableNetwork:
@@ -97,18 +99,18 @@ class TableNetwork:
 
     def read(self, Z: np.ndarray, states: np.ndarray) -> Memory:
         """Keys and values of the context, layer by layer; of the last for cells of labels alone."""
-        columns = [_Column(z, states) for z in Z.T] if self.reads_blanks else []
+        columns = _Columns(Z, states) if self.reads_blanks else None
         memory = Memory(columns, [], [])
         x = others = self._cells(Z, states, columns, own=True)
         for among, layer in zip(self._among, self._layers, strict=True):
             others, x = x, among.among_cells(x, last=layer is self._layers[-1])
-            memory.cells.append([layer.known(cells) for cells in x.swapaxes(0, 1)])
+            memory.cells.append(layer.known(x))
             if layer is not self._layers[-1] or self._row_layers:
                 x = layer.change(x, memory.cells[-1])
         row = self._rows(x, others) if self._row_layers else x
         for layer in self._row_layers:
-            memory.rows.append(layer.known(row[:, 0]))
-            row = layer.change(row, memory.rows[-1:])
+            memory.rows.append(layer.known(row))
+            row = layer.change(row, memory.rows[-1])
         return memory
 
     def score(self, Z: np.ndarray, memory: Memory) -> np.ndarray:
@@ -121,20 +123,19 @@ class TableNetwork:
         if self._row_layers:
             row = self._rows(x, others)
             for layer, one in zip(self._row_layers, memory.rows, strict=True):
-                row = layer.change(row, [one])
+                row = layer.change(row, one)
             row = _normed(row[:, 0], self.arrays["row_norm"])
             scores = scores + _affine(row, self.arrays["row_head"])
         return np.asarray(scores)
 
     def _cells(
-        self, Z: np.ndarray, states: np.ndarray, columns: list[_Column], own: bool = False
+        self, Z: np.ndarray, states: np.ndarray, columns: _Columns | None, own: bool = False
     ) -> np.ndarray:
         """Cells (rows, columns + 1, width) as they begin; `own` are rows of the context."""
-        if columns:
-            parts = zip(columns, Z.T, strict=True)
-            said = np.stack([one.said(z, states if own else None) for one, z in parts], axis=1)
-        else:
+        if columns is None:
             said = np.stack([Z, np.abs(Z), Z * Z], axis=-1)
+        else:
+            said = columns.said(Z, states if own else None)
         cells = _affine(said, self.arrays["cell"])
         return np.concatenate([cells, self.arrays["label"][states][:, None]], axis=1)
 
@@ -221,20 +222,18 @@ class _Layer(NamedTuple):
         return cls(attention, *(part.astype(np.float32) for part in parts))
 
     def known(self, x: np.ndarray) -> _Known:
-        """Of cells (rows, width) of the context."""
-        known = (_by_spread(x) @ self.rows.knows).reshape(len(x), 2, -1, _HEAD)
-        keys, values = known.transpose(1, 2, 0, 3)
-        longest = float(np.sqrt(np.einsum("hrw,hrw->hr", keys, keys).max()))
+        """Of cells (rows, columns, width) of the context."""
+        known = _through(_by_spread(x), self.rows.knows).reshape(*x.shape[:2], 2, -1)
+        keys, values = (_heads(np.ascontiguousarray(known[:, :, i])) for i in range(2))
+        longest = np.sqrt(np.einsum("hrw,hrw->hr", keys, keys).max(axis=1))
         keys = np.ascontiguousarray(keys.swapaxes(1, 2))
         return _Known(keys, np.ascontiguousarray(values), longest)
 
-    def change(self, x: np.ndarray, columns: list[_Known]) -> np.ndarray:
+    def change(self, x: np.ndarray, known: _Known) -> np.ndarray:
         """Cells (rows, columns, width) after the layer."""
         asked = _through(_by_spread(x), self.rows.asks)
         asked += self.rows.asks_shift
-        for column, known in enumerate(columns):
-            asked[:, column] = _found(asked[:, column], known)
-        x = self.rows.added(x, asked)
+        x = self.rows.added(x, _found(asked, known))
         hidden = _through(_by_spread(x), self.up)
         hidden += self.up_shift
         after = _through(_twice_gelu(hidden), self.down)
@@ -243,30 +242,40 @@ class _Layer(NamedTuple):
         return np.asarray(after)
 
 
-class _Column:
-    """The values of a column in the context, sorted, with how many have each kind of label."""
+class _Columns:
+    """The values of each column in the context, sorted, with how many have each kind of label."""
 
-    def __init__(self, z: np.ndarray, states: np.ndarray):
-        filled = ~np.isnan(z)
-        order = np.argsort(z[filled], kind="stable")
-        self.ordered = z[filled][order]
-        self.sums = np.zeros((3, len(order) + 1), np.float32)
-        self.sums[:, 1:] = np.cumsum(_kinds(states[filled][order]), axis=1)
+    def __init__(self, Z: np.ndarray, states: np.ndarray):
+        order = np.argsort(Z, axis=0, kind="stable")  # blanks come last
+        filled = ~np.isnan(Z)
+        self.filled = filled.sum(axis=0)
+        ordered = np.take_along_axis(Z, order, axis=0).T
+        self.ordered = [z[:n] for z, n in zip(ordered, self.filled, strict=True)]
+        kinds = _kinds(states)[:, order] * np.take_along_axis(filled, order, axis=0)
+        self.sums = np.zeros((3, len(Z) + 1, Z.shape[1]), np.float32)
+        self.sums[:, 1:] = np.cumsum(kinds, axis=1)
 
-    def said(self, z: np.ndarray, states: np.ndarray | None) -> np.ndarray:
-        """What is said of cells of the column (rows, channels); of the context with its states."""
-        blank = np.isnan(z)
-        v = np.where(blank, np.float32(0), z)
-        left = np.searchsorted(self.ordered, v - _SAME)
-        right = np.searchsorted(self.ordered, v + _SAME)
-        counts = self.sums[:, right] - self.sums[:, left]
+    def said(self, Z: np.ndarray, states: np.ndarray | None) -> np.ndarray:
+        """What is said of cells (rows, columns, channels); of the context with its states."""
+        blank = np.isnan(Z)
+        v = np.where(blank, np.float32(0), Z)
+        ends = np.stack([v - _SAME, v + _SAME])
+        places = np.empty(ends.shape, int)
+        for column, ordered in enumerate(self.ordered):
+            places[:, :, column] = ordered.searchsorted(ends[:, :, column])
+        left, right = (np.take_along_axis(self.sums, place[None], axis=1) for place in places)
+        counts = right - left
         if states is not None:
-            counts -= _kinds(states)
-        u = ((left + right) / max(len(self.ordered), 1) - 1).astype(np.float32)
-        waves = [wave(np.float32(np.pi * k) * u) for k in _WAVES for wave in (np.sin, np.cos)]
-        shared = np.log1p(np.maximum(counts, 0))
-        said = np.stack([v, np.abs(v), v * v, u, *waves, *shared, blank], axis=-1)
-        said[blank, :-1] = 0
+            counts -= _kinds(states)[:, :, None]
+        u = (places.sum(axis=0) / np.maximum(self.filled, 1) - 1).astype(np.float32)
+        said = np.empty((*Z.shape, 3 + 1 + 2 * len(_WAVES) + len(counts) + 1), np.float32)
+        said[..., 0], said[..., 1], said[..., 2], said[..., 3] = v, np.abs(v), v * v, u
+        for i, k in enumerate(_WAVES):
+            angle = np.float32(np.pi * k) * u
+            said[..., 4 + 2 * i], said[..., 5 + 2 * i] = np.sin(angle), np.cos(angle)
+        said[..., -1 - len(counts) : -1] = np.log1p(np.maximum(counts, 0)).transpose(1, 2, 0)
+        said[blank] = 0
+        said[..., -1] = blank
         return said
 
 
@@ -289,24 +298,30 @@ def _by_head(x: np.ndarray) -> np.ndarray:
     return x.reshape(*x.shape[:-1], -1, _HEAD).swapaxes(-2, -3)
 
 
-def _found(asked: np.ndarray, known: _Known) -> np.ndarray:
-    """softmax(q k') v of queries (rows, width), which are scaled already.
+def _heads(x: np.ndarray) -> np.ndarray:
+    """(rows, columns, width) as (columns x heads, rows, _HEAD)."""
+    return x.reshape(len(x), -1, _HEAD).swapaxes(0, 1)
 
-    A head at a time: its weights fit the cache of a core.
+
+def _found(asked: np.ndarray, known: _Known) -> np.ndarray:
+    """softmax(q k') v of queries (rows, columns, width), which are scaled already.
+
+    As many heads at a time as have weights that fit the cache of a core.
     """
-    q = _by_head(asked)
-    longest = np.sqrt(np.einsum("hrw,hrw->hr", q, q).max())
-    weights = np.empty((len(asked), known.keys.shape[-1]), np.float32)
-    ones = np.ones(known.keys.shape[-1], np.float32)
     found = np.empty(asked.shape, np.float32)
-    heads = zip(q, known.keys, known.values, _by_head(found), strict=True)
-    for asks, keys, values, target in heads:
-        np.matmul(asks, keys, out=weights)
-        if longest * known.longest > _SAFE:
+    q, target = _heads(asked), _heads(found)
+    largest = np.sqrt(np.einsum("hrw,hrw->hr", q, q).max(axis=1)) * known.longest
+    n_known = known.keys.shape[-1]
+    ones = np.ones(n_known, np.float32)
+    step = max(1, _AT_ONCE // (len(asked) * n_known))
+    for start in range(0, len(q), step):
+        some = slice(start, start + step)
+        weights = q[some] @ known.keys[some]
+        if largest[some].max() > _SAFE:
             weights -= weights.max(axis=-1, keepdims=True)
         np.exp(weights, out=weights)
-        np.matmul(weights, values, out=target)
-        target /= (weights @ ones)[:, None]  # a product is quicker than a sum
+        np.matmul(weights, known.values[some], out=target[some])
+        target[some] /= (weights @ ones)[..., None]  # a product is quicker than a sum
     return found
 
 

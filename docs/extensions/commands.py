@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 
 import click
@@ -33,7 +34,7 @@ def described(command: click.Command) -> Iterator[nodes.Node]:
             lines = text.split("\b\n", 1)[1]
             title, _, rest = lines.partition("\n")
             yield nodes.paragraph("", title.strip())
-            code = "\n".join(line.removeprefix("  ") for line in rest.splitlines())
+            code = textwrap.dedent(rest).strip("\n ")
             yield nodes.literal_block(code, code, language="bash")
         else:
             yield nodes.paragraph("", "", *_with_code(" ".join(text.split())))

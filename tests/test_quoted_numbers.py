@@ -253,7 +253,7 @@ QUOTES = [
     ),
     Quote(
         "docs/howto/groups_time.md",
-        "for their customer alone the AUC is {} with it, and {} without",
+        "only for their customer, the AUC is {} with it, and {} without",
         [
             at("tables/groups.json", "of", "compared", "mean"),
             at("tables/groups.json", "of", "plain", "mean"),

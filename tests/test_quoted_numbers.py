@@ -610,6 +610,7 @@ NOT_MEASURED = {
         "(`1.234,50 €`, `79.8%`, `27.03.2025 18:14`, `ja`, `n/a`)": EXAMPLE,
         "5 % of the rows labelled": SETTING,
     },
+    "docs/index.md": {"Python 3.11": SETTING},
     "docs/explanation/autorad.md": {
         "labels are fewer: 1 % of the rows": SETTING,
         "5 % of the rows labelled": SETTING,

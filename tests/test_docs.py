@@ -175,6 +175,12 @@ def test_every_public_name_has_a_place_in_the_reference(site):
     assert [name for name in riskad.__all__ if f"riskad.{name}" not in anchors] == []
 
 
+def test_every_public_name_has_an_example():
+    """Those of docstrings run in tests/test_project.py."""
+    found = {name: getattr(riskad, name).__doc__ or "" for name in riskad.__all__}
+    assert [name for name, said in found.items() if ">>> " not in said] == []
+
+
 def test_every_command_has_a_place_in_the_reference(site):
     from riskad.cli.main import cli
 

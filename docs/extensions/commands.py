@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from docutils import nodes
@@ -33,7 +36,7 @@ def described(command: click.Command) -> Iterator[nodes.Node]:
             lines = text.split("\b\n", 1)[1]
             title, _, rest = lines.partition("\n")
             yield nodes.paragraph("", title.strip())
-            code = "\n".join(line.removeprefix("  ") for line in rest.splitlines())
+            code = textwrap.dedent(rest).strip("\n ")
             yield nodes.literal_block(code, code, language="bash")
         else:
             yield nodes.paragraph("", "", *_with_code(" ".join(text.split())))
@@ -77,7 +80,9 @@ class Commands(SphinxDirective):
     """A section for each command."""
 
     def run(self) -> list[nodes.Node]:
-        """Make the sections."""
+        """Make the sections; a page made before is made anew where the command line has changed."""
+        for source in Path(inspect.getfile(cli.callback)).parent.glob("*.py"):
+            self.env.note_dependency(str(source))
         return [self.section(path, command) for path, command in commands_of(cli, "riskad")]
 
     def section(self, path: str, command: click.Command) -> nodes.section:

@@ -110,9 +110,9 @@ def _quality(training: dict[str, Any]) -> Iterator[str]:
     else:
         yield (
             f"AUC {_interval(auc['value'], auc['low'], auc['high'])}, on {auc['n_normal']:,} "
-            f"labelled normal rows and {auc['n_anomaly']:,} anomalies"
+            f"labelled normal rows and {auc['n_anomaly']:,} anomalies, each "
+            f"{_plain(training['evidence'])}"
         )
-        yield _plain(training["evidence"])
     effects = ", ".join(
         f"{_plain(each['column'])} ({_plain(each['suspicious'])})" for each in training["effects"]
     )
@@ -124,7 +124,7 @@ def _decisions(report: ModelReport) -> Iterator[str]:
     decision, training = report.decision, report.training
     if decision:
         yield (
-            f"A row is flagged where its anomaly score exceeds {decision['threshold']:.4g} "
+            f"A row is flagged if its anomaly score exceeds {decision['threshold']:.4g} "
             f"(rule {_plain(decision['rule'])})"
         )
     rate = decision.get("rate")
@@ -134,20 +134,26 @@ def _decisions(report: ModelReport) -> Iterator[str]:
         value, low, high = tuple(rate)[:3]
         yield f"Anomaly rate of the unlabelled rows: {_interval(value, low, high)}"
     if rests_on := decision.get("rate_rests_on"):
-        yield f"The rate rests on: {_plain(rests_on)}"
+        yield f"The rate is based on this: {_plain(rests_on)}"
     if training:
-        yield f"{training['unlabelled_flagged']:,} unlabelled rows of the fit are flagged"
+        yield f"{training['unlabelled_flagged']:,} unlabelled training rows are flagged"
 
 
 def _limits(report: ModelReport) -> Iterator[str]:
     training = report.training
     anomalies = training["labels"]["anomaly"] if training else report.decision.get("anomalies", 0)
     if anomalies < _FEW:
-        yield f"{anomalies} labelled anomalies are few: intervals are wide, decisions unsure"
-    yield "It knows kinds of anomaly that were labelled; others may rank low"
-    yield "Rate, probabilities and threshold are those of the fit: `riskad drift` says if rows move"
+        yield f"{anomalies} labelled anomalies are few: intervals are wide, decisions uncertain"
+    yield "The model knows the kinds of anomaly that were labelled; others may rank low"
+    yield (
+        "Rate, probabilities and threshold hold for rows like the training rows; `riskad drift` "
+        "says whether new rows differ"
+    )
     yield from map(_plain, training.get("warnings", []))
     if report.kept_rows:
-        yield f"The file holds {report.kept_rows:,} training rows: give it only to who may see them"
+        yield (
+            f"The file holds {report.kept_rows:,} training rows: share it only with people who may "
+            "see them"
+        )
     else:
-        yield "The file holds no training row; names, levels and quantiles of columns it does hold"
+        yield "The file holds no training row, but names, levels and quantiles of columns"

@@ -143,6 +143,17 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     estimator
         The fitted model; it scores as the one that was saved.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import riskad
+    >>> model = riskad.ForestRAD().fit([[0.0], [1.0], [2.0], [9.0]], [1, 1, 0, -1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, Path(folder, "model.riskad"))
+    ...     again = load(Path(folder, "model.riskad"))
+    >>> bool((again.score_samples([[1.0], [8.0]]) == model.score_samples([[1.0], [8.0]])).all())
+    True
     """
     header = read_header(path)
     path = check_input_file(path)

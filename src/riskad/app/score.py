@@ -122,6 +122,20 @@ def score_table(
     -------
     tuple
         The scored frame, None where the table came in parts, and a report.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import riskad
+    >>> amounts = [*range(10, 40), *range(80, 90)]
+    >>> table = pl.DataFrame({"amount": amounts, "label": ["ok"] * 12 + [""] * 22 + ["fraud"] * 6})
+    >>> labels = riskad.LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    >>> fit = riskad.fit_table(table, labels, model="shallow")
+    >>> scored, report = score_table(fit.model, pl.DataFrame({"amount": [15.0, 85.0]}))
+    >>> scored.columns
+    ['amount', 'anomaly_score', 'is_anomaly', 'anomaly_probability']
+    >>> scored["is_anomaly"].to_list()
+    [False, True]
     """
     if threshold is not None and fdr is not None:
         raise InputError("threshold and fdr are two ways to decide; give one of them.")

@@ -18,7 +18,7 @@ __all__ = ["bench"]
 def bench() -> None:
     """Run experiments and write their tables.
 
-    Records are kept line by line: a run that was interrupted goes on where it stopped.
+    Records are kept line by line: an interrupted run continues where it stopped.
     """
 
 
@@ -30,7 +30,7 @@ _out = click.option(
 _jobs = click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="Processes to work with, for tables; images need one.  [default: all cores]",
+    help="Number of processes, for tables; images need one.  [default: all cores]",
 )
 _together = click.option(
     "--together",
@@ -44,10 +44,10 @@ _device = click.option(
     show_default=True,
     help="Where networks are trained, for images.",
 )
-_trials = click.option("--trials", type=click.IntRange(1), help="Only the first so many trials.")
+_trials = click.option("--trials", type=click.IntRange(1), help="Run only the first N trials.")
 _dataset = click.option("--dataset", multiple=True, metavar="NAME", help="Only this (may repeat).")
 _method = click.option("--method", multiple=True, metavar="NAME", help="Only this (may repeat).")
-_retry = click.option("--retry-failed", is_flag=True, help="Run failed cells once more.")
+_retry = click.option("--retry-failed", is_flag=True, help="Run failed cells again.")
 
 
 def _run_options(*special: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,11 +87,11 @@ def deep(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
     _run_suite("deep", parts, out, **choices)
 
 
-@bench.command(short_help="AutoRAD beside other packages' methods, by budget of labels.")
+@bench.command(short_help="AutoRAD compared with other packages, by budget of labels.")
 @click.argument("parts", nargs=-1, metavar="[PART]...")
 @_run_options(_jobs)
 def field(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
-    """Compare AutoRAD with what others use, on the paper's datasets and splits.
+    """Compare AutoRAD with methods of other packages, on the paper's datasets and splits.
 
     PARTS are field (5 % of the rows labelled), field-budgets (1 % and 10 %), field-five (5
     anomalies and no other label), field-slow and field-budgets-slow (methods that take long, in
@@ -109,10 +109,10 @@ def field(parts: Sequence[str], out: Path | None, **choices: Any) -> None:
 @click.argument("description", type=PATH)
 @_run_options(_jobs, _together, _device)
 def run(description: Path, out: Path | None, **choices: Any) -> None:
-    """Run the experiment that DESCRIPTION (TOML) asks for, on any tables whose truth is known.
+    """Run the experiment that DESCRIPTION (TOML) describes, on any tables whose truth is known.
 
-    DESCRIPTION may also be the name of one that comes with riskad, as choosing or trees: see
-    `riskad/bench/experiments`, whose files are written in the same way.
+    DESCRIPTION may also be the name of an experiment that comes with riskad, such as choosing or
+    trees: see `riskad/bench/experiments` for their files.
     """
     from riskad.bench.experiment import find_experiment
 
@@ -120,7 +120,7 @@ def run(description: Path, out: Path | None, **choices: Any) -> None:
     _run_experiments([path], out or Path("results") / path.stem, **choices)
 
 
-@bench.command(short_help="Write tables and figures from records once more.")
+@bench.command(short_help="Write tables and figures from records again.")
 @click.argument("folder", type=PATH)
 def report(folder: Path) -> None:
     """Write FOLDER/tables and FOLDER/figures from the records in FOLDER/records."""

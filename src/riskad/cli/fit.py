@@ -84,10 +84,12 @@ def _setting_options() -> list[click.Parameter]:
 @click.argument("data", nargs=-1, required=True)
 @table_options(label_required=False)
 @click.option(
-    "--journal", type=PATH, help="Answers of `riskad label`; they go before labels of DATA."
+    "--journal", type=PATH, help="Answers of `riskad label`; they override the labels in DATA."
 )
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
-@click.option("--ranked", type=PATH, help="Where to write the unlabelled rows, worst first.")
+@click.option(
+    "--ranked", type=PATH, help="Where to write the unlabelled rows, most suspicious first."
+)
 @click.option(
     "--report",
     "page",
@@ -99,7 +101,7 @@ def _setting_options() -> list[click.Parameter]:
     type=RegisteredChoice(_models),
     default="auto",
     show_default=True,
-    help="auto needs no settings; the others have those below, and their own defaults.",
+    help="auto needs no settings; the others have the settings below, with their own defaults.",
 )
 @click.option(
     "--threshold",
@@ -110,8 +112,9 @@ def _setting_options() -> list[click.Parameter]:
 @click.option(
     "--capacity",
     metavar="ROWS/PERIOD",
-    help="How many rows you can look at: 50/day, 50/week, 200/month, or 50 of the table. As many "
-    "are flagged, of later rows in the same proportion; --time tells how many arrive.",
+    help="How many rows you can check: 50/day, 50/week, 200/month, or 50 for the whole table. That "
+    "many rows are flagged, and the same proportion of later rows; --time tells how many rows "
+    "arrive per period.",
 )
 @click.option(
     "--anomaly-rate",
@@ -126,19 +129,19 @@ def _setting_options() -> list[click.Parameter]:
     type=click.Choice(("random", "chosen", "unknown")),
     default="unknown",
     show_default=True,
-    help="How rows came to be labelled, on which the estimated anomaly rate depends: drawn at "
-    "random, or chosen because they looked odd, by a rule or by `riskad suggest`.",
+    help="How rows were selected for labelling: drawn at random, or chosen because they looked "
+    "odd, by a rule or by `riskad suggest`. The estimated anomaly rate depends on it.",
 )
 @click.option(
     "--time",
     metavar="COLUMN",
-    help="Column of dates: quality and probabilities are then those of fits to the past, judged "
-    "by what came later. Blank counts as the earliest.",
+    help="Column of dates: quality and probabilities then come from fits to earlier rows, "
+    "evaluated on later rows. Blank counts as earliest.",
 )
 @click.option(
     "--forget-rows",
     is_flag=True,
-    help="Write a model that holds no row of DATA; auto and pretrained cannot do without.",
+    help="Write a model that contains no row of DATA; not possible with auto and pretrained.",
 )
 @click.option(
     "--engine",
@@ -150,7 +153,7 @@ def _setting_options() -> list[click.Parameter]:
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="dask: the cluster to work on, tcp://host:8786 for instance.  [default: a local one]",
+    help="dask: address of the cluster, tcp://host:8786 for instance.  [default: a local one]",
 )
 @seed
 @top
@@ -168,19 +171,18 @@ def fit(
     force: bool,
     **options: Any,
 ) -> None:
-    """Fit a model on DATA, in which one column holds the labels.
+    """Fit a model on DATA, a table with a column of labels.
 
-    DATA is a CSV, also packed (.gz, .zst, ...), an Excel sheet (cards.xlsx, cards.xlsx::March),
-    JSON lines, Parquet, a table of SQLite or DuckDB (cards.sqlite::payments), or - for standard
-    input.
+    DATA is a CSV, compressed or not (.gz, .zst, ...), an Excel sheet (cards.xlsx,
+    cards.xlsx::March), JSON lines, Parquet, a table of SQLite or DuckDB (cards.sqlite::payments),
+    or - for standard input.
 
-    Blank labels mean unlabelled. Text columns become yes/no columns, blank numbers the median;
-    the output says what was done to which column.
+    Blank labels mean unlabelled. The output says how each column was read and prepared.
 
     DATA may be several Parquet files, a folder of them, or a pattern in quotes. These, and a file
-    that does not fit in memory, are read some rows at a time, which needs
-    pip install 'riskad[parquet]'. shallow learns from all rows, the others from all labelled rows
-    and a random sample of the rest; --ranked has the 10,000 most suspicious rows.
+    that does not fit in memory, are read in batches, which needs pip install 'riskad[parquet]'.
+    shallow learns from all rows, the other models from all labelled rows and a random sample of the
+    unlabelled rows; --ranked then writes the 10,000 most suspicious rows.
 
     \b
     Examples:
@@ -358,9 +360,9 @@ def _prior_methods() -> Any:
 def prior(data: Path, as_json: bool, **options: Any) -> None:
     """Estimate which share of the unlabelled rows of DATA are anomalies.
 
-    Prints the rate with its 95 % interval, whether labelled rows look like unlabelled ones of their
-    kind, on which the estimate rests, and what to pass to `riskad fit` as --prior, the share of
-    normal rows; the model auto estimates that itself.
+    Prints the rate with its 95 % interval, and what to pass to `riskad fit` as --prior, the share
+    of normal rows; the model auto estimates it itself. It also says whether labelled rows look like
+    unlabelled rows of their kind, because the estimate relies on that.
 
     \b
     Example:

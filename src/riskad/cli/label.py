@@ -30,13 +30,15 @@ __all__ = ["label"]
 @click.command(short_help="Label rows in the browser, one key each.")
 @click.argument("data", type=PATH)
 @table_options(label_required=False)
-@click.option("--model", type=PATH, help="A model to begin with; later ones take its place.")
+@click.option("--model", type=PATH, help="A model to start with; later models replace it.")
 @click.option(
     "--journal", type=PATH, help="Where answers are kept.  [default: beside DATA, .labels.jsonl]"
 )
 @click.option("--who", default="", metavar="NAME", help="Who answers.  [default: the user]")
 @click.option(
-    "--export", type=PATH, help="Write DATA with the labels of the journal here, and serve no page."
+    "--export",
+    type=PATH,
+    help="Write DATA with the labels of the journal to this file, and serve no page.",
 )
 @click.option(
     "--budget",
@@ -46,18 +48,18 @@ __all__ = ["label"]
     help="Seconds that a fit in the background may take.",
 )
 @listening_options(port=0)
-@click.option("--open", "open_", is_flag=True, help="Open a browser, too.")
+@click.option("--open", "open_", is_flag=True, help="Also open a browser.")
 @seed
 @force
 def label(
     data: Path, export: Path | None, journal: Path | None, force: bool, **options: Any
 ) -> None:
-    """Label rows of DATA in the browser; a model learns meanwhile.
+    """Label rows of DATA in the browser while a model learns.
 
-    Opens a page on this machine that shows a row at a time, those first whose labels tell most. One
-    key labels it: n normal, a anomaly, u unsure, s skip, z undo. Each answer is on the disk before
-    the page says "saved", in a journal beside DATA, which itself is never changed; starting again
-    goes on where you stopped. No label is needed to begin.
+    Serves a page on this machine that shows one row at a time, the most informative rows first. One
+    key labels it: n normal, a anomaly, u unsure, s skip, z undo. Each answer is on disk before the
+    page says "saved", in a journal beside DATA. DATA itself is never changed. Start the command
+    again to continue where you stopped. You need no labels to begin.
 
     \b
     Examples:
@@ -72,7 +74,7 @@ def label(
     source = name_of((str(data),))
     if journal is None:
         if is_pipe(data):
-            raise click.UsageError("Say where to keep the answers: --journal.")
+            raise click.UsageError("Say where to keep the answers, with --journal.")
         file, part = file_of(data)
         journal = file.with_name(f"{file.name}{f'.{part}' if part else ''}.labels.jsonl")
     said = label_column(options)
@@ -88,7 +90,7 @@ def label(
         server = _server(frame, journal, labels, source, options)
     address = server.invite()
     click.echo(f"Label {source} at {address}")
-    click.echo(f"Answers are kept in {journal}. Ctrl-C ends; starting again goes on.", err=True)
+    click.echo(f"Answers are kept in {journal}. Ctrl-C stops; start again to continue.", err=True)
     for line in server.session.said:
         click.echo(f"Note: {line}", err=True)
     with _opened(address) if options["open_"] else nullcontext():

@@ -22,7 +22,7 @@ from riskad.cli.shell import say, show_progress
 __all__ = ["look"]
 
 
-@click.command(short_help="See what each column of a table is before anything is fitted.")
+@click.command(short_help="Show what each column of a table is, before a fit.")
 @click.argument("data", nargs=-1, required=True)
 @table_options(label_required=False)
 @click.option("--page", type=PATH, help="Where to write a page (.html) that opens offline.")
@@ -38,11 +38,11 @@ def look(
     force: bool,
     **options: Any,
 ) -> None:
-    """See what each column of DATA is, how it is written, and what a fit would make of it.
+    """Show what each column of DATA is, how it is written, and what a model would see.
 
-    Nothing is fitted. With --label the values of each column are shown by kind of row. What looks
-    wrong is said: units that are mixed, duplicated rows, a column that gives the labels away. Where
-    a kind is wrong, say what the column is with --kind, here and in `riskad fit`.
+    Nothing is fitted. With --label the values of each column are shown by kind of row. The output
+    also names what looks wrong: mixed units, duplicated rows, a column that gives the labels away.
+    If a kind is wrong, say what the column is with --kind, here and in `riskad fit`.
 
     \b
     Example:

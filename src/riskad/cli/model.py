@@ -24,14 +24,14 @@ class _RuleCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-@click.command(cls=_RuleCommand, short_help="Let a model decide by another threshold.")
+@click.command(cls=_RuleCommand, short_help="Change the threshold rule of a model.")
 @click.argument("model", type=PATH)
 @click.argument("rule")
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
 @as_json
 @force
 def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) -> None:
-    """Let MODEL decide by RULE, without another fit.
+    """Change the threshold rule of MODEL to RULE, without another fit.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def threshold(model: Path, rule: str, output: Path, as_json: bool, force: bool) 
 def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
     """Write MODEL to OUTPUT as an ONNX graph, which onnxruntime runs in many languages.
 
-    The graph takes the columns of the table as they are, one input each, prepares them and gives
+    The graph takes the columns of the table as they are, one input each, prepares them and returns
     anomaly_score and is_anomaly. It is compared with the model before it is written.
 
     \b
@@ -91,13 +91,13 @@ def export_(model: Path, output: Path, as_json: bool, force: bool) -> None:
     click.echo(said)
 
 
-@click.command(short_help="Say what a model is and what it was trained on.")
+@click.command(short_help="Show what a model is and what it was trained on.")
 @click.argument("model", type=PATH)
 @click.option("--card", type=PATH, help="Where to write a model card, a page of Markdown.")
 @as_json
 @force
 def inspect(model: Path, card: Path | None, as_json: bool, force: bool) -> None:
-    """Say what MODEL is, when and on what it was trained, and what it weighs.
+    """Show what MODEL is, when and on what data it was trained, and its weights.
 
     \b
     Example:
@@ -119,7 +119,7 @@ def inspect(model: Path, card: Path | None, as_json: bool, force: bool) -> None:
     click.echo(say("inspect", as_json, report, print_model, model.name))
 
 
-@click.command(short_help="Say how far a model may be from the best of its kind.")
+@click.command(short_help="Show how far a model can be from the best of its class.")
 @click.argument("model", type=PATH)
 @click.option(
     "--delta",
@@ -130,11 +130,11 @@ def inspect(model: Path, card: Path | None, as_json: bool, force: bool) -> None:
 )
 @as_json
 def bounds(model: Path, delta: float, as_json: bool) -> None:
-    """Say how far the risk of MODEL, made by `riskad fit`, may be from the best of its class.
+    """Show how far the risk of MODEL, made by `riskad fit`, can be from the best of its class.
 
-    The numbers are those of the paper's theorems, term by term: they show which kind of row there
-    is too little of. They hold for every distribution and are large for small tables; where they
-    say nothing at all, that is said.
+    The numbers come from the paper's theorems, term by term: they show which kind of row is too
+    scarce. They hold for every distribution and are large for small tables; if they say nothing at
+    all, the output says so.
 
     \b
     Example:

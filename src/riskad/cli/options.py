@@ -78,9 +78,9 @@ _LABEL_OPTIONS = (
         "--unlabelled",
         multiple=True,
         metavar="VALUE",
-        help="Label that means no label, beside blank (may repeat).",
+        help="Label that means unlabelled, besides blank (may repeat).",
     ),
-    click.option("--others-unlabelled", is_flag=True, help="Any other label means no label."),
+    click.option("--others-unlabelled", is_flag=True, help="All other labels mean unlabelled."),
 )
 _COLUMN_OPTIONS = (
     click.option("--id", "id", metavar="COLUMN", help="Column that names the rows."),
@@ -88,8 +88,8 @@ _COLUMN_OPTIONS = (
     click.option(
         "--group",
         metavar="COLUMN",
-        help="Column of rows that belong together, a customer for instance: values are then also "
-        "compared within it, and its rows held out together.",
+        help="Column that says which rows belong together, a customer for instance: values are "
+        "also compared within a group, and its rows are held out together.",
     ),
     click.option(
         "--kind",
@@ -124,18 +124,18 @@ def listening_options(port: int) -> _Decorator:
                 type=click.IntRange(0, 65535),
                 default=port,
                 show_default=True,
-                help="Port to listen on; 0 is any free one.",
+                help="Port to listen on; 0 means any free port.",
             ),
             click.option(
                 "--name",
                 "names",
                 multiple=True,
                 metavar="HOST",
-                help="A further name of this host (may repeat).",
+                help="Another name of this host (may repeat).",
             ),
             click.option("--tls-cert", type=PATH, help="Certificate (PEM), for https."),
             click.option("--tls-key", type=PATH, help="Its key."),
-            click.option("--insecure", is_flag=True, help="Let other machines in without https."),
+            click.option("--insecure", is_flag=True, help="Admit other machines without https."),
         )
     )
 

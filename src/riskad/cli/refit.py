@@ -24,13 +24,13 @@ __all__ = ["refit"]
 @click.option(
     "--journal",
     type=PATH,
-    help="Answers of `riskad label` or of feedback; they go before labels of DATA.",
+    help="Answers of `riskad label` or of feedback; they override the labels in DATA.",
 )
 @click.option(
     "--held-out",
     type=PATH,
     metavar="TABLE",
-    help="Labelled rows that neither model learns from, to compare them by.  [default: answers of "
+    help="Labelled rows that neither model learns from, to compare the two.  [default: answers in "
     "the journal that are newer than MODEL]",
 )
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the new model.")
@@ -40,7 +40,9 @@ __all__ = ["refit"]
     type=PATH,
     help="Where to write a report with both models: a page (.html) that opens offline, or .json.",
 )
-@click.option("--even-if-worse", is_flag=True, help="Write the new model even if clearly worse.")
+@click.option(
+    "--even-if-worse", is_flag=True, help="Write the new model even if it is clearly worse."
+)
 @as_json
 @force
 @click.pass_context
@@ -57,10 +59,10 @@ def refit(
 ) -> None:
     """Fit the next model on DATA with the settings and columns of MODEL, and compare the two.
 
-    Both are judged by labels that they have not learned from: answers of the journal that are
-    newer than MODEL. MODEL scores these rows as it is, and of the new model each row is scored by a
-    fit that has not seen it. Where the new model is clearly worse, that is where the whole 95 %
-    interval of the difference of AUCs is below 0, it is not written, and the exit code is 3.
+    Both are compared on labels that they have not learned from: answers in the journal that are
+    newer than MODEL. MODEL scores these rows as it is; for the new model, each row is scored by a
+    fit that has not seen it. If the new model is clearly worse, that is, if the whole 95 % interval
+    of the difference of AUCs is below 0, it is not written, and the exit code is 3.
 
     OUTPUT may be MODEL itself, with --force; it is replaced in one step.
 

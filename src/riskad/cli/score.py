@@ -40,13 +40,13 @@ __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
 @click.option(
     "--since",
     metavar="auto|COLUMN=VALUE",
-    help="Add only rows that OUTPUT lacks, each once, by --id. With a column and a value "
-    "(day=2026-11-17) only rows from there on are looked at.",
+    help="Add only rows that OUTPUT lacks, each once, identified by --id. With a column and a "
+    "value (day=2026-11-17), consider only rows from that value on.",
 )
 @click.option(
     "--day",
     metavar="COLUMN",
-    help="Write a folder of Parquet files, parted by the day in this column: day=2026-11-17/.",
+    help="Write a folder of Parquet files, split by the day in this column: day=2026-11-17/.",
 )
 @click.option(
     "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
@@ -54,7 +54,7 @@ __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
 @click.option(
     "--threshold",
     metavar="RULE",
-    help="Another meaning of is_anomaly than the model's; see `riskad threshold --help`.",
+    help="Decide is_anomaly by this rule instead of the model's; see `riskad threshold --help`.",
 )
 @click.option(
     "--fdr",
@@ -74,7 +74,7 @@ __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
     type=click.Choice(["score", "novelty"]),
     default="score",
     show_default=True,
-    help="Which rows to print first: the most anomalous, or those unlike all rows of the fit.",
+    help="Which rows to print first: the most anomalous, or those most unlike all training rows.",
 )
 @top
 @as_json
@@ -92,15 +92,16 @@ def score(
 ) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
-    A model of both kinds of label adds anomaly_probability; one made by `fit` without --model adds
-    novelty, which is high for rows unlike all that it was fitted to, be their kind labelled or not.
-    Rows are read, scored and written some at a time: DATA need not fit in memory. It may be CSV,
-    Excel, JSON lines, Parquet, SQLite or DuckDB; several files, a folder of Parquet files or a
-    pattern in quotes are scored as one table, in their order. - is standard input, and as output
-    standard output (CSV); what else there is to say goes to stderr then.
+    A model fitted with both kinds of label adds anomaly_probability. The default model of `fit`
+    adds novelty, which is high for rows unlike all training rows. Rows are read, scored and written
+    in batches, so DATA need not fit in memory. It may be CSV, Excel, JSON lines, Parquet, SQLite or
+    DuckDB; several files, a folder of Parquet files or a pattern in quotes are scored as one table,
+    in their order. - means standard input or, as output, standard output (CSV); all messages then
+    go to stderr.
 
-    A table of a database and a folder by day take all rows of a run or none, whenever the process
-    is ended. With --since a second run adds what is missing; if nothing is, that is no error.
+    In a database table or a folder by day, a run adds all of its rows or none, even if it is
+    killed. With --since a second run adds what is missing; it is not an error if nothing is
+    missing.
 
     \b
     Examples:
@@ -180,7 +181,7 @@ def _score_to_file(
         return score_table(detector, batches, write, **options)[1]
 
 
-@click.command(short_help="Say why the most suspicious rows of a table are so.")
+@click.command(short_help="Explain why the most suspicious rows are suspicious.")
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
 @click.option(
@@ -196,7 +197,9 @@ def _score_to_file(
 @click.option(
     "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
 )
-@click.option("-o", "--output", type=PATH, help="Where to write every column of these rows.")
+@click.option(
+    "-o", "--output", type=PATH, help="Where to write the reasons for every column of these rows."
+)
 @as_json
 @force
 def explain(
@@ -209,10 +212,10 @@ def explain(
     as_json: bool,
     force: bool,
 ) -> None:
-    """Say which columns make the most suspicious rows of DATA so, according to MODEL.
+    """Explain which columns make the most suspicious rows of DATA suspicious, according to MODEL.
 
-    What a row holds is compared with what is usual: the median of a number, the most frequent
-    text. What the columns of a row add is together its score less that of a usual row.
+    Each value is compared with the usual one: the median of a number, the most frequent text. The
+    amounts that the columns add sum to the row's score minus the score of a usual row.
 
     \b
     Example:
@@ -259,11 +262,11 @@ def explain(
 def report_table(
     command: str, model: Path, data: Path, output: Path, top: int, force: bool
 ) -> None:
-    """Write what MODEL says of DATA to one page that opens offline, or as JSON.
+    """Write a report on DATA, scored by MODEL, as one page that opens offline or as JSON.
 
-    The page has the most suspicious rows with reasons, the scores beside those of the fit, how good
-    the model is on held-out labelled rows, its settings and warnings. Labels in DATA are not read:
-    `riskad fit --report` lists the unlabelled rows of the training table alone.
+    The page shows the most suspicious rows with reasons, the scores compared with those of the fit,
+    how good the model is on held-out labelled rows, its settings and warnings. Labels in DATA are
+    not read. (`riskad fit --report` lists only the unlabelled rows of the training table.)
 
     \b
     Example:
@@ -300,7 +303,7 @@ def _check_report(path: Path, force: bool) -> None:
     check_output_file(path, force)
 
 
-@click.command(short_help="Say which rows to label next.")
+@click.command(short_help="List the rows to label next.")
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
 @click.option("-n", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
@@ -308,8 +311,8 @@ def _check_report(path: Path, force: bool) -> None:
     "-l",
     "--label",
     metavar="COLUMN",
-    help="Column with the labels; rows that have one are left out, and where DATA has no such "
-    "column the output gets it, blank.  [default: that of the fit, if DATA has it]",
+    help="Column with the labels; labelled rows are left out. If DATA has no such column, "
+    "the output gets a blank one.  [default: that of the fit, if DATA has it]",
 )
 @click.option(
     "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
@@ -327,10 +330,10 @@ def suggest(
     as_json: bool,
     force: bool,
 ) -> None:
-    """Say which rows of DATA to label next, so that MODEL, fitted again, gains most.
+    """List the rows of DATA to label next, so that MODEL gains most when it is fitted again.
 
-    Some are likely anomalies, some borderline, some unlike what was labelled, and no two alike. A
-    blank label, or "unlabelled", is none.
+    Some are likely anomalies, some borderline, some unlike what was labelled, and no two are alike.
+    A blank label, or "unlabelled", counts as no label.
 
     \b
     Example:
@@ -366,7 +369,7 @@ def suggest(
     click.echo(said, err=is_pipe(output))
 
 
-@click.command(short_help="Say whether new rows differ from those of the fit.")
+@click.command(short_help="Say whether new rows differ from the training rows.")
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
 @click.option(
@@ -374,14 +377,14 @@ def suggest(
     type=float,
     default=0.05,
     show_default=True,
-    help="Chance that anything is said to have moved if nothing has.",
+    help="Probability of a false report if nothing has moved.",
 )
 @click.option(
     "--fail-above",
     type=float,
     metavar="DISTANCE",
     help="End with exit code 3 if a column or the scores have moved by more than this distance, "
-    "from 0 (any that has moved) to 1.",
+    "from 0 (any movement) to 1.",
 )
 @as_json
 @click.pass_context
@@ -393,11 +396,11 @@ def drift(
     fail_above: float | None,
     as_json: bool,
 ) -> None:
-    """Say whether the rows of DATA have moved away from those that MODEL was fitted to.
+    """Say whether the rows of DATA have moved away from the training rows of MODEL.
 
     Compares each column, and the scores of a shallow model, with a summary of the unlabelled rows
-    that the model keeps; estimates the anomaly rate of DATA. Drift or not, the exit code is 0,
-    unless --fail-above says from where on it is an alarm (3). The JSON says which columns have
+    that the model keeps; estimates the anomaly rate of DATA. The exit code is 0 with or without
+    drift, unless --fail-above says how much drift is an alarm (3). The JSON says which columns have
     moved.
 
     \b
@@ -438,11 +441,11 @@ def compress(
 ) -> None:
     """Let a forest learn the scores that MODEL gives to the rows of DATA, and write it instead.
 
-    DATA are rows like those to come; those of the fit will do, and need no labels. The forest
-    scores rows some 10 times as fast, and holds no training rows. Thresholds and probabilities stay
-    what they were. On rows that it has not learned from it is compared with MODEL: how alike both
-    rank them, on how many both decide alike and, with --label, the AUC of both. Labels that MODEL
-    was fitted to make both AUCs look better than they are.
+    DATA should resemble the rows you will score; the training rows will do, and need no labels. The
+    forest scores rows some 10 times as fast, and contains no training rows. Thresholds and
+    probabilities keep their meaning. The forest is compared with MODEL on rows that it has not
+    learned from: how alike both rank them, on how many both decide alike and, with --label, the AUC
+    of both. Labels that MODEL was fitted to make both AUCs look better than they are.
 
     \b
     Examples:

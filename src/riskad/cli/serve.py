@@ -14,14 +14,15 @@ from riskad.cli.shell import show_progress
 __all__ = ["serve"]
 
 
-@click.command(short_help="Answer requests for scores over HTTP.")
+@click.command(short_help="Serve the scores of a model over HTTP.")
 @click.argument("model", type=PATH)
-@click.option("--journal", type=PATH, help="Take labels back, and keep them here.")
+@click.option("--journal", type=PATH, help="Accept labels, and keep them in this file.")
 @listening_options(port=8000)
 @click.option(
     "--client-ca",
     type=PATH,
-    help="Ask clients for a certificate that one of these (PEM) has signed, in place of a token.",
+    help="Ask clients for a certificate signed by one of these authorities (PEM), instead of a "
+    "token.",
 )
 @click.option(
     "--token-file",
@@ -33,7 +34,7 @@ __all__ = ["serve"]
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
-    help="Rows of one request.",
+    help="Most rows in one request.",
 )
 @click.option(
     "--max-waiting",
@@ -43,14 +44,16 @@ __all__ = ["serve"]
     help="Requests that may wait; others are answered with 503.",
 )
 def serve(model: Path, journal: Path | None, **options: Any) -> None:
-    """Answer requests for scores with MODEL, over HTTP.
+    """Serve the scores of MODEL over HTTP.
 
-    POST /score takes a row as a JSON object, or {"rows": [...]}, and gives anomaly_score,
-    is_anomaly and more for each; cells are read as by `riskad score`. /model, /health, /metrics
-    (for Prometheus) and /openapi.json say the rest. With --journal, POST /feedback takes labels.
-    When the file of MODEL changes, the new model takes over; each answer names its model.
+    POST /score takes a row as a JSON object, or {"rows": [...]}, and returns anomaly_score,
+    is_anomaly and more for each; cells are read as `riskad score` reads them. There are also
+    /model, /health, /metrics (for Prometheus) and /openapi.json. With --journal, POST /feedback
+    takes labels. When the file of MODEL changes, the new model takes over; each answer names its
+    model.
 
-    Only this machine is answered, and who knows the token. Other machines need --host and https.
+    Only clients on this machine that have the token are answered. For other machines, use --host
+    and https.
 
     \b
     Examples:

@@ -28,6 +28,15 @@ class InputError(ValueError):
     """A mistake in what the user gave; the message says what to do about it.
 
     The command line shows it without a traceback.
+
+    Examples
+    --------
+    >>> import riskad
+    >>> try:
+    ...     riskad.ShallowRAD(prior=1.5).fit([[0.0], [1.0], [5.0]], [1, 0, -1])
+    ... except riskad.InputError as error:
+    ...     print(error)  # doctest: +ELLIPSIS
+    prior must be a number strictly between 0 and 1, got 1.5. It is the share of normal rows, ...
     """
 
 
@@ -36,7 +45,18 @@ class MissingLibrary(InputError):
 
 
 class DataWarning(UserWarning):
-    """Something in the data that does not stop the fit but that a person should know."""
+    """Something in the data that does not stop the fit but that a person should know.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import riskad
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", riskad.DataWarning)
+    ...     model = riskad.ShallowRAD().fit([[0.0, 1], [1.0, 1], [5.0, 1]], [1, 0, -1])
+    >>> print(caught[0].message)
+    1 column(s) hold a single value and cannot tell rows apart: 1. Drop them.
+    """
 
 
 def quoted(value: object, longest: int = 60) -> str:

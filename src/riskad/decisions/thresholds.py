@@ -119,7 +119,7 @@ class Likely(Threshold):
 
     name = "likely"
     example = "likely"
-    meaning = "the best list by probabilities; what auto does by itself"
+    meaning = "the best list by probabilities; the default of auto"
 
     def of(self, calibration: Calibration) -> float:
         """The threshold with the highest expected F1."""
@@ -149,7 +149,7 @@ class AnomalyRate(Threshold):
     pi_n: float | None = None
     name = "rate"
     example = "rate, rate:0.05"
-    meaning = "as many as there are anomalies, by estimate or as given"
+    meaning = "as many as there are anomalies, as estimated or as given"
     _state_fields: ClassVar[Fields] = {"pi_n": Maybe(SHARE)}
 
     def __post_init__(self) -> None:

@@ -183,7 +183,7 @@ for _entry in (
     Entry(
         "pretrained",
         "riskad.detectors.pretrained:PretrainedRAD",
-        "a network that was trained on synthetic tables; learns nothing more",
+        "a network that was trained on other tables; fit trains nothing",
         (PRIOR,),
     ),
     Entry(

@@ -75,6 +75,20 @@ class ParquetRows(PartedRows):
         Names of what `prepare` gives.
     engine : Engine, optional
         Who reads; threads of this process by default.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import polars as pl
+    >>> import riskad
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = pl.DataFrame({"x": range(100), "label": [1] * 20 + [0] * 70 + [-1] * 10})
+    ...     table[:50].write_parquet(f"{folder}/1.parquet")
+    ...     table[50:].write_parquet(f"{folder}/2.parquet")
+    ...     rows = ParquetRows(f"{folder}/*.parquet", label="label")
+    ...     model = riskad.ShallowRAD().fit(rows)
+    >>> rows.n_rows, model.predict(table[[0, 99]].select("x")).tolist()
+    (100, [1, -1])
     """
 
     def __init__(

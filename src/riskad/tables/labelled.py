@@ -66,6 +66,12 @@ class LabelColumn:
         Values that mean so.
     others
         What all other values mean: "unlabelled", or "raise" an error.
+
+    Examples
+    --------
+    >>> labels = LabelColumn("status", normal=["ok", "paid"], anomaly=["fraud"])
+    >>> labels.column, labels.normal, labels.anomaly
+    ('status', ['ok', 'paid'], ['fraud'])
     """
 
     column: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from benchmarks.pretraining.draws import Draws, Labels, any_of, in_turns
+from benchmarks.pretraining.draws import Draws, Labels, any_of
 from benchmarks.pretraining.network import channels, drawn_in
 from benchmarks.pretraining.real import Real
 from benchmarks.pretraining.synthetic import Synthetic
@@ -23,10 +23,7 @@ class Batches(Draws):
     def make(
         self, B: int, columns: int, context: int, judged: int, *, real: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Channels (B, context + judged, columns and outlier scores, ...), states and truth.
-
-        Kinds of row take turns in the context.
-        """
+        """Channels (B, context + judged, columns and outlier scores, ...), states and truth."""
         needed = context + judged
         if real and self.real is not None:
             X, codes, y, valid, pi, levels = self.real.pool(B, columns, needed)
@@ -34,11 +31,6 @@ class Batches(Draws):
             X, y, pi = self.synthetic.pool(B, columns, context)
             valid = torch.ones_like(y)
         order, state = self.labels.choose(X, y, valid, pi, context, judged)
-        turns = in_turns(state[:, :context])
-        order, state = (
-            torch.cat([one[:, :context].gather(1, turns), one[:, context:]], 1)
-            for one in (order, state)
-        )
         places = order[:, :, None].expand(-1, -1, columns)
         X, y = X.gather(1, places), y.gather(1, order)
         if real and self.real is not None:

@@ -54,15 +54,6 @@ def by_choice(values: Sequence[Tensor], kinds: Tensor) -> Tensor:
     return chosen
 
 
-def in_turns(state: Tensor) -> Tensor:
-    """Places (tables, rows) of rows in an order in which kinds take turns while they last.
-
-    Anomalies come first, then normals, then rows without a label.
-    """
-    rank = sum((state == kind).cumsum(1) * (state == kind) for kind in range(3))
-    return (3 * rank + 2 - state).argsort(1)
-
-
 class Labels(Draws):
     """Chooses rows: labelled, unlabelled and judged ones.
 

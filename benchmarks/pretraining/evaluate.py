@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.pretraining.draws import in_turns
 from benchmarks.pretraining.network import Network, channels
 
 MOST_NORMAL, MOST_ANOMALY, UNLABELLED = 400, 200, 300  # rows that are read
@@ -42,7 +41,6 @@ def case(X: np.ndarray, y: np.ndarray, known: np.ndarray, most: int, seed: int =
     sizes = ((known & ~y, MOST_NORMAL), (known & y, MOST_ANOMALY), (~known, UNLABELLED))
     read = np.concatenate([rng.permutation(np.flatnonzero(kind))[:n] for kind, n in sizes])
     state = np.where(known, np.where(y, 2, 1), 0)
-    read = read[in_turns(torch.from_numpy(state[read])[None])[0].numpy()]
     Z = _drawn_in(_z(X.astype(float)))
     if Z.shape[1] > most:
         U = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)[0][:, :24]

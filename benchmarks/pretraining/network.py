@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,6 @@ ROW_WIDTH, ROW_HIDDEN, ROW_DEPTH = 256, 512, 4
 HEAD = 32
 WAVES = (1, 2, 4, 8, 16)
 CHANNELS = 3 + 2 + 2 * len(WAVES) + 3
-OF_CELLS = (
-    *("norm_cells", "cells", "norm_rows", "rows"),
-    *("norm_alone", "up", "up_bias", "down", "down_bias"),
-)
-"""Arrays of the layers of cells."""
 SAME = 1e-5  # cells that differ by no more hold the same value
 
 
@@ -124,16 +119,13 @@ class Layer(Alone):
         self.norm_cells, self.norm_rows = Norm(WIDTH), Norm(WIDTH)
         self.cells, self.rows = Attention(WIDTH, few=True), Attention(WIDTH, few=False)
 
-    def forward(self, x: Tensor, near: int, last: bool = False) -> Tensor:  # type: ignore
-        """Cells (tables, rows, columns + 1, width) after the layer; the last has labels' alone.
-
-        They attend to the first `near` rows.
-        """
+    def forward(self, x: Tensor, context: int, last: bool = False) -> Tensor:  # type: ignore
+        """Cells (tables, rows, columns + 1, width) after the layer; the last has labels' alone."""
         z = self.norm_cells(x)
         asking = z[:, :, -1:] if last else z
         x = (x[:, :, -1:] if last else x) + self.cells(asking, z)
         by_column = self.norm_rows(x).transpose(1, 2).contiguous()
-        x = x + self.rows(by_column, by_column[:, :, :near]).transpose(1, 2)
+        x = x + self.rows(by_column, by_column[:, :, :context]).transpose(1, 2)
         return super().forward(x)
 
 
@@ -151,21 +143,12 @@ class RowLayer(Alone):
 
 
 class Network(nn.Module):
-    """`riskad.detectors.pretrained` says what it does.
+    """`riskad.detectors.pretrained` says what it does."""
 
-    Parameters
-    ----------
-    depth
-        Layers of cells.
-    near
-        Rows of the context, its first ones, to which cells attend; 0 for all. Rows attend to all.
-    """
-
-    def __init__(self, depth: int = DEPTH, near: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.near = near
         self.cell, self.label = nn.Linear(CHANNELS, WIDTH), nn.Embedding(3, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(depth))
+        self.layers = nn.ModuleList(Layer() for _ in range(DEPTH))
         self.norm, self.head = Norm(WIDTH), nn.Linear(WIDTH, 1)
         self.row_in = nn.Linear(2 * WIDTH, ROW_WIDTH)
         self.row_layers = nn.ModuleList(RowLayer() for _ in range(ROW_DEPTH))
@@ -175,13 +158,12 @@ class Network(nn.Module):
 
     def forward(self, said: Tensor, state: Tensor, context: int) -> Tensor:
         """Scores s (tables, rows) of channels and states."""
-        near = min(self.near or context, context)
         cells = self.cell(said)
         x = torch.cat([cells, self.label(state)[:, :, None].to(cells.dtype)], 2)
         for layer in self.layers[:-1]:
-            x = layer(x, near)
+            x = layer(x, context)
         others = x[:, :, :-1].mean(2)
-        own = self.layers[-1](x, near, last=True)[:, :, 0]
+        own = self.layers[-1](x, context, last=True)[:, :, 0]
         row = self.row_in(torch.cat([own, others], -1))
         for layer in self.row_layers:
             row = layer(row, context)
@@ -222,7 +204,6 @@ def arrays(network: Network) -> dict[str, np.ndarray]:
         }
 
     return {
-        **({"near": np.array(network.near)} if network.near else {}),
         "cell": affine(network.cell),
         "label": values(network.label.weight),
         "norm_cells": np.stack([norm(layer.norm_cells) for layer in network.layers]),
@@ -235,17 +216,6 @@ def arrays(network: Network) -> dict[str, np.ndarray]:
         "row_norm": norm(network.row_norm),
         "row_head": affine(network.row_head)[:, 0],
     }
-
-
-def load(file: Any, layers: Sequence[int] = (), near: int = 0) -> Network:
-    """The network of a file, or one with some of its layers of cells, and its own `near`."""
-    saved = dict(np.load(file))
-    if layers:
-        for name in OF_CELLS:
-            saved[name] = saved[name][list(layers)]
-    network = Network(max(DEPTH if not layers else 0, len(saved["up"])), near)
-    restore(network, saved)
-    return network
 
 
 def restore(network: Network, saved: Mapping[str, np.ndarray]) -> None:

@@ -8,13 +8,6 @@ r"""Train the network of `riskad.PretrainedRAD` (torch; a GPU to be of use).
 Each step makes a batch on the device: mostly of real tables, else of synthetic ones. The loss is
 the logistic loss of all rows without a label, both classes weighted alike in each table. The
 learning rate follows a cosine over the total time, of which a run has a part.
-
-A smaller network learns from a larger one, too: it begins with some of its layers (`--layers`),
-its cells attend to some rows (`--near`), and half of its loss has the larger one's probabilities
-in place of the truth:
-
-    python -m benchmarks.pretraining.train ... --start src/riskad/detectors/weights/tables-3.npz \
-        --layers 0 1 4 --near 192 --larger src/riskad/detectors/weights/tables-3.npz
 """
 
 from __future__ import annotations
@@ -36,7 +29,7 @@ from torch.nn import functional
 from benchmarks.pretraining.batches import Batches
 from benchmarks.pretraining.draws import any_of, ranks
 from benchmarks.pretraining.evaluate import cases, mean_auc_and_ap
-from benchmarks.pretraining.network import Network, arrays, load
+from benchmarks.pretraining.network import Network, arrays, restore
 from benchmarks.pretraining.real import Real
 from benchmarks.pretraining.split import read_tables, side
 
@@ -46,15 +39,12 @@ SYNTHETIC_COLUMNS = (3, 4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 42)
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def risk(scores: Tensor, state: Tensor, y: Tensor, target: Tensor) -> Tensor:
-    """Logistic risk of rows without a label, both classes weighted alike in each table.
-
-    The target is the truth, or a probability.
-    """
+def risk(scores: Tensor, state: Tensor, y: Tensor) -> Tensor:
+    """Logistic risk of rows without a label, both classes weighted alike in each table."""
     free = state == 0
     odd, usual = (free & y).float(), (free & ~y).float()
     weight = sum(part / part.sum(1, keepdim=True).clamp(min=4) for part in (odd, usual)) / 2
-    losses = functional.binary_cross_entropy_with_logits(scores, target, reduction="none")
+    losses = functional.binary_cross_entropy_with_logits(scores, y.float(), reduction="none")
     return (losses * weight).sum(1).mean()
 
 
@@ -68,25 +58,14 @@ def auc(scores: Tensor, y: Tensor) -> Tensor:
 class Trainer:
     """Adam with a cosine schedule by the clock; what is kept is the average over late steps."""
 
-    def __init__(
-        self,
-        network: Network,
-        batches: Batches,
-        rate: float,
-        cells: int,
-        real: float,
-        larger: Network | None = None,
-    ):
+    def __init__(self, network: Network, batches: Batches, rate: float, cells: int, real: float):
         device = batches.device
-        self.larger = None if larger is None else larger.to(device).requires_grad_(False)
         self.network, self.average = network.to(device), copy.deepcopy(network).to(device)
         self.batches, self.device, self.rate, self.steps = batches, device, rate, 0
         self.cells, self.real, self.skipped = cells, real, 0
         if device == "cuda":
-            torch._dynamo.config.recompile_limit = 64  # of layers of two networks
-            for part in (network, larger) if larger else (network,):
-                for layer in (*part.layers, *part.row_layers):
-                    layer.compile(dynamic=True)
+            for layer in (*network.layers, *network.row_layers):
+                layer.compile(dynamic=True)
         self.optimizer = torch.optim.AdamW(
             network.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True
         )
@@ -112,9 +91,7 @@ class Trainer:
         context, (said, state, y) = self.batch()
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.device == "cuda"):
             scores = self.network(said, state, context).float()
-        loss = risk(scores, state, y, y.float())
-        if self.larger is not None:
-            loss = (loss + risk(scores, state, y, self.expected(said, state, context))) / 2
+        loss = risk(scores, state, y)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
@@ -128,12 +105,6 @@ class Trainer:
             both = (list(part.parameters()) for part in (self.average, self.network))
             torch._foreach_lerp_(*both, late)
         return len(y), loss.detach(), auc(scores[:, context:].detach(), y[:, context:])
-
-    @torch.no_grad()
-    def expected(self, said: Tensor, state: Tensor, context: int) -> Tensor:
-        """Probabilities by the larger network."""
-        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.device == "cuda"):
-            return self.larger(said, state, context).float().sigmoid()  # type: ignore
 
     # --- files ---
 
@@ -183,9 +154,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tables", type=Path, help="real tables")
     parser.add_argument("--split", type=Path, help="which of them are trained on")
     parser.add_argument("--start", type=Path, help="weights of the package to go on from")
-    parser.add_argument("--layers", type=int, nargs="*", default=(), help="its layers of cells")
-    parser.add_argument("--near", type=int, default=0, help="rows that cells attend to; 0 for all")
-    parser.add_argument("--larger", type=Path, help="weights of a network to learn from")
     parser.add_argument("--resume", type=Path, help="the output of a run to go on with")
     parser.add_argument("--seconds", type=float, default=500)
     parser.add_argument("--total", type=float, default=1500, help="seconds of all runs")
@@ -211,11 +179,11 @@ def main() -> None:
         real = Real({n: X[n] for n in names}, {n: y[n] for n in names}, told.device)
         kept = cases(X, y, side(told.split, list(X), "kept"), 0.05)
         print(f"{len(names)} tables to train on, {len(kept)} kept", flush=True)
-    network = load(told.start, told.layers, told.near) if told.start else Network(near=told.near)
-    larger = load(told.larger) if told.larger else None
-    share = told.real if real else 0.0
+    network = Network()
+    if told.start:
+        restore(network, np.load(told.start))
     batches = Batches(real, told.device)
-    trainer = Trainer(network, batches, told.rate, told.cells, share, larger)
+    trainer = Trainer(network, batches, told.rate, told.cells, told.real if real else 0.0)
     if told.resume:
         trainer.resume(told.resume)
     progress = run(trainer, told, kept)

@@ -260,7 +260,7 @@ def test_two_people_who_differ_see_it(served):
     bob.locator("#found button").filter(has_text=re.compile(f"^{row}$")).click()
     expect(bob.locator("#row-said")).to_contain_text("ada said normal")
     press(bob, "a")
-    expect(ada.locator("#disputes")).to_contain_text("People differ about 1 row", timeout=10_000)
+    expect(ada.locator("#disputes")).to_contain_text("People disagree about 1 row", timeout=10_000)
     ada.locator("#disputes button").click()
     expect(ada.locator("#row-said")).to_contain_text("bob said anomaly", timeout=10_000)
     assert served.session.journal.disputes() == [row]

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from riskad.cli.fit import check_not_read
 from riskad.cli.options import (
     PATH,
     binding,
@@ -79,6 +80,7 @@ def label(
     labels = said if said.column else None
     if export is not None:
         check_table_output(export, force)
+        check_not_read([str(export)], [str(data), str(journal)])
         _export(read_table(data), journal, labels, export, force)
         return
     with show_progress() as progress:

@@ -155,7 +155,7 @@ export function said(card) {
   });
   const list = element("ul", { class: "legend" }, ...words);
   if (!card.disputed) return [list];
-  const told = element("p", { class: "told" }, "People differ about this row: it has no label until they agree.");
+  const told = element("p", { class: "told" }, "People disagree about this row: it has no label until they agree.");
   return [told, list];
 }
 

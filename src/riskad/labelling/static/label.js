@@ -264,7 +264,7 @@ function showDisputes(rows) {
     button.addEventListener("click", () => open(row));
     return button;
   });
-  const told = rows.length ? [draw.element("p", { class: "told" }, `People differ about ${draw.plural(rows.length, "row")}:`), ...buttons] : [];
+  const told = rows.length ? [draw.element("p", { class: "told" }, `People disagree about ${draw.plural(rows.length, "row")}:`), ...buttons] : [];
   if ($("disputes").dataset.rows !== String(rows)) $("disputes").replaceChildren(...told);
   $("disputes").dataset.rows = String(rows);
 }

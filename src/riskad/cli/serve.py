@@ -96,6 +96,6 @@ def _given_token(file: Path | None) -> str | None:
     from riskad.storage.files import check_input_file
 
     if file is not None:
-        return check_token(check_input_file(file).read_text("utf-8"))
+        return check_token(check_input_file(file).read_bytes().decode("latin-1"))
     said = os.environ.get("RISKAD_TOKEN")
     return None if said is None else check_token(said)

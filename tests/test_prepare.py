@@ -245,6 +245,10 @@ def test_many_levels_make_it_sparse_with_the_same_values():
     levels = preparer.columns_["t"].levels
     expected = codes.to_numpy()[:, None] == np.array(levels, dtype=object)
     np.testing.assert_array_equal(matrix.toarray()[:, : len(levels)], expected)
+    for n in (1, 16, 17):
+        few = preparer.transform(pl.DataFrame(columns)[:n])
+        assert few.format == "csr"
+        np.testing.assert_array_equal(few.toarray(), matrix[:n].toarray())
 
 
 def test_the_same_table_as_text_as_types_and_from_pandas():

@@ -34,7 +34,10 @@ def one_hot(codes: NDArray[np.int32], n_levels: int) -> Matrix:
 
 def join_sparse(blocks: Iterable[Matrix]) -> sparse.csr_matrix:
     """Return blocks of columns side by side, as a CSR matrix."""
-    return sparse.hstack(list(blocks), format="csr", dtype=np.float64)
+    blocks = list(blocks)
+    if not any(map(sparse.issparse, blocks)):  # as where rows are few
+        return sparse.csr_matrix(np.concatenate(blocks, axis=1, dtype=np.float64))
+    return sparse.hstack(blocks, format="csr", dtype=np.float64)
 
 
 def join_dense(blocks: Iterable[Matrix], shape: tuple[int, int]) -> NDArray[np.float64]:

@@ -16,12 +16,12 @@ __all__ = ["serve"]
 
 @click.command(short_help="Answer requests for scores over HTTP.")
 @click.argument("model", type=PATH)
-@click.option("--journal", type=PATH, help="Take labels back, and keep them here.")
+@click.option("--journal", type=PATH, help="Take labels at /feedback, and save them here.")
 @listening_options(port=8000)
 @click.option(
     "--client-ca",
     type=PATH,
-    help="Ask clients for a certificate that one of these (PEM) has signed, in place of a token.",
+    help="Ask clients for a certificate signed by one of these (PEM), instead of a token.",
 )
 @click.option(
     "--token-file",
@@ -33,24 +33,25 @@ __all__ = ["serve"]
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
-    help="Rows of one request.",
+    help="Most rows in one request.",
 )
 @click.option(
     "--max-waiting",
     type=click.IntRange(1, 10_000),
     default=64,
     show_default=True,
-    help="Requests that may wait; others are answered with 503.",
+    help="Most requests that may wait; others get 503.",
 )
 def serve(model: Path, journal: Path | None, **options: Any) -> None:
     """Answer requests for scores with MODEL, over HTTP.
 
-    POST /score takes a row as a JSON object, or {"rows": [...]}, and gives anomaly_score,
-    is_anomaly and more for each; cells are read as by `riskad score`. /model, /health, /metrics
-    (for Prometheus) and /openapi.json say the rest. With --journal, POST /feedback takes labels.
-    When the file of MODEL changes, the new model takes over; each answer names its model.
+    POST /score takes a row as a JSON object, or {"rows": [...]}, and returns anomaly_score,
+    is_anomaly and more for each; it reads cells as `riskad score` does. There are also /model,
+    /health, /metrics (for Prometheus) and /openapi.json. With --journal, POST /feedback takes
+    labels. When the file of MODEL changes, the new model takes over; each answer names its model.
 
-    Only this machine is answered, and who knows the token. Other machines need --host and https.
+    Every request needs the token, and only this machine is answered. To let other machines in,
+    give --host and a certificate.
 
     \b
     Examples:
@@ -68,8 +69,8 @@ def serve(model: Path, journal: Path | None, **options: Any) -> None:
     if token is not None:
         click.echo(f"Token: {token}")
     if journal is not None:
-        click.echo(f"Labels are kept in {journal}.", err=True)
-    click.echo("Ctrl-C ends.", err=True)
+        click.echo(f"Labels are saved in {journal}.", err=True)
+    click.echo("Ctrl-C stops.", err=True)
     server.run()
 
 

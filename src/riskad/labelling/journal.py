@@ -198,10 +198,10 @@ class Journal:
         if self.path.exists():
             self.refresh()
         if not self._begun:
+            other = ", or the name of a new file" if self.columns else ""
             raise InputError(
                 f"{str(self.path)!r} is no journal of answers: its first line does not say which "
-                "table they are about. Give a journal that `riskad label` wrote, or the name of a "
-                "new file."
+                f"table they are about. Give a journal that `riskad label` wrote{other}."
             )
 
     def _write_head(self) -> None:

@@ -157,6 +157,13 @@ def test_another_file_is_no_journal(tmp_path):
         Journal(tmp_path / "nowhere" / "labels.jsonl", "t", ["a"], 1)
 
 
+def test_a_journal_that_is_read_only_is_said_before_the_first_answer(journal, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to any file
+    with pytest.raises(InputError, match="it is read-only"):
+        Journal(journal.path, "cards.csv", COLUMNS, 4)
+    assert Journal(journal.path).columns == COLUMNS  # readers need not write
+
+
 @pytest.mark.parametrize("torn", ["", '{"riskad_', '{"riskad_journal": 1, "table": "t", "colu'])
 def test_a_journal_whose_first_line_was_torn_begins_anew(tmp_path, table, torn):
     path = tmp_path / "labels.jsonl"

@@ -195,6 +195,8 @@ class Journal:
         new = not self.path.exists() or _never_begun(self.path)
         if new and self.columns:
             self._write_head()
+        elif self.columns and not os.access(self.path, os.W_OK):
+            raise self._unwritable("it is read-only")
         if self.path.exists():
             self.refresh()
         if not self._begun:
@@ -214,10 +216,13 @@ class Journal:
                     _append(file, {"riskad_journal": VERSION} | head)
                     _flush_folder(self.path.parent)
         except OSError as error:
-            raise InputError(
-                f"Cannot write the journal {str(self.path)!r}: {error.strerror}. Give another "
-                "place for it: journal='...'."
-            ) from error
+            raise self._unwritable(str(error.strerror)) from error
+
+    def _unwritable(self, why: str) -> InputError:
+        return InputError(
+            f"Cannot write the journal {str(self.path)!r}: {why}. Give another place for it: "
+            "journal='...'."
+        )
 
     @contextmanager
     def _open(self) -> Iterator[int]:

@@ -24,6 +24,7 @@ from riskad.app.report.wording import (
     rate_line,
     sample_line,
     say_cost,
+    say_labels,
     say_prior,
     top_lines,
 )
@@ -56,12 +57,6 @@ _MOST_INPUTS = 20
 _MOST_DRIFTS = 10
 
 
-def _say_labels(report: FitReport) -> str:
-    labels = report.labels
-    named = f" (column {report.label!r})" if labels.normal or labels.anomaly else ""
-    return f"{labels}{named}"
-
-
 def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -> None:
     """Print what a fit did; `written` holds the paths of the model and of the ranked rows."""
     print_title(console, f"{report.source}: {report.rows:,} rows")
@@ -69,7 +64,7 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
         console,
         {
             "Read": report.reading,
-            "Labels": [_say_labels(report)],
+            "Labels": [say_labels(report.labels, report.label)],
         },
     )
     _print_fitted(console, report)

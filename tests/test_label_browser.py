@@ -152,11 +152,11 @@ def test_the_page_says_what_the_labels_allow(served):
     page = served.page()
     told = page.locator("#model-body")
     expect(told).to_contain_text("No label was learned from")
-    expect(told).to_contain_text("Still lacking: a normal row and an anomaly.")
+    expect(told).to_contain_text("Still missing: a normal row and an anomaly.")
     press(page, "n")
-    expect(told).to_contain_text("Still lacking: an anomaly.")
+    expect(told).to_contain_text("Still missing: an anomaly.")
     press(page, "a")
-    expect(told).not_to_contain_text("Still lacking")
+    expect(told).not_to_contain_text("Still missing")
     assert served.heard == []
 
 
@@ -232,6 +232,18 @@ def test_screen_readers_hear_what_happens(served):
 # --- tabs and people ------------------------------------------------------------------------------
 
 
+def test_reasons_are_seen_on_a_phone(served):
+    reason = {"column": "amount", "value": "912.5", "usual": "37.7", "adds": 1.5}
+    told = {"score": 2.0, "adds": [reason]}
+    served.session.ranking.reasons.update(dict.fromkeys(range(1, 61), told))
+    page = served.page(width=390)
+    adds = page.locator("#row-cells td.adds").first
+    expect(adds).to_have_text("1.5")
+    expect(adds).to_be_visible()
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390
+
+
 def test_two_tabs_share_the_rows_and_do_not_overwrite_each_other(served):
     first = served.page()
     second = served.page(context=served.contexts[0])
@@ -260,10 +272,26 @@ def test_two_people_who_differ_see_it(served):
     bob.locator("#found button").filter(has_text=re.compile(f"^{row}$")).click()
     expect(bob.locator("#row-said")).to_contain_text("ada said normal")
     press(bob, "a")
-    expect(ada.locator("#disputes")).to_contain_text("People differ about 1 row", timeout=10_000)
+    expect(ada.locator("#disputes")).to_contain_text("People disagree about 1 row", timeout=10_000)
     ada.locator("#disputes button").click()
     expect(ada.locator("#row-said")).to_contain_text("bob said anomaly", timeout=10_000)
     assert served.session.journal.disputes() == [row]
+    assert served.heard == []
+
+
+def test_another_person_in_the_same_tab_answers_for_herself(served):
+    page = served.page()
+    row = press(page, "n")
+    page.fill("#who", "bob")
+    page.locator("#who").blur()
+    page.keyboard.press("ArrowLeft")
+    assert shown_row(page) == row
+    expect(page.locator("#normal")).to_have_attribute("aria-pressed", "false")
+    press(page, "a")  # and no conflict with what ada said
+    assert served.session.journal.disputes() == [row]
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#row-said")).to_contain_text("ada said normal")
+    expect(page.locator("#row-said")).to_contain_text("bob said anomaly")
     assert served.heard == []
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -86,6 +87,7 @@ def test_a_torn_line_is_skipped_and_the_next_answer_is_whole(journal, table):
         "null",
         "[1]",
         "\x00\x00",
+        "[" * 100_000,
         '{"row": -1, "hash": "x", "label": "normal", "source": "chosen", "who": "a"}',
         '{"row": true, "hash": "x", "label": "normal", "source": "chosen", "who": "a"}',
         '{"row": 1, "hash": 5, "label": "normal", "source": "chosen", "who": "a"}',
@@ -148,9 +150,38 @@ def test_another_file_is_no_journal(tmp_path):
     path.write_text("card,amount\n1,2\n")
     with pytest.raises(InputError, match="no journal of answers"):
         Journal(path)
+    with pytest.raises(InputError, match="no journal of answers"):
+        Journal(path, "cards.csv", ["card", "amount"], 1)
     assert path.read_text() == "card,amount\n1,2\n"
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="Cannot write the journal"):
         Journal(tmp_path / "nowhere" / "labels.jsonl", "t", ["a"], 1)
+
+
+def test_a_journal_that_is_read_only_is_said_before_the_first_answer(journal, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to any file
+    with pytest.raises(InputError, match="it is read-only"):
+        Journal(journal.path, "cards.csv", COLUMNS, 4)
+    assert Journal(journal.path).columns == COLUMNS  # readers need not write
+
+
+@pytest.mark.parametrize("torn", ["", '{"riskad_', '{"riskad_journal": 1, "table": "t", "colu'])
+def test_a_journal_whose_first_line_was_torn_begins_anew(tmp_path, table, torn):
+    path = tmp_path / "labels.jsonl"
+    path.write_text(torn)
+    with pytest.raises(InputError, match="no journal of answers"):
+        Journal(path)  # as by a reader, which changes nothing
+    assert path.read_text() == torn
+    add(Journal(path, "cards.csv", table.columns, table.height), table, 1, "normal")
+    assert Journal(path).labels() == {1: "normal"}
+    assert Journal(path).skipped() == ""
+
+
+def test_lines_that_were_skipped_are_said(journal, table):
+    with journal.path.open("a") as file:
+        file.write('{"row": 2, "ha\nnull\n')
+    add(journal, table, 1, "normal")
+    said = "2 lines of the journal 'labels.jsonl' are incomplete or no answers, and were skipped."
+    assert apply_labels(table, journal.path).notes() == [said]
 
 
 # --- rows that moved ------------------------------------------------------------------------------
@@ -173,7 +204,7 @@ def test_a_changed_row_loses_its_label_and_that_is_said(journal, table):
     changed = table.with_columns(pl.Series("amount", ["1", "2", "3", "901"]))
     applied = apply_labels(changed, journal)
     assert applied.frame["label"].to_list() == ["normal", None, None, None]
-    assert "1 is not found any more" in applied.notes()[0]
+    assert "1 is gone" in applied.notes()[0]
 
 
 def test_new_answers_go_to_the_rows_as_they_are_now(journal, table):
@@ -235,7 +266,7 @@ def test_a_disputed_row_is_said(journal, table):
     add(journal, table, 3, "anomaly", who="bob")
     applied = apply_labels(table, journal)
     assert applied.frame["label"].to_list() == [None] * 4
-    assert "People differ about row 3" in applied.notes()[0]
+    assert "People disagree about row 3" in applied.notes()[0]
 
 
 @pytest.fixture
@@ -263,6 +294,16 @@ def test_export_writes_a_copy_and_leaves_the_table_alone(labelled):
     assert labels[:60] == ["anomaly" if each else "normal" for each in fraud[:60]]
     assert set(labels[60:]) == {None}
     assert (folder / "cards.csv").read_bytes() == before
+
+
+def test_export_does_not_replace_the_table(labelled):
+    folder, _ = labelled
+    table = folder / "cards.csv"
+    before = table.read_bytes()
+    told = CliRunner().invoke(cli, ["label", str(table), "--export", str(table), "--force"])
+    assert told.exit_code == 1
+    assert "both read and written" in told.output
+    assert table.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -302,9 +343,51 @@ def test_fit_without_any_label_is_said_to_be_unsupervised(labelled):
     assert fraud[rows[:20] - 1].mean() > 3 * fraud.mean()
 
 
+def test_fit_takes_the_journal_as_labels_too(labelled):
+    folder, fraud = labelled
+    command = ["fit", str(folder / "cards.csv"), "--id", "card", "--model", "shallow", "--json"]
+    journal = str(folder / "cards.csv.labels.jsonl")
+    told = CliRunner().invoke(cli, [*command, "--labels", journal, "-o", str(folder / "a.riskad")])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["labels"]["anomaly"] == fraud[:60].sum()
+    both = [*command, "--labels", journal, "--journal", journal, "-o", str(folder / "b.riskad")]
+    assert "give one of them" in CliRunner().invoke(cli, both).output
+    wrong = CliRunner().invoke(cli, [*command, "--labels", "ranom", "-o", str(folder / "b.riskad")])
+    assert "'ranom' is not one of 'random', 'chosen', 'unknown'" in wrong.output
+
+
+@pytest.mark.parametrize("how", ["no column", "blank column", "unsure answers"])
+def test_fit_ranks_rows_where_none_is_labelled_and_says_so(labelled, how):
+    folder, _ = labelled
+    table, command = folder / "cards.csv", ["fit", str(folder / "cards.csv"), "--id", "card"]
+    if how == "blank column":
+        riskad.read_table(table).with_columns(status=pl.lit(" ")).write_csv(table)
+        command += ["--label", "status"]
+    if how == "unsure answers":
+        journal = folder / "cards.csv.labels.jsonl"
+        journal.write_text(re.sub('"(normal|anomaly)"', '"unsure"', journal.read_text()))
+        command += ["--journal", str(journal)]
+    told = CliRunner().invoke(cli, [*command, "-o", str(folder / "m.riskad")])
+    assert told.exit_code == 0, told.output
+    assert "no row is labelled, so rows are ranked by how unlike" in told.stderr
+    assert "unsupervised: no label was learned from" in " ".join(told.stdout.split())
+
+
+def test_fit_does_not_learn_from_forgotten_labels_as_from_a_column(labelled):
+    folder, _ = labelled
+    table = riskad.read_table(folder / "cards.csv")
+    table.with_columns(Label=pl.lit("ok")).write_csv(folder / "with.csv")
+    command = ["fit", str(folder / "with.csv"), "--id", "card", "-o", str(folder / "m.riskad")]
+    told = CliRunner().invoke(cli, command)
+    assert told.exit_code == 2
+    assert "If it holds labels, add --label Label" in told.output
+    assert CliRunner().invoke(cli, [*command, "--drop", "Label"]).exit_code == 0
+
+
 def test_fit_without_labels_says_what_is_missing(labelled):
     folder, _ = labelled
-    told = CliRunner().invoke(cli, ["fit", str(folder / "cards.csv"), "-o", str(folder / "m")])
+    command = ["fit", str(folder / "cards.csv"), "-o", str(folder / "m")]
+    told = CliRunner().invoke(cli, [*command, "--model", "auto"])
     assert told.exit_code == 2
     assert "--label" in told.output
     assert "--journal" in told.output

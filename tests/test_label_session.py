@@ -19,7 +19,7 @@ from riskad.labelling.fitting import History, Ranking
 from riskad.labelling.session import Conflict, Options, Session
 from riskad.labelling.upcoming import RANDOM, Upcoming
 from riskad.labelling.work import Found, _Asked, _listen
-from riskad.tables.labelled import LabelColumn
+from riskad.tables.labelled import LabelColumn, UnlabelledTable
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
 
@@ -112,6 +112,19 @@ def test_a_label_column_that_is_blank_or_not_there_is_no_mistake(tmp_path, no_fi
         open_session(tmp_path, table, Options(id="crad"))
 
 
+def test_a_model_of_other_columns_is_refused_at_once(tmp_path, no_fits):
+    table, _ = make_payments(60)
+    unlabelled = UnlabelledTable(table)
+    model = riskad.fit_table(unlabelled, LabelColumn("label"), id="card", model="outliers").model
+    riskad.save(model, tmp_path / "m.riskad")
+    options = Options(id="card", model=str(tmp_path / "m.riskad"))
+    assert open_session(tmp_path, table, options).counts()["unlabelled"] == 60
+    with pytest.raises(
+        InputError, match=r"'m\.riskad' reads a column 'age', which the table lacks"
+    ):
+        open_session(tmp_path, table.drop("age"), options, "other.jsonl")
+
+
 def test_one_column_is_enough(tmp_path, no_fits):
     session = open_session(
         tmp_path, pl.DataFrame({"x": np.random.default_rng(0).normal(size=30)}), Options()
@@ -156,7 +169,7 @@ def test_a_changed_table_is_said(tmp_path, session):
     say(session, 5, "normal")
     again = open_session(tmp_path, make_payments()[0].reverse())
     assert again.labels() == {296: "normal"}
-    assert "1 is in another place" in again.said[0]
+    assert "1 has moved" in again.said[0]
 
 
 # --- what is seen of a row ------------------------------------------------------------------------
@@ -203,6 +216,19 @@ def test_rows_are_found_by_what_they_hold_and_by_number(session):
     assert [row["row"] for row in by_score] == session.ranking.worst(50, 50)
     say(session, 8, "skip")
     assert [row["row"] for row in session.listed("", "labelled", 0, "ada")["rows"]] == [8]
+    assert session.listed("²", "score", 0, "ada")["rows"] == []  # a digit, and no number
+
+
+def test_a_score_of_zero_is_not_the_lowest(session, monkeypatch):
+    scores = {1: -1.0, 2: 0.0, 3: 1.0, 4: None}
+    monkeypatch.setattr(session, "_holding", lambda query: list(scores))
+    monkeypatch.setattr(
+        type(session.ranking),
+        "of",
+        lambda _, row: {"score": scores[row], "probability": None, "flagged": None},
+    )
+    found = session.listed("x", "score", 0, "ada")["rows"]
+    assert [row["row"] for row in found] == [3, 2, 1, 4]
 
 
 def test_the_download_has_the_labels(session):

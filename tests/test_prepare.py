@@ -9,10 +9,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import DataWarning, InputError
-from riskad.tables.cells import BLANK
+from riskad.tables.cells import BLANK, as_text
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.prepared.categories import OTHER
+from riskad.tables.prepared.categories import OTHER, CategoryColumn
 
 
 def prepare(columns, **parameters):
@@ -245,6 +245,10 @@ def test_many_levels_make_it_sparse_with_the_same_values():
     levels = preparer.columns_["t"].levels
     expected = codes.to_numpy()[:, None] == np.array(levels, dtype=object)
     np.testing.assert_array_equal(matrix.toarray()[:, : len(levels)], expected)
+    for n in (1, 16, 17):
+        few = preparer.transform(pl.DataFrame(columns)[:n])
+        assert few.format == "csr"
+        np.testing.assert_array_equal(few.toarray(), matrix[:n].toarray())
 
 
 def test_the_same_table_as_text_as_types_and_from_pandas():
@@ -350,6 +354,25 @@ def test_a_row_depends_on_no_other_row():
     whole = preparer.transform(table)
     parts = [preparer.transform(table[i : i + 7]) for i in range(0, 400, 7)]
     np.testing.assert_array_equal(np.vstack(parts), whole)
+
+
+def test_a_few_rows_are_read_as_many_are():
+    """Few rows are read by Python, many by polars: both must see the same blanks and levels."""
+    white = [chr(code) for code in range(0x3001) if chr(code).isspace()]
+    texts = [*(f"{w}A{w}" for w in white), *white, "", "A\x00", "\u200bB", "B", "new", None] * 2
+    rng = np.random.default_rng(0)
+    column = pl.Series("t", [texts[i] for i in rng.permutation(len(texts))], dtype=pl.String)
+    read = as_text(column)
+    assert pl.concat([as_text(column[i : i + 1]) for i in range(len(column))]).equals(
+        read, null_equal=True
+    )
+    for levels in (["A", "B", BLANK], ["B", OTHER]):
+        known = CategoryColumn("t", "category", [], levels=levels)
+        blocks = [known.block(read[i : i + 1]) for i in range(len(read))]
+        np.testing.assert_array_equal(np.concatenate(blocks), known.block(read).toarray())
+        new = [known.news(read[i : i + 1]) for i in range(len(read))]
+        said = known.news(read)
+        assert sum(each.rows["t"] for each in new if each) == (said.rows["t"] if said else 0)
 
 
 def test_rows_of_a_part_are_counted_from_the_top_of_the_table(fitted):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -196,6 +197,7 @@ def test_mistakes_are_sentences_and_leave_nothing(model, place):
         (["-o", "out", "--day", "pade"], "Did you mean 'paid'?"),
         (["-o", "out", "--day", "amount"], "is no date as 2026-11-17"),
         (["-o", "out.sqlite::scored", "--since", "yesterday"], "must be 'auto'"),
+        (["-o", "out.sqlite::scored", "--since", "day=2026-13-40"], "there is no day '2026-13-40'"),
         (["-o", "out.sqlite::scored", "--since", "auto", "--id", "nobody"], "no column 'nobody'"),
         (["-o", "out.sqlite::scored", "--since", "auto", "--id", "paid"], "names several rows"),
         (["-o", "out.csv", "--id", "paymnt"], "Did you mean 'payment'?"),
@@ -324,3 +326,24 @@ def test_killed_before_each_step_of_writing(model, place, kind, commands):
     assert commands.run(*call) == 0
     assert read_ids(kind, place) == list(range(100 + 50 * round_))
     assert not list(place.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "value", "kept"),
+    [
+        (["2026-11-09", " 2026-11-10", "2026-11-11T08:00", "", None], "2026-11-10", 2),
+        (["2026-10-31", "2026-11-01"], "2026-11", 1),
+        (["9", "10", "11,5", ""], "10", 1),
+        (["A1", "B1"], "B", 1),
+        (["17.11.2026"], "2026-11-10", "holds '17.11.2026', which is written otherwise"),
+        (["2026-11-17"], "17.11.2026", "holds '2026-11-17', which is written otherwise"),
+        (["2026-11-17"], "20261110", "holds '2026-11-17', which is no number"),
+    ],
+)
+def test_since_leaves_no_row_out_because_it_is_written_otherwise(cells, value, kept):
+    frame = pl.DataFrame({"day": cells}, schema={"day": pl.String})
+    if isinstance(kept, int):
+        assert Since.read(f"day={value}").rows(frame).height == kept
+    else:
+        with pytest.raises(InputError, match=re.escape(kept)):
+            Since.read(f"day={value}").rows(frame)

@@ -218,8 +218,9 @@ def test_what_is_not_as_in_training_is_said(served):
         ({"rows": [ROW, {"amount": 1}]}, 422, "Row 2 lacks the column 'hour'"),
         ({"Amount": 1, "hour": 1, "country": "", "attempts": 1}, 422, "mean it by 'Amount'"),
         ({"rows": []}, 422, "at least one row"),
-        ({"rows": [ROW, 7]}, 422, "Row 2 is no object"),
+        ({"rows": [ROW, 7]}, 422, "Row 2 is not an object"),
         ({"rows": {"amount": 1}}, 422, "lacks the column 'amount'"),
+        ({"rows": [ROW], "model": 1}, 422, "\"rows\" must stand alone, and 'model' is beside it"),
         (ROW | {"x": [[[[[[[[[[1]]]]]]]]]]}, 422, "'x' is nested more than 8"),
         ({"rows": [ROW] * 60}, 413, "at most 50"),
         ([ROW], 400, "must be a JSON object"),
@@ -236,17 +237,24 @@ def test_a_mistake_is_named_in_a_sentence(served, said, status, words):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no JSON"),
-        (b'{"amount": NaN}', "NaN is no number"),
+        (b"", "The body is empty"),
+        (b'{"amount": 1, "amount": 2}', "names 'amount' twice"),
+        (b'{"amount": NaN}', "NaN is not a JSON number"),
         (b"\xff\xfe{}", "byte 0"),
         (b'{"a":' * 100_000, "nested too deeply"),
-        (b'{"amount": ' + b"9" * 5000 + b"}", "no JSON"),
+        (b'{"amount": ' + b"9" * 5000 + b"}", "not JSON"),
     ],
 )
 def test_what_is_no_json_is_refused(served, body, words):
     status, _, answer = served(body=10**6)("POST", "/score", body, {"content-length": "9"})
     assert status == 400
     assert words in json.loads(answer)["error"]
+
+
+def test_a_byte_order_mark_is_passed_over(served):
+    body = b"\xef\xbb\xbf" + json.dumps(ROW).encode()
+    length = {"content-length": str(len(body))}
+    assert served()("POST", "/score", body, length)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -558,6 +566,11 @@ def test_a_journal_of_riskad_label_goes_on(served, tmp_path):
     assert [answer.row for answer in Journal(path).log] == [2, 4]
 
 
+NESTED: object = 1
+for _ in range(500):  # which polars would read for half a minute
+    NESTED = [NESTED]
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -567,6 +580,7 @@ def test_a_journal_of_riskad_label_goes_on(served, tmp_path):
         ({"row": ROW, "label": "normal", "who": 7}, "who must be a text"),
         ({"row": ROW, "label": "normal", "who": "ada", "number": 0}, "number must be"),
         ({"row": ROW, "label": "normal", "who": "ada", "when": "now"}, "There is no 'when'"),
+        ({"row": ROW | {"hour": NESTED}, "label": "normal", "who": "a"}, "more than 8 levels"),
         ({"labels": []}, "1 to 1,000"),
         ({"labels": [{"row": ROW, "label": "normal", "who": "ada"}, 3]}, "Each label needs"),
     ],

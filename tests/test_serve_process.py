@@ -161,6 +161,12 @@ def test_the_command_is_never_open_by_accident(models, tmp_path, monkeypatch):
     told = run(models[0], "--port", 0, RISKAD_TOKEN="")
     assert told.exit_code == 1
     assert "at least 16" in told.output
+    (tmp_path / "token").write_bytes(b"\xff\xfe" * 20)
+    told = run(models[0], "--port", 0, "--token-file", tmp_path / "token")
+    assert told.exit_code == 1
+    assert "at least 16 ASCII" in told.output
+    told = run(models[0], "--port", 0, "--tls-cert", models[0])
+    assert "--tls-cert VALUE and --tls-key VALUE" in told.output
     told = run(tmp_path / "none.riskad", "--port", 0)
     assert told.exit_code == 1
     assert "There is no file" in told.output

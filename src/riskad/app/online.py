@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.noticed import collect_warnings, merge_warnings, no_warnings
 from riskad.app.reasons import Reason, explain_rows
-from riskad.app.results import own_decision, score_frame, score_rows, steps_of
+from riskad.app.results import own_decision, score_columns, score_rows, steps_of
 from riskad.core.checks import InputError
 
 __all__ = ["RowScorer", "join_rows"]
@@ -44,7 +44,7 @@ class RowScorer:
     >>> model = riskad.fit_table(table, labels, model="shallow").model
     >>> scorer = RowScorer(model)
     >>> rows, notes = scorer.prepare(new[:1])
-    >>> scorer.results(*scorer.score(rows)).columns
+    >>> list(scorer.results(*scorer.score(rows)))
     ['anomaly_score', 'is_anomaly', 'anomaly_probability']
     """
 
@@ -87,9 +87,9 @@ class RowScorer:
 
     def results(
         self, scores: NDArray[np.float64], novelty: NDArray[np.float64] | None
-    ) -> pl.DataFrame:
-        """Return what `riskad score` adds to rows of these scores, but for reasons."""
-        return score_frame(self.detector, scores, self.decision, novelty)
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns that `riskad score` adds for these scores, but for reasons."""
+        return score_columns(self.detector, scores, self.decision, novelty)
 
     def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return p-values of being normal."""

@@ -35,6 +35,7 @@ __all__ = [
     "pick_features",
     "rank",
     "read_rule",
+    "score_columns",
     "score_frame",
     "score_rows",
     "steps_of",
@@ -214,6 +215,16 @@ def score_frame(
     novelty: NDArray[np.float64] | None = None,
 ) -> pl.DataFrame:
     """Return the columns that scoring adds, but for reasons."""
+    return pl.DataFrame(score_columns(detector, scores, decision, novelty))
+
+
+def score_columns(
+    detector: Any,
+    scores: NDArray[np.float64],
+    decision: Decision,
+    novelty: NDArray[np.float64] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Return the same as arrays, by name."""
     columns: dict[str, Any] = {"anomaly_score": scores}
     if novelty is not None:
         columns["novelty"] = novelty
@@ -224,7 +235,7 @@ def score_frame(
         columns["is_anomaly"] = p_values <= decision.largest_p
     if knows_probabilities(detector):
         columns["anomaly_probability"] = detector.calibration_.anomaly_probability(scores)
-    return pl.DataFrame({name: columns[name] for name in RESULT_COLUMNS if name in columns})
+    return {name: columns[name] for name in RESULT_COLUMNS if name in columns}
 
 
 # --- rows --------------------------------------------------------------------------------

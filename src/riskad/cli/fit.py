@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["check_not_read", "fit", "prior"]
 
 ENGINES = ("threads", "dask")
+_LABEL_NAMES = {
+    *("label", "labels", "class", "target", "anomaly", "is_anomaly"),
+    *("outlier", "is_outlier", "fraud", "is_fraud"),
+}
 
 
 def _models() -> Any:
@@ -80,6 +84,19 @@ def _setting_options() -> list[click.Parameter]:
     ]
 
 
+class _LabelSource(click.Choice[str]):
+    """How rows came to be labelled; or the journal that says it of each."""
+
+    def __init__(self) -> None:
+        super().__init__(("random", "chosen", "unknown"))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the word, or the path of a journal."""
+        if isinstance(value, str) and (value.endswith(".jsonl") or Path(value).is_file()):
+            return Path(value)
+        return super().convert(value, param, ctx)
+
+
 @click.command(cls=_FitCommand, short_help="Fit a model on a table with a few labels.")
 @click.argument("data", nargs=-1, required=True)
 @table_options(label_required=False)
@@ -126,11 +143,12 @@ def _setting_options() -> list[click.Parameter]:
 @click.option(
     "--labels",
     "label_source",
-    type=click.Choice(("random", "chosen", "unknown")),
+    type=_LabelSource(),
     default="unknown",
     show_default=True,
     help="How rows were selected for labelling: drawn at random, or chosen because they looked "
-    "odd, by a rule or by `riskad suggest`. The estimated anomaly rate depends on it.",
+    "odd, by a rule or by `riskad suggest`. The estimated anomaly rate depends on it. "
+    "A file is taken as --journal.",
 )
 @click.option(
     "--time",
@@ -173,6 +191,8 @@ def fit(
 ) -> None:
     """Fit a model on DATA, a table with a column of labels.
 
+    Without any label, rows are ranked by how unlike the others they are, and the output says so.
+
     DATA is a CSV, compressed or not (.gz, .zst, ...), an Excel sheet (cards.xlsx,
     cards.xlsx::March), JSON lines, Parquet, a table of SQLite or DuckDB (cards.sqlite::payments),
     or - for standard input.
@@ -190,6 +210,7 @@ def fit(
         --report cards.html
       riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
         --model shallow --loss logistic
+      riskad fit cards.csv --journal cards.csv.labels.jsonl -o cards.riskad
       riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
         -o cards.riskad --model shallow
     """  # noqa: D301
@@ -271,6 +292,7 @@ def _fit(
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
+    journal = _journal(options, journal)
     unlabelled = _without_labels(options, journal)
     names = {setting.name for entry in _models().values() for setting in entry.settings}
     settings = {name: options.pop(name) for name in names & set(options)}
@@ -280,14 +302,73 @@ def _fit(
     options["source"] = name_of(data)
     paths = find_tables(data)
     if journal is not None:
-        return _fit_table(_with_answers(paths, journal, options), None, options)
+        return _fit_in_memory(_with_answers(paths, journal, options), options)
     if engine == "dask":
         return _fit_on_cluster(paths, scheduler, options)
     if unlabelled:
-        return _fit_table(UnlabelledTable(read_table(paths[0])), None, options)
+        table = read_table(paths[0])
+        if _model_is_chosen():
+            return _fit_table(UnlabelledTable(table), None, options)
+        _check_forgotten(table, options["drop"])
+        return _rank(table, options)
     if is_larger_than_memory(paths):
         return _fit_table(paths, None, options)
-    return _fit_table(read_table(paths[0]), None, options)
+    return _fit_in_memory(read_table(paths[0]), options)
+
+
+def _fit_in_memory(table: Any, options: dict[str, Any]) -> Fit:
+    """Fit on a table, or rank its rows where none has a label and no model was asked for."""
+    if not _model_is_chosen() and _is_unlabelled(table, options["labels"]):
+        return _rank(table.drop(options["labels"].column), options)
+    return _fit_table(table, None, options)
+
+
+def _is_unlabelled(table: Any, labels: Any) -> bool:
+    """Whether the column of labels is there, and blank in every row."""
+    from riskad.tables.columns import to_text
+
+    if labels.normal or labels.anomaly or labels.column not in table.columns or not table.height:
+        return False
+    return bool(to_text(table[labels.column]).str.strip_chars().replace("", None).is_null().all())
+
+
+def _rank(table: Any, options: dict[str, Any]) -> Fit:
+    from riskad.tables.labelled import UnlabelledTable
+
+    click.echo(
+        "Note: no row is labelled, so rows are ranked by how unlike the others they are "
+        "(--model outliers). `riskad label` helps to label some.",
+        err=True,
+    )
+    options |= {"model": "outliers", "label_source": "unknown"}
+    return _fit_table(UnlabelledTable(table), None, options)
+
+
+def _model_is_chosen() -> bool:
+    source = click.get_current_context().get_parameter_source("model")
+    return source is not click.core.ParameterSource.DEFAULT
+
+
+def _check_forgotten(table: Any, drop: Sequence[str]) -> None:
+    """Refuse to learn from labels as from any other column, where --label was forgotten."""
+    found = [name for name in table.columns if name.strip().lower() in _LABEL_NAMES]
+    found = [name for name in found if name not in drop]
+    if found:
+        raise click.UsageError(
+            f"The table has a column {found[0]!r}. If it holds labels, add --label {found[0]}; if "
+            f"not, add --drop {found[0]}, or --model outliers to use it as any other."
+        )
+
+
+def _journal(options: dict[str, Any], journal: Path | None) -> Path | None:
+    """The journal, which may also be given as --labels."""
+    if not isinstance(options["label_source"], Path):
+        return journal
+    if journal is not None:
+        raise click.UsageError("--labels and --journal both name a journal; give one of them.")
+    given: Path = options["label_source"]
+    options["label_source"] = "unknown"
+    return given
 
 
 def _fit_on_cluster(paths: Sequence[Path], scheduler: str | None, options: dict[str, Any]) -> Fit:
@@ -305,10 +386,10 @@ def _fit_on_cluster(paths: Sequence[Path], scheduler: str | None, options: dict[
 def _without_labels(options: dict[str, Any], journal: Path | None) -> bool:
     """Whether there are no labels, which only a model without any takes."""
     unlabelled = options["label"] is None and journal is None
-    if unlabelled and options["model"] != "outliers":
+    if unlabelled and _model_is_chosen() and options["model"] != "outliers":
         raise click.UsageError(
-            "Missing option '-l' / '--label', the column with the labels. --journal takes answers "
-            "of `riskad label`, and --model outliers does without labels."
+            f"--model {options['model']} needs labels: name their column with --label, or give the "
+            "answers of `riskad label` with --journal. --model outliers does without."
         )
     return unlabelled
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from riskad.cli.fit import check_not_read
 from riskad.cli.options import (
     PATH,
     binding,
@@ -30,25 +31,27 @@ __all__ = ["label"]
 @click.command(short_help="Label rows in the browser, one key each.")
 @click.argument("data", type=PATH)
 @table_options(label_required=False)
-@click.option("--model", type=PATH, help="A model to start with; later models replace it.")
+@click.option("--model", type=PATH, help="A model to begin with; fits to your answers replace it.")
 @click.option(
-    "--journal", type=PATH, help="Where answers are kept.  [default: beside DATA, .labels.jsonl]"
+    "--journal",
+    type=PATH,
+    help="Where to save answers.  [default: DATA.labels.jsonl, beside DATA]",
 )
-@click.option("--who", default="", metavar="NAME", help="Who answers.  [default: the user]")
+@click.option("--who", default="", metavar="NAME", help="Who answers.  [default: your user name]")
 @click.option(
     "--export",
     type=PATH,
-    help="Write DATA with the labels of the journal to this file, and serve no page.",
+    help="Write a copy of DATA with the labels of the journal here; open no page.",
 )
 @click.option(
     "--budget",
     type=click.FloatRange(1, 3600),
     default=20.0,
     show_default=True,
-    help="Seconds that a fit in the background may take.",
+    help="Seconds that each fit in the background may take.",
 )
 @listening_options(port=0)
-@click.option("--open", "open_", is_flag=True, help="Also open a browser.")
+@click.option("--open", "open_", is_flag=True, help="Open the page in a browser.")
 @seed
 @force
 def label(
@@ -56,10 +59,11 @@ def label(
 ) -> None:
     """Label rows of DATA in the browser while a model learns.
 
-    Serves a page on this machine that shows one row at a time, the most informative rows first. One
-    key labels it: n normal, a anomaly, u unsure, s skip, z undo. Each answer is on disk before the
-    page says "saved", in a journal beside DATA. DATA itself is never changed. Start the command
-    again to continue where you stopped. You need no labels to begin.
+    Opens a page on this machine that shows one row at a time, the most informative first. One key
+    labels it: n normal, a anomaly, u unsure, s skip, z undo. No label is needed to begin.
+
+    Each answer is on disk before the page says "saved", in a journal beside DATA. DATA itself is
+    never changed. Run the command again to go on where you stopped.
 
     \b
     Examples:
@@ -81,6 +85,7 @@ def label(
     labels = said if said.column else None
     if export is not None:
         check_table_output(export, force)
+        check_not_read([str(export)], [str(data), str(journal)])
         _export(read_table(data), journal, labels, export, force)
         return
     with show_progress() as progress:
@@ -90,7 +95,9 @@ def label(
         server = _server(frame, journal, labels, source, options)
     address = server.invite()
     click.echo(f"Label {source} at {address}")
-    click.echo(f"Answers are kept in {journal}. Ctrl-C stops; start again to continue.", err=True)
+    click.echo(
+        f"Answers are saved in {journal}. Ctrl-C stops; run the command again to go on.", err=True
+    )
     for line in server.session.said:
         click.echo(f"Note: {line}", err=True)
     with _opened(address) if options["open_"] else nullcontext():

@@ -16,13 +16,12 @@ __all__ = ["serve"]
 
 @click.command(short_help="Serve the scores of a model over HTTP.")
 @click.argument("model", type=PATH)
-@click.option("--journal", type=PATH, help="Accept labels, and keep them in this file.")
+@click.option("--journal", type=PATH, help="Take labels at /feedback, and save them here.")
 @listening_options(port=8000)
 @click.option(
     "--client-ca",
     type=PATH,
-    help="Ask clients for a certificate signed by one of these authorities (PEM), instead of a "
-    "token.",
+    help="Ask clients for a certificate signed by one of these (PEM), instead of a token.",
 )
 @click.option(
     "--token-file",
@@ -41,19 +40,18 @@ __all__ = ["serve"]
     type=click.IntRange(1, 10_000),
     default=64,
     show_default=True,
-    help="Requests that may wait; others are answered with 503.",
+    help="Most requests that may wait; others get 503.",
 )
 def serve(model: Path, journal: Path | None, **options: Any) -> None:
     """Serve the scores of MODEL over HTTP.
 
     POST /score takes a row as a JSON object, or {"rows": [...]}, and returns anomaly_score,
-    is_anomaly and more for each; cells are read as `riskad score` reads them. There are also
-    /model, /health, /metrics (for Prometheus) and /openapi.json. With --journal, POST /feedback
-    takes labels. When the file of MODEL changes, the new model takes over; each answer names its
-    model.
+    is_anomaly and more for each; it reads cells as `riskad score` does. There are also /model,
+    /health, /metrics (for Prometheus) and /openapi.json. With --journal, POST /feedback takes
+    labels. When the file of MODEL changes, the new model takes over; each answer names its model.
 
-    Only clients on this machine that have the token are answered. For other machines, use --host
-    and https.
+    Every request needs the token, and only this machine is answered. To let other machines in,
+    give --host and a certificate.
 
     \b
     Examples:
@@ -71,8 +69,8 @@ def serve(model: Path, journal: Path | None, **options: Any) -> None:
     if token is not None:
         click.echo(f"Token: {token}")
     if journal is not None:
-        click.echo(f"Labels are kept in {journal}.", err=True)
-    click.echo("Ctrl-C ends.", err=True)
+        click.echo(f"Labels are saved in {journal}.", err=True)
+    click.echo("Ctrl-C stops.", err=True)
     server.run()
 
 
@@ -99,6 +97,6 @@ def _given_token(file: Path | None) -> str | None:
     from riskad.storage.files import check_input_file
 
     if file is not None:
-        return check_token(check_input_file(file).read_text("utf-8"))
+        return check_token(check_input_file(file).read_bytes().decode("latin-1"))
     said = os.environ.get("RISKAD_TOKEN")
     return None if said is None else check_token(said)

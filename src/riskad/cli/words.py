@@ -45,7 +45,7 @@ def in_words_of(command: click.Command | None, ctx: click.Context, message: str)
             return f"`riskad fit --model {value}`" if name == "model" else found[0]
         if found["flag"]:
             return options[name]
-        if found["any"]:
+        if found["any"] or value == "...":
             return f"{options[name]} VALUE"
         plain = re.fullmatch(r"[\w.:+-]+", value)
         return f"{options[name]} {value if plain else repr(value)}"

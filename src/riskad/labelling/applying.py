@@ -37,6 +37,8 @@ class Applied:
         How many rows of the journal were found elsewhere, or not at all.
     disputed
         Rows, counted from 1, about which people differ; they stay as they were in the table.
+    skipped
+        What is to be said of lines of the journal that hold no answer, if any.
     """
 
     frame: pl.DataFrame
@@ -45,14 +47,18 @@ class Applied:
     first_judged: list[str]
     located: Located
     disputed: list[int]
+    skipped: str = ""
 
     def notes(self) -> list[str]:
         """Say what a person should know."""
-        said = [text for text in (str(self.located),) if text]
+        said = [text for text in (str(self.located), self.skipped) if text]
         if self.disputed:
             rows = ", ".join(f"{row:,}" for row in self.disputed[:5])
             more = " and others" if len(self.disputed) > 5 else ""
-            said.append(f"People differ about row {rows}{more}: the journal gives no label there.")
+            what = "row" if len(self.disputed) == 1 else "rows"
+            said.append(
+                f"People disagree about {what} {rows}{more}: the journal gives no label there."
+            )
         return said
 
 
@@ -111,7 +117,7 @@ def apply_labels(
             first[row - 1] = answers.first
     column = pl.Series(labels.column, values, dtype=pl.String)
     labels = _occurring(labels, column)
-    told = (labels, sources, first, located, journal.disputes())
+    told = (labels, sources, first, located, journal.disputes(), journal.skipped())
     return Applied(frame.with_columns(column), *told)
 
 

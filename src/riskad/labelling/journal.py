@@ -49,6 +49,7 @@ VERSION = 1
 LABELS = ("normal", "anomaly", "unsure", "skip", "")
 SOURCES = ("suggested", "random", "chosen")
 LONGEST_NOTE, LONGEST_NAME = 2_000, 60
+_HEAD = b'{"riskad_journal": '
 
 
 def now() -> str:
@@ -121,7 +122,9 @@ class Located:
     """Of how many rows there are answers, how many of them moved, and how many are gone.
 
     >>> print(Located(20, 3, 1))
-    The table has changed: of 20 judged rows 3 are in another place, and 1 is not found any more.
+    The table has changed: of 20 judged rows 3 have moved and 1 is gone.
+    >>> print(Located(20, 0, 20))
+    None of the 20 judged rows is in this table. Is the journal that of another table?
     """
 
     rows: int
@@ -131,9 +134,14 @@ class Located:
     def __str__(self) -> str:
         if not (self.moved or self.lost):
             return ""
-        moved = f"{self.moved:,} {'is' if self.moved == 1 else 'are'} in another place"
-        lost = f"{self.lost:,} {'is' if self.lost == 1 else 'are'} not found any more"
-        return f"The table has changed: of {self.rows:,} judged rows {moved}, and {lost}."
+        if self.lost == self.rows:
+            rows = f"None of the {self.rows:,} judged rows" if self.rows > 1 else "The judged row"
+            none = "" if self.rows > 1 else "not "
+            return f"{rows} is {none}in this table. Is the journal that of another table?"
+        moved = f"{self.moved:,} {'has' if self.moved == 1 else 'have'} moved"
+        lost = f"{self.lost:,} {'is' if self.lost == 1 else 'are'} gone"
+        told = [text for text, n in ((moved, self.moved), (lost, self.lost)) if n]
+        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(told)}."
 
 
 class Journal:
@@ -174,6 +182,8 @@ class Journal:
         self.unsure: set[int] = set()
         """Rows without a label of which somebody said unsure."""
         self.unreadable = 0
+        """Lines that hold no answer."""
+        self._begun = False
         self._labels: dict[int, str] = {}
         self._places: dict[tuple[int, str], int | None] = {}
         self._read_to = 0
@@ -181,14 +191,19 @@ class Journal:
         self._begin()
 
     def _begin(self) -> None:
-        """Write the first line of a new journal, or read an old one."""
-        if not (self.path.exists() and self.path.stat().st_size):
+        """Write the first line of a new journal, or read an old one; change no other file."""
+        new = not self.path.exists() or _never_begun(self.path)
+        if new and self.columns:
             self._write_head()
-        self.refresh()
-        if not self.columns:
+        elif self.columns and not os.access(self.path, os.W_OK):
+            raise self._unwritable("it is read-only")
+        if self.path.exists():
+            self.refresh()
+        if not self._begun:
+            other = ", or the name of a new file" if self.columns else ""
             raise InputError(
                 f"{str(self.path)!r} is no journal of answers: its first line does not say which "
-                "table they are about. Give the journal that `riskad label` wrote."
+                f"table they are about. Give a journal that `riskad label` wrote{other}."
             )
 
     def _write_head(self) -> None:
@@ -196,14 +211,18 @@ class Journal:
         try:
             self.path.open("a").close()
             with self._open() as file, _locked(file):
-                if not os.fstat(file).st_size:  # nobody was quicker
+                if _never_begun(self.path):  # nobody was quicker
+                    os.ftruncate(file, 0)
                     _append(file, {"riskad_journal": VERSION} | head)
                     _flush_folder(self.path.parent)
         except OSError as error:
-            raise InputError(
-                f"The journal {str(self.path)!r} cannot be written ({error.strerror}). Give "
-                "another place for it: journal='...'."
-            ) from error
+            raise self._unwritable(str(error.strerror)) from error
+
+    def _unwritable(self, why: str) -> InputError:
+        return InputError(
+            f"Cannot write the journal {str(self.path)!r}: {why}. Give another place for it: "
+            "journal='...'."
+        )
 
     @contextmanager
     def _open(self) -> Iterator[int]:
@@ -239,7 +258,7 @@ class Journal:
     def _take(self, line: bytes, first: bool) -> None:
         try:
             said = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             self.unreadable += 1
             return
         if first:
@@ -271,8 +290,8 @@ class Journal:
         head = said if isinstance(said, dict) else {}
         columns, rows = head.get("columns"), head.get("rows")
         if head.get("riskad_journal") != VERSION or not isinstance(columns, list):
-            self.columns = []
             return
+        self._begun = True
         self.columns = [name for name in columns if isinstance(name, str)]
         self.table = str(head.get("table", self.table))
         self.rows = rows if isinstance(rows, int) else 0
@@ -286,6 +305,19 @@ class Journal:
     def disputes(self) -> list[int]:
         """Return the rows about which people differ, in their order."""
         return sorted(self.disputed)
+
+    def skipped(self) -> str:
+        """Say how many lines were passed over; blank where none was."""
+        if not self.unreadable:
+            return ""
+        n, one = self.unreadable, self.unreadable == 1
+        lines = "1 line" if one else f"{n:,} lines"
+        what = (
+            "is incomplete or no answer, and was"
+            if one
+            else "are incomplete or no answers, and were"
+        )
+        return f"{lines} of the journal {self.path.name!r} {what} skipped."
 
     def locate(self, frame: pl.DataFrame) -> Located:
         """Find the rows of all answers in a table, which may have changed since.
@@ -334,6 +366,15 @@ class Journal:
                 "start a new journal."
             )
         return hash_rows(frame, self.columns)
+
+
+def _never_begun(path: Path) -> bool:
+    """Whether a file is empty, or holds the beginning of a first line whose writer was killed."""
+    with open(path, "rb") as file:
+        start = file.read(len(_HEAD))
+        if start != _HEAD:
+            return _HEAD.startswith(start)
+        return not any(b"\n" in part for part in iter(lambda: file.read(1 << 20), b""))
 
 
 def _nearest(row: int, places: Sequence[int]) -> int | None:

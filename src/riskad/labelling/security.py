@@ -47,8 +47,8 @@ _WELCOME = (
     '<meta http-equiv="refresh" content="0; url=/"></head><body><a href="/">Label</a></body></html>'
 )
 _NO_ACCESS = (
-    "This page opens with the address that `riskad label` printed, and such an address works once. "
-    "A new one was printed in its terminal just now."
+    "Open this page with the address that `riskad label` printed. Each address works once; a new "
+    "one is in its terminal."
 )
 
 
@@ -141,7 +141,7 @@ class Guard:
         """Refuse what may not be served; gives the cookie for somebody who comes with a token."""
         access, headers = self._access, Headers(scope["headers"])
         if headers.only("host") not in access.hosts:
-            raise Refusal(421, "This server answers to the address that it printed, and no other.")
+            raise Refusal(421, "This server answers only to the address that it printed.")
         if scope["method"] not in ("GET", "POST"):
             raise Refusal(405, "Only GET and POST are served.")
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token")

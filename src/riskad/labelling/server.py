@@ -125,7 +125,7 @@ def _told(handler: Callable[[Any, Request], Awaitable[Response]]) -> Any:
         except InputError as error:
             return JSONResponse({"error": str(error)}, 422)
         except OSError as error:
-            said = f"The answer could not be written: {error.strerror or error}."
+            said = f"Could not write the answer: {error.strerror or error}."
             return JSONResponse({"error": said}, 507)
 
     return answered
@@ -204,7 +204,7 @@ class _Handlers:
             )
         }
         if not texts["who"].strip():
-            raise InputError("Say who answers: who must not be blank.")
+            raise InputError("who must not be blank.")
         return JSONResponse(await run_in_threadpool(self.session.answer, row, **texts))
 
     @_told
@@ -259,7 +259,7 @@ async def _json(request: Request) -> dict[str, Any]:
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        raise InputError("The body is no JSON.") from None
+        raise InputError("The body is not JSON.") from None
     if not isinstance(said, dict):
         raise InputError("The body must be a JSON object.")
     return said

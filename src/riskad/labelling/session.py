@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.app.results import earlier_results, pick_features, with_group
+from riskad.app.model_files import load
+from riskad.app.results import earlier_results, pick_features, steps_of, with_group
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 from riskad.labelling.applying import apply_labels, table_codes
@@ -93,10 +94,12 @@ class Session:
         self._in_table = self._labels_of_table()
         self.frame = frame.drop([label] if label in frame.columns else [])
         self.features = self._features()
+        self._check_model()
         earlier = earlier_results(self.frame.columns)
         hashed = [name for name in self.frame.columns if name not in earlier]
         self.journal = Journal(journal, source, hashed, frame.height)
-        self.said = [text for text in (str(self.journal.locate(frame)),) if text]
+        told = (str(self.journal.locate(frame)), self.journal.skipped())
+        self.said = [text for text in told if text]
         self.history, self.upcoming = History(), Upcoming(frame.height, options.seed)
         self.worker: Worker | None = None
         self.fitting: Worker | None = None
@@ -114,6 +117,18 @@ class Session:
         check_columns([*([options.id] if options.id else []), *options.drop], columns)
         features = pick_features([*columns, ""], "", options.id, options.drop, earlier)
         return with_group(features, options.group, columns)
+
+    def _check_model(self) -> None:
+        """Refuse a model of other columns, before anybody waits for its scores."""
+        if self.options.model is None:
+            return
+        preparer, _ = steps_of(load(self.options.model))
+        lost = [name for name in preparer.read_columns if name not in self.features]
+        if lost:
+            raise InputError(
+                f"The model {Path(self.options.model).name!r} reads a column {lost[0]!r}, which "
+                "the table lacks or which was left out. Give a model of this table, or none."
+            )
 
     def _draw(self, n: int) -> NDArray[np.int64]:
         """Numbers of rows drawn at random, in order; all where there are no more."""
@@ -193,7 +208,10 @@ class Session:
             If the person has said something else meanwhile.
         """
         if label not in LABELS or source not in SOURCES:
-            raise InputError(f"an answer {label!r} from source {source!r} is not known")
+            raise InputError(
+                f"label must be normal, anomaly, unsure, skip or blank, and source one of "
+                f"{', '.join(SOURCES)}; got {label!r} and {source!r}."
+            )
         (card,) = self.cards.of([self._checked(row)])
         with self._lock:
             self.journal.refresh()
@@ -225,8 +243,11 @@ class Session:
         try:
             self.fit()
         except OSError as error:
-            said = f"A fit could not be started: {error.strerror or error}."
-            self.said = [*(each for each in self.said if each != said), said]
+            self._remark(f"A fit could not be started: {error.strerror or error}.")
+
+    def _remark(self, said: str) -> None:
+        """Tell people something, once."""
+        self.said = [*(each for each in self.said if each != said), said]
 
     def fit(self) -> bool:
         """Start a fit in the background, if none is under way; say whether it was."""
@@ -269,7 +290,7 @@ class Session:
                 return
             self.fitting = None
             if worker.ranking is None:
-                self.said = [*self.said, f"A fit failed: {worker.failed}"]
+                self._remark(f"A fit failed: {worker.failed}")
                 worker.close()
                 return
             old, self.worker = self.worker, worker
@@ -398,7 +419,7 @@ class Session:
         else:
             rows = self.ranking.worst(offset + _LISTED)
         if query and order == "score":
-            rows = sorted(rows, key=lambda row: -(self.ranking.of(row)["score"] or -np.inf))
+            rows = sorted(rows, key=self._rank)
         shown = rows[offset : offset + _LISTED]
         cards = self.cards.of(shown)
         return {
@@ -416,6 +437,11 @@ class Session:
             "more": len(shown) == _LISTED,
         }
 
+    def _rank(self, row: int) -> float:
+        """By which rows are sorted: the highest score first, those without one last."""
+        score = self.ranking.of(row)["score"]
+        return np.inf if score is None else -score
+
     def _summed_up(self, card: Card) -> str:
         """The first cells in a line; the name of the row stands beside it."""
         cells = [c for c in card.cells if c["text"] and c["column"] != self.options.id]
@@ -425,7 +451,7 @@ class Session:
         """Numbers of rows that hold a text in some cell, in whatever case, or have this number."""
         wanted = query.lower()
         found: list[int] = []
-        if query.isdigit() and 1 <= int(query) <= self.frame.height:
+        if query.isdecimal() and 1 <= int(query) <= self.frame.height:
             found.append(int(query))
         for start in range(0, self.frame.height, 100_000):
             part = self.frame[start : start + 100_000]

@@ -121,12 +121,13 @@ class Answers:
             results = _results(scorer, job, scores, novelty)
         except InputError as error:
             return refuse(422, str(error))
-        flagged = results["is_anomaly"].to_numpy()
+        flagged = results["is_anomaly"]
         self._scored(job.model, read.rows, scores, flagged)
         more: dict[str, Any] = {"notes": read.notes} if read.notes else {}
         if not (read.single or job.reasons):
             return Answer(200, _many(job.model.version, results, more))
-        rows = results.to_dicts()
+        cells = zip(*(values.tolist() for values in results.values()), strict=True)
+        rows: list[dict[str, Any]] = [dict(zip(results, row, strict=True)) for row in cells]
         if job.reasons:
             for row, found in zip(
                 rows, scorer.reasons(read.frame, flagged, job.reasons), strict=True
@@ -140,17 +141,17 @@ def _part(novelty: Floats | None, place: slice) -> Floats | None:
     return None if novelty is None else novelty[place]
 
 
-def _results(scorer: RowScorer, job: Job, scores: Floats, novelty: Floats | None) -> pl.DataFrame:
+def _results(
+    scorer: RowScorer, job: Job, scores: Floats, novelty: Floats | None
+) -> dict[str, NDArray[Any]]:
     results = scorer.results(scores, novelty)
-    if job.p_values:
-        results = results.with_columns(p_value=pl.Series(scorer.p_values(scores)))
-    return results
+    return results | {"p_value": scorer.p_values(scores)} if job.p_values else results
 
 
-def _many(version: str, results: pl.DataFrame, more: dict[str, Any]) -> bytes:
+def _many(version: str, results: dict[str, NDArray[Any]], more: dict[str, Any]) -> bytes:
     """The same for many rows, whose objects polars writes much faster."""
     head = to_bytes({"model_version": version, **more}).removesuffix(b"}")
-    return head + b', "rows": ' + results.write_json().encode() + b"}"
+    return head + b', "rows": ' + pl.DataFrame(results).write_json().encode() + b"}"
 
 
 def _reason(reason: Reason) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from riskad.core.checks import InputError, check_choice
 from riskad.labelling.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES, Answer, Journal
 from riskad.labelling.row_hashes import hash_rows
 from riskad.serving.models import ServedModel
+from riskad.serving.rows import check_depth
 from riskad.tables.json_reading import frame_of_objects
 
 __all__ = ["MOST_LABELS", "Feedback"]
@@ -77,6 +78,7 @@ class Feedback:
         unknown = [key for key in said if key not in _KEYS]
         if unknown:
             raise InputError(f"There is no {unknown[0][:40]!r}; a label has {', '.join(_KEYS)}.")
+        check_depth([cells])
         columns = self.journal.columns
         frame = frame_of_objects([cells], columns)
         lost = [name for name in columns if name not in frame.columns]

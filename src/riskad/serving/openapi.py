@@ -53,7 +53,7 @@ def _content(schema: Schema, kind: str = "application/json") -> Schema:
 
 
 _WRONG: Mapping[int, str] = {
-    400: "The body is no JSON object.",
+    400: "The body is not a JSON object.",
     401: "The token is missing or wrong.",
     408: "The body did not come in time.",
     411: "The length of the body is missing.",

@@ -13,7 +13,7 @@ from riskad.core.checks import InputError
 from riskad.tables.json_reading import frame_of_objects
 from riskad.web.guarding import Refusal
 
-__all__ = ["make_frame", "parse_body", "parse_rows"]
+__all__ = ["check_depth", "make_frame", "parse_body", "parse_rows"]
 
 _DEEPEST = 8
 _EXAMPLE = '{"amount": 12.5, "country": "BE"} or {"rows": [{"amount": 12.5}, {"amount": 3}]}'
@@ -25,12 +25,15 @@ def parse_body(body: bytes) -> dict[str, Any]:
     >>> parse_body(b'{"amount": 1}')
     {'amount': 1}
     """
+    if not body.strip():
+        raise Refusal(400, f"The body is empty; send {_EXAMPLE}.")
     try:
-        said = json.loads(body.decode(), parse_constant=_no_constant)
+        text = body.decode("utf-8-sig")
+        said = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
     except RecursionError:
         raise Refusal(400, "The body is nested too deeply.") from None
     except ValueError as error:  # also where it is not UTF-8, or a number has too many digits
-        raise Refusal(400, f"The body is no JSON in UTF-8: {_reason(error)}.") from None
+        raise Refusal(400, f"The body is not JSON in UTF-8: {_reason(error)}.") from None
     if not isinstance(said, dict):
         raise Refusal(400, f"The body must be a JSON object, such as {_EXAMPLE}.")
     if b"\\ud" in body.lower():
@@ -39,7 +42,17 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON; send null for a blank")
+    raise ValueError(f"{word} is not a JSON number; send null for a blank")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of the body; of two values under one key nobody knows which is meant."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Refusal(400, f"An object names {twice[:40]!r} twice; send each column once.")
+    return made
 
 
 def _reason(error: ValueError) -> str:
@@ -58,23 +71,28 @@ def _check_letters(said: Any) -> None:
 def parse_rows(said: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
     """Return the rows of a body, and whether it is one row by itself.
 
-    A body is a row, unless it has nothing but a list under "rows".
+    A body is a row, unless it has a list under "rows".
 
     >>> parse_rows({"amount": 1}, 10)
     ([{'amount': 1}], True)
     >>> parse_rows({"rows": [{"amount": 1}, {"amount": 2}]}, 10)
     ([{'amount': 1}, {'amount': 2}], False)
     """
-    if said.keys() != {"rows"} or not isinstance(said["rows"], list):
+    rows = said.get("rows")
+    if not isinstance(rows, list):
         return [said], True
-    rows = said["rows"]
+    if len(said) > 1:
+        other = next(key for key in said if key != "rows")
+        raise InputError(
+            f'"rows" must stand alone, and {other[:40]!r} is beside it; leave that out.'
+        )
     if not rows:
         raise InputError("rows is empty; send at least one row.")
     if len(rows) > most:
         raise Refusal(413, f"There are {len(rows):,} rows; send at most {most:,} at once.")
     for number, row in enumerate(rows, 1):
         if type(row) is not dict:
-            raise InputError(f"Row {number:,} is no object of columns and cells; send {_EXAMPLE}.")
+            raise InputError(f"Row {number:,} is not an object of columns; send {_EXAMPLE}.")
     return rows, False
 
 
@@ -89,7 +107,7 @@ def make_frame(rows: Sequence[Mapping[str, Any]], single: bool, scorer: RowScore
         if not row.keys() >= set(columns):
             names = [*row, *_inner_names(row)]
             scorer.check_columns(names, "The row" if single else f"Row {number:,}")
-    _check_depth(rows, columns)
+    check_depth(rows)
     return frame_of_objects(rows, columns)
 
 
@@ -98,7 +116,8 @@ def _inner_names(row: Mapping[str, Any]) -> list[str]:
     return [f"{k}.{inner}" for k, v in row.items() if type(v) is dict for inner in v]
 
 
-def _check_depth(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def check_depth(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse cells that are nested so deeply that reading them would take minutes."""
     for row in rows:
         for name, cell in row.items():
             if type(cell) in (dict, list) and _deeper_than(cell, _DEEPEST):

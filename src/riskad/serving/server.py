@@ -31,8 +31,8 @@ def check_token(token: str) -> str:
     token = token.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         raise InputError(
-            f"A token has at least {_SHORTEST_TOKEN} letters and digits, and no others than ASCII. "
-            "`openssl rand -base64 32` makes one."
+            f"The token must be one line of at least {_SHORTEST_TOKEN} ASCII letters, digits or "
+            "signs. `openssl rand -base64 32` makes one."
         )
     return token
 

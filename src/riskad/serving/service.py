@@ -125,7 +125,7 @@ class Service:
         """Turn mistakes of a request into answers that say what was wrong."""
         method, handler = self._routes.get(scope["path"], ("", None))
         if handler is None:
-            return refuse(404, f"There is no such address; there are {', '.join(self._routes)}.")
+            return refuse(404, f"No such address; choose from {', '.join(self._routes)}.")
         if method != scope["method"]:
             return refuse(405, f"{scope['path']} takes {method}.")
         try:
@@ -135,10 +135,10 @@ class Service:
         except InputError as error:
             return refuse(422, str(error))
         except OSError as error:
-            return refuse(507, f"The labels could not be written: {error.strerror or error}.")
+            return refuse(507, f"Could not write the labels: {error.strerror or error}.")
         except Exception:
-            _log.exception("A request failed, which should not be possible; please report it.")
-            return refuse(500, "This should not be possible; the log of the server says more.")
+            _log.exception("A request failed; please report this.")
+            return refuse(500, "The server failed; its log says more.")
 
     # --- addresses -----------------------------------------------------------------------
 

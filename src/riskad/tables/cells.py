@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
 from riskad.tables.columns import to_text
+from riskad.tables.matrices import FEW_ROWS
 from riskad.tables.words import say_count
 
 __all__ = ["BLANK", "LARGEST", "Value", "as_text", "check_flat", "check_sizes", "is_blank"]
 
 BLANK = "(blank)"
+# What polars strips: Unicode's white space, which is less than what Python strips.
+_WHITE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 
 Value: TypeAlias = float | str | None  # of one cell; None is a number that is not there
 
@@ -35,13 +42,16 @@ def is_blank(column: pl.Series) -> bool:
 def as_text(column: pl.Series) -> pl.Series:
     """Return the texts of a column, without blanks around them, null where there are no others."""
     check_flat(column)
+    if column.dtype == pl.String and len(column) <= FEW_ROWS:
+        texts = [(text or "").strip(_WHITE) or None for text in column.to_list()]
+        return pl.Series(column.name, texts, dtype=pl.String)
     if not column.dtype.is_float():
         stripped = to_text(column).str.strip_chars()
         return stripped.set(stripped == "", None)
     column = column.fill_nan(None)
-    texts = column.cast(pl.String)
+    shown = column.cast(pl.String)
     whole = column.set(column % 1 != 0, None).cast(pl.Int64, strict=False)
-    return whole.cast(pl.String).zip_with(whole.is_not_null(), texts)  # 5411 is not "5411.0"
+    return whole.cast(pl.String).zip_with(whole.is_not_null(), shown)  # 5411 is not "5411.0"
 
 
 def check_flat(column: pl.Series) -> None:
@@ -71,21 +81,21 @@ def check_sizes(values: pl.Series, written: pl.Series, first_row: int) -> pl.Ser
         The numbers.
     """
     sizes = np.abs(values.to_numpy())  # NaN where there is none
-    faults = (
-        (np.isinf(sizes), "is infinite", "Correct it or leave it blank."),
-        (
-            sizes > LARGEST,
-            f"is beyond {LARGEST:g}, too large to compute with",
-            "Correct it, leave it blank, or give the column in larger units.",
-        ),
-    )
-    for wrong, what, remedy in faults:
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise InputError(
-                f"Column {written.name!r} holds numbers, but {quoted(written[row])} in row "
-                f"{first_row + row:,} {what} (at least {say_count(int(wrong.sum()), 'such row')}). "
-                f"{remedy}"
-            )
+    if (sizes > LARGEST).any():
+        _refuse_large(sizes, written, first_row)
     tiny = (sizes < _SMALLEST) & (sizes > 0)
     return values.set(pl.Series(tiny), 0.0) if tiny.any() else values
+
+
+def _refuse_large(sizes: NDArray[np.float64], written: pl.Series, first_row: int) -> NoReturn:
+    """Say which number is infinite, or else too large."""
+    wrong, what = np.isinf(sizes), "is infinite"
+    remedy = "Correct it or leave it blank."
+    if not wrong.any():
+        wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
+        remedy = "Correct it, leave it blank, or give the column in larger units."
+    row = int(wrong.argmax())
+    raise InputError(
+        f"Column {written.name!r} holds numbers, but {quoted(written[row])} in row "
+        f"{first_row + row:,} {what} (at least {say_count(int(wrong.sum()), 'such row')}). {remedy}"
+    )

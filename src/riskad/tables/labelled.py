@@ -111,8 +111,9 @@ class LabelColumn:
                 counts[str(value).strip()] += rows
         if not counts:
             raise InputError(
-                f"Column {self.column!r} is blank in every row: no row is labelled. Mark some rows "
-                "that you know to be normal and some that you know to be anomalies."
+                f"Column {self.column!r} is blank in every row: no row is labelled. Label some "
+                "rows that you know (`riskad label`), or rank them without labels "
+                "(model='outliers')."
             )
         values = [value for value, _ in counts.most_common()]
         if set(values) <= {"normal", "anomaly", "unlabelled"}:

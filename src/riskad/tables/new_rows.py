@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
 
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, quoted
 from riskad.tables.columns import check_columns
 from riskad.tables.hive import hive_columns
 from riskad.tables.targets import Target
@@ -16,6 +18,8 @@ from riskad.tables.targets import Target
 __all__ = ["NewRows", "Since"]
 
 AUTO = "auto"
+_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
+_MONTH = re.compile(r"\d{4}-\d{2}")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,16 @@ class Since:
                 f"since={said!r} must be 'auto', for rows that are not there yet, or a column and "
                 "the value from which on to look at rows: day=2026-11-17."
             )
-        return cls(column.strip(), value.strip())
+        since = cls(column.strip(), value.strip())
+        if _DATE.match(since.value) and not _is_date(since.value):
+            raise since._refused(f"there is no day {since.value!r}")
+        return since
+
+    def _refused(self, why: str) -> InputError:
+        return InputError(
+            f"since='{self.column}={self.value}': {why}. Write numbers as 1234.5 and dates as "
+            "2026-11-17, in the column and here."
+        )
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
         """Return the files that may hold such rows; folders such as day=2026-11-16 tell."""
@@ -62,19 +75,37 @@ class Since:
             if values.dtype.is_numeric():
                 return frame.filter(values >= float(self.value))
         except (ValueError, pl.exceptions.PolarsError):
-            raise InputError(
-                f"since='{self.column}={self.value}': the column holds {values.dtype}, and "
-                f"{self.value!r} is none. Write numbers as 1234.5 and dates as 2026-11-17."
-            ) from None
+            why = f"the column holds {values.dtype}, and {self.value!r} is none"
+            raise self._refused(why) from None
         return self._by_text(frame, values.cast(pl.String).str.strip_chars())
 
     def _by_text(self, frame: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
-        """Texts that are numbers, as all cells of a CSV are texts, are compared as numbers."""
+        """Compare cells of a CSV, which are all texts: as numbers or dates where these are meant.
+
+        Cells that are written otherwise than the value would be left out without a word, or taken.
+        """
+        written = texts.filter((texts != "").fill_null(False))
         try:
             least = float(self.value)
         except ValueError:
+            is_date = written.str.contains(_DATE.pattern)
+            odd = written.filter(~is_date if _DATE.match(self.value) else is_date)
+            if len(odd) and not _MONTH.fullmatch(self.value):
+                why = f"the column holds {quoted(odd[0])}, which is written otherwise"
+                raise self._refused(why) from None
             return frame.filter(texts >= self.value)
-        return frame.filter(texts.cast(pl.Float64, strict=False) >= least)
+        numbers = texts.cast(pl.Float64, strict=False)
+        if len(written) and numbers.null_count() == len(numbers):
+            raise self._refused(f"the column holds {quoted(written[0])}, which is no number")
+        return frame.filter(numbers >= least)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 class NewRows:

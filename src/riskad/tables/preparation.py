@@ -402,7 +402,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         Rows that were parsed are parsed to themselves.
         """
         check_is_fitted(self, "columns_")
-        frame = self._pick_used(as_polars(X))
+        frame = as_polars(X)
+        self._check_used(frame)
         parsed = {c.name: c.reader.read(frame[c.name], first_row, quiet) for c in self.used()}
         if self.group is not None:
             parsed[self.group] = as_text(frame[self.group])
@@ -453,11 +454,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         ]
         return pl.DataFrame({each.name: each for each in own + made})
 
-    def _pick_used(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def _check_used(self, frame: pl.DataFrame) -> None:
+        """Refuse a frame that lacks columns."""
         used = self.read_columns
         if set(used) <= set(frame.columns):
-            # `select` would wait for the threads of polars, longer than a single row takes.
-            return pl.DataFrame({name: frame[name] for name in used})
+            return
         others = [name for name in frame.columns if name not in self.columns_]
         lines = describe_column_difference(used, frame.columns).splitlines()
         missing = "\n".join(line for line in lines if not line.startswith("+"))

@@ -72,9 +72,10 @@ class Binding:
             sock.listen(128)  # a browser that comes before the server runs waits
         except OSError as error:
             sock.close()
+            place = f"{self.host} port {self.port}" if self.port else self.host
+            other = "port (0 for any free one)" if self.port else "host"
             raise InputError(
-                f"Cannot listen on {self.host} port {self.port}: {error.strerror}. Give another "
-                "port, or none for any that is free."
+                f"Cannot listen on {place}: {error.strerror}. Give another {other}."
             ) from error
         return sock
 

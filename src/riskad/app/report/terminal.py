@@ -24,6 +24,7 @@ from riskad.app.report.wording import (
     rate_line,
     sample_line,
     say_cost,
+    say_labels,
     say_prior,
     top_lines,
 )
@@ -63,7 +64,7 @@ def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -
         console,
         {
             "Read": report.reading,
-            "Labels": [f"{report.labels} (column {report.label!r})"],
+            "Labels": [say_labels(report.labels, report.label)],
         },
     )
     _print_fitted(console, report)

@@ -21,6 +21,7 @@ __all__ = [
     "sample_line",
     "say_cost",
     "say_found",
+    "say_labels",
     "say_prior",
     "share_between",
     "top_lines",
@@ -264,3 +265,13 @@ def say_cost(cost: ExpectedCost) -> str:
         f"{about(misses.value)} anomalies missed ({between(misses)}), which together cost "
         f"{about(price.value)} ({between(price)})"
     )
+
+
+def say_labels(labels: LabelCounts, column: str) -> str:
+    """Say how many rows have which label, and in which column, if any has one.
+
+    >>> say_labels(LabelCounts(2, 1, 7), "status")
+    "2 normal, 1 anomaly, 7 unlabelled (column 'status')"
+    """
+    named = f" (column {column!r})" if labels.normal or labels.anomaly else ""
+    return f"{labels}{named}"

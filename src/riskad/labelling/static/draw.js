@@ -44,7 +44,7 @@ export function picture(column, cell) {
   const width = 152;
   const height = 28;
   const far = cell.rarity < FAR ? " far" : "";
-  const where = cell.at === null ? "blank" : far ? "far out" : "among the usual ones";
+  const where = cell.at === null ? "blank" : far ? "far out" : "among the usual values";
   const svg = drawn("svg", {
     class: "place", viewBox: `0 0 ${width} ${height + 2}`, role: "img", "aria-label": `value ${where}`,
   });
@@ -155,18 +155,18 @@ export function said(card) {
   });
   const list = element("ul", { class: "legend" }, ...words);
   if (!card.disputed) return [list];
-  const told = element("p", { class: "told" }, "People differ about this row: it has no label until they agree.");
+  const told = element("p", { class: "told" }, "People disagree about this row. It has no label until they agree.");
   return [told, list];
 }
 
 export function model(told, state) {
   const parts = [];
   if (told.how === "outliers") {
-    parts.push(element("p", {}, "No label was learned from: rows are ranked by how unlike the others they are."));
+    parts.push(element("p", {}, "No label was learned from yet: rows are ranked by how unlike the others they are."));
     const { normal, anomaly } = state.counts;
-    const lacking = [normal ? "" : "a normal row", anomaly ? "" : "an anomaly"].filter(Boolean);
-    if (lacking.length) {
-      parts.push(element("p", { class: "small" }, `A model needs both kinds. Still lacking: ${lacking.join(" and ")}.`));
+    const missing = [normal ? "" : "a normal row", anomaly ? "" : "an anomaly"].filter(Boolean);
+    if (missing.length) {
+      parts.push(element("p", { class: "small" }, `A model needs labels of both kinds. Still missing: ${missing.join(" and ")}.`));
     }
     return parts;
   }
@@ -186,7 +186,7 @@ export function model(told, state) {
   }
   if (told.said.length) {
     const lines = told.said.map((text) => element("li", {}, fromData(text)));
-    parts.push(element("details", {}, element("summary", {}, "What the fit says"), element("ul", {}, ...lines)));
+    parts.push(element("details", {}, element("summary", {}, "Notes on the fit"), element("ul", {}, ...lines)));
   }
   return parts;
 }
@@ -202,7 +202,7 @@ export function listed(rows, open) {
       element("td", {}, label ? element("span", { class: `tag ${label}` }, label) : null),
       element("td", { class: "text" }, row.id === null ? null : fromData(`${row.id} `), fromData(row.text)));
   });
-  const heads = ["Row", "Score", "Label", "Holds"].map((text, i) =>
+  const heads = ["Row", "Score", "Label", "Values"].map((text, i) =>
     element("th", { scope: "col", class: i === 1 ? "right" : null }, text));
   return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines));
 }

@@ -57,7 +57,7 @@ async function forward() {
     if (!ahead.length) await fetchAhead();
     const next = ahead.shift();
     if (!next) {
-      if (ended) say("There is no further row to judge.");
+      if (ended) say("No more rows to judge.");
       return;
     }
     shown.push(next);
@@ -165,6 +165,8 @@ async function deliver(card, label, note, before) {
   try {
     const told = await post("/api/answer", body);
     trouble("");
+    const others = card.said.filter((one) => one.who !== body.who);
+    card.said = label ? [...others, { who: body.who, label, note }] : others;
     say(label ? `Row ${card.row} saved as ${label}.` : `Row ${card.row}: answer taken back.`);
     counts(told.counts);
   } catch (failure) {
@@ -173,7 +175,7 @@ async function deliver(card, label, note, before) {
     if (failure.status === 409) {
       card.mine = failure.conflict;
       const there = failure.conflict ? `“${failure.conflict}”` : "no answer";
-      trouble(`Row ${card.row} was not saved: in another tab you gave ${there}. Judge it again here if that is wrong.`);
+      trouble(`Row ${card.row} was not saved: in another tab you gave ${there}. Answer again here to change it.`);
     } else {
       trouble(`Row ${card.row} was not saved. ${failure.message}`);
     }
@@ -201,7 +203,7 @@ function judge(label) {
 function takeBack() {
   const last = undo.pop();
   if (!last) {
-    say("There is nothing to take back.");
+    say("Nothing to undo.");
     return;
   }
   const { card, before, note } = last;
@@ -264,7 +266,7 @@ function showDisputes(rows) {
     button.addEventListener("click", () => open(row));
     return button;
   });
-  const told = rows.length ? [draw.element("p", { class: "told" }, `People differ about ${draw.plural(rows.length, "row")}:`), ...buttons] : [];
+  const told = rows.length ? [draw.element("p", { class: "told" }, `People disagree about ${draw.plural(rows.length, "row")}:`), ...buttons] : [];
   if ($("disputes").dataset.rows !== String(rows)) $("disputes").replaceChildren(...told);
   $("disputes").dataset.rows = String(rows);
 }
@@ -272,7 +274,7 @@ function showDisputes(rows) {
 function showRemarks(told) {
   const lines = [...told.said];
   if (told.pool < told.rows) {
-    lines.push(`Rows to judge are chosen from ${told.pool.toLocaleString("en")} of ${told.rows.toLocaleString("en")} rows, drawn at random. Every row can be found and labelled.`);
+    lines.push(`Suggested rows come from ${told.pool.toLocaleString("en")} of ${told.rows.toLocaleString("en")} rows, drawn at random. You can find and label any other row.`);
   }
   const text = lines.join("\n");
   $("remarks").hidden = !lines.length;
@@ -295,7 +297,7 @@ async function search(from = 0) {
     if (own !== searching) return; // a later question was asked meanwhile
     const table = draw.listed(told.rows, open);
     if (from) $("found").append(table);
-    else $("found").replaceChildren(told.rows.length ? table : draw.element("p", {}, "No row holds this."));
+    else $("found").replaceChildren(told.rows.length ? table : draw.element("p", {}, "No row matches."));
     $("more").hidden = !told.more;
   } catch (failure) {
     $("found").replaceChildren(draw.element("p", {}, failure.message));
@@ -349,6 +351,12 @@ $("note").addEventListener("keydown", (event) => {
 $("note").addEventListener("change", keepNote);
 $("who").addEventListener("change", () => {
   localStorage.setItem("riskad-who", who());
+  undo.length = 0; // what can be undone was another person's
+  for (const card of [...shown, ...ahead]) {
+    const own = card.said.find((one) => one.who === who());
+    Object.assign(card, { mine: own?.label ?? "", note: own?.note ?? "" });
+  }
+  show();
   refresh();
 });
 $("invite").addEventListener("click", async () => {

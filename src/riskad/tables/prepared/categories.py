@@ -5,17 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 
 from riskad.storage.fields import COUNT, TEXT, Fields, ListOf, Maybe, State, require
 from riskad.tables.cells import BLANK, Value
 from riskad.tables.differences import MOST_NEW_VALUES, NotAsInTraining
-from riskad.tables.matrices import one_hot
+from riskad.tables.matrices import FEW_ROWS, Matrix, one_hot
 from riskad.tables.prepared.base import UsedColumn
 from riskad.tables.readers import TextReader
 from riskad.tables.sketches import Texts
@@ -122,15 +122,28 @@ class CategoryColumn(UsedColumn):
         """Return 1: a row has one level."""
         return 1
 
-    def block(self, values: pl.Series) -> sparse.csr_matrix:
+    def block(self, values: pl.Series) -> Matrix:
         """Return yes/no columns; a text that was never seen has "(other)", or none."""
         codes = self._codes(_filled(values))
-        if codes.null_count():
-            codes = codes.fill_null(self.levels.index(OTHER) if OTHER in self.levels else -1)
-        return one_hot(codes.to_numpy(), len(self.levels))
+        if OTHER in self._places:
+            codes = np.where(codes < 0, np.int32(self._places[OTHER]), codes)
+        return one_hot(codes, len(self.levels))
 
-    def _codes(self, texts: pl.Series) -> pl.Series:
-        return texts.cast(pl.Enum(self.levels), strict=False).to_physical().cast(pl.Int32)
+    def _codes(self, texts: pl.Series) -> NDArray[np.int32]:
+        """The place of each text among the levels; -1 where it is none of them."""
+        if len(texts) <= FEW_ROWS:
+            places = self._places
+            return np.array([places.get(text, -1) for text in texts.to_list()], dtype=np.int32)
+        codes = texts.cast(self._enum, strict=False).to_physical().cast(pl.Int32)
+        return codes.fill_null(-1).to_numpy()
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {level: place for place, level in enumerate(self.levels)}
+
+    @cached_property
+    def _enum(self) -> pl.Enum:
+        return pl.Enum(self.levels)
 
     def frame_names(self) -> list[str]:
         """Return its name."""
@@ -143,7 +156,10 @@ class CategoryColumn(UsedColumn):
     def news(self, values: pl.Series) -> NotAsInTraining | None:
         """Return which levels are new, as far as that is known."""
         texts = _filled(values)
-        new = self._without_rare(texts.filter(self._codes(texts).is_null()))
+        unknown = self._codes(texts) < 0
+        if not unknown.any():
+            return None
+        new = self._without_rare(texts.filter(pl.Series(unknown)))
         if not len(new):
             return None
         shown = set(new.unique().sort().head(MOST_NEW_VALUES))

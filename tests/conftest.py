@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 # Small matrices: more threads than free cores only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# AutoRAD asks LightGBM for all cores all the same. Threads that spin while they wait for each other
+# take them from the other test process, and three times the processor time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Triton reads this when it is imported: its interpreter runs kernels where there is no GPU.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -25,6 +29,9 @@ hypothesis.settings.load_profile("patient")
 # hang take as long.
 PATIENCE = 600
 
+# Files with few tests that take long. One that is begun last keeps a single worker busy.
+LONG = ("test_docs", "test_export_auto", "test_fuzz", "test_kinds", "test_label_browser")
+
 # Table 1 of the paper, for Decimals of any precision.
 DECIMAL_LOSSES = {
     "hinge": lambda z: max(Decimal(0), 1 - z),
@@ -35,6 +42,12 @@ DECIMAL_LOSSES = {
     "sigmoid": lambda z: 1 / (1 + z.exp()),
     "ramp": lambda z: max(Decimal(0), min(Decimal(1), (1 - z) / 2)),
 }
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes long; files with few tests fill the gaps at the end."""
+    tests = Counter(item.path.stem for item in items)
+    items.sort(key=lambda item: (item.path.stem not in LONG, -tests[item.path.stem], item.path))
 
 
 def make_contaminated_rows(

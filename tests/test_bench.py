@@ -312,8 +312,7 @@ def test_a_killed_run_loses_only_what_was_in_flight(tmp_path):
         kept = path.read_bytes().count(b"\n")
         assert kept >= max(wanted, written)
         written = kept
-    outcome = subprocess.run(command, env=environment, check=True)
-    assert outcome.returncode == 0
+    run_experiment(load_experiment(description), tmp_path)
     found = results(path)
     assert len(found) == 24
     expected = tmp_path / "expected"

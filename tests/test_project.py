@@ -16,6 +16,7 @@ from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose
 
 import riskad
+from riskad.app import demo
 from riskad.bench.experiment import load_experiment
 from riskad.cli.main import cli
 
@@ -99,12 +100,33 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 
 @pytest.mark.usefixtures("no_hurry")
-def test_the_readme_shows_what_the_demo_prints(monkeypatch):
+def test_the_demo_is_good_repeats_and_prints_what_the_readme_shows(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    reports, run = [], demo.run_demo
+
+    def kept(*told, **more):
+        reports.append(run(*told, **more))
+        return reports[-1]
+
+    monkeypatch.setattr(demo, "run_demo", kept)
     printed = CliRunner().invoke(cli, ["demo"]).stdout
     shown = code_blocks("text")[0]
     assert without_numbers(shown) == without_numbers(printed)
     assert re.search(r"AUC +0\.9", printed)
+    first, second = *reports, run(tmp_path)
+    for report in (first, second):
+        for member in report.fit.fitted["leaderboard"]:
+            assert member.pop("seconds") >= 0
+    assert first == second
+    assert first.riskad.auc.value > 0.95
+    assert first.riskad.auc.value > first.isolation_forest.auc.value
+    assert first.riskad.auc.low <= first.riskad.auc.value <= first.riskad.auc.high
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "model.riskad",
+        "new.csv",
+        "samples.csv",
+        "scored.csv",
+    ]
 
 
 def without_numbers(text):

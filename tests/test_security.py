@@ -14,7 +14,7 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import make_contaminated_rows
+from conftest import PATIENCE, make_contaminated_rows
 from sklearn.feature_selection import SelectFromModel
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
@@ -345,7 +345,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.impute import SimpleImputer
 
-path, rows = sys.argv[1:]
+rows, *paths = sys.argv[1:]
 with np.load(rows) as stored:
     X, y = stored["X"], stored["y"]
 riskad.ShallowRAD("squared").fit(X, y)  # whatever is imported at first use
@@ -365,44 +365,52 @@ def watch(event, arguments):
         if name and name != os.path.realpath(path) and not harmless:
             found.append(f"open {name}")
 
+path = ""
 sys.addaudithook(watch)
-try:
-    riskad.app.model_files.read_header(path)
-    model = riskad.load(path)
-    model.score_samples(X)
-    riskad.calibrate(model, X, y)
-    clone(model).fit(X, y)
-    print("used")
-except riskad.InputError as error:
-    print("refused:", error)
-print("found:", found)
+for path in paths:
+    found.clear()
+    try:
+        riskad.app.model_files.read_header(path)
+        model = riskad.load(path)
+        model.score_samples(X)
+        riskad.calibrate(model, X, y)
+        clone(model).fit(X, y)
+        print("used")
+    except riskad.InputError as error:
+        print("refused:", error)
+    print("found:", found)
 """
 
 
-def watched(path, rows, tmp_path):
+def watched(paths, rows, tmp_path):
+    """What one process says of each file: two lines. It writes no bytecode, which is no file's."""
     np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
-    command = [sys.executable, "-c", WATCHED, str(path), str(tmp_path / "rows.npz")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-B", "-c", WATCHED, tmp_path / "rows.npz", *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 * len(paths), done.stderr
+    return list(zip(lines[::2], lines[1::2], strict=True))
 
 
-def test_using_a_file_starts_nothing_and_touches_no_other_file(saved, rows, tmp_path):
+def test_using_a_file_starts_nothing_and_touches_no_other_file(rows, tmp_path):
     """The pipeline of the README and AutoRAD: opened, scored, calibrated, fitted again."""
+    paths = []
     for model in (make_pipeline(SimpleImputer(), riskad.ShallowRAD()), riskad.AutoRAD(budget=1)):
-        path = tmp_path / f"{type(model).__name__}.riskad"
-        save(model.fit(*rows), path)
-        result = watched(path, rows, tmp_path)
-        assert result.stdout.splitlines() == ["used", "found: []"], result.stderr
+        paths.append(tmp_path / f"{type(model).__name__}.riskad")
+        save(model.fit(*rows), paths[-1])
+    assert watched(paths, rows, tmp_path) == [("used", "found: []")] * 2
 
 
-@pytest.mark.parametrize(
-    "name", ["a peer of the benchmark", "a process", "a function", "a folder to cache in"]
-)
-def test_nor_does_a_crafted_one(saved, rows, tmp_path, name):
-    model, change = CRAFTED[name]
-    result = watched(forge(saved(model), change), rows, tmp_path)
-    refused, found = result.stdout.splitlines()
-    assert refused.startswith("refused: 'model.riskad' is not a riskad model")
-    assert found == "found: []", result.stderr
+def test_nor_does_a_crafted_one(saved, rows, tmp_path):
+    names = ("a peer of the benchmark", "a process", "a function", "a folder to cache in")
+    paths = []
+    for name in names:
+        model, change = CRAFTED[name]
+        (tmp_path / name).mkdir()
+        paths.append(forge(saved(model), change).rename(tmp_path / name / "model.riskad"))
+    for name, (refused, found) in zip(names, watched(paths, rows, tmp_path), strict=True):
+        assert refused.startswith("refused: 'model.riskad' is not a riskad model"), name
+        assert found == "found: []", name
 
 
 def test_a_step_that_transforms_nothing_is_refused(saved):

@@ -6,7 +6,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from conftest import make_contaminated_rows
+from conftest import make_contaminated_rows, unhurried
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import pdist
@@ -255,6 +255,12 @@ def make_cards(n=300, seed=0):
 LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
 
 
+@pytest.fixture(scope="module")
+def model():
+    with unhurried():
+        return fit_table(make_cards(), LABELS, id="card").model
+
+
 def test_a_pipeline_with_text_columns():
     cards = make_cards()
     y = cards["label"].replace_strict({"ok": 1, "fraud": -1, "": 0}).to_numpy()
@@ -267,9 +273,8 @@ def test_a_pipeline_with_text_columns():
 
 
 @pytest.mark.usefixtures("no_hurry")
-def test_a_table_is_ready_to_be_labelled_and_fitted_again():
+def test_a_table_is_ready_to_be_labelled_and_fitted_again(model):
     cards = make_cards()
-    model = fit_table(cards, LABELS, id="card").model
     table, report = suggest_table(model, cards, 15, label="label", id="card")
     assert table.columns == [*cards.columns, "anomaly_score", "reason"]
     assert table["label"].unique().to_list() == [""]
@@ -282,10 +287,7 @@ def test_a_table_is_ready_to_be_labelled_and_fitted_again():
     assert again.columns == {"amount": "number", "country": "category"}
 
 
-@pytest.mark.usefixtures("no_hurry")
-def test_a_label_column_that_is_missing_is_added():
-    cards = make_cards()
-    model = fit_table(cards, LABELS, id="card").model
+def test_a_label_column_that_is_missing_is_added(model):
     new = make_cards(30, seed=1).drop("label")
     table, report = suggest_table(model, new, 40, label="label")
     assert table["label"].null_count() == table.height == 30
@@ -296,9 +298,8 @@ def test_a_label_column_that_is_missing_is_added():
     assert unnamed["card"].to_list() == [f"{row - 1:05}" for row in unnamed["row"]]
 
 
-def test_tables_that_cannot_be_used():
+def test_tables_that_cannot_be_used(model):
     cards = make_cards()
-    model = fit_table(cards, LABELS, id="card").model
     with pytest.raises(InputError, match="no rows"):
         suggest_table(model, cards.head(0))
     with pytest.raises(InputError, match="already has a column 'reason'"):

@@ -1,14 +1,20 @@
 """The tests themselves: each module stands alone, and none looks at a clock to judge."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
-MODULES = {path.stem: ast.parse(path.read_text("utf-8")) for path in TESTS.glob("test_*.py")}
+NAMES = sorted(path.stem for path in TESTS.glob("test_*.py"))
 CLOCKS = {"perf_counter", "process_time", "monotonic", "thread_time", "time_ns", "default_timer"}
+
+
+@cache
+def module(name):
+    return ast.parse((TESTS / f"{name}.py").read_text("utf-8"))
 
 
 def imported(tree):
@@ -20,10 +26,10 @@ def imported(tree):
             yield node.module.partition(".")[0]
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@pytest.mark.parametrize("name", NAMES)
 def test_no_test_imports_another(name):
     """What two of them need is in conftest.py (fixtures) or in support/."""
-    assert [other for other in imported(MODULES[name]) if other.startswith("test_")] == []
+    assert [other for other in imported(module(name)) if other.startswith("test_")] == []
 
 
 def test_support_imports_no_test():
@@ -41,13 +47,13 @@ def clock_reads(tree):
                 yield node.lineno
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@pytest.mark.parametrize("name", NAMES)
 def test_no_assertion_reads_a_clock(name):
     """A busy machine would fail it: count passes, calls or rows, or measure in benchmarks/.
 
     Waiting for another process may end by an assertion that says so in a message.
     """
-    assert list(clock_reads(MODULES[name])) == []
+    assert list(clock_reads(module(name))) == []
 
 
 def test_hypothesis_sets_no_deadline():

@@ -76,14 +76,14 @@ def test_recorded_cells_come_out_again(name, dataset, data_folder):
 
 @pytest.mark.needs_data
 @pytest.mark.usefixtures("no_hurry")
-@pytest.mark.parametrize("method", ["BoostedRAD", "ShallowRAD", "LogReg", "ExtraTrees"])
-def test_cells_of_the_field_come_out_again(method, data_folder):
-    """With the versions of the record, to its digits: trees of others draw other splits.
-
-    Not AutoRAD, which has had a further member since (results/field/README.md).
-    """
+@pytest.mark.parametrize(
+    ("method", "trial"),
+    [("AutoRAD", 20), ("BoostedRAD", 0), ("ShallowRAD", 0), ("LogReg", 0), ("ExtraTrees", 0)],
+)
+def test_cells_of_the_field_come_out_again(method, trial, data_folder):
+    """With the versions of the record, to its digits: trees of others draw other splits."""
     cells = load("field", "field").cells()
-    (cell,) = (c for c in cells if (c.dataset, c.trial, c.method) == ("vertebral", 0, method))
+    (cell,) = (c for c in cells if (c.dataset, c.trial, c.method) == ("vertebral", trial, method))
     recorded = {identity_key(row): row for row in records("field", "field")}[cell.key]
     if recorded["versions"] != versions():
         pytest.skip(f"recorded with {recorded['versions']}")

@@ -38,7 +38,7 @@ from riskad.tables.preparation import TablePreparer
 
 @pytest.fixture(scope="module")
 def fit():
-    return fit_table(make_cards(), LABELS, id="card", source="cards.csv")
+    return fit_table(make_cards(), LABELS, id="card", source="cards.csv", settings={"lam": "cv"})
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,9 @@ RULES = _values(
     "risk rate rate:0.1 rate:nan rate:inf f1 f2 f0 f-1 fnan f1e400 F1 f1:2 : :: cost:1:10 cost:0:0 "
     "cost:1 cost:1e308:1e-308 top:3 top:-1 top:1.5 top:1e30 false-alarms:0 false-alarms:2"
 )
+# A folder of the system, but not its root: all of it would be searched for tables.
 INPUTS = _values(
-    "plain.csv plain.csv missing.csv plain . / folder empty.csv *.csv [ ~ plain.csv/x plain.cvs "
+    "plain.csv plain.csv missing.csv plain . /dev folder empty.csv *.csv [ ~ plain.csv/x plain.cvs "
     "shallow.riskad \udcff.csv"
 )
 OUTPUTS = _values(

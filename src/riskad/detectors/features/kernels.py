@@ -40,9 +40,9 @@ class GaussianKernels(FeatureMap):
     n_components : int, default=200
         Landmarks for each width.
     max_rows : int, default=20_000
-        Rows among which landmarks are looked for.
+        Rows from which landmarks are chosen.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class GaussianKernels(FeatureMap):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         maps = state["maps_"]
         same = all(each.n_features_in_ == state["n_features_in_"] for each in maps)
         require(same, "maps_: of other columns")
@@ -89,7 +89,7 @@ class GaussianKernels(FeatureMap):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> GaussianKernels:
-        """Find the median distance and the landmarks; y is not looked at."""
+        """Find the median distance and the landmarks; y is ignored."""
         from sklearn.kernel_approximation import Nystroem
 
         if not len(self.widths) or min(self.widths) <= 0:

@@ -127,7 +127,7 @@ class GaussianKernels(FeatureMap):
         """Return `transform(X) @ weights`, for rows that were checked, without the features.
 
         The kernels of a width are K N', with N the normalisation of its landmarks: K (N' W) has
-        as many columns as W, and N' W is found once for all rows.
+        as many columns as W, and N' W is computed once for all rows.
         """
         total = np.zeros((len(X), weights.shape[1]))
         for part, span, K in self._kernels(X):
@@ -136,7 +136,7 @@ class GaussianKernels(FeatureMap):
         return total
 
     def _kernels(self, X: np.ndarray) -> Iterator[tuple[Any, slice, np.ndarray]]:
-        """Each width's map, its place among the features, and exp(-gamma D) to its landmarks."""
+        """Each width's map, its position among the features, and exp(-gamma D) to its landmarks."""
         ends = np.cumsum([0, *(len(part.components_) for part in self.maps_)])
         landmarks, gamma, K = None, 0.0, np.empty(0)
         for i in np.argsort([part.gamma for part in self.maps_], kind="stable"):
@@ -145,7 +145,7 @@ class GaussianKernels(FeatureMap):
             if not same:  # with one seed all widths have the same landmarks
                 landmarks = part.components_
                 squared = squared_distances(X, landmarks)
-            # Half the width: the square of what is known already takes no exponential.
+            # Half the width: squaring the known values saves an exponential.
             K = K * K if same and part.gamma == 2 * gamma else np.exp(-part.gamma * squared)
             gamma = part.gamma
             yield part, slice(int(ends[i]), int(ends[i + 1])), K

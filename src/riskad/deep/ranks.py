@@ -117,7 +117,7 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def begin(self, stack: nn.Module, batch: int) -> None:
-        """Before the first step: copy the weights of rank 0 to all ranks."""
+        """Before the first step: check that ranks can share the work, and copy rank 0's weights."""
         if self.size == 1:
             return
         if batch < self.size:

@@ -57,7 +57,7 @@ class LinearClass:
 
 @dataclass(frozen=True)
 class MeasuredClass:
-    """Scores bounded by C_g, with the Rademacher complexity for the rows of each kind at hand.
+    """Scores bounded by C_g, with known Rademacher complexity for the rows of each kind.
 
     They may come from `measure_rademacher`. Theorem 2 requires that the class contains -g with g.
     """

@@ -9,7 +9,7 @@ source          rows
 ==============  ==================================================================================
 `RowBlocks`     in memory: arrays, CSR matrices, memory-mapped arrays, torch tensors on a device
                 (`riskad.rows.memory`)
-`PartedRows`    in parts, read anew in each pass (`riskad.rows.parted`): Parquet files
+`PartedRows`    in parts, read again in each pass (`riskad.rows.parted`): Parquet files
                 (`riskad.rows.parquet`), or the partitions of a Dask collection
                 (`riskad.rows.cluster`)
 `MappedRows`    any of these behind a feature map, which is applied block by block
@@ -136,7 +136,7 @@ class RowSource(ABC):
         """The same rows, those labelled `kind` unlabelled; what the others mean is then said."""
 
     def behind(self, transform: Callable[[Any], Any], n_features: int) -> MappedRows:
-        """The features transform(x) of the rows, found anew in each pass."""
+        """The features transform(x) of the rows, computed again in each pass."""
         from riskad.rows.mapped import MappedRows  # here: it is a source itself
 
         return MappedRows(self, transform, n_features)

@@ -20,7 +20,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Since:
-    """Which rows to look at: all, or those in which a column is at least some value.
+    """Which rows to look at: all, or those in which a column has at least some value.
 
     >>> Since.read("auto"), Since.read("day=2026-11-17")
     (Since(column=None, value=''), Since(column='day', value='2026-11-17'))
@@ -31,7 +31,7 @@ class Since:
 
     @classmethod
     def read(cls, said: str) -> Since:
-        """Return what a text spells."""
+        """Return the rule of a spelling."""
         if said.strip() == AUTO:
             return cls()
         column, equals, value = said.partition("=")
@@ -43,7 +43,7 @@ class Since:
         return cls(column.strip(), value.strip())
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Return the files that may hold such rows; folders such as day=2026-11-16 tell."""
+        """Return the files that may hold such rows, by folders such as day=2026-11-16."""
         return [path for path in paths if not self._is_before(hive_columns(path))]
 
     def _is_before(self, told: dict[str, str | None]) -> bool:
@@ -51,7 +51,7 @@ class Since:
         return value is not None and value < self.value
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows; one in which the column is blank is none of them."""
+        """Return the rows, without those in which the column is blank."""
         if self.column is None:
             return frame
         check_columns([self.column], frame.columns)
@@ -69,7 +69,7 @@ class Since:
         return self._by_text(frame, values.cast(pl.String).str.strip_chars())
 
     def _by_text(self, frame: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
-        """Texts that are numbers, as all cells of a CSV are texts, are compared as numbers."""
+        """Compare texts as numbers if they spell numbers, since all cells of a CSV are texts."""
         try:
             least = float(self.value)
         except ValueError:
@@ -78,9 +78,9 @@ class Since:
 
 
 class NewRows:
-    """The rows of a table that a target lacks; can be gone through again, with the same rows.
+    """The rows of a table that a target lacks; can be read repeatedly, with the same rows.
 
-    `skipped` counts the others, once they have been gone through.
+    `skipped` counts the others, once they have been read.
     """
 
     def __init__(self, batches: Iterable[pl.DataFrame], since: Since, target: Target):

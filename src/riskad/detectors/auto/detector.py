@@ -90,7 +90,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     unlabelled rows are sampled.
 
     The fitted model and its file contain standardised training rows, with which new rows are
-    compared: up to 2,000 of any kind for each of two views, and the labelled rows (`kept_rows`).
+    compared: up to 2,000 rows for each of two views, and the labelled rows (`kept_rows`).
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ seen them. Three assumptions about labelling lead to three estimates:
 For chosen rows, it is unknown which of the last two holds. The interval covers both. The estimate
 weights them by their errors, but leaves out the mixture if it does not fit at all (normal rows that
 score higher than the unlabelled ones: pi would be negative). Normal rows are assumed to be labelled
-at most 3 times as often as anomalies, which caps the estimate.
+at most 3 times as often as anomalies, which caps the upper end of the interval.
 
 By default, labelled rows are compared with the unlabelled ones (`random_p_value`). Unless that test
 rejects, they count as a random sample. But if the kinds overlap, the test cannot see that anomalies

@@ -41,7 +41,7 @@ Each member's scores are standardised to mean 0 and standard deviation 1 on the 
 averaged with weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of
 them and SE the standard error of A,
 
-    w_k  ~  b_k exp(-(A - A_k) / SE):
+    w_k  ~  b_k exp(-(A - A_k) / SE).
 
 A clearly worse member counts little. SE is large when there are few anomalies, so the weights are
 then close to b_k. With fewer than two labelled rows of a kind nothing can be held out, and the

@@ -111,10 +111,10 @@ class Likely(Threshold):
     and k maximises it. The mean is over rates spread as the interval of the estimate: if that is
     wide, a list for the estimate alone would often be far too long. If scores carry almost no
     information, the best list is nearly all rows, which is useless: so k is at most twice the
-    expected number of anomalies, and scores are assumed to carry some information (log odds that
-    rise by 1/2 per standard deviation). With fewer than 2 held-out rows of a kind the list is for
-    the estimate alone. If the labels do not determine a rate, as many rows are flagged as the fit
-    assumes there are anomalies.
+    expected number of anomalies, and scores are assumed to carry at least some information (log
+    odds that rise by 1/2 per standard deviation). With fewer than 2 held-out rows of a kind the
+    list is for the estimate alone. If the labels do not determine a rate, as many rows are flagged
+    as the fit assumes there are anomalies.
     """
 
     name = "likely"

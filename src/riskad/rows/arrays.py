@@ -31,7 +31,7 @@ def to_numpy(array: Any) -> np.ndarray:
 
 
 def places_of(mask: Any) -> Any:
-    """Positions of non-zero entries, as an array of the same kind."""
+    """Positions of entries that are not 0, as an array of the same kind."""
     return np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero()[:, 0]
 
 

@@ -7,9 +7,9 @@ weighted by how rare the bucket is,
     w_b = 1 + log((1 + n) / (1 + n_b)),        n_b of the n texts have a piece in bucket b.
 
 A text is then the vector with w_b for each of its pieces, divided by the root of the sum of their
-squares, so that long and short texts have the same norm. Its sixteen numbers are the components of
-this vector along the leading singular directions of up to 20,000 of the texts: texts with the same
-pieces, and texts with pieces that occur together, are close.
+squares, so that long and short texts are equally far from 0. Its sixteen numbers are the components
+of this vector along the leading singular directions of up to 20,000 of the texts: texts with the
+same pieces, and texts with pieces that occur together, are close.
 
 The hash of a piece is that of a polynomial. With c_i the characters of many texts, one after the
 other, and A odd,
@@ -56,7 +56,8 @@ class TextVectors:
 
     The numbers are the length in characters, the shares of digits and of capitals, the number of
     words, and up to sixteen directions. A blank text, null or without a character, has length 0 and
-    no words, and NaN in all else. Only the first 1,000 characters of a text count.
+    no words, and NaN in all else. Of a text longer than 1,000 characters only the first 1,000
+    count.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Anomaly detection from a few labelled rows and many unlabelled ones, some of them anomalies.
 
-Names are loaded when they are first used: `import riskad` costs next to nothing and never loads
+Names are loaded when they are first used: `import riskad` costs almost nothing and never loads
 torch or LightGBM.
 """
 

@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first named, so that `import riskad` costs nothing."""
+"""Modules that are imported on first use, so that `import riskad` costs nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def lazy_modules(
     package: str, path: Iterable[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` of a package whose modules need no import of their own.
+    """Make `__getattr__` and `__dir__` of a package that imports its modules on first use.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def lazy_modules(
 
 
 def import_named(module: str) -> Any:
-    """Import a module; where torch is missing, say how to get it."""
+    """Import a module; if torch is missing, raise an error that says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
 """Models of tables in MLflow: save, log, register and load them (extra `mlflow`).
 
-What lies in MLflow is the model file of `riskad.save`, which holds no pickle: it loads where MLflow
-is told to allow none (`MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false`). Whoever loads it as
-`mlflow.pyfunc` needs riskad installed, and gives rows as a frame with the columns of the fit.
+MLflow stores the model file of `riskad.save`, which contains no pickle: it also loads where MLflow
+does not allow pickle (`MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false`). To load it as `mlflow.pyfunc`,
+install riskad and give rows as a frame with the columns of the fit.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ def save_model(
     pip_requirements: list[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model to a folder, as MLflow lays it out.
+    """Write a model to a folder in MLflow's layout.
 
     Parameters
     ----------
     model
-        What `riskad.fit_table` made, or `riskad.load` read.
+        A model from `riskad.fit_table` or `riskad.load`.
     path
         The folder, which must not exist.
     notes
-        What is to be kept in the model file: `fit.report.notes()` for one of `fit_table`.
+        Notes for the model file: `fit.report.notes()` for a model of `fit_table`.
     mlflow_model
         The model of MLflow that this is a flavour of; `log_model` gives one.
     signature, input_example
-        By default made from the model's own columns: their names, and a row of what they usually
-        hold. MLflow checks the names. Values are checked by the model, which knows how they are
-        written, so that whole numbers, texts and dates may come as they are.
+        By default made from the model's own columns: their names, and a row of usual values. MLflow
+        checks the names. The model checks the values, since it knows how they are written: whole
+        numbers, texts and dates need no conversion.
     pip_requirements
-        What is needed to load it; by default this version of riskad.
+        What is needed to load the model; by default this version of riskad.
     metadata
-        Anything else that MLflow is to keep.
+        Other metadata for MLflow.
     """
     flavour = Model() if mlflow_model is None else mlflow_model
     flavour.add_flavor(
@@ -113,16 +113,16 @@ def log_model(
     Parameters
     ----------
     model, name
-        The model, and what MLflow calls it.
+        The model, and its name in MLflow.
     registered_model_name
-        Under which it becomes the next version in the registry.
+        Name under which it becomes the next version in the registry.
     **options
-        As `save_model` takes them, and those of `mlflow.models.Model.log`.
+        Options of `save_model` and of `mlflow.models.Model.log`.
 
     Returns
     -------
     mlflow.models.model.ModelInfo
-        Where it is: `model_uri` is what `load_model` takes.
+        Its location: give `model_uri` to `load_model`.
     """
     return Model.log(
         artifact_path=None,
@@ -135,7 +135,7 @@ def log_model(
 
 
 def load_model(model_uri: str) -> Pipeline:
-    """Load a model that `log_model` or `save_model` wrote, as `riskad.load` gives it.
+    """Load a model that `log_model` or `save_model` wrote, like `riskad.load`.
 
     Parameters
     ----------
@@ -153,13 +153,13 @@ def load_model(model_uri: str) -> Pipeline:
 
 
 class _Scores:
-    """What `mlflow.pyfunc` calls: a frame of rows in, a frame of scores out."""
+    """The object that `mlflow.pyfunc` calls: a frame of rows in, a frame of scores out."""
 
     def __init__(self, model: Pipeline):
         self._model = model
 
     def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
-        """Return the columns that `riskad score` adds, in a frame of pandas."""
+        """Return the columns that `riskad score` adds, in a pandas frame."""
         frame = as_polars(rows)
         read = [name for name in steps_of(self._model)[0].read_columns if name in frame.columns]
         scored, report = score_table(self._model, frame.select(read))
@@ -181,7 +181,7 @@ def _signature(model: Pipeline) -> ModelSignature:
 
 
 def _example(model: Pipeline) -> Any:
-    """A row of the numbers and texts that the columns usually hold; dates and others are blank."""
+    """A row of usual numbers and texts; dates and others are blank."""
     preparer, _ = steps_of(model)
     kinds = {column.name: column.given_kind for column in preparer.used()}
     usual = {name: preparer.usual_[name] for name, kind in kinds.items() if kind in _SHOWN}

@@ -1,4 +1,4 @@
-"""One file for each thing a person does with tables and models, and ways to show the result."""
+"""One file for each task with tables and models, and ways to show the result."""
 
 from riskad._lazy import lazy_modules
 

@@ -1,4 +1,4 @@
-"""The anomaly rate among unlabelled rows, and whether labels fit it, by our own detectors."""
+"""The anomaly rate among unlabelled rows, and whether labels fit it, with our own detectors."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def estimate_prior(
     y : array of shape (n_rows,)
         +1 normal, -1 anomaly, 0 unlabelled.
     method : {"auto", "em", "divergence", "shift", "pu", "nu"}, default="auto"
-        "em" finds the likeliest rate given calibrated scores (Saerens, Latinne and Decaestecker,
+        "em" finds the most likely rate given calibrated scores (Saerens, Latinne and Decaestecker,
         2002); "divergence" the mixture of labelled rows closest to the unlabelled rows in Pearson
         divergence (du Plessis and Sugiyama, 2014); "shift" compares how often a row is flagged
-        (Lipton, Wang and Smola, 2018). "pu" and "nu" do without labelled anomalies or normals: they
-        find the largest share that the known kind can have among the unlabelled rows (Blanchard,
-        Lee and Scott, 2010), which is right only if the other kind leaves some region to it. "auto"
-        is "em" if there are two labelled rows of each kind, otherwise "pu" or "nu".
+        (Lipton, Wang and Smola, 2018). "pu" and "nu" need no labelled anomalies or no labelled
+        normal rows: they find the largest share that the known kind can have among the unlabelled
+        rows (Blanchard, Lee and Scott, 2010), which is right only if some region contains only the
+        known kind. "auto" is "em" with two labelled rows of each kind, otherwise "pu" or "nu".
     estimator : detector, optional
-        What gives the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
-        cloned for each fold. By default a `ShallowRAD`. For "pu" and "nu" the unlabelled rows stand
-        in for the missing kind, labelled as such.
+        Computes the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
+        cloned for each fold. By default a `ShallowRAD`. For "pu" and "nu" the unlabelled rows are
+        used as the missing kind.
     confidence : float in (0, 1), default=0.95
-        Of the interval.
+        Confidence level of the interval.
     random_state : int, optional
-        Seed of folds and resamples. None is 0: the same data gives the same estimate.
+        Seed for folds and resamples. None means 0: the same data gives the same estimate.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def _default_scorer() -> ShallowRAD:
 
 
 def _one_kind_scorer() -> ShallowRAD:
-    """Tells labelled rows of one kind from unlabelled ones; Theorem 1 has no lambda for it."""
+    """Separates labelled rows of one kind from unlabelled ones; Theorem 1 gives no lambda here."""
     return ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
 
 
@@ -93,12 +93,11 @@ def check_labels(
 ) -> LabelCheck:
     """Test whether labelled rows resemble those of their kind among the unlabelled rows.
 
-    Anomalies of a type that the unlabelled rows lack have each other for neighbours, and hardly any
-    unlabelled rows. Normals that were not picked at random have other column means than the normal
-    rows among the unlabelled rows. Both tests keep their level whatever the anomalies that nobody
-    labelled look like, as long as the labelled ones are like them; either verdict is at half the
-    significance. Fewer than 20 labelled normals are not compared: their spread is then too
-    uncertain to keep a level.
+    Anomalies of a type that the unlabelled rows lack are neighbours of each other, and of hardly
+    any unlabelled rows. Normal rows that were not picked at random have other column means than the
+    normal rows among the unlabelled rows. Both tests keep their level for any unlabelled anomalies,
+    as long as the labelled ones are like them; each verdict is at half the significance. Fewer than
+    20 labelled normal rows are not compared: their spread is then too uncertain to keep a level.
 
     Parameters
     ----------

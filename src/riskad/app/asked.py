@@ -1,4 +1,4 @@
-"""What a person asked a fit for, kept with the model so that the same can be asked again."""
+"""The options of a fit, stored with the model so that the same fit can be repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ASKED", "Asked", "LabelWords"]
 
 @dataclass(frozen=True)
 class LabelWords:
-    """What the values of the column of labels mean."""
+    """The meaning of the values of the label column."""
 
     normal: list[str]
     anomaly: list[str]
@@ -24,12 +24,12 @@ class LabelWords:
 
     @classmethod
     def of(cls, labels: LabelColumn) -> LabelWords:
-        """Return what a column was said to hold."""
+        """Return the stated meaning of the values of a column."""
         normal, anomaly, none = map(_texts, (labels.normal, labels.anomaly, labels.unlabelled))
         return cls(normal, anomaly, none, labels.others)
 
     def of_column(self, name: str) -> LabelColumn:
-        """Return the column of a table in which values mean the same."""
+        """Return the label column of a table in which values have the same meaning."""
         return LabelColumn(name, self.normal, self.anomaly, self.unlabelled, self.others)
 
 
@@ -40,7 +40,7 @@ def _texts(values: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Asked:
-    """The options of a fit that neither the preparer nor the detector holds."""
+    """The options of a fit that neither the preparer nor the detector stores."""
 
     labels: LabelWords
     time: str | None
@@ -59,9 +59,9 @@ class Asked:
         label_source: Any,
         forget_rows: bool,
     ) -> Asked:
-        """Return what is kept of the arguments of `riskad.fit_table`.
+        """Return the stored part of the arguments of `riskad.fit_table`.
 
-        Sources that were told row by row are known to whoever has the rows, not to the model.
+        Label sources that were given row by row are not stored with the model.
         """
         told = isinstance(label_source, str) and label_source in LABEL_SOURCES
         return cls(
@@ -83,4 +83,4 @@ ASKED: Fields = {
     "label_source": TEXT,
     "forget_rows": FLAG,
 }
-"""What stands in a model file of it."""
+"""Its fields in a model file."""

@@ -1,4 +1,4 @@
-"""The bounds of Theorems 2 and 3 for a model that was fitted."""
+"""The bounds of Theorems 2 and 3 for a fitted model."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def bounds_of(
     *,
     delta: float = 0.05,
 ) -> FittedBounds:
-    """The bounds of a model that was fitted to rows X with labels y, as `fitted_bounds` says.
+    """The bounds of a model fitted to rows X with labels y (see `fitted_bounds`).
 
-    With `select`, a and prior are those that were chosen; that they were chosen from the same rows
-    is not allowed for.
+    With `select`, a and prior are the chosen values; the bounds do not account for choosing them on
+    the same rows.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def bounds_of(
 
 
 def _effective_counts(codes: np.ndarray, sample_weight: Any) -> LabelCounts:
-    """Rows of each kind; of weighted ones (sum w)^2 / sum w^2, which takes the place of n."""
+    """Rows of each kind; for weighted rows (sum w)^2 / sum w^2 replaces n."""
     w = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     if w.shape != codes.shape:
         raise InputError(f"got {len(codes)} labels and weights of shape {w.shape}.")
@@ -67,7 +67,7 @@ def _effective_counts(codes: np.ndarray, sample_weight: Any) -> LabelCounts:
 
 
 def bound_model(header: ModelHeader, delta: float = 0.05) -> FittedBounds:
-    """Return the bounds of a model from what `riskad.fit_table` noted in its file."""
+    """Return the bounds of a model from the notes of `riskad.fit_table` in its file."""
     training = header.notes.get("fit", {})
     if training and "weight_norm" not in training["fitted"]:
         raise InputError(

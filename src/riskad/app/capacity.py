@@ -1,4 +1,4 @@
-"""How many rows somebody can look at in a day, a week or a month, as a rule for thresholds."""
+"""How many rows people can review in a day, a week or a month, as a threshold rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPELLED = re.compile(r"\s*(?P<rows>\d[\d,_]*)\s*(?:(?:/|per|a)\s*(?P<period>[a-
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """How many rows can be looked at, of how many that arrive in the meantime."""
+    """How many rows can be reviewed, of how many that arrive in the same time."""
 
     rows: int
     period: str
@@ -27,11 +27,11 @@ class CapacityPlan:
     of_rows: float
     """Rows that arrive in a period, by the table of the fit."""
     assumed: str
-    """What that rests on."""
+    """The assumption behind this number."""
 
     @property
     def rule(self) -> Capacity:
-        """The threshold of those who can look at so many."""
+        """The threshold for this capacity."""
         return Capacity(self.rows, round(self.of_rows, 3))
 
     def __str__(self) -> str:
@@ -42,17 +42,17 @@ class CapacityPlan:
 def plan_capacity(
     capacity: str | int, n_rows: int, n_unlabelled: int, time: str | None, moments: pl.Series | None
 ) -> CapacityPlan:
-    """Tell how many rows arrive while so many can be looked at.
+    """Find how many rows arrive in the period of a capacity.
 
     Parameters
     ----------
     capacity
         50, "50/day", "50/week" or "200/month".
     n_rows, n_unlabelled
-        Of the table.
+        Numbers of rows of the table.
     time, moments
         The column of dates, and its values. Days are counted by the calendar, from the first to the
-        last that occurs. Without it the unlabelled rows are taken for those of one period.
+        last that occurs. Without it the unlabelled rows count as those of one period.
 
     Returns
     -------
@@ -89,10 +89,10 @@ tables are taken to have as many
 
 
 def asked_rule(threshold: Threshold | str | None, capacity: str | int | None) -> Threshold | None:
-    """Return the rule that was asked for, if any, before any work.
+    """Return the requested rule, if any, before any work.
 
-    A capacity becomes one when it is known how many rows arrive; one that cannot be read is refused
-    here, and so is one that is not the only rule.
+    A capacity becomes a rule once the number of arriving rows is known. Here, an unreadable
+    capacity is refused, and so is one that is given together with a threshold.
     """
     if capacity is not None:
         _parse(capacity)
@@ -109,7 +109,7 @@ def _say(rows: float) -> str:
 
 
 def _parse(capacity: str | int) -> tuple[int, str]:
-    """The number of rows, and the period, if one was named."""
+    """The number of rows, and the period, if one is named."""
     found = _SPELLED.fullmatch(str(capacity).lower())
     rows = int(re.sub("[,_]", "", found["rows"])) if found else 0
     period = (found["period"] or "") if found else ""

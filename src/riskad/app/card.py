@@ -1,4 +1,4 @@
-"""A model card: on one page of Markdown what a model file holds, for whoever is to trust it."""
+"""A model card: one page of Markdown with the contents of a model file, for its users."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def make_card(report: ModelReport, name: str) -> str:
     Parameters
     ----------
     report
-        What `riskad.app.inspect.describe_model` says of the model.
+        Result of `riskad.app.inspect.describe_model` for the model.
     name
-        Of its file.
+        Name of its file.
 
     Returns
     -------
     str
-        Markdown. What comes from the data is escaped, so that no name of a column is markup.
+        Markdown. Texts from the data are escaped, so that no column name becomes markup.
 
     Examples
     --------
@@ -60,13 +60,13 @@ def make_card(report: ModelReport, name: str) -> str:
 def write_card(
     report: ModelReport, name: str, path: str | os.PathLike[str], force: bool = False
 ) -> None:
-    """Write the card of a model; whole or not at all."""
+    """Write the card of a model atomically."""
     with atomic_path(path, force) as part:
         part.write_text(make_card(report, name), encoding="utf-8")
 
 
 def _plain(text: Any) -> str:
-    """A text of the data as Markdown shows it: as it is, on one line."""
+    """A text of the data as Markdown that shows it unchanged, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))
 
 

@@ -1,4 +1,4 @@
-"""Which columns move the scores of a fit, and what in them is suspicious."""
+"""Which columns change the scores of a fit most, and which of their values are suspicious."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from riskad.tables.labelled import KeptRows
 
 __all__ = ["ColumnEffect", "FitReasons", "explain_fit"]
 
-_EFFECT_ROWS = 1_000  # enough to see which columns move the score
-_SUSPICIOUS_ROWS = 20  # whose reasons are summed up where reasons take long
+_EFFECT_ROWS = 1_000  # enough to see which columns change the score
+_SUSPICIOUS_ROWS = 20  # whose reasons are summarised if reasons are slow
 _SECONDS = 30.0  # after which no further row is explained, unless there is a budget
-_LATER = 0.25  # of the budget of a fit, that explaining it may take beyond
-_CLEARLY = 0.75  # share of what a column changes that goes with high, or with low, values
+_LATER = 0.25  # of the budget of a fit, which explaining it may take in addition
+_CLEARLY = 0.75  # share of the effect of a column that goes with high, or with low, values
 
 
 @dataclass(frozen=True)
 class ColumnEffect:
-    """How far a column moves the score from that of a usual row, and what is suspicious in it.
+    """How far a column moves the score from that of a usual row, and which values are suspicious.
 
-    It is the mean size over rows drawn at random or, where reasons are not known exactly, what the
-    column adds on average to the score of the most suspicious rows.
+    It is the mean absolute contribution over random rows. If reasons are not exact, it is the
+    mean contribution to the score of the most suspicious rows.
     """
 
     column: str
@@ -42,7 +42,7 @@ class ColumnEffect:
 
 @dataclass(frozen=True)
 class FitReasons:
-    """Effects of columns, of which rows they are, and the reasons of the most suspicious rows."""
+    """Effects of columns, on which rows they were measured, and reasons of suspicious rows."""
 
     effects: list[ColumnEffect]
     effects_of: str
@@ -56,19 +56,19 @@ def explain_fit(
     top: int,
     start: float,
 ) -> FitReasons:
-    """Explain the most suspicious rows once, and sum up what columns do.
+    """Explain the most suspicious rows once, and summarise the effects of columns.
 
     Parameters
     ----------
     model
         The fitted pipeline.
     kept
-        Rows in memory, of which some show what columns do where a detector knows that exactly.
+        Rows in memory; some of them show the effects if a detector computes these exactly.
     ranked, top
         Unlabelled rows, the most suspicious first, and how many of them need reasons.
     start
-        When the fit began, by `time.perf_counter`: explaining takes what is left of its budget, or
-        a bit more.
+        Start of the fit, by `time.perf_counter`: explaining takes the rest of its budget, or a bit
+        more.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def _seconds_for(detector: Any, start: float) -> float:
 
 
 def _effects_of_random_rows(model: Pipeline, kept: KeptRows) -> tuple[list[ColumnEffect], str]:
-    """Mean sizes, where a detector knows its own contributions: rows cost next to nothing."""
+    """Mean absolute contributions, if a detector computes its own: rows cost almost nothing."""
     unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
     rows = kept.parsed if kept.complete or not unlabelled.height else unlabelled
     seed = model[1].random_state or 0
@@ -108,7 +108,7 @@ def _effects_of_random_rows(model: Pipeline, kept: KeptRows) -> tuple[list[Colum
 
 
 def _effects_of_worst_rows(found: Reasons, wanted: int) -> tuple[list[ColumnEffect], str]:
-    """What columns add on average to the scores of the most suspicious rows."""
+    """Mean contributions of columns to the scores of the most suspicious rows."""
     found = found.first(wanted)
     means = found.contributions.mean(axis=0)
     order = np.argsort(-means, kind="stable")
@@ -127,7 +127,7 @@ def _listed(found: Reasons, sizes: Mapping[str, float]) -> list[ColumnEffect]:
 
 
 def suspicious_value(found: Reasons, j: int) -> str:
-    """Return what in a column goes with high scores: a text, or which numbers."""
+    """Return which values of a column go with high scores: a text, or a range of numbers."""
     values, adds, usual = found.values[:, j], found.contributions[:, j], found.usual[j]
     known = np.array([value is not None and value == value for value in values])  # NaN is not
     ends = found.ends(j)
@@ -151,7 +151,7 @@ def _suspicious_number(
     known: NDArray[np.bool_],
     usual: float | None,
 ) -> str:
-    """Whether high or low numbers add to the score, blanks, or where these are usual, no blank."""
+    """Whether high or low numbers, or blanks, add to the score; non-blanks if blanks are usual."""
     changes = np.where(known, adds, 0.0)
     size = np.abs(changes).sum()
     if not known.any() or np.abs(adds[~known]).sum() > size:

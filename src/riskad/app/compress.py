@@ -1,4 +1,4 @@
-"""Make a model small and quick: a forest that has learned its scores from the rows of a table."""
+"""Make a model small and fast: a forest that has learned its scores from the rows of a table."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class CompressReport:
     learned_rows: int
     fidelity: Fidelity
     times_as_fast: float
-    """Seconds that scores took before, over those that they take now, on some of the rows."""
+    """Seconds of scoring before, divided by seconds now, on some of the rows."""
     kept_rows_before: int
-    """Training rows that the model held, and holds no more."""
+    """Number of training rows that the original model stored."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -49,26 +49,25 @@ def compress_table(
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> tuple[Pipeline, dict[str, Any], CompressReport]:
-    """Let a forest learn the scores that a model gives to the rows of a table.
+    """Train a forest to reproduce the scores of a model on the rows of a table.
 
     Parameters
     ----------
     model, header
-        The model, as `riskad.fit_table` makes it, and the header of its file.
+        A model from `riskad.fit_table`, and the header of its file.
     frame
-        Rows like those to come; those of the fit will do.
+        Rows like those to be scored later; the training rows will do.
     labels
-        The column of labels, if what is lost is to be told as an AUC, too. Nothing is learned from
-        labels.
+        The label column, to measure the loss also as an AUC. The forest does not learn from labels.
     seed
-        Of the forest and of the rows that what is lost is measured on.
+        Seed of the forest and of the rows on which the loss is measured.
     source, progress
-        What to call the table in the report; a function that is told what is being done.
+        Name of the table in the report; a function that is called with each step.
 
     Returns
     -------
     tuple
-        The small model, the notes for its file, and what was done.
+        The small model, the notes for its file, and a report.
     """
     if not frame.height:
         raise InputError("The table has a header but no rows.")
@@ -98,7 +97,7 @@ def compress_table(
 
 
 def _seconds(detector: Any, rows: Any) -> float:
-    """Processor time of scores, the least of two."""
+    """Processor time of scoring, the minimum of two runs."""
     found = []
     for _ in range(2):
         start = time.process_time()
@@ -108,7 +107,7 @@ def _seconds(detector: Any, rows: Any) -> float:
 
 
 def _notes(header: ModelHeader, student: CompressedRAD, report: CompressReport) -> dict[str, Any]:
-    """The notes of the model, with what the compressed one says of itself."""
+    """The notes of the model, updated with the description of the compressed one."""
     notes = dict(header.notes) | {"compressed": asdict(report)}
     if "fit" in notes:
         notes["fit"] = notes["fit"] | {

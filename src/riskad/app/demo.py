@@ -1,4 +1,4 @@
-"""A complete run on data that comes with scikit-learn, judged against truth that was held back."""
+"""A complete run on data that comes with scikit-learn, compared with hidden truth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["DemoReport", "Quality", "make_tables", "run_demo"]
 
 Progress: TypeAlias = Callable[[str], object]
 
-N_ANOMALIES = 60  # of the 212 malignant samples: an anomaly is rare
+N_ANOMALIES = 60  # of the 212 malignant samples: anomalies should be rare
 LABELLED = {"benign": 20, "malignant": 6}
 SHARE_NEW = 0.4
 TOP = 10
@@ -36,7 +36,7 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Quality:
-    """How well scores sort rows whose truth was held back."""
+    """How well scores sort rows whose truth was hidden."""
 
     auc: Auc
     average_precision: float
@@ -63,7 +63,7 @@ class DemoReport:
 def make_tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     """Return a table with few labels, a table with none, and the truth about the second.
 
-    All 357 benign samples are there and 60 of the malignant ones; 40 % are set aside as new.
+    It uses all 357 benign samples and 60 of the malignant ones; 40 % are set aside as new.
 
     >>> table, new, truth = make_tables()
     >>> table.shape, new.shape, int((truth == "malignant").sum())
@@ -103,7 +103,7 @@ def _hide_most(truth: pl.Series, rng: np.random.Generator) -> pl.Series:
 
 
 def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None) -> DemoReport:
-    """Fit, save, load and score in `folder`, by the path a user's own files take."""
+    """Fit, save, load and score in `folder`, in the same way as with a user's own files."""
     table, new, truth = make_tables(seed)
     write_table(table, folder / "samples.csv")
     write_table(new, folder / "new.csv")

@@ -1,4 +1,4 @@
-"""Compare the rows of a table with those that a model was fitted to."""
+"""Compare the rows of a table with the training rows of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["TableDrift", "drift_table"]
 class TableDrift:
     """What `drift_table` found.
 
-    `alarm` says whether anything has moved further than `fail_above`; `above` lists what has, the
+    `alarm` is whether anything has moved further than `fail_above`; `above` lists what has, the
     furthest first: columns, and "scores".
     """
 
@@ -45,15 +45,15 @@ def drift_table(
     Parameters
     ----------
     model, frame
-        As `riskad.fit_table` makes it, and new rows with its columns.
+        A model from `riskad.fit_table`, and new rows with its columns.
     level
-        Chance that anything is said to have moved if nothing has.
+        Probability of reporting a change if nothing has moved.
     fail_above
         Distance D (`riskad.decisions.drift`), from 0 to 1, beyond which a column that has moved, or
-        the scores, are an alarm. In few rows a distance is large by chance: what has not moved at
-        this `level` is no alarm, however large its D.
+        the scores, raise an alarm. In few rows a distance may be large by chance: a column that has
+        not moved at this `level` raises no alarm, however large its D.
     source, progress
-        What to call the table in the report; a function that is told what is being done.
+        Name of the table in the report; a function that is called with each step.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def drift_table(
 
 
 def _moved_beyond(found: DriftReport, limit: float) -> list[str]:
-    """What has moved by more than `limit`, the furthest first."""
+    """Columns and scores that have moved by more than `limit`, the furthest first."""
     compared = [*found.columns, *([] if found.scores is None else [found.scores])]
     beyond = [each for each in compared if each.moved and each.distance > limit]
     return [each.name for each in sorted(beyond, key=lambda each: -each.distance)]

@@ -1,4 +1,4 @@
-"""What held-out labelled rows say of a fit: its quality, and what decisions rest on."""
+"""What held-out labelled rows show about a fit: its quality, and the basis of decisions."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from riskad.tables.preparation import TablePreparer
 
 __all__ = ["FEWEST_FOR_AUC", "Evidence", "find_evidence", "groups_of", "say_held_out"]
 
-FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is a coin toss
+FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is mostly chance
 _NO_TIME = "the budget left no time to hold labelled rows out"
 _NOTHING_LEFT = "without the groups that were to be held out there were no rows to learn from"
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of rows beside their labels."""
+    """What is known about rows in addition to their labels."""
 
     groups: NDArray[np.intp] | None = None
-    """Which of them belong together."""
+    """Group of each row."""
     anomaly_rate: float | None = None
-    """Of the unlabelled rows."""
+    """Anomaly rate of the unlabelled rows."""
     label_source: Any = "unknown"
-    """How rows came to be labelled: a word, or one for each row."""
+    """How rows were chosen for labelling: a word, or one for each row."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What decisions rest on, and the AUC on labelled rows or why there is none."""
+    """The basis of decisions, and the AUC on labelled rows or why there is none."""
 
     calibration: Calibration
     auc: Auc | None
     why_no_auc: str
     weighted_auc: Auc | None = None
-    """With labelled rows weighted towards the unlabelled ones, where they may have been chosen."""
+    """AUC with labelled rows weighted towards the unlabelled ones, if they may have been chosen."""
     beyond: float = 0.0
     """The share of unlabelled rows that are like hardly any labelled one, if these were chosen."""
     held_out: NDArray[np.float64] | None = None
@@ -55,9 +55,9 @@ class Evidence:
 
 
 def groups_of(preparer: TablePreparer, kept: KeptRows) -> NDArray[np.intp] | None:
-    """Return the number of each row's group, if the column of groups was named.
+    """Return the number of each row's group, if a group column was named.
 
-    Each row in which that cell is blank is a group of its own.
+    Each row with a blank cell is a group of its own.
     """
     if preparer.group is None:
         return None
@@ -65,7 +65,7 @@ def groups_of(preparer: TablePreparer, kept: KeptRows) -> NDArray[np.intp] | Non
 
 
 def say_held_out(detector: Any, group: str | None, time: str | None) -> str:
-    """Say what held-out rows were scored by."""
+    """Describe which fits scored the held-out rows."""
     said: str = detector.evidence_in_words()
     if time is not None:
         said = f"scored by a fit to rows that are earlier by {time!r}"
@@ -82,19 +82,19 @@ def find_evidence(
     scores: NDArray[np.float64],
     known: Known = Known(),  # noqa: B008
 ) -> Evidence:
-    """Return what labelled rows say that a fit has not seen.
+    """Return what labelled rows show that a fit has not seen.
 
-    Where they were chosen, or score as if they were, the interval of the AUC holds that of rows
+    If they were chosen, or score as if they were, the interval of the AUC includes that of rows
     weighted towards the unlabelled ones (`riskad.decisions.label_weights`).
 
     Parameters
     ----------
     preparer, detector
-        The steps of the fitted model. A detector that has held rows out itself has a calibration.
+        The steps of the fitted model. A detector that held out rows itself has a calibration.
     kept, scores
         Rows in memory, and their anomaly scores by the model.
     known
-        What else is known of them.
+        Other knowledge about them.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def _find(
 
 
 def _by_row(calibration: Calibration, codes: Codes) -> NDArray[np.float64] | None:
-    """The held-out scores in the order of the rows; None where some labelled rows have none."""
+    """The held-out scores in the order of the rows; None if some labelled rows have none."""
     labelled = codes != UNLABELLED
     if len(calibration.scores) != labelled.sum():
         return None
@@ -166,7 +166,7 @@ def _by_row(calibration: Calibration, codes: Codes) -> NDArray[np.float64] | Non
 
 
 def _too_few(codes: Codes) -> str:
-    """Why the labels tell no AUC, if they do not."""
+    """Why the labels do not allow an AUC, if so."""
     counts = count_labels(codes)
     if min(counts.normal, counts.anomaly) >= FEWEST_FOR_AUC:
         return ""
@@ -174,7 +174,7 @@ def _too_few(codes: Codes) -> str:
 
 
 def _too_few_groups(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
-    """Why groups that are held out as a whole tell no AUC, if they do not."""
+    """Why groups that are held out as a whole do not allow an AUC, if so."""
     if groups is None or labelled_folds(codes, 2, groups=groups):
         return ""
     n, m = (len(np.unique(groups[codes == kind])) for kind in (NORMAL, ANOMALY))
@@ -191,7 +191,7 @@ def _score_held_out(
     scores: NDArray[np.float64],
     groups: NDArray[np.intp] | None,
 ) -> NDArray[np.float64]:
-    # The kinds of the columns are settled; medians and levels are found anew in each fold.
+    # The kinds of the columns are fixed; medians and levels are found again in each fold.
     template = make_pipeline(preparer.refit(), detector)
     seed = detector.random_state
     splits = cross_splits(kept.codes, random_state=seed, groups=groups)

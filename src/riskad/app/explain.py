@@ -1,4 +1,4 @@
-"""Say why the most suspicious rows of a table are so."""
+"""Explain the most suspicious rows of a table."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from riskad.core.checks import InputError
 
 __all__ = ["ExplainReport", "ExplainedRow", "explain_table", "explained_rows"]
 
-_SECONDS = 30.0  # after which no further row is explained, unless it was asked for
-_ROWS, _ROWS_IF_SLOW = 100, 20  # that tell the importance of columns
+_SECONDS = 30.0  # after which no further row is explained, unless requested
+_ROWS, _ROWS_IF_SLOW = 100, 20  # to measure the importance of columns
 
 
 @dataclass(frozen=True)
@@ -68,29 +68,29 @@ def explain_table(
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> tuple[pl.DataFrame, ExplainReport]:
-    """Return why the most suspicious rows of a table are so.
+    """Explain the most suspicious rows of a table.
 
-    Scores that the table holds already are found anew.
+    Scores that the table already holds are computed again.
 
     Parameters
     ----------
     model
-        As `riskad.fit_table` makes it.
+        A model from `riskad.fit_table`.
     frame
         The table.
     id
-        Column that names the rows; not an error if there is none.
+        Column that names the rows; no error if it is missing.
     rows, reasons
         How many rows to explain, and how many columns of each to report.
     source, progress
-        What to call the table in the report; a function that is told what is being done.
+        Name of the table in the report; a function that is called with each step.
 
     Returns
     -------
     tuple
-        A table with a line for each of these rows and each column the model uses: what it holds,
-        what is usual, and what it adds to the anomaly score. And a report with the first reasons,
-        and the importance of all columns over a sample of the table.
+        A table with a line for each of these rows and each column the model uses: its value, the
+        usual value, and what it adds to the anomaly score. And a report with the first reasons, and
+        the importance of all columns over a sample of the table.
     """
     if not frame.height:
         raise InputError("The table has a header but no rows.")
@@ -144,7 +144,7 @@ def explained_rows(
     found
         Their reasons.
     n
-        Reasons of each row.
+        Number of reasons of each row.
 
     Returns
     -------

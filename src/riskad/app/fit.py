@@ -1,4 +1,4 @@
-"""Fit a detector on a table, in memory or in files, and say what happened."""
+"""Fit a detector on a table, in memory or in files, and report what happened."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from riskad.tables.preparation import TablePreparer
 
 __all__ = ["Fit", "FitReport", "fit_table"]
 
-_RANKED_ROWS = 10_000  # that are kept of tables that do not fit in memory
+_RANKED_ROWS = 10_000  # kept for tables that do not fit in memory
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ class FitReport:
 
     @property
     def assumed_rate(self) -> float | None:
-        """The anomaly rate that the fit assumed, where none was estimated or given."""
+        """The anomaly rate that the fit assumed, if none was estimated or given."""
         return assumed_rate(self.rule, self.rate, self.settings, self.fitted)
 
     def notes(self) -> dict[str, Any]:
-        """Return what is kept in the model file: all but the rows themselves.
+        """Return the notes for the model file: everything but the rows themselves.
 
-        What looking at rows finds is found again from the model's calibration.
+        What a review of rows finds can be computed again from the model's calibration.
         """
         left_out = {"top", "review"} | ({"over_time"} if not self.over_time else set())
         return {"fit": {key: value for key, value in asdict(self).items() if key not in left_out}}
@@ -112,9 +112,9 @@ class FitReport:
 class Fit:
     """A fitted pipeline, the report, and the unlabelled rows, the most suspicious first.
 
-    `reasons` are those of the first of these rows: as many as were asked for, and time allowed.
+    `reasons` are for the first of these rows: as many as requested, if time allowed.
     `held_out` are anomaly scores of labelled rows by fits that have not seen them, NaN for other
-    rows; None where the rows are in files.
+    rows; None if the rows are in files.
     """
 
     model: Pipeline
@@ -151,76 +151,75 @@ def fit_table(
 ) -> Fit:
     """Fit a detector on a table in which one column holds the labels.
 
-    A table in memory is read once. Parquet files need not fit in memory: some rows are read at a
-    time, several times over. Labels, kinds of columns, their levels and blanks are found on all
-    rows, medians on a sample. Detectors that can go through any source of rows (`ShallowRAD`) learn
-    from all of them; others learn from rows in memory, all labelled ones and a random sample of the
-    unlabelled ones, at most 100,000 of each kind. Calibration, AUC and effects of columns rest on
-    these rows. All unlabelled rows are scored and counted.
+    A table in memory is read once. Parquet files need not fit in memory: they are read in batches,
+    several times. Labels, kinds of columns, their levels and blanks are found on all rows, medians
+    on a sample. Detectors that can use any source of rows (`ShallowRAD`) learn from all of them.
+    Others learn from rows in memory: all labelled rows and a random sample of the unlabelled rows,
+    at most 100,000 of each kind. Calibration, AUC and effects of columns are computed on these
+    rows. All unlabelled rows are scored and counted.
 
     Parameters
     ----------
     table
         A frame of polars, pandas, pyarrow or DuckDB (`riskad.tables.reading.read_table` reads one),
-        paths of Parquet files (needs pyarrow), or a `riskad.tables.labelled.LabelledTable` of one's
-        own.
+        paths of Parquet files (needs pyarrow), or your own `riskad.tables.labelled.LabelledTable`.
     labels
-        The label column and what its values mean.
+        The label column and the meaning of its values.
     id, drop
-        Columns not to learn from: the one that names the rows, and others.
+        Columns to ignore: the one that names the rows, and others.
     kinds
-        What columns are, by name, whatever they look like: `{"when": "date:%d.%m.%Y"}`; see
+        Kinds of columns by name, which override what is found: `{"when": "date:%d.%m.%Y"}`; see
         `riskad.TablePreparer`.
     group
-        A column that says which rows belong together, a customer for instance: how unusual a value
-        is within its group is then told, too. Rows of one group are held out together, so that
-        quality, thresholds and probabilities are those for groups not seen before, and intervals
-        count groups. A row in which the cell is blank is a group of its own.
+        A column that names the group of each row, a customer for instance. The model then also
+        learns how unusual a value is within its group. Rows of one group are held out together, so
+        that quality, thresholds and probabilities are those for new groups, and intervals count
+        groups. A row with a blank cell is a group of its own.
     time
-        A column of dates by which to train on the past and judge by what came later: rows are
-        parted into five periods with as many labelled rows each, and those of each but the first
-        are scored by a fit to all earlier ones. Quality, probabilities and all thresholds but
-        "risk", which is the model's own, rest on these scores, and `FitReport.over_time` says how
-        quality and the share of anomalies move. The
-        model itself is fitted to all rows. Rows in which the cell is blank count as the earliest.
-        These fits take about as long again as the model itself, or longer.
+        A column of dates, to train on the past and judge on later rows. Rows are split into five
+        periods with equally many labelled rows, and each period but the first is scored by a fit to
+        all earlier ones. Quality, probabilities and all thresholds use these scores, except "risk",
+        which is the model's own. `FitReport.over_time` shows how quality and the share of anomalies
+        change. The model itself is fitted to all rows. Rows with a blank cell count as the
+        earliest. These fits take about as long as the model itself, or longer.
     model
         A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow".
     settings
         Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
     threshold
-        Rule of `riskad.decisions.thresholds`, or its spelling; by default the detector's own,
+        Rule of `riskad.decisions.thresholds`, or its spelling. By default the detector's own:
         "likely" for "auto" and "risk" for the others.
     capacity
-        How many rows somebody can look at, in place of a threshold: 50, "50/day", "50/week" or
-        "200/month". How many arrive in that time is told by `time`; without it the unlabelled rows
-        are taken for one batch. Later rows are flagged in the same proportion (`Capacity`).
+        How many rows people can review, instead of a threshold: 50, "50/day", "50/week" or
+        "200/month". The column `time` shows how many rows arrive in that time; without it the
+        unlabelled rows count as one batch. Later rows are flagged in the same proportion
+        (`Capacity`).
     anomaly_rate
-        Share of anomalies among the unlabelled rows, if it is known; by default estimated. A
-        detector with a `prior` takes 1 less it for that, unless `settings` say otherwise.
+        Share of anomalies among the unlabelled rows, if you know it; by default estimated. A
+        detector with a `prior` uses 1 minus this rate, unless `settings` contain it.
     label_source
-        How rows came to be labelled, which tells what the rate may rest on
+        How rows were chosen for labelling, which decides how the anomaly rate is estimated
         (`riskad.decisions.rates`): "random", "chosen" or "unknown". Or the name of a column with a
-        word for each row, or these words: rows of which it says "random" were drawn by chance, any
-        other word means that they were chosen.
+        word for each row, or these words: rows marked "random" were drawn at random, any other word
+        means that they were chosen.
     forget_rows
-        Whether the model must hold no training row. Those that need some, as "auto" does, are
-        refused before any work.
+        Whether the model must contain no training row. Detectors that need some, such as "auto",
+        are refused before any work.
     top
-        How many of the most suspicious unlabelled rows to report.
+        Number of the most suspicious unlabelled rows to report.
     source, progress
-        What to call the table in the report; a function that is told what is being done.
+        Name of the table in the report; a function that is called with each step.
     engine
-        Who reads Parquet files; threads of this process unless given.
+        Reads Parquet files; by default threads of this process.
     fitted
-        A function that gets the model and the report when only the effects of columns are not known
-        yet. On wide tables these take long: a quarter of `budget` at most beyond it.
+        A function that is called with the model and the report when only the effects of columns
+        are missing. On wide tables these take long: at most a quarter of `budget` beyond it.
 
     Returns
     -------
     Fit
-        The model, a report, and ranked rows: all unlabelled rows of a table in memory, the 10,000
-        most suspicious ones of files, numbered over all files.
+        The model, a report, and ranked rows: all unlabelled rows of a table in memory, or the
+        10,000 most suspicious ones of files, numbered over all files.
 
     Examples
     --------
@@ -259,7 +258,7 @@ def fit_table(
 
 
 def _form_for(detector: Any) -> str:
-    """As what a detector takes the rows of a table."""
+    """The form in which a detector takes the rows of a table."""
     return "frame" if detector.takes_frames else "matrix"
 
 
@@ -273,7 +272,7 @@ def _check_counts(detector: Any, counts: LabelCounts, model: str) -> None:
 
 
 class _Work:
-    """A fit under way: each step leaves what later ones need."""
+    """A fit in progress: each step stores what later ones need."""
 
     features: Any
     scores: NDArray[np.float64]
@@ -303,7 +302,7 @@ class _Work:
         check_not_scored(self.columns, RESULT_COLUMNS[:3])
 
     def prepare(self, id: str | None, drop: Sequence[str], time: str | None) -> None:
-        """Decide what each column is, and keep rows in memory as numbers."""
+        """Decide the kind of each column, and keep rows in memory as numbers."""
         label = self.table.label
         features = pick_features(self.table.columns, label, id, drop, self.earlier)
         features = with_group(features, self.preparer.group, self.table.columns)
@@ -321,14 +320,14 @@ class _Work:
         check_dense(self.detector, self.features)
 
     def plan(self, capacity: str | int) -> Threshold:
-        """Tell how many rows arrive while so many can be looked at, and return it as a rule."""
+        """Find how many rows arrive per period of the capacity, and return the rule."""
         table, times = self.table, self.times
         told = (None, None) if times is None else (times.column, times.moments)
         self.capacity = plan_capacity(capacity, table.n_rows, table.counts.unlabelled, *told)
         return self.capacity.rule
 
     def fit(self, rule: Threshold, top: int) -> None:
-        """Fit, score, hold labelled rows out, set the threshold, and rank the unlabelled rows."""
+        """Fit, score, hold out labelled rows, set the threshold, and rank the unlabelled rows."""
         detector = self.detector
         self.progress("Fitting the model")
         with collect_warnings() as notes:
@@ -359,7 +358,7 @@ class _Work:
         if detector.fits_any_source and rows is not None:
             detector.fit(rows)
             return
-        # Others are held to the groups when their folds are fitted.
+        # For the others, groups are held out together when their folds are fitted.
         told: dict[str, Any] = {}
         if detector.holds_out_groups:
             told = {"groups": self.known.groups, "label_source": self.known.label_source}
@@ -373,18 +372,18 @@ class _Work:
             detector.set_params(callback=None)
 
     def _facts_of_rows(self) -> dict[str, float]:
-        """The largest of what the detector notes of rows, over all of them."""
+        """The largest of the values that the detector notes for rows, over all rows."""
         if not self.detector.has_bounds:
-            return {}  # and another pass over files is spared
+            return {}  # this saves another pass over files
         if self.table.in_memory:
             return dict(self.detector.note_of_rows(self.features))
         noted = partial(note_of_rows, preparer=self.preparer, detector=self.detector)
         return self.table.fold(noted, largest, self.preparer.read_columns)
 
     def _rank(self, rule: Threshold, top: int) -> tuple[int, pl.DataFrame]:
-        """How many unlabelled rows are flagged, and the most suspicious of them.
+        """Count the flagged unlabelled rows, and find the most suspicious of them.
 
-        Which are the top k depends on all rows; the threshold is then set anew.
+        The top k depend on all rows; the threshold is then set again.
         """
         detector, table = self.detector, self.table
         shown_rows = table.n_rows if table.in_memory else max(_RANKED_ROWS, top)
@@ -411,13 +410,13 @@ class _Work:
         return flagged, ranked.select(row, *results.columns, *others).head(shown_rows)
 
     def _novelty_of(self, worst: pl.DataFrame, row: str) -> NDArray[np.float64] | None:
-        """The novelty of ranked rows; not for rows in files, which may be too many to remember."""
+        """The novelty of ranked rows; not for rows in files, which may be too many to store."""
         if self.novelty is None or not self.table.in_memory or "novelty" in worst.columns:
             return None
         return self.novelty[worst[row].to_numpy() - 1]
 
     def report(self, id: str | None, top: int, source: str) -> FitReport:
-        """Say what was done and found, but for the effects of columns."""
+        """Report what was done and found, without the effects of columns."""
         detector, table = self.detector, self.table
         return FitReport(
             source=source,
@@ -447,7 +446,7 @@ class _Work:
         )
 
     def explained(self, report: FitReport, top: int, start: float) -> Fit:
-        """Find out which columns matter; the fit began at `start`."""
+        """Find which columns matter; the fit began at `start`."""
         self.progress("Finding out which columns matter")
         found = explain_fit(self.model, self.kept, self.ranked, top, start)
         report = replace(report, effects=found.effects, effects_of=found.effects_of)
@@ -475,7 +474,7 @@ class _Work:
 
 
 def _say_rate(calibration: Calibration) -> dict[str, Any]:
-    """The rate with its interval, what it rests on, and whether labels look random."""
+    """The rate with its interval, its basis, and whether labels look random."""
     rate = calibration.rate
     return {
         "rate": None if rate is None else (rate.value, rate.low, rate.high),

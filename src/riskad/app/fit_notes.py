@@ -1,8 +1,8 @@
-"""What is noted beside a model in its file, and what it may be.
+"""The notes that a model file contains, and their allowed values.
 
-Notes are whatever JSON can hold, but for "fit": there `riskad fit` puts what it did and found,
-which `inspect`, `report`, `bound` and others show again later. Under "refit", `riskad refit` puts
-how the model compares with the one before it.
+Notes may be anything that JSON can hold, except for "fit": there `riskad fit` stores what it did
+and found, which `inspect`, `report`, `bound` and others show later. Under "refit", `riskad refit`
+stores how the model compares with the one before it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _REFIT: Fields = {
     ),
     "why_not_compared": TEXT,
 }
-# What bounds rest on; only the fit itself knows it.
+# The inputs of bounds; only the fit itself knows them.
 _KNOWN_TO_FIT: Fields = {
     "converged": Optional(Maybe(FLAG)),
     "weight_norm": Optional(Number(0)),
@@ -115,9 +115,9 @@ _BOUND_SETTINGS: Fields = {"risk": TEXT, "loss": TEXT, "a": NUMBER, "prior": SHA
 
 
 def check_notes(notes: Any) -> None:
-    """Refuse notes that are no JSON object, or in which "fit" is not what `riskad fit` notes.
+    """Refuse notes that are not a JSON object, or whose "fit" is not from `riskad fit`.
 
-    Likewise "refit", which has what `riskad refit` notes besides.
+    Likewise "refit", which holds the further notes of `riskad refit`.
     """
     if not isinstance(notes, dict):
         raise InputError("notes: expected names with values")
@@ -132,7 +132,7 @@ def check_notes(notes: Any) -> None:
 
 
 def known_to_fit(fit: dict[str, Any]) -> dict[str, Any]:
-    """What the notes of a fit say that the model itself does not know."""
+    """What the notes of a fit contain that the model itself does not know."""
     fitted = fit.get("fitted", {})
     return {name: fitted[name] for name in _KNOWN_TO_FIT if name in fitted}
 

@@ -1,4 +1,4 @@
-"""What a fit does with the rows of a table, all at once or some at a time."""
+"""What a fit does with the rows of a table, all at once or in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_dense", "join_judged", "judge", "largest", "note_of_rows"]
 
 
 def check_dense(detector: Any, matrix: Any) -> None:
-    """Networks take no sparse matrices, which tables with many different texts become."""
+    """Networks do not take sparse matrices, which tables with many different texts become."""
     if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
         raise InputError(
             f"The text columns of this table have so many values that they become "
@@ -31,7 +31,7 @@ def check_dense(detector: Any, matrix: Any) -> None:
 def note_of_rows(
     frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer, detector: Any
 ) -> dict[str, float]:
-    """What a detector notes of some rows."""
+    """What a detector notes about some rows."""
     return dict(detector.note_of_rows(preparer.transform(frame, first_row=first_row, quiet=True)))
 
 

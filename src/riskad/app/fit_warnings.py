@@ -1,4 +1,4 @@
-"""What a person should know of the data and of a fit."""
+"""What the user should know about the data and a fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from riskad.tables.preparation import TablePreparer
 __all__ = ["say_warnings"]
 
 _FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
-_MANY = 0.3  # of the unlabelled rows; of a random sample about 0.02 are beyond
+_MANY = 0.3  # of the unlabelled rows; for a random sample about 0.02 are beyond
 
 
 def say_warnings(
@@ -32,7 +32,7 @@ def say_warnings(
     noted: Sequence[Warning],
     evidence: Evidence,
 ) -> list[str]:
-    """Return all that a person should know, in sentences.
+    """Return everything that the user should know, in sentences.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def say_warnings(
     noted
         Warnings of the fit.
     evidence
-        What held-out labelled rows say.
+        What held-out labelled rows show.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def say_warnings(
 
 
 def _unused_labels(detector: Any, counts: LabelCounts) -> list[str]:
-    """Say which labels a detector leaves lying; they are too dear for that to go unnoticed."""
+    """List labels that a detector does not use; they are too expensive to waste unnoticed."""
     found = {NORMAL: (counts.normal, "normal rows"), ANOMALY: (counts.anomaly, "anomalies")}
     unused = [found[kind] for kind in found if kind not in detector.used_kinds()]
     return [
@@ -87,7 +87,7 @@ def _constant_columns(preparer: TablePreparer) -> list[str]:
 
 
 def _suspicious(preparer: TablePreparer, kept: KeptRows) -> list[str]:
-    """Say what looks wrong in columns; rows may well be alike in those that are learned from."""
+    """List what looks wrong in columns; rows may be alike in those that are learned from."""
     numbered = kept.parsed.select(pl.int_range(pl.len()))
     return say_suspicions(preparer, kept.parsed, numbered, kept.codes)
 
@@ -116,7 +116,7 @@ def _negative_risk(detector: Any) -> list[str]:
 
 
 def _not_drawn_at_random(evidence: Evidence) -> list[str]:
-    """Say what labelled rows cannot tell if they score unlike a random sample, or were chosen."""
+    """Describe the limits of labelled rows that were chosen, or score unlike a random sample."""
     calibration = evidence.calibration
     p, source, rate = calibration.random_p_value, calibration.label_source, calibration.rate
     if p is None or p >= SURPRISE or source == "chosen":
@@ -148,7 +148,7 @@ def _beyond(evidence: Evidence) -> list[str]:
 
 
 def _unlike_the_unlabelled(preparer: TablePreparer, kept: KeptRows, seed: int | None) -> list[str]:
-    """Say so if labelled rows are clearly not like unlabelled ones of their kind."""
+    """Report if labelled rows are clearly not like unlabelled ones of their kind."""
     if count_labels(kept.codes).normal < FEWEST_COMPARED:
         return []
     with no_warnings():

@@ -1,4 +1,4 @@
-"""Say what a model and the header of its file hold."""
+"""Describe the contents of a model file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ModelReport", "describe_model", "plain_parameters"]
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What a model file holds: what it says of itself, and what the model in it says."""
+    """The contents of a model file: its header, and the description by the model itself."""
 
     header: ModelHeader
     steps: list[str]
@@ -31,23 +31,23 @@ class ModelReport:
 
     @property
     def training(self) -> dict[str, Any]:
-        """The notes that a fit left in the file, if it was made by one."""
+        """The notes that a fit stored in the file, if there are any."""
         training: dict[str, Any] = self.header.notes.get("fit", {})
         return training
 
 
 def describe_model(model: Any, header: ModelHeader) -> ModelReport:
-    """Say what a model and the header of its file hold.
+    """Describe a model and the header of its file.
 
     Parameters
     ----------
     model, header
-        What `riskad.load` and `riskad.app.model_files.read_header` give.
+        Results of `riskad.load` and `riskad.app.model_files.read_header`.
 
     Returns
     -------
     ModelReport
-        What there is to say.
+        The description.
     """
     detector = model.steps[-1][1] if isinstance(model, Pipeline) else model
     first = model.steps[0][1] if isinstance(model, Pipeline) else None
@@ -68,14 +68,14 @@ def describe_model(model: Any, header: ModelHeader) -> ModelReport:
 
 
 def plain_parameters(detector: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator as JSON can hold them."""
+    """Return the parameters of an estimator in a form that JSON can hold."""
     parameters = detector.get_params(deep=False)
     plain = (str, int, float, bool, type(None))
     return {k: v if isinstance(v, plain) else repr(v) for k, v in parameters.items()}
 
 
 def _decision_facts(detector: Any) -> dict[str, Any]:
-    """By what rule the model decides, and what it could decide by."""
+    """The rule by which the model decides, and which others are possible."""
     if not hasattr(detector, "offset_"):
         return {}
     facts = {

@@ -1,4 +1,4 @@
-"""Two models, judged by labelled rows of which neither has learned the labels."""
+"""Compare two models on labelled rows whose labels neither has learned."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _OTHER_TABLE = "labels of a table that neither model has learned from"
 
 @dataclass(frozen=True)
 class Judging:
-    """By which rows models are compared.
+    """The rows on which models are compared.
 
     Attributes
     ----------
     unseen
         By row of the table, whether the old model has not learned from its label.
     sources
-        By row, how it came to be labelled: "random" is by chance.
+        For each row, how it was chosen for labelling: "random" means by chance.
     other
-        Another table with labels, which neither model learns from, in place of `unseen`.
+        Another table with labels, which neither model learns from, instead of `unseen`.
     """
 
     unseen: NDArray[np.bool_] | None = None
@@ -53,13 +53,13 @@ class Judging:
 
     @classmethod
     def by_table(cls, frame: pl.DataFrame, labels: LabelColumn) -> Judging:
-        """Judge by another table, in which labels mean the same."""
+        """Judge on another table, in which labels have the same meaning."""
         return cls(other=FrameTable(frame, labels))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How one model does on the rows that both are judged by."""
+    """How one model does on the rows on which both are judged."""
 
     auc: Auc
     anomalies_flagged: int
@@ -68,7 +68,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same labelled rows; `difference` is the AUC after less that before."""
+    """Two models on the same labelled rows; `difference` is the AUC after minus that before."""
 
     rests_on: str
     difference: AucDifference
@@ -117,9 +117,9 @@ def compare_models(
     Parameters
     ----------
     old, fit, table
-        The old model, and what was fitted to which rows.
+        The old model, the new fit, and its rows.
     judging
-        By which rows to compare them.
+        The rows on which to compare them.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def _new_rows(
 
 
 def _other_rows(old: Pipeline, fit: Fit, other: FrameTable) -> _Rows:
-    """Rows of another table, which both models score as they are."""
+    """Rows of another table, which both models score directly."""
     labelled = np.flatnonzero(other.codes != UNLABELLED)
     frame = other.frame[labelled]
     scores = _scores(old, frame), _scores(fit.model, frame)

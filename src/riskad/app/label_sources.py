@@ -1,4 +1,4 @@
-"""What a person knows beside the table: the anomaly rate, and how rows came to be labelled."""
+"""The user's knowledge beyond the table: the anomaly rate, and how rows were labelled."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["column_of_sources", "read_sources", "with_rate"]
 
 
 def with_rate(model: str, settings: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
-    """Return the settings of a detector to which the anomaly rate is known.
+    """Return the settings of a detector for a known anomaly rate.
 
     Parameters
     ----------
     model, settings
-        The detector's name, and what is set already; that stands.
+        The detector's name, and its given settings, which take precedence.
     rate
-        Share of anomalies among the unlabelled rows, if it is known.
+        Share of anomalies among the unlabelled rows, if known.
     """
     settings = dict(settings)
     if rate is None:
@@ -40,7 +40,7 @@ def with_rate(model: str, settings: Mapping[str, Any], rate: float | None) -> di
 
 
 def column_of_sources(source: Any, table: LabelledTable) -> str | None:
-    """Return the column that says how rows came to be labelled, if one was named."""
+    """Return the column that states how rows were chosen for labelling, if one was named."""
     if not isinstance(source, str) or source in LABEL_SOURCES:
         return None
     if source not in table.columns:
@@ -52,7 +52,7 @@ def column_of_sources(source: Any, table: LabelledTable) -> str | None:
 
 
 def read_sources(source: Any, table: LabelledTable, kept: KeptRows) -> str | np.ndarray:
-    """Return how rows came to be labelled: a word, or one for each row in memory."""
+    """Return how rows were chosen for labelling: a word, or one for each row in memory."""
     column = column_of_sources(source, table)
     if isinstance(source, str) and column is None:
         return source

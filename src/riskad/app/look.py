@@ -1,4 +1,4 @@
-"""Look at a table before anything is fitted: what each column is, and what looks wrong."""
+"""Look at a table before a fit: the kind of each column, and what looks wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["ColumnLook", "KindValues", "TableLook", "look_table"]
 _EXAMPLES = 3
 _BINS = 24
 _LEVELS = 3
-_MOST_ROWS = 100_000  # of a table that comes in parts, drawn at random
+_MOST_ROWS = 100_000  # drawn at random from a table that comes in batches
 _KINDS = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
 
 
@@ -44,7 +44,7 @@ class KindValues:
 
 @dataclass(frozen=True)
 class ColumnLook:
-    """What a column is, some of its cells as they are written, and what becomes of it."""
+    """The kind of a column, some of its cells as written, and what a fit makes of it."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class ColumnLook:
 
 @dataclass(frozen=True)
 class TableLook:
-    """What `look_table` saw."""
+    """What `look_table` found."""
 
     source: str
     rows: int
@@ -80,24 +80,24 @@ def look_table(
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> TableLook:
-    """Say of each column what it is, how it is written and what a fit would make of it.
+    """Find for each column its kind, how it is written and what a fit would make of it.
 
     Parameters
     ----------
     table
-        A frame, or frames that can be gone through several times, such as
-        `riskad.tables.reading.read_batches` gives. Of these a random sample of rows is shown.
+        A frame, or frames that can be read several times, such as those of
+        `riskad.tables.reading.read_batches`. From these a random sample of rows is shown.
     labels
-        The column of labels, if there is one.
+        The label column, if there is one.
     id, drop, kinds, group
         As in `riskad.fit_table`.
     source, progress
-        What to call the table; a function that is told what is being done.
+        Name of the table; a function that is called with each step.
 
     Returns
     -------
     TableLook
-        What was seen.
+        What was found.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def look_table(
 
 @dataclass(frozen=True)
 class _Seen:
-    """Rows of a table, as they are written and as they are read."""
+    """Rows of a table, as written and as parsed."""
 
     preparer: TablePreparer
     raw: pl.DataFrame
@@ -163,7 +163,7 @@ class _Seen:
         return cls(preparer, raw, parsed, found.codes if found else None, counts, n_rows)
 
     def column(self, column: PreparedColumn) -> ColumnLook:
-        """What there is to say of a column."""
+        """The description of a column."""
         raw = self.raw[column.name]
         texts = as_text(raw) if is_flat(raw) and not is_blank(raw) else pl.Series(dtype=pl.String)
         values = self._values(column) if isinstance(column, UsedColumn) else []
@@ -197,7 +197,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Selected:
-    """Some columns of frames that follow one another."""
+    """Some columns of consecutive frames."""
 
     batches: Iterable[pl.DataFrame]
     columns: Sequence[str]
@@ -207,7 +207,7 @@ class _Selected:
 
 
 def _sampled(batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, int]:
-    """Rows drawn at random, and how many there are."""
+    """Random rows, and the number of all rows."""
     sample, first_row = None, 1
     for batch in batches:
         part = RowSample.of(batch, first_row, _MOST_ROWS)

@@ -1,4 +1,4 @@
-"""Models on disk: one file, no pickle, checked before it is believed.
+"""Models on disk: one file, no pickle, checked before use.
 
 A model file is a zip archive of three members:
 
@@ -7,18 +7,17 @@ A model file is a zip archive of three members:
 - `state.json`, the model: its types, numbers and texts (`riskad.storage.codec`);
 - `arrays.safetensors`, its arrays, which other tools can read, too.
 
-The format has a version, which is part of the header and changes whenever a stored detector is laid
-out in another way. In version 3 trees are arrays of riskad's own
-(`riskad.detectors.tree_arrays.Trees`), which no other library is needed to read. A file of another
-version, older or newer, is refused with a sentence that says what to do; within a version every
-file keeps loading and scoring as it did, of which `tests/fixtures/models` holds one of each
-detector.
+The format has a version, which is part of the header and changes whenever the layout of a stored
+detector changes. In version 3 trees are riskad's own arrays
+(`riskad.detectors.tree_arrays.Trees`), which can be read without another library. A file of another
+version, older or newer, is refused with a message that says what to do. Within a version every file
+keeps loading and scoring as before; `tests/fixtures/models` holds one file of each detector.
 
-What a file may hold is a closed list of types, each with the values it can have. Everything is held
-against it when a file is opened, so that a file is a model or it is refused, in one sentence.
+A file may contain only a closed list of types, each with its allowed values. Everything is checked
+against it when a file is opened, so a file is either a valid model or refused with one sentence.
 `SECURITY.md` says what opening, scoring, calibrating and refitting a file from others can do.
-The checksum finds what happens by accident. It is no protection against intent: whoever changes a
-file can write another one.
+The checksum detects accidental damage. It does not protect against intent: anyone who changes a
+file can write another checksum.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "re
 
 FORMAT = "riskad-model"
 FORMAT_VERSION = 3
-"""Of the layout of stored models: 3, in which trees are plain arrays. No other version is read."""
+"""Version of the layout of stored models: 3, in which trees are plain arrays. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 _NETWORKS = "riskad.deep."
@@ -60,14 +59,14 @@ _HEADER_FIELDS = {
     "model": TEXT,
     "created": TEXT,
     "versions": DictOf(TEXT, TEXT),
-    "notes": Fixed({}),  # by themselves: they may be whatever JSON can hold
+    "notes": Fixed({}),  # checked separately: they may be anything that JSON can hold
     "checksum": TEXT,
 }
 
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """What a model file says about itself; reading it builds no model."""
+    """The header of a model file; reading it builds no model."""
 
     model: str
     created: str
@@ -89,9 +88,9 @@ def save(
     """Write a fitted model to one file, without pickle; an existing file needs `force`.
 
     Detectors of riskad can be saved, and pipelines of them with the usual transformers of
-    scikit-learn. What cannot be read again is not written: functions, modules and classes of one's
-    own are code (for classes see `riskad.storage.codec.register`). The `callback` of a detector and
-    the `memory` of a pipeline are left out.
+    scikit-learn. Objects that cannot be read again are refused: functions, modules and classes of
+    your own are code (for classes see `riskad.storage.codec.register`). The `callback` of a
+    detector and the `memory` of a pipeline are left out.
 
     Parameters
     ----------
@@ -100,8 +99,8 @@ def save(
     path : path
         Where to write it.
     notes : dict, optional
-        Anything that JSON can hold, to be read back by `read_header`; "fit" is what `riskad fit`
-        notes.
+        Anything that JSON can hold, to be read back by `read_header`; `riskad fit` uses the key
+        "fit".
     force : bool, default=False
         Whether an existing file may be replaced.
 
@@ -131,8 +130,8 @@ def save(
 def load(path: str | os.PathLike[str]) -> Any:
     """Read a model that `save` wrote.
 
-    A file builds only what is on a closed list of types, whoever wrote it, and runs no code of its
-    own (`SECURITY.md`).
+    A file, whoever wrote it, can only build types on a closed list, and runs no code of its own
+    (`SECURITY.md`).
 
     Parameters
     ----------
@@ -142,7 +141,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     estimator
-        The fitted model; it scores as the one that was saved.
+        The fitted model; it gives the same scores as the saved one.
 
     Examples
     --------
@@ -173,7 +172,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
-    """Read what a model file says about itself: versions, date, class and notes."""
+    """Read the header of a model file: versions, date, class and notes."""
     path = check_input_file(path)
     data = _read(path, (_HEADER,), others=True)[_HEADER]
     try:
@@ -190,7 +189,7 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
 
 
 def make_header(model: BaseEstimator, notes: Mapping[str, Any], checksum: str = "") -> ModelHeader:
-    """Return what a file of this model, saved now, would say about itself."""
+    """Return the header that a file of this model, saved now, would have."""
     name = _class_name(model)
     return ModelHeader(
         model=name,
@@ -214,7 +213,7 @@ def _check_fitted(model: Any) -> None:
 
 
 def _stored(model: BaseEstimator) -> tuple[bytes, bytes]:
-    """The members of a model, if it can be built again from them."""
+    """The members of a model, if it can be rebuilt from them."""
     try:
         members = to_members(model)
         from_members(*members)
@@ -226,7 +225,7 @@ def _stored(model: BaseEstimator) -> tuple[bytes, bytes]:
 
 
 def _way_out(model: BaseEstimator) -> str:
-    """What else can be done with a model that cannot be saved."""
+    """Alternatives for a model that cannot be saved."""
     if hasattr(model, "best_estimator_"):
         return " Save its best_estimator_."
     if _class_name(model).startswith(_NETWORKS) and not isinstance(model.module, str):

@@ -1,4 +1,4 @@
-"""What a person should know of the data or of a fit: warnings, gathered and said once."""
+"""What the user should know about the data or a fit: warnings, collected and shown once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from riskad.tables.differences import NotAsInTraining
 __all__ = ["Progress", "collect_warnings", "merge_warnings", "no_warnings"]
 
 Progress: TypeAlias = Callable[[str], object]
-"""A function that is told what is being done."""
+"""A function that is called with each step."""
 
 
 @contextmanager
 def collect_warnings() -> Iterator[list[Warning]]:
-    """Gather what a person should know about the data or the fit; let other warnings pass."""
+    """Collect what the user should know about the data or the fit; let other warnings pass."""
     notes: list[Warning] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
@@ -37,7 +37,7 @@ def collect_warnings() -> Iterator[list[Warning]]:
 
 @contextmanager
 def no_warnings() -> Iterator[None]:
-    """Let nothing be said that was said before."""
+    """Suppress messages that were already shown."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -45,7 +45,7 @@ def no_warnings() -> Iterator[None]:
 
 
 def merge_warnings(notes: Sequence[Warning]) -> list[Warning]:
-    """Say once what several batches of rows have in common."""
+    """Merge what several batches of rows have in common."""
     news = [note for note in notes if isinstance(note, NotAsInTraining)]
     others = {str(note): note for note in notes if not isinstance(note, NotAsInTraining)}
     return [*([NotAsInTraining.of_all(news)] if news else []), *others.values()]

@@ -1,4 +1,4 @@
-"""Score rows as they come, a few at a time, with what does not depend on them done beforehand."""
+"""Score rows as they arrive, a few at a time, with all preparation done in advance."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WARM_UP_ROWS = 2
 
 
 class RowScorer:
-    """Scores rows as `riskad.app.score.score_table` does, in steps that a server can interleave.
+    """Scores rows like `riskad.app.score.score_table`, in steps that a server can interleave.
 
-    Cells are read and compared with those of the fit as there. What differs is what is not done:
-    no row is ranked, and nothing is said about all of them together. `prepare` and `reasons` use
-    Python's list of warnings, which all threads share: call them from one thread.
+    Cells are read and compared with those of the fit in the same way. But rows are not ranked, and
+    there are no messages about all of them together. `prepare` and `reasons` use Python's list of
+    warnings, which all threads share: call them from one thread.
 
     Parameters
     ----------
     model
-        As `riskad.fit_table` makes it.
+        A model from `riskad.fit_table`.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class RowScorer:
         """The columns that rows must have."""
 
     def warm_up(self) -> None:
-        """Score rows made up from the columns, so that the first real one waits for nothing."""
+        """Score rows made up from the columns, so that the first real row is fast."""
         rng = np.random.default_rng(0)
         made = {c.name: c.trial(rng, _WARM_UP_ROWS) for c in self.preparer.used()}
         made |= {name: pl.Series(["", ""]) for name in self.columns if name not in made}
@@ -64,7 +64,7 @@ class RowScorer:
             self.results(*self.score(self.preparer.transform(pl.DataFrame(made))))
 
     def check_columns(self, columns: Sequence[str], of: str) -> None:
-        """Refuse rows that lack a column, in a sentence that names it."""
+        """Refuse rows that lack a column, with a message that names it."""
         there = set(columns)
         for name in self.columns:
             if name not in there:
@@ -76,19 +76,19 @@ class RowScorer:
                 )
 
     def prepare(self, frame: pl.DataFrame) -> tuple[Any, list[str]]:
-        """Read the cells of a table; gives rows as the detector takes them, and what to say."""
+        """Read the cells of a table; returns rows for the detector, and messages."""
         with collect_warnings() as notes:
             rows = self.preparer.transform(frame)
         return rows, [str(note) for note in merge_warnings(notes)]
 
     def score(self, rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return anomaly scores of prepared rows and, where the model tells it, novelty."""
+        """Return anomaly scores of prepared rows and, if the model has it, novelty."""
         return score_rows(self.detector, rows)
 
     def results(
         self, scores: NDArray[np.float64], novelty: NDArray[np.float64] | None
     ) -> dict[str, NDArray[Any]]:
-        """Return the columns that `riskad score` adds for these scores, but for reasons."""
+        """Return the columns that `riskad score` adds to rows with these scores, except reasons."""
         return score_columns(self.detector, scores, self.decision, novelty)
 
     def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -99,7 +99,7 @@ class RowScorer:
     def reasons(
         self, frame: pl.DataFrame, flagged: NDArray[np.bool_], n: int
     ) -> list[list[Reason]]:
-        """Return for each row the columns that make it anomalous; none where it is not flagged."""
+        """Return for each row the columns that make it anomalous; none if it is not flagged."""
         said: list[list[Reason]] = [[] for _ in range(frame.height)]
         places = np.flatnonzero(flagged)
         if places.size:

@@ -1,14 +1,13 @@
-"""Fitted models as ONNX graphs, preparation of the columns included, for where there is no Python.
+"""Fitted models as ONNX graphs, including the preparation of columns, for use without Python.
 
-A graph takes one input for each column that the model uses, as a table holds it: numbers as doubles
-with NaN for blank, texts as strings, without blanks around them, with "" for blank, dates and times
-as seconds: a graph cannot read "27.03.2025" or "1,234.50 €". A detector
-without a `TablePreparer` takes its rows as one input, X. All graphs give `anomaly_score` and, where
-it is above the model's threshold, `is_anomaly`; as far as the model tells them, they give
-`anomaly_probability` and `novelty`, too.
+A graph takes one input for each column that the model uses. Numbers are doubles with NaN for blank.
+Texts are strings without surrounding blanks, with "" for blank. Dates and times are seconds: a
+graph cannot read "27.03.2025" or "1,234.50 €". A detector without a `TablePreparer` takes its rows
+as one input, X. All graphs give `anomaly_score`, and `is_anomaly`: whether the score is above the
+model's threshold. They also give `anomaly_probability` and `novelty`, if the model has them.
 
-The graphs are written here node by node, from the fitted attributes. What is computed in doubles
-in Python is so in the graph; networks are computed in single precision in both.
+The graphs are built here node by node, from the fitted attributes. They use double precision where
+Python does; networks use single precision in both.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ EXPORTABLE = (
     "it"
 )
 TOLERANCE = GRAPH_TOLERANCE
-"""Largest difference of scores, relative where they are larger than 1, that most models have."""
+"""Largest allowed difference of scores, relative for scores larger than 1, for most models."""
 
 _TRIAL_ROWS = 1000
 _TRIAL_BLANKS = 0.1
@@ -51,7 +50,7 @@ _TRIAL_BLANKS = 0.1
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What a graph takes and gives, and how near it is to the model."""
+    """Inputs and outputs of a graph, and how close it is to the model."""
 
     model: str
     inputs: dict[str, str]
@@ -64,9 +63,9 @@ class ExportReport:
 def export(model: Any, path: str | os.PathLike[str], *, force: bool = False) -> ExportReport:
     """Write a fitted model as an ONNX file; an existing file needs `force`.
 
-    If onnxruntime is installed the graph is run first, on rows drawn at random around those of
-    training, and nothing is written if a score differs by more than 1e-5 (by a pretrained
-    network, in single precision, 1e-4).
+    If onnxruntime is installed, the graph is first run on random rows around the training rows, and
+    nothing is written if a score differs by more than 1e-5 (for a pretrained network, in single
+    precision, 1e-4).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -170,7 +169,7 @@ def _check_parity(model: Any, proto: Any) -> float | None:
         return None
     rows = _trial_rows(model)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # that there are blanks and new values
+        warnings.simplefilter("ignore", DataWarning)  # about blanks and new values
         ours = -model.score_samples(rows)
     state = onnxruntime.capi.onnxruntime_pybind11_state
     try:
@@ -195,7 +194,7 @@ def _check_parity(model: Any, proto: Any) -> float | None:
 
 
 def feeds(proto: Any, rows: Any) -> dict[str, np.ndarray]:
-    """Return rows, a polars frame or an array, as onnxruntime takes them for a graph of ours."""
+    """Return rows, a polars frame or an array, in onnxruntime's form for a graph of ours."""
     if not isinstance(rows, pl.DataFrame):
         return {"X": rows}
     return {entry.name: _feed(rows[entry.name]) for entry in proto.graph.input}
@@ -209,7 +208,7 @@ def _feed(column: pl.Series) -> np.ndarray:
 
 
 def _trial_rows(model: Any) -> Any:
-    """Rows around those of training, with blanks and new values."""
+    """Rows around the training rows, with blanks and new values."""
     rng = np.random.default_rng(0)
     preparer, detector = _steps(model)
     if preparer is not None:

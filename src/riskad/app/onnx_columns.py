@@ -14,7 +14,7 @@ __all__ = ["prepared_rows", "rows_of"]
 
 
 def prepared_rows(g: Graph, preparer: TablePreparer, detector: Any) -> str:
-    """Return the rows that `TablePreparer.transform` gives, as the detector sees them."""
+    """Return the rows of `TablePreparer.transform`, as the detector sees them."""
     inputs = {column.name: column.onnx_input(g) for column in preparer.used()}
     derived = [(each, each.onnx(g, inputs)) for each in preparer.derived_]
     if preparer.form == "matrix":
@@ -35,7 +35,7 @@ def _filled(g: Graph, node: str, fill: float) -> str:
 
 
 def rows_of(g: Graph, detector: Any) -> str:
-    """Return X for a detector without a preparer; a column each where it reads texts by itself."""
+    """Return X for a detector without a preparer; one input per column if it reads texts itself."""
     double, single = g.onnx.TensorProto.DOUBLE, g.onnx.TensorProto.FLOAT
     shape = getattr(detector, "shape_", (detector.n_features_in_,))
     if len(shape) > 1:
@@ -59,7 +59,7 @@ def _framed_rows(g: Graph, detector: Any, nodes: Mapping[str, str]) -> str:
 
 
 def _codes(g: Graph, value: str, levels: Any) -> str:
-    """Places of texts in a list, NaN for those not in it."""
+    """Positions of texts in a list, NaN for those not in it."""
     code = g.ml(
         "LabelEncoder",
         value,

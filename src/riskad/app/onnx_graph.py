@@ -18,7 +18,7 @@ _IR_VERSION = 10
 
 
 class Graph:
-    """Nodes, one after the other; a value is the name of what a node gives."""
+    """Nodes, one after the other; a value is the name of a node's output."""
 
     def __init__(self, onnx: ModuleType):
         self.onnx = onnx
@@ -28,7 +28,7 @@ class Graph:
         self._outputs: list[Any] = []
 
     def input(self, name: str, kind: int, shape: tuple[int, ...], words: str) -> str:
-        """Add an input; `words` say what it is."""
+        """Add an input; `words` describe it."""
         info = self.onnx.helper.make_tensor_value_info(name, kind, ["rows", *shape], words)
         self._inputs.append(info)
         return name
@@ -42,7 +42,7 @@ class Graph:
         return self.input(name, self.onnx.TensorProto.STRING, (1,), 'text, "" if blank')
 
     def output(self, name: str, value: str, kind: int) -> None:
-        """Give a value under a name."""
+        """Make a value an output with this name."""
         self._nodes.append(self.onnx.helper.make_node("Identity", [value], [name]))
         self._outputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["rows"]))
 
@@ -53,7 +53,7 @@ class Graph:
     def several(
         self, kind: str, n_values: int, *inputs: str | np.ndarray, domain: str = "", **settings: Any
     ) -> list[str]:
-        """Add a node that gives several values."""
+        """Add a node with several outputs."""
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
         own = f"riskad:{len(self._nodes)}"
         given = [own if not i else f"{own}:{i}" for i in range(n_values)]

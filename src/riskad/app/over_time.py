@@ -1,4 +1,4 @@
-"""How quality and the share of anomalies move over time: fits to earlier rows judge later ones."""
+"""How quality and the share of anomalies change over time: earlier fits judge later rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Period", "Times", "judge_later_rows"]
 
 @dataclass(frozen=True)
 class Period:
-    """Rows of a time, and how well a fit to all earlier ones ranks its labelled rows."""
+    """Rows of a period, and how well a fit to all earlier ones ranks its labelled rows."""
 
     start: str
     end: str
@@ -36,12 +36,12 @@ class Period:
     normal: int
     anomaly: int
     auc: Auc | None
-    """None for the earliest rows, which are never judged, and where a kind of label is missing."""
+    """None for the earliest rows, which are never judged, and if a kind of label is missing."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """When rows were, and which period that is of."""
+    """The moments of rows, and the period of each."""
 
     column: str
     moments: pl.Series
@@ -78,11 +78,11 @@ def judge_later_rows(
     times: Times,
     known: Known = Known(),  # noqa: B008
 ) -> tuple[Evidence, list[Period]]:
-    """Return what labelled rows say of fits to earlier ones, and what there was in each period.
+    """Return what labelled rows show about fits to earlier ones, and a description of each period.
 
-    Where too few later rows can be judged, decisions rest on random folds, and there is no AUC.
-    Later rows of a group are judged by a fit that has seen its earlier ones, as they will be; the
-    interval of the AUC counts groups.
+    If too few later rows can be judged, decisions use random folds, and there is no AUC. Later rows
+    of a group are judged by a fit that has seen its earlier ones, as in later use; the interval of
+    the AUC counts groups.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def _score_later_rows(
 ) -> NDArray[np.float64]:
     """Return anomaly scores by fits to all earlier periods, on the scale of `scores`.
 
-    Rows of the first period have none (NaN), nor those of one before which there is too little to
+    Rows of the first period have none (NaN), nor those of a period with too few earlier rows to
     learn from. A detector with a budget spends it once more on all periods together.
     """
     template = clone(detector)
@@ -139,7 +139,7 @@ def _score_later_rows(
 def _describe_periods(
     times: Times, codes: NDArray[Any], later: NDArray[np.float64]
 ) -> list[Period]:
-    """Say what there was in each period, and how well its labelled rows were ranked."""
+    """Describe each period, and how well its labelled rows were ranked."""
     return [
         _describe(times.moments.filter(own), codes[own], later[own])
         for period in range(int(times.periods.max()) + 1)

@@ -46,7 +46,7 @@ def estimate_table_prior(
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> PriorReport:
-    """Estimate the anomaly rate of the unlabelled rows of a table, and check what it rests on.
+    """Estimate the anomaly rate of the unlabelled rows of a table, and check its assumptions.
 
     The parameters are those of `fit_table`; `method` is that of `riskad.estimate_prior`.
     """

@@ -1,32 +1,32 @@
 r"""Why a row is anomalous: what each column adds to its score, compared with a usual row.
 
 A usual row r holds the median of each number and the most frequent text. Let v(S) be the anomaly
-score of the row that has the columns S from x and all others from r. What column j adds is its
-Shapley value, the mean of v(S with j) - v(S) over the orders in which the columns of x can take
-the place of those of r, S being those that came before j:
+score of the row that has the columns S from x and all others from r. Column j adds its Shapley
+value: the mean of v(S with j) - v(S) over all orders in which the columns of x can replace those of
+r, where S are the columns before j:
 
     anomaly_score(x) = anomaly_score(r) + sum_j phi_j,    phi_j = 0 where x_j = r_j
 
 - *Linear scores*: phi_j = -w_j (x_j - r_j), exact, for a million rows in seconds.
-- *Detectors that know their own contributions* (boosted trees): phi_j(x) - phi_j(r) of these, which
-  add up as well but need not be 0 where x_j = r_j.
-- *All others* (feature maps, networks, any score): over all 2^k sets where a row differs from r in
-  k <= 10 columns, exact; else over pairs of a random order and its reverse, 8 to 64 of them, until
+- *Detectors that compute their own contributions* (boosted trees): phi_j(x) - phi_j(r) of these,
+  which also add up but need not be 0 where x_j = r_j.
+- *All others* (feature maps, networks, any score): exact over all 2^k sets if a row differs from r
+  in k <= 10 columns; else over pairs of a random order and its reverse, 8 to 64 of them, until
   no standard error exceeds 2 % of the largest phi_j. In every order the gains add up to v(all) -
-  v(none), so the sum stays exact. A pair alone is exact where columns act together by twos at most
+  v(none), so the sum stays exact. A single pair is exact if at most two columns interact at a time
   ("poly"). A row costs at most 128 (k - 1) scores.
-- *Scores that take long* (`AutoRAD`): over all sets where k <= 7, else by least squares over sets
-  that are drawn and their complements (`riskad.decisions.shapley`). A row costs 8 k scores, and the
-  rows are scored together. Members that add columns up, and pairs of columns, get exact values.
-- *Wide tables*: with k > 1,000, or k > 100 where scores take long, columns are compared in groups.
-  The groups that add or take off most are halved, again and again. With A and B the halves of a
-  group G and O all columns outside of it, A adds the mean of v(A) - v(none), v(G) - v(B),
-  v(O with A) - v(O) and v(all) - v(O with B), up to a constant that keeps the sum. About 8 columns
-  that matter most come to stand alone; the others share alike what their group adds. A row costs
-  at most 48 (log2 k + 3) scores, whatever the width.
+- *Slow scores* (`AutoRAD`): over all sets if k <= 7, else by least squares over random sets and
+  their complements (`riskad.decisions.shapley`). A row costs 8 k scores, and the rows are scored
+  together. Members that are sums over columns and pairs of columns get exact values.
+- *Wide tables*: with k > 1,000, or k > 100 if scores are slow, columns are compared in groups. The
+  groups with the largest effects are halved repeatedly. With A and B the halves of a group G and O
+  all columns outside of it, A adds the mean of v(A) - v(none), v(G) - v(B), v(O with A) - v(O) and
+  v(all) - v(O with B), up to a constant that keeps the sum. About 8 columns that matter most end in
+  groups of their own; the others share the effect of their group equally. A row costs at most
+  48 (log2 k + 3) scores, for any width.
 
-All features that come from one column of the table, its yes/no columns and "is blank" among them,
-move together: reasons are about columns as the user knows them.
+All features that come from one column of the table, including its yes/no columns and "is blank",
+change together: reasons are about the columns of the user's table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LONGEST_TEXT = 40
 class Reason:
     """What one column of one row adds to the anomaly score.
 
-    `error` is the standard error of `adds`, 0 where it is exact. None as a value is a blank.
+    `error` is the standard error of `adds`, 0 if it is exact. The value None is a blank.
 
     >>> print(Reason("amount", 9500.0, 43.0, adds=1.87))
     amount 9,500 (usual 43) adds 1.87
@@ -91,21 +91,21 @@ class Reasons:
     columns : tuple of str
         Columns of the user's table that the model uses.
     values : ndarray of shape (n_rows, n_columns)
-        What the rows hold: numbers in their own units, text as text.
+        Values of the rows: numbers in their own units, text as text.
     usual : tuple
-        What the usual row holds, by column.
+        Values of the usual row, by column.
     contributions : ndarray of shape (n_rows, n_columns)
-        What each column adds; positive makes a row more anomalous. `base` and the sum of a row
-        are its `anomaly_score`.
+        What each column adds; positive values make a row more anomalous. `base` plus the sum of a
+        row is its `anomaly_score`.
     errors : ndarray of shape (n_rows, n_columns)
-        Standard errors of the contributions; 0 where they are exact.
+        Standard errors of the contributions; 0 if they are exact.
     base : float
         Anomaly score of the usual row.
     anomaly_score : ndarray of shape (n_rows,)
-        Those of the rows.
+        Anomaly scores of the rows.
     described_by : dict
-        By name, the `riskad.tables.prepared.base.UsedColumn` that knows how people see values of a
-        column of a table; empty for models of matrices.
+        By name, the `riskad.tables.prepared.base.UsedColumn` that shows values of a column as the
+        user knows them; empty for models of matrices.
     """
 
     columns: tuple[str, ...]
@@ -121,11 +121,11 @@ class Reasons:
         return len(self.anomaly_score)
 
     def of(self, row: int) -> list[Reason]:
-        """Every column of a row, counted from 0, what adds most first."""
+        """All columns of a row, counted from 0, the largest contribution first."""
         return [self._reason(row, j) for j in self._order(row)]
 
     def top(self, row: int, n: int = 3) -> list[Reason]:
-        """The n columns that make a row most anomalous; fewer where fewer add to its score."""
+        """The n columns that make a row most anomalous; fewer if fewer add to its score."""
         order = self._order(row)[:n]
         return [self._reason(row, j) for j in order if self.contributions[row, j] > 0]
 
@@ -142,7 +142,7 @@ class Reasons:
         return value if column is None else column.in_words(value)
 
     def ends(self, j: int) -> tuple[str, str] | None:
-        """What small and large values of a column are called; None where they have no order."""
+        """Words for small and large values of a column; None if they have no order."""
         column = self.described_by.get(self.columns[j])
         if column is not None:
             return column.ends()
@@ -163,7 +163,7 @@ class Reasons:
         return "; ".join(map(str, self.top(row, n))) or "nothing adds to its score"
 
     def importance(self) -> dict[str, float]:
-        """Mean size of what a column adds or takes off over these rows, the largest first."""
+        """Mean absolute contribution of each column over these rows, the largest first."""
         sizes = np.abs(self.contributions).mean(axis=0)
         return {self.columns[j]: float(sizes[j]) for j in np.argsort(-sizes, kind="stable")}
 
@@ -186,20 +186,20 @@ def explain_rows(
     Parameters
     ----------
     model
-        A fitted detector, or a pipeline that ends in one. One that begins with a `TablePreparer`,
-        as `riskad fit` makes it, is explained by the columns of the table.
+        A fitted detector, or a pipeline that ends in one. A pipeline that starts with a
+        `TablePreparer`, as those of `riskad fit`, is explained by the columns of the table.
     X
         Rows, as the model scores them: a table or a matrix. Images are not explained.
     background
-        Rows that say what is usual, for example the normal ones. Without it this is what the model
-        remembers of its training rows: a `TablePreparer` medians and most frequent texts, a
-        detector with `scale=True` its column means.
+        Rows that define what is usual, for example the normal ones. By default the model's summary
+        of its training rows is used: medians and most frequent texts of a `TablePreparer`, or the
+        column means of a detector with `scale=True`.
     random_state
-        Seed of the orders in which columns are compared, where these are sampled. Each row gets
-        the same reasons whatever rows are explained with it.
+        Seed for the orders in which columns are compared, if these are sampled. The reasons of a
+        row do not depend on which other rows are explained.
     seconds
-        Where the scores of many mixed rows have to be found, no row but the first is begun after
-        so many seconds: the reasons are then those of the first rows of X.
+        If many mixed rows must be scored, no row but the first is started after this many seconds:
+        the reasons are then those of the first rows of X.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def explain_rows(
     )
 
 
-# --- rows as people see them and as models see them --------------------------------------
+# --- rows for users and for models -------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -273,11 +273,11 @@ class _View:
 
     @property
     def slow(self) -> bool:
-        """Whether scores take long."""
+        """Whether scoring is slow."""
         return isinstance(self.model, Detector) and self.model.slow_to_score
 
     def score_mixed(self, rows: Floats) -> Floats:
-        """Anomaly scores of rows that are mixed of one of these and the usual one."""
+        """Anomaly scores of mixtures of one of these rows and the usual row."""
         return self.score(self.like(rows))
 
     def row(self, i: int) -> Floats:
@@ -327,7 +327,7 @@ def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
 
 
 def _usual_features(preparer: TablePreparer, usual: Mapping[str, Value]) -> Any:
-    """A usual row as the detector takes it; what is made of several columns is usual, too."""
+    """A usual row as the detector takes it; values derived from several columns are usual, too."""
     row = pl.DataFrame({c.name: c.typed([usual[c.name]]) for c in preparer.used()})
     return preparer.usual_features(row)
 
@@ -339,7 +339,7 @@ def _side_by_side(columns: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _usual_cells(preparer: TablePreparer, background: Any) -> dict[str, Value]:
-    """What rows usually hold: the median number, the most frequent text."""
+    """Usual values: the median number, the most frequent text."""
     parsed = preparer.parse(background)
     return {column.name: column.usual_of(parsed[column.name]) for column in preparer.used()}
 
@@ -387,7 +387,7 @@ def _numbers(model: Any, X: Any) -> Matrix:
 
 
 def _cells(model: Any, matrix: Matrix) -> NDArray[Any]:
-    """What a matrix says to people: the texts that a detector of frames sees as codes."""
+    """A matrix as users see it: texts instead of the codes that a detector of frames uses."""
     numbers = matrix.toarray() if sparse.issparse(matrix) else matrix
     levels = getattr(model, "categories_", {})
     cells = numbers.astype(object) if levels else numbers
@@ -397,7 +397,7 @@ def _cells(model: Any, matrix: Matrix) -> NDArray[Any]:
 
 
 def _wrap_like(X: Any) -> Callable[[Matrix], Any]:
-    """How to make a matrix what X was: pandas and polars build frames in one way."""
+    """How to convert a matrix to the type of X: pandas and polars build frames the same way."""
     if not hasattr(X, "columns"):
         return lambda matrix: matrix
     return lambda matrix: type(X)(dict(zip(X.columns, matrix.T, strict=True)))
@@ -409,7 +409,7 @@ def _usual_row(model: Any, background: Any) -> Floats:
         if sparse.issparse(rows):
             return csc_median_axis_0(rows.tocsc())
         usual = np.nanmedian(rows, axis=0).astype(np.float64)
-        for j in getattr(model, "categories_", {}):  # codes of texts have no middle
+        for j in getattr(model, "categories_", {}):  # codes of texts have no median
             codes, counts = np.unique(rows[:, j], return_counts=True)
             usual[j] = codes[counts.argmax()]
         return usual
@@ -426,7 +426,7 @@ def _nothing_usual(model: Any) -> InputError:
     )
 
 
-# --- contributions that a detector knows -------------------------------------------------
+# --- contributions that a detector computes ----------------------------------------------
 
 
 def _own_contributions(view: _View) -> tuple[Floats, float] | None:
@@ -450,10 +450,10 @@ def _by_column(view: _View, features: Matrix) -> Floats:
 
 
 def _check_sum(model: Detector, found: Floats, scores: Floats, size: float) -> None:
-    """A detector whose contributions do not add up would give false reasons.
+    """Check that contributions add up; otherwise the reasons would be false.
 
-    Terms of a large `size` that all but cancel, as those of a column with values around 1e9 that
-    differ in their last digits, leave no more of a sum than rounding does.
+    Terms of a large `size` may almost cancel, for instance those of a column with values around 1e9
+    that differ in their last digits. Their sum is then mostly rounding.
     """
     allowed = 1e-6 * np.maximum(max(1.0, float(np.ptp(scores))), np.abs(scores)) + 1e-12 * size
     off = np.abs(found - scores)

@@ -1,4 +1,4 @@
-"""Fit the next model as the last one was fitted, and compare the two before it takes over."""
+"""Fit the next model like the last one, and compare the two before it takes over."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from riskad.tables.preparation import TablePreparer
 
 __all__ = ["ModelFacts", "Refit", "RefitReport", "label_column_of", "refit_table"]
 
-# What a person would be surprised to see change from one night to the next. Flags and dates are
-# found anew: a third word makes a flag a category, which is no mistake.
+# Kinds whose change from one night to the next would surprise the user. Flags and dates are found
+# again: a third word turns a flag into a category, which is no mistake.
 _KEPT_KINDS = ("number", "category", "text")
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a model learned from, and how good it is by its own held-out rows."""
+    """What a model learned from, and how good it is on its own held-out rows."""
 
     source: str
     created: str
@@ -43,7 +43,7 @@ class ModelFacts:
 
     @classmethod
     def of(cls, fit: Mapping[str, Any], created: str) -> ModelFacts:
-        """Take them from the notes of a fit."""
+        """Read them from the notes of a fit."""
         return cls(
             source=fit["source"],
             created=created,
@@ -73,7 +73,7 @@ class RefitReport:
     warnings: list[str] = field(default_factory=list)
 
     def notes(self) -> dict[str, Any]:
-        """Return what is kept in the model file: the fit, and the model that it came after."""
+        """Return the notes for the model file: the fit, and the model before it."""
         found = asdict(self)
         names = ("verdict", "before", "after", "comparison", "why_not_compared")
         return self.fit.notes() | {"refit": {name: found[name] for name in names}}
@@ -81,21 +81,21 @@ class RefitReport:
 
 @dataclass(frozen=True)
 class Refit:
-    """The next model as `riskad.fit_table` gives it, and how it compares with the last one."""
+    """The next model from `riskad.fit_table`, and how it compares with the last one."""
 
     fit: Fit
     report: RefitReport
 
 
 def label_column_of(header: ModelHeader, given: LabelColumn | None = None) -> LabelColumn:
-    """Return the column of labels that a model learned from, with what its values mean.
+    """Return the label column of a model, with the meaning of its values.
 
     Parameters
     ----------
     header
-        What the model's file says of itself.
+        The header of the model file.
     given
-        What a person says of it; a blank name, or no words, are those of the fit.
+        The user's label column; a blank name, or missing words, are taken from the fit.
     """
     notes = _notes_of(header)
     words = LabelWords([], [], [], "raise")
@@ -125,22 +125,22 @@ def refit_table(
 ) -> Refit:
     """Fit the next model with the settings and columns of an old one, and compare the two.
 
-    Columns that the old model was not given are left out, numbers stay numbers and categories stay
-    categories; its detector, settings, seed, threshold rule, groups and times are taken over.
+    Columns that the old model did not use are left out; numbers stay numbers and categories stay
+    categories. Its detector, settings, seed, threshold rule, groups and times are kept.
 
     Parameters
     ----------
     old, header
-        What `riskad.load` and `riskad.app.model_files.read_header` give of the last model. It must
-        have been made by `riskad.fit_table`, whose notes the header has.
+        Results of `riskad.load` and `riskad.app.model_files.read_header` for the last model. It
+        must come from `riskad.fit_table`, whose notes are in the header.
     table
         All rows to learn from, old and new, with their labels.
     judging
-        By which rows the two are compared; without it they are not.
+        Rows on which the two are compared; without it they are not.
     labels
-        The column of labels; by default that of the old model (`label_column_of`).
+        The label column; by default that of the old model (`label_column_of`).
     label_source
-        How rows came to be labelled, as in `fit_table`; by default as the old model was told.
+        How rows were chosen for labelling, as in `fit_table`; by default as for the old model.
     even_if_worse
         Whether the next model takes over even if it is clearly worse.
     top, source, progress, fitted
@@ -149,8 +149,8 @@ def refit_table(
     Returns
     -------
     Refit
-        The fit and a report. The model does not take over (`RefitReport.takes_over`) where the
-        whole interval of the difference of AUCs is below 0, which is an `alarm` in any case.
+        The fit and a report. The model does not take over (`RefitReport.takes_over`) if the whole
+        interval of the difference of AUCs is below 0, which is always an `alarm`.
     """
     options = _asked_again(old, header, table)
     if label_source is not None:
@@ -199,7 +199,7 @@ def _verdict(comparison: Comparison | None, why: str, takes_over: bool) -> str:
     return f"{found}; {'it' if takes_over else 'the old one stays'}{' takes over' * takes_over}."
 
 
-# --- the old fit, asked again -------------------------------------------------------------
+# --- the old fit, repeated ----------------------------------------------------------------
 
 
 def _notes_of(header: ModelHeader) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _asked_again(old: Pipeline, header: ModelHeader, table: pl.DataFrame) -> dic
 def _other_columns(
     preparer: TablePreparer, table: pl.DataFrame, known: tuple[str | None, str]
 ) -> list[str]:
-    """The columns that the old model was not given; it is a mistake if one that it reads lacks."""
+    """The columns that the old model did not use; an error if one that it reads is missing."""
     lost = [name for name in preparer.read_columns if name not in table.columns]
     if lost:
         raise InputError(
@@ -257,7 +257,7 @@ def _kinds_of(preparer: TablePreparer) -> dict[str, str]:
 
 
 def _name_of(detector: Any) -> str:
-    """The name by which a detector is asked for."""
+    """The name of a detector in the registry."""
     kind = type(detector)
     for entry in DETECTORS.values():
         known = entry.detector
@@ -269,7 +269,7 @@ def _name_of(detector: Any) -> str:
 
 
 def _settings_of(detector: Any) -> dict[str, Any]:
-    """The settings in which a detector differs from one that was told nothing."""
+    """The settings in which a detector differs from the defaults."""
     usual = make_detector(_name_of(detector), {}).get_params(deep=False)
     own = detector.get_params(deep=False)
     return {name: value for name, value in own.items() if repr(value) != repr(usual[name])}

@@ -1,4 +1,4 @@
-"""The columns that scoring adds to a table, by which rule rows are flagged, and the worst rows."""
+"""The columns that scoring adds to a table, the rule that flags rows, and the worst rows."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ __all__ = [
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
 SUSPECT_COLUMNS = (*SCORE_COLUMNS, "novelty")
 RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value", "novelty")
-"""What scoring may add: a probability where the model is calibrated, a p-value with a false
-discovery rate, novelty where the model tells it. Reasons come after these."""
+"""Columns that scoring may add: a probability if the model is calibrated, a p-value with a false
+discovery rate, novelty if the model has it. Reasons come after these."""
 _RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason(_\d+)?")))
 
 
@@ -65,7 +65,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which rows are flagged: those above a threshold, or those with p-values up to a largest."""
+    """Which rows are flagged: those above a threshold, or those with p-values up to a maximum."""
 
     rule: str
     threshold: float | None
@@ -90,7 +90,7 @@ def steps_of(model: object) -> tuple[TablePreparer, Any]:
 
 
 def read_rule(threshold: Threshold | str) -> Threshold:
-    """Return a rule, or the one that a text spells."""
+    """Return a rule, or the rule of a spelling."""
     return parse_threshold(threshold) if isinstance(threshold, str) else threshold
 
 
@@ -98,19 +98,19 @@ def read_rule(threshold: Threshold | str) -> Threshold:
 
 
 def earlier_results(columns: Sequence[str]) -> list[str]:
-    """Return the columns of rows that were scored, then labelled, which hold old results."""
+    """Return the columns with old results, in rows that were scored and then labelled."""
     if not set(SCORE_COLUMNS) & set(columns):
-        return []  # a column p_value is then one of the table's own
+        return []  # a column p_value then belongs to the table itself
     return [name for name in columns if _RESULT_COLUMN.fullmatch(name)]
 
 
 def describe_left_out(earlier: Sequence[str]) -> list[str]:
-    """Say that old results were not learned from."""
+    """Report that old results were not learned from."""
     return [f"left out {', '.join(earlier)}: results of an earlier run"] if earlier else []
 
 
 def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
-    """Refuse a table that has columns under which results would be written."""
+    """Refuse a table with columns that results would overwrite."""
     taken = [name for name in added if name in columns]
     if taken:
         raise InputError(
@@ -122,7 +122,7 @@ def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
 def pick_features(
     columns: Sequence[str], label: str, id: str | None, drop: Sequence[str], earlier: Sequence[str]
 ) -> list[str]:
-    """Return the columns to learn from; results of an earlier run are none of them."""
+    """Return the columns to learn from, without results of an earlier run."""
     out = [label, *([id] if id is not None else []), *(d for d in drop if d not in earlier)]
     check_columns(out, [*columns, label])
     features = [name for name in columns if name not in {*out, *earlier}]
@@ -132,7 +132,7 @@ def pick_features(
 
 
 def with_group(features: Sequence[str], group: str | None, columns: Sequence[str]) -> list[str]:
-    """Return the columns to learn from, and that of groups, even if it names the rows."""
+    """Return the columns to learn from, and the group column, even if it names the rows."""
     if group is None or group in features:
         return list(features)
     check_columns([group], columns)
@@ -161,14 +161,14 @@ def decide(
     fdr: float | None,
     all_scores: Callable[[], NDArray[np.float64]],
 ) -> Decision:
-    """Decide by a rule or at a false discovery rate; the model stays as it is.
+    """Decide by a rule or at a false discovery rate; the model does not change.
 
     Parameters
     ----------
     detector, rule, fdr
-        The detector, and how to decide: by its own rule where neither is given.
+        The detector, and how to decide: by its own rule if neither is given.
     all_scores
-        Gives the scores of the whole table; called where the decision depends on them.
+        Returns the scores of the whole table; called if the decision depends on them.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def decide(
 
 
 def score_rows(detector: Any, rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the anomaly scores of prepared rows and, where the detector tells it, novelty."""
+    """Return the anomaly scores of prepared rows and, if the detector has it, novelty."""
     if tells_novelty(detector):
         scores, novelty = detector.anomaly_score_and_novelty(rows)
         return scores, novelty
@@ -198,12 +198,12 @@ def score_rows(detector: Any, rows: Any) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def tells_novelty(detector: Any) -> bool:
-    """Return whether a model says how unlike all rows of its fit a row is."""
+    """Return whether a model measures how unlike all training rows a row is."""
     return getattr(detector, "tells_novelty", False)
 
 
 def knows_probabilities(detector: Any) -> bool:
-    """Return whether a model can tell how probable it is that a row is an anomaly."""
+    """Return whether a model gives the probability that a row is an anomaly."""
     calibration = getattr(detector, "calibration_", None)
     return calibration is not None and calibration.knows_probabilities
 
@@ -214,7 +214,7 @@ def score_frame(
     decision: Decision,
     novelty: NDArray[np.float64] | None = None,
 ) -> pl.DataFrame:
-    """Return the columns that scoring adds, but for reasons."""
+    """Return the columns that scoring adds, except reasons."""
     return pl.DataFrame(score_columns(detector, scores, decision, novelty))
 
 

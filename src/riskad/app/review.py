@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 _TOP_SHARES = (0.01, 0.05)
-_FEWEST_UNSEEN = 5  # below that scores of the fit to all rows take their place
-_CURVE_BEYOND = 1.25  # of the rows that the table of numbers ends with, or that are flagged
+_FEWEST_UNSEEN = 5  # below that, scores of the fit to all rows are used instead
+_CURVE_BEYOND = 1.25  # times the last number of the table, or the number of flagged rows
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ReviewReport:
 
     rows: int
     anomalies: Estimate
-    """In the whole table."""
+    """Number in the whole table."""
     flagged: Found
     """What is found among the rows above the threshold."""
     table: list[Found]
@@ -47,36 +47,36 @@ class ReviewReport:
     tops: list[Found]
     """Among the highest 1 % and 5 %, and among as many rows as there are anomalies."""
     likely: int = 0
-    """Rows that are more likely an anomaly than not."""
+    """Number of rows that are more likely an anomaly than not."""
     cost: ExpectedCost | None = None
-    """By a rule that weighs false alarms against misses."""
+    """For a rule that weighs false alarms against misses."""
 
 
 def review_rows(
     calibration: Calibration, scores: NDArray[np.float64], n_rows: int | None = None
 ) -> Review | None:
-    """Find what looking at rows finds.
+    """Find how many anomalies looking at rows finds.
 
     Parameters
     ----------
     calibration
         Held-out scores of labelled rows, and the anomaly rate of the unlabelled rows of the fit.
     scores, n_rows
-        Anomaly scores of the table, its `unlabelled` or others; and how many rows it has, if these
+        Anomaly scores of the table, its `unlabelled` or others; and its number of rows, if these
         are quantiles.
 
     Returns
     -------
     Review or None
-        None where the labels cannot tell it: without 2 held-out rows of each kind, or a rate.
+        None if the labels do not allow it: without 2 held-out rows of each kind, or a rate.
     """
     if calibration.rate is None or not calibration.tells_kinds or not len(scores):
         return None
     value, low, high = calibration.rate
     line, reference = calibration.line(), None
-    if scores is calibration.unlabelled:  # these are the rows of which it is the rate
+    if scores is calibration.unlabelled:  # the rows to which the rate applies
         line = line.at_rate(calibration.pi_n, scores)
-    else:  # new to the fit, as are the rows that it has held out
+    else:  # new to the fit, like the rows that it has held out
         held = calibration.held_unlabelled
         reference = held if len(held) >= _FEWEST_UNSEEN else calibration.unlabelled
     return Review(
@@ -90,7 +90,7 @@ def review_rows(
 
 
 def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport | None:
-    """Return what a report says of it: `flagged` rows are above the threshold of a rule."""
+    """Return the content for a report: `flagged` rows are above the threshold of a rule."""
     if review is None:
         return None
     n_rows, anomalies, table = review.n_rows, review.anomalies, review.table()
@@ -121,14 +121,14 @@ def assumed_rate(
     settings: Mapping[str, Any],
     fitted: Mapping[str, Any],
 ) -> float | None:
-    """Return the anomaly rate that a fit assumed and decides by, if none was estimated or given.
+    """Return the anomaly rate that a fit assumed for its decisions, if none was estimated or given.
 
     Parameters
     ----------
     rule, rate
-        By what it decides, and the rate that was estimated or given.
+        The rule of the decisions, and the rate that was estimated or given.
     settings, fitted
-        Settings of the detector, and what it found: one of them may have a `prior`.
+        Settings of the detector, and its results: one of them may have a `prior`.
     """
     prior = settings.get("prior", fitted.get("prior"))
     decides = rate is None and rule in (RiskZero.name, Likely.name)
@@ -143,16 +143,16 @@ def count_groups(
 ) -> Calibration:
     """Return the calibration with intervals that count groups.
 
-    Log odds of the ends of the anomaly rate are spread farther from the estimate by the root of the
-    factor by which groups raise the variance of the share of anomalies among labelled rows. A rate
-    that was given stays. The factor for the AUC serves for counts and curves as well.
+    The log odds of the ends of the anomaly rate are moved away from the estimate by the root of the
+    factor by which groups raise the variance of the share of anomalies among labelled rows. A given
+    rate is unchanged. The factor for the AUC is also used for counts and curves.
 
     Parameters
     ----------
     calibration
-        As it is without groups.
+        The calibration without groups.
     codes, groups
-        Of all rows of the fit; None is none.
+        Codes and groups of all rows of the fit; None means no groups.
     """
     labelled = codes != UNLABELLED
     if groups is None or not labelled.any():
@@ -166,7 +166,7 @@ def count_groups(
 def _effect_on_ranks(calibration: Calibration, groups: NDArray[np.intp]) -> float:
     if not min(len(calibration.normals), len(calibration.anomalies)):
         return 1.0
-    if len(groups) != len(calibration.codes):  # some were not held out: groups as if all alike
+    if len(groups) != len(calibration.codes):  # some were not held out: assume groups all alike
         sizes = np.unique(groups, return_counts=True)[1]
         return float((sizes**2).sum() / sizes.sum())
     part = Judged(calibration.codes, calibration.scores, groups)

@@ -1,4 +1,4 @@
-"""Score the rows of a table, in memory or some at a time, and say what was found."""
+"""Score the rows of a table, in memory or in batches, and report what was found."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["RANKED_BY", "NoRows", "ScoreReport", "added_columns", "score_table"]
 
 _COLUMN = {"score": "anomaly_score", "novelty": "novelty"}
 RANKED_BY = tuple(_COLUMN)
-"""What the rows of a report may be the first by."""
+"""Columns by which a report can rank rows."""
 
 Said: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 Scored: TypeAlias = Iterator[tuple[pl.DataFrame, Said]]
@@ -64,9 +64,9 @@ class ScoreReport:
     added: list[str] = field(default_factory=lambda: list(SCORE_COLUMNS))
     by: str = "score"
     expected: Found | None = None
-    """What the flagged rows hold, if the labels of the fit tell it."""
+    """Expected anomalies among the flagged rows, if the labels of the fit determine them."""
     skipped: int = 0
-    """Rows that were left out because they were scored before."""
+    """Number of rows that were left out because they were scored before."""
 
 
 class NoRows(InputError):
@@ -90,38 +90,38 @@ def score_table(
     """Add `anomaly_score`, `is_anomaly` and more to the rows of a table, and report on them.
 
     Rows and columns stay as they are; columns the model does not know are ignored. Which rows are
-    the top k, and which can be selected at a false discovery rate, depends on all of them: for
-    these a table in parts is gone through twice, and the scores of all rows are kept.
+    the top k, and which can be selected at a false discovery rate, depends on all rows: for these,
+    a table in batches is read twice, and the scores of all rows are kept.
 
     Parameters
     ----------
     model
-        As `riskad.fit_table` makes it. One made from both kinds of label adds
+        A model from `riskad.fit_table`. One that was fitted with both kinds of label adds
         `anomaly_probability`.
     table
-        A frame, or frames that follow one another, such as `riskad.tables.reading.read_batches`
-        gives: the whole need not fit in memory, and only the most suspicious rows are kept.
+        A frame, or consecutive frames, such as those of `riskad.tables.reading.read_batches`: the
+        table need not fit in memory, and only the most suspicious rows are kept.
     write
-        Called with each frame when it has its scores.
+        Called with each scored frame.
     id
-        Column that names the rows; not an error if there is none.
+        Column that names the rows; no error if it is missing.
     threshold
-        Rule to decide by, in place of the model's own. The k of "top:k" counts rows of this table.
+        Rule to decide by, instead of the model's own. The k of "top:k" counts rows of this table.
     fdr
         False discovery rate at which rows are selected instead; adds `p_value`.
     reasons
-        How many columns `reason_1`, `reason_2`, ... say in words why flagged rows are flagged.
+        How many columns `reason_1`, `reason_2`, ... explain in words why rows are flagged.
     top
-        How many of the most suspicious rows to report.
+        Number of the most suspicious rows to report.
     by
-        What these are the first by: "score", or "novelty" for rows unlike all that were seen.
+        How to rank these rows: by "score", or by "novelty" for rows unlike all training rows.
     source, progress
-        What to call the table in the report; a function that is told what is being done.
+        Name of the table in the report; a function that is called with each step.
 
     Returns
     -------
     tuple
-        The scored frame, None where the table came in parts, and a report.
+        The scored frame (None if the table came in batches), and a report.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def score_table(
 
 
 def _ranked_by(by: str, detector: Any) -> str:
-    """The column that the rows of a report are the first by."""
+    """The column by which a report ranks rows."""
     check_choice("by", by, RANKED_BY)
     if by == "novelty" and not tells_novelty(detector):
         raise InputError(
@@ -167,7 +167,7 @@ def _ranked_by(by: str, detector: Any) -> str:
 def _report(
     job: _Scoring, decision: Decision, totals: _Totals, source: str, by: str
 ) -> ScoreReport:
-    """Say what was found."""
+    """Report what was found."""
     return ScoreReport(
         source=source,
         rows=totals.rows,
@@ -185,7 +185,7 @@ def _report(
 
 
 class _Totals:
-    """How many rows there were, how many were flagged, and the most suspicious of them."""
+    """Number of rows, number of flagged rows, and the most suspicious of them."""
 
     worst: pl.DataFrame
 
@@ -213,7 +213,7 @@ class _Sample:
         self.kept, self._step, self._rows = np.empty(0), 1, 0
 
     def add(self, scores: NDArray[np.float64]) -> None:
-        """Keep some of the scores that follow."""
+        """Keep some of the next scores."""
         self.kept = np.append(self.kept, scores[-self._rows % self._step :: self._step])
         self._rows += len(scores)
         while len(self.kept) > _KEPT_SCORES:
@@ -221,7 +221,7 @@ class _Sample:
 
 
 def _expected(detector: Any, totals: _Totals) -> Found | None:
-    """What the flagged rows are expected to hold, by the labels of the fit."""
+    """Expected anomalies among the flagged rows, by the labels of the fit."""
     calibration = getattr(detector, "calibration_", None)
     if calibration is None or not totals.flagged:
         return None
@@ -230,7 +230,7 @@ def _expected(detector: Any, totals: _Totals) -> Found | None:
 
 
 class _Scoring:
-    """Scores of a table that comes in parts, found once."""
+    """Scores of a table that comes in batches, computed once."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class _Scoring:
         self._kept: list[Said] = []
 
     def decide(self, rule: Threshold | None, fdr: float | None) -> Decision:
-        """Decide which rows are flagged, from all scores where it depends on them."""
+        """Decide which rows are flagged, from all scores if the rule depends on them."""
 
         def all_scores() -> NDArray[np.float64]:
             self._kept.extend(said for _, said in self._scored())
@@ -268,7 +268,7 @@ class _Scoring:
             yield batch, results
 
     def _scored(self) -> Scored:
-        """Batches that have rows, with their scores; what is worth saying goes into `news`."""
+        """Non-empty batches with their scores; messages for the user go into `news`."""
         n_rows = 0
         for batch in self.batches:
             check_not_scored(batch.columns, self.added)
@@ -286,7 +286,7 @@ class _Scoring:
 
 
 def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Progress) -> Scored:
-    """Go through batches once more, with the scores they had."""
+    """Go through batches again, with their earlier scores."""
     n_rows = 0
     with_rows = (batch for batch in batches if batch.height)
     for batch, said in zip_longest(with_rows, kept):
@@ -304,7 +304,7 @@ def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Prog
 def _suspicion(
     batch: pl.DataFrame, results: pl.DataFrame, id: str | None, rows_before: int
 ) -> pl.DataFrame:
-    """What the report needs to know of the rows of a batch."""
+    """The columns of a batch that the report needs."""
     names = batch.select([id] if id is not None else [])
     row = free_name(names.columns)
     said = results.select(name for name in SUSPECT_COLUMNS if name in results.columns)

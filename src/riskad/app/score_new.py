@@ -1,4 +1,4 @@
-"""Score rows into a place that holds scored rows already, each row once."""
+"""Score rows into a target that already holds scored rows, each row once."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def score_into(
     Parameters
     ----------
     model, batches
-        As `riskad.score_table` takes them.
+        As in `riskad.score_table`.
     target
         Where the rows go (`riskad.tables.target_choice.choose_target`).
     since
-        Which rows to look at; those that are in the target are left out. None is all rows.
+        Which rows to look at; rows that are in the target are left out. None means all rows.
     source, **options
         As in `riskad.score_table`.
 
     Returns
     -------
     ScoreReport
-        What was found in the new rows, of which there may be none.
+        What was found in the new rows; there may be none.
     """
     rows = None if since is None else NewRows(batches, since, target)
     with target.writing():

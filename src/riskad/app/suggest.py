@@ -1,4 +1,4 @@
-"""Say which rows of a table to label next."""
+"""Choose the rows of a table to label next."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def suggest_table(
 ) -> tuple[pl.DataFrame, SuggestReport]:
     """Return the rows of a table to label next, ready to be labelled, and a report.
 
-    The rows have all columns, their `anomaly_score`, the `reason` for which they were chosen and,
-    without `id`, their number. Rows with a label in the column `label` are not suggested; where the
-    table has no such column, the rows get it, blank.
+    The rows have all columns, their `anomaly_score`, the `reason` why they were chosen and, without
+    `id`, their number. Rows with a label in the column `label` are not suggested; if the table has
+    no such column, the rows get a blank one.
     """
     if not frame.height:
         raise InputError("The table has a header but no rows.")
@@ -92,7 +92,7 @@ def suggest_table(
 def _chosen_rows(
     frame: pl.DataFrame, found: Suggestion, id: str | None, label: str | None
 ) -> pl.DataFrame:
-    """The rows, with their number unless they have names, and a place for the label."""
+    """The rows, with their number unless they have names, and a column for the label."""
     chosen = frame[found.rows]
     if id is None:
         chosen.insert_column(0, pl.Series(free_name(frame.columns), found.rows + 1))
@@ -102,7 +102,7 @@ def _chosen_rows(
 
 
 def _labelled_rows(frame: pl.DataFrame, label: str | None) -> tuple[NDArray[np.bool_], list[str]]:
-    """Which rows have a label, and what is to be said of the column."""
+    """Which rows have a label, and a message about the column."""
     if label is None:
         return np.zeros(frame.height, dtype=bool), []
     if label not in frame.columns:

@@ -18,16 +18,16 @@ __all__ = ["say_suspicions"]
 def say_suspicions(
     preparer: TablePreparer, parsed: pl.DataFrame, raw: pl.DataFrame, codes: Any
 ) -> list[str]:
-    """Say what looks wrong: copies, leaks, mixed units, clock jumps, changes halfway.
+    """List what looks wrong: copies, leaks, mixed units, clock jumps, changes halfway.
 
     Parameters
     ----------
     preparer
-        Fitted on the table.
+        A preparer fitted on the table.
     parsed, raw
-        Rows as they were read and as they were written.
+        Rows as parsed and as written.
     codes
-        Their labels; None where there are none.
+        Their labels; None if there are none.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Let a model decide by another rule."""
+"""Change the threshold rule of a model."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ThresholdReport:
     unlabelled: int
     flagged: int
     expected: Found | None = None
-    """What the flagged rows hold, if the labels tell it."""
+    """Expected anomalies among the flagged rows, if the labels determine them."""
     cost: ExpectedCost | None = None
 
 
 def change_threshold(
     model: Any, header: ModelHeader, threshold: Threshold | str
 ) -> tuple[dict[str, Any], ThresholdReport]:
-    """Let a model decide by another rule, without another fit.
+    """Make a model decide by another rule, without another fit.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def change_threshold(
     Returns
     -------
     tuple
-        The notes for the model's file, and what was done.
+        The notes for the model's file, and a report.
     """
     detector = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not hasattr(detector, "set_threshold"):

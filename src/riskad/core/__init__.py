@@ -1,4 +1,4 @@
-"""Mathematics alone: labels, losses, risks, objectives and theorems.
+"""Only mathematics: labels, losses, risks, objectives and theorems.
 
 No files, no rows, no estimators.
 """

@@ -1,17 +1,17 @@
 r"""Proposition 1, Theorems 2 and 3 and their corollary, as numbers.
 
 How far may an estimated risk be from the true one, and a fitted model from the best of its class?
-The theorems assume that the rows of each kind are drawn independently, labelled rows as those of
+The theorems assume that the rows of each kind are drawn independently, labelled rows like those of
 their kind among the unlabelled rows; that `prior` is the true share of normal rows; and that scores
-are bounded, |g(x)| <= C_g, for every g of the class G. On such scores
+are bounded, |g(x)| <= C_g, for every g of the class G. On these scores
 
     C_l = max_{|t| <= C_g} l(t)    bounds the loss,
     L_l                            is its Lipschitz constant (`Loss.lipschitz`).
 
-(The paper writes G = {g : ||g||_inf <= C_g}; a class inside of it is meant, since that of all
-bounded functions has a Rademacher complexity which does not vanish.)
+(The paper writes G = {g : ||g||_inf <= C_g}; this means a class inside of it, since the class of
+all bounded functions has a Rademacher complexity that does not vanish.)
 
-A risk enters through W_k, how much each kind of row weighs in it (`Risk.kind_weights`). For rad and
+A risk enters through W_k, the weight of each kind of row in it (`Risk.kind_weights`). For rad and
 nnrad W_p = (1-a) pi_p, W_n = (1+a) pi_n and W_u = a, and the formulas below are the paper's; its
 proofs use nothing else of the estimator, so that they hold for every risk of
 `riskad.core.risks.RISKS`.
@@ -27,7 +27,7 @@ function                          what it bounds
 `riskad.app.bounds.bounds_of`      the last two for a fitted `ShallowRAD`
 ================================  ==============================================================
 
-Where the paper's statements and proofs were read against each other: the proof of Proposition 1
+Differences between the paper's statements and proofs: the proof of Proposition 1
 ends with a root of a sum of squares, which its statement enlarges to a sum of roots
 (`Deviation.sharper` keeps the former); the proof of Theorem 3 prints "probability at least
 delta/6" for 1 - delta/6, and loses a sign in its last inequality. None of this changes a theorem.
@@ -87,7 +87,7 @@ class ByKind:
 
 @dataclass(frozen=True)
 class Bias:
-    """0 <= E[R^(g)] - R(g) <= value; 0 where the risk has no guard."""
+    """0 <= E[R^(g)] - R(g) <= value; 0 if the risk has no guard."""
 
     value: float
     C_l: float
@@ -122,13 +122,13 @@ class EstimationError:
 
     value: float
     vacuous: bool
-    """Whether it is no less than C_l, which the difference never exceeds."""
+    """Whether it is at least C_l, which the difference never exceeds."""
     complexity: ByKind
-    """What the richness of the class costs."""
+    """The part due to the richness of the class."""
     chance: ByKind
-    """What the luck of the draw costs."""
+    """The part due to the random draw of rows."""
     bias: float
-    """What the guard of a non-negative risk costs, 2 epsilon."""
+    """The part due to the guard of a non-negative risk, 2 epsilon."""
     delta: float
     C_l: float
     L_l: float
@@ -182,19 +182,19 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
     Parameters
     ----------
     risk : Risk
-        From `riskad.get_risk`, with its loss, a and prior.
+        From `riskad.core.risks.get_risk`, with its loss, a and prior.
     counts : LabelCounts
         n_p, n_n and n_u: `LabelCounts(normal, anomaly, unlabelled)`.
     C_g : float
         Bound on |g(x)|.
     rho : float, optional
         A lower bound on R_p^+(g), the mean of l(g) over normal rows (for nnpu on R_n^-(g)); by
-        default the lowest loss of a score within C_g. Where that is 0, epsilon is v_k C_l.
+        default the lowest loss of a score within C_g. If that is 0, epsilon is v_k C_l.
 
     Returns
     -------
     Bias
-        `value` is epsilon_g, 0 where the risk has no guard.
+        `value` is epsilon_g, 0 if the risk has no guard.
 
     Examples
     --------
@@ -278,13 +278,13 @@ def estimation_error(
 
         R(g^) - R(g*) <= 4 L_l sum_k W_k Rad_k  +  2 C_l sqrt(ln(6/delta) / 2) sum_k W_k / sqrt(n_k)
 
-    Theorem 2, for non-negative risks, over a class that with g holds -g:
+    Theorem 2, for non-negative risks, over a class that contains -g with each g:
 
         R(g^) - R(g*) <= 8 L_l sum_k W_k Rad_k  +  2 C_l sqrt(ln(2/delta) / 2) sum_k W_k / sqrt(n_k)
                          + 2 epsilon
 
     with Rad_k the Rademacher complexity of the class for n_k rows of kind k, and epsilon the
-    `bias` for a rho that holds all over the class.
+    `bias` for a rho that is valid for the whole class.
 
     Parameters
     ----------
@@ -358,12 +358,12 @@ def excess_risk(
     Parameters
     ----------
     error : EstimationError
-        B.
+        The bound B.
     loss : str or Loss
-        That of the risk; one of Table 1, all of which are classification-calibrated.
+        The loss of the risk; one of Table 1, all of which are classification-calibrated.
     approximation : float, default=0.0
-        R(g*) - R*: what the best of the class lacks to the best of all scores. The data do not
-        tell; 0 where the class holds the best score.
+        R(g*) - R*: how much worse the best of the class is than the best of all scores. The data
+        do not show it; 0 if the class contains the best score.
 
     Returns
     -------
@@ -379,7 +379,7 @@ def excess_risk(
 
 @dataclass(frozen=True)
 class FittedBounds:
-    """The bounds of a fitted model, and what went into them."""
+    """The bounds of a fitted model, and their inputs."""
 
     risk: str
     loss: str
@@ -405,14 +405,14 @@ def fitted_bounds(
     r"""Theorem 2 or 3 and the corollary for a regularised linear fit with ||w^|| = `weight_norm`.
 
     A minimiser w^ of risk plus penalty also minimises the risk alone among all w no longer than
-    itself: it is the g^ of the class G = {||w|| <= ||w^||}. But this class was chosen by the draw,
-    for which the theorems do not allow. They are therefore asked for all radii 2^k at once, with
-    delta_k = delta / (4 (1 + k^2)), whose sum over the integers k is below delta, and the bound for
-    the smallest 2^k >= ||w^|| is taken: it holds for the fit and every competitor in G. An l1
-    ball lies inside the l2 ball of its radius.
+    itself: it is the g^ of the class G = {||w|| <= ||w^||}. But this class depends on the random
+    draw, which the theorems do not allow. So they are applied to all radii 2^k at once, with
+    delta_k = delta / (4 (1 + k^2)), whose sum over the integers k is below delta. The bound for
+    the smallest 2^k >= ||w^|| is used: it holds for the fit and every competitor in G. An l1 ball
+    lies inside the l2 ball of its radius.
 
-    `row_norm` counts as a bound on all rows to come, and standardisation and feature map as given:
-    rows longer than the longest one seen are outside of what is said.
+    `row_norm` counts as a bound on all later rows, and standardisation and feature map as given:
+    the bound does not apply to rows longer than the longest one seen.
     """
     _checked_delta(delta)
     k = math.ceil(math.log2(max(weight_norm, 2.0**-20)))
@@ -440,7 +440,7 @@ _RHO = "It is a lower bound on a mean loss."
 def _loss_range(loss: Loss, C_g: float) -> tuple[float, float]:
     """(C_l, least loss) over |t| <= C_g.
 
-    A margin loss is largest at an end; it falls up to t = 1 and, squared loss excepted, beyond.
+    A margin loss is largest at an end; it falls up to t = 1 and, except for squared loss, beyond.
     """
     C_g = check_in_interval("C_g", C_g, 0, math.inf, "It bounds the scores.")
     ends = loss.value(np.array([-C_g, C_g, min(C_g, 1.0)]))
@@ -452,7 +452,7 @@ def _checked_delta(delta: float) -> float:
 
 
 def _checked_counts(risk: Risk, counts: LabelCounts) -> dict[int, int]:
-    """Rows of each kind by label code; at least one of those that the risk uses."""
+    """Rows of each kind by label code; at least one of each kind that the risk uses."""
     n = {NORMAL: counts.normal, ANOMALY: counts.anomaly, UNLABELLED: counts.unlabelled}
     for kind in risk.kinds():
         if not n[kind] >= 1:

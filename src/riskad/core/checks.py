@@ -1,4 +1,4 @@
-"""Small validators whose messages say what was wrong, what was got and what to do."""
+"""Small validators whose messages say what was wrong, which value was given and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave; the message says what to do about it.
+    """A mistake in the user's input; the message explains how to fix it.
 
     The command line shows it without a traceback.
 
@@ -41,11 +41,11 @@ class InputError(ValueError):
 
 
 class MissingLibrary(InputError):
-    """A library that is needed here is not installed; the message says how to install it."""
+    """A required library is not installed; the message explains how to install it."""
 
 
 class DataWarning(UserWarning):
-    """Something in the data that does not stop the fit but that a person should know.
+    """A property of the data that does not stop the fit but that the user should know.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class DataWarning(UserWarning):
 
 
 def quoted(value: object, longest: int = 60) -> str:
-    """A name or value of the user's in quotes, cut where it is long.
+    """A name or value of the user's in quotes, truncated if it is long.
 
     >>> quoted("amount"), quoted("x" * 1000, longest=9)
     ("'amount'", "'xxxxxxxx\u2026")
@@ -81,7 +81,7 @@ def enumerate_names(names: Iterable[object], limit: int = 8) -> str:
 
 
 def with_article(name: str) -> str:
-    """Put a or an before the name of a class.
+    """Put "a" or "an" before the name of a class.
 
     >>> with_article("AutoRAD"), with_article("ShallowRAD")
     ('an AutoRAD', 'a ShallowRAD')
@@ -90,7 +90,7 @@ def with_article(name: str) -> str:
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> str:
-    """Return `value` if it is one of `choices`; otherwise guess what was meant."""
+    """Return `value` if it is one of `choices`; otherwise fail and suggest the closest choice."""
     if isinstance(value, str) and value in choices:
         return value
     close = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.5)
@@ -106,7 +106,7 @@ def lookup(name: str, value: object, registry: Mapping[str, T]) -> T:
 def check_in_interval(
     name: str, value: Any, low: float, high: float, remedy: str = "", closed: bool = False
 ) -> float:
-    """Return `value` as a float if it lies between `low` and `high`, ends only if `closed`."""
+    """Return `value` as a float if it is between `low` and `high`; ends count only if `closed`."""
     if isinstance(value, Real) and not isinstance(value, bool):
         number = _as_float(value)
         inside = low <= number <= high if closed else low < number < high
@@ -122,12 +122,12 @@ def check_in_interval(
 def _as_float(value: Real) -> float:
     try:
         return float(value)
-    except OverflowError:  # a whole number of more than 308 digits lies in no interval
+    except OverflowError:  # a whole number with more than 308 digits is in no interval
         return math.nan
 
 
 def describe_column_difference(expected: Collection[str], got: Collection[str]) -> str:
-    """Say, line by line, how the columns at scoring time differ from those at fitting time.
+    """Describe, line by line, how the columns at scoring time differ from those at fitting time.
 
     >>> print(describe_column_difference(["age", "amount"], ["amuont", "age"]))
     - missing: 'amount' (did you mean 'amuont'?)

@@ -1,8 +1,8 @@
-"""Labels of any spelling, and of other libraries' conventions, as label codes.
+"""Translation of labels, in any spelling or another library's convention, into label codes.
 
-`parse_labels` translates a column whose values the user names, the `from_*` functions the
-conventions of other libraries. How two values compare, in `y` and in the spellings given for it, is
-written at the top of `riskad.core.label_values`.
+`parse_labels` translates a column whose values the user names; the `from_*` functions translate the
+conventions of other libraries. The top of `riskad.core.label_values` explains how two values
+compare, in `y` and in the given spellings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _spellings(kind: str, given: object) -> list[str]:
 
 
 def _meanings(spelled: Mapping[str, list[str]]) -> dict[str | None, int]:
-    """Return the code of each text, where a text may have one meaning only."""
+    """Return the code of each text; a text may have only one meaning."""
     code_of_kind = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
     kind_of: dict[str, str] = {}
     for kind, texts in spelled.items():
@@ -65,7 +65,7 @@ def _meanings(spelled: Mapping[str, list[str]]) -> dict[str | None, int]:
 def _check_occur(
     kind: str, texts: list[str], counts: Mapping[str | None, int], every: bool, name: str
 ) -> None:
-    """Fail if none of `texts` occurs (or, with `every`, if one does not): it may be a typo."""
+    """Fail if none of `texts` occurs (with `every`: if one does not occur): it may be a typo."""
     absent = [text for text in texts if text not in counts]
     if not absent or (len(absent) < len(texts) and not every):
         return
@@ -81,7 +81,7 @@ def _check_occur(
 def _check_known(
     counts: Mapping[str | None, int], meaning: Mapping[str | None, int], name: str, remedy: str
 ) -> None:
-    """Fail if a value was given no meaning."""
+    """Fail if a value has no stated meaning."""
     unknown = {text: count for text, count in counts.items() if text not in meaning}
     if not unknown:
         return
@@ -104,17 +104,17 @@ def parse_labels(
     others: str = "raise",
     name: str = "y",
 ) -> LabelCodes:
-    """Translate labels of any spelling into +1 normal, -1 anomaly, 0 unlabelled.
+    """Translate labels in any spelling into +1 normal, -1 anomaly, 0 unlabelled.
 
     Parameters
     ----------
     y
         One label for each row: a list, an array, a pandas or polars Series, a categorical.
     normal, anomaly, unlabelled
-        The value, or a collection of the values, that mean this. At least one of `normal`
-        and `anomaly` is needed, and must occur in `y`: a misspelled one would otherwise
-        pass unseen. Missing values are unlabelled without being told. How values compare is
-        written at the top of `riskad.core.label_values`.
+        The value, or a collection of the values, with this meaning. Give at least one of `normal`
+        and `anomaly`; it must occur in `y`, since a misspelling would otherwise go unnoticed.
+        Missing values are always unlabelled. The top of `riskad.core.label_values` explains how
+        values compare.
     others : {"raise", "unlabelled"}
         What to do with any other value. With "unlabelled", *every* spelling of `normal` and
         `anomaly` must occur, since nothing else would show that one is misspelled.
@@ -123,8 +123,8 @@ def parse_labels(
 
     Returns
     -------
-    `LabelCodes`, an int8 array with the codes of the rows. Estimators take it as it is, even where
-    it holds nothing but 0 and 1.
+    `LabelCodes`, an int8 array with the codes of the rows. Estimators accept it directly, even if
+    it holds only 0 and 1.
 
     Examples
     --------
@@ -158,8 +158,8 @@ def parse_distinct(
 ) -> dict[Any, int]:
     """The code of each distinct label, from the number of rows that have it.
 
-    As `parse_labels`, for columns that are not in memory. With neither `normal` nor `anomaly`
-    labels must be codes already.
+    As `parse_labels`, for columns that are not in memory. Without `normal` and `anomaly`, the
+    labels must already be codes.
 
     >>> parse_distinct({"ok": 900, "fraud": 7, None: 10**9}, normal="ok", anomaly="fraud")
     {'ok': 1, 'fraud': -1, None: 0}
@@ -175,7 +175,7 @@ def parse_distinct(
 
 
 def _own_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
-    """The distinct labels as the codes they are; a missing one is unlabelled."""
+    """Read distinct labels that are already codes; a missing one is unlabelled."""
     values = [value for value in counts if value is not None]
     code_of = dict(zip(values, read_codes(values).tolist(), strict=True))
     codes = {value: code_of.get(value, UNLABELLED) for value in counts}
@@ -194,7 +194,7 @@ def _own_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
 def _read_meanings(
     counts: Mapping[str | None, int], given: Mapping[str, object], others: str, name: str
 ) -> dict[str | None, int]:
-    """What texts mean, if what was given fits what is there."""
+    """The meaning of each text, after checking the given spellings against the data."""
     lenient = check_choice("others", others, ("raise", "unlabelled")) == "unlabelled"
     spelled = {kind: _spellings(kind, value) for kind, value in given.items()}
     meaning = _meanings(spelled)
@@ -217,7 +217,7 @@ def _read_meanings(
 
 
 def _from_convention(y: Any, library: str, **spelled: list[str]) -> LabelCodes:
-    """Translate by a fixed convention, in which a kind of label may well be absent."""
+    """Translate by a fixed convention, in which a kind of label may be absent."""
     column = LabelColumn.read(as_label_column(y, "y"))
     meaning = _meanings(spelled)
     listed = "; ".join(f"{kind} is {' or '.join(texts)}" for kind, texts in spelled.items())
@@ -279,7 +279,7 @@ def from_anomatools(y: Any) -> LabelCodes:
 def from_pulearn(y: Any, *, positive: str) -> LabelCodes:
     """Translate the labels of pulearn: 1 or True is a labelled positive; 0, -1, False unlabelled.
 
-    Whether a positive is a normal row or an anomaly depends on the task: say it.
+    State in `positive` whether a positive is a normal row or an anomaly: this depends on the task.
 
     >>> from_pulearn([1, 0, -1], positive="anomaly")
     LabelCodes([-1,  0,  0], dtype=int8)

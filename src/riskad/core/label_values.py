@@ -2,11 +2,11 @@
 
 - Values compare by their text, without surrounding blanks, and case matters.
 - A whole number is the same however it is written: `1`, `1.0`, `"1"`, `"1.0"`, `"+1"`.
-  `"01"` is not a number but a text of its own.
+  `"01"` is not a number but a separate text.
 - A truth value is the same in any case: `True`, `"true"`, `"TRUE"`. It is not a number:
   `True` does not match `1`.
 - `None`, NaN, NaT, pandas' NA, masked entries and blank text are missing. Missing always
-  means unlabelled. The *text* `"NA"` or `"nan"` is not missing; say `unlabelled="NA"`.
+  means unlabelled. The *text* `"NA"` or `"nan"` is not missing; give `unlabelled="NA"`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def comparable_text(value: object) -> str | None:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     text = str(value).strip()
-    # By its text, a missing value is recognised without importing the library it came from.
+    # Recognise a missing value by its text, without importing the library it came from.
     if not text or (not isinstance(value, str) and text in _MISSING_TEXT):
         return None
     if text.lower() in ("true", "false"):
@@ -73,14 +73,14 @@ def as_label_column(y: Any, name: str) -> NDArray[Any]:
 
 
 def factorise(values: NDArray[Any]) -> tuple[list[object], NDArray[np.intp]]:
-    """Return the distinct values and, for each row, the place of its value among them."""
+    """Return the distinct values and, for each row, the position of its value among them."""
     if values.dtype.kind in "biuf":
         distinct, places = np.unique(values, return_inverse=True)
         return distinct.tolist(), places
     rows = values.tolist()
     keys = rows
     if not set(map(type, rows)) <= {str, NoneType}:
-        # Type and text make the key: True == 1 and nan != nan, so values would not do.
+        # The key is type and text: values would fail, since True == 1 and nan != nan.
         keys = list(zip(map(type, rows), map(str, rows), strict=True))
     examples = dict(zip(keys, rows, strict=True))
     place_of = {key: place for place, key in enumerate(examples)}
@@ -90,7 +90,7 @@ def factorise(values: NDArray[Any]) -> tuple[list[object], NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A label column as distinct texts (None if missing), and each row's place among them."""
+    """A label column as distinct texts (None if missing), and each row's position among them."""
 
     texts: list[str | None]
     places: NDArray[np.intp]
@@ -110,13 +110,13 @@ class LabelColumn:
         return dict(total.most_common())
 
     def translate(self, meaning: Mapping[str | None, int], otherwise: int) -> NDArray[np.int8]:
-        """Return each row's code; `otherwise` where its text has no meaning."""
+        """Return each row's code; `otherwise` if its text has no meaning."""
         code_of_place = [meaning.get(text, otherwise) for text in self.texts]
         return np.array(code_of_place, dtype=np.int8)[self.places]
 
 
 def show_value(text: str | None) -> str:
-    """Quote a text, but show a number or a truth value as such.
+    """Quote a text, but show a number or a truth value without quotes.
 
     >>> [show_value(text) for text in ("ok", "-2.5", "True", None)]
     ["'ok'", '-2.5', 'True', 'missing']
@@ -149,7 +149,7 @@ def nearest_spelling(text: str, candidates: Iterable[str | None]) -> str | None:
     >>> nearest_spelling("Fruad", ["ok", "fraud"]), nearest_spelling("1", ["-1"])
     ('fraud', None)
     """
-    # -1 is no misspelling of 1: only texts with letters are compared.
+    # -1 is not a misspelling of 1: only texts with letters are compared.
     by_lower = {c.lower(): c for c in candidates if c and any(map(str.isalpha, c))}
     close = difflib.get_close_matches(text.lower(), by_lower, n=1)
     return by_lower[close[0]] if close else None

@@ -1,4 +1,4 @@
-"""Label codes: what the three of them are, and the gate that lets nothing else through.
+"""Label codes: the three codes, and the check that accepts nothing else.
 
 Inside the package a label is one of three int8 codes:
 
@@ -8,11 +8,11 @@ ANOMALY      -1   a person or a test said it is an anomaly
 UNLABELLED    0   nobody said
 ==========  ====  ========================================
 
-Other libraries use the same numbers for other things, and data files use words. What a value means
-is therefore always said by the user, never guessed: `riskad.core.label_parsing` translates, and
-`check_codes` is the gate that lets only the three codes through. A `y` that holds nothing but 0
-and 1 can be read in several ways and is refused, unless it comes from one of the translations: they
-return `LabelCodes`, an array that remembers that its meaning was said.
+Other libraries use the same numbers for other things, and data files use words. So the user always
+states what a value means; it is never guessed. `riskad.core.label_parsing` translates labels, and
+`check_codes` accepts only the three codes. A `y` that holds only 0 and 1 can be read in several
+ways and is refused, unless it comes from one of the translations: they return `LabelCodes`, an
+array that records that its meaning is known.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ Codes: TypeAlias = NDArray[np.int8]
 
 
 class LabelCodes(np.ndarray[tuple[Any, ...], np.dtype[np.int8]]):
-    """int8 codes of which somebody has said what they mean; an array like any other otherwise.
+    """int8 codes whose meaning is known; otherwise a usual array.
 
-    Rows of it are such codes, too. What is calculated from it is a plain array.
+    Slices of it are `LabelCodes`, too. Arrays computed from it are plain arrays.
 
     >>> codes = LabelCodes.of(np.array([1, 0, 0], dtype=np.int8))
     >>> codes[1:], codes == 1
@@ -66,7 +66,7 @@ class LabelCodes(np.ndarray[tuple[Any, ...], np.dtype[np.int8]]):
 
     @classmethod
     def of(cls, codes: NDArray[np.int8]) -> LabelCodes:
-        """The same codes, not copied, as codes whose meaning is known."""
+        """The same codes, not copied, marked as codes whose meaning is known."""
         return codes.view(cls)
 
     def __array_wrap__(
@@ -76,12 +76,12 @@ class LabelCodes(np.ndarray[tuple[Any, ...], np.dtype[np.int8]]):
 
 
 def check_codes(y: Any) -> LabelCodes:
-    """Return `y` as int8 codes, or say how to translate it.
+    """Return `y` as int8 codes, or raise an error that shows how to translate it.
 
-    Only the numbers +1 (normal), -1 (anomaly) and 0 (unlabelled) pass, as integers or floats;
-    text, truth values and missing values do not. Neither does a `y` of 0 and 1 alone, which other
-    libraries read in other ways, unless it is `LabelCodes`: what `parse_labels` and the `from_*`
-    functions return. An int8 array passes without being copied.
+    Accepts only the numbers +1 (normal), -1 (anomaly) and 0 (unlabelled), as integers or floats;
+    text, truth values and missing values are refused. A `y` of only 0 and 1, which other libraries
+    read differently, is also refused, unless it is `LabelCodes`, the result of `parse_labels` and
+    the `from_*` functions. An int8 array is not copied.
 
     >>> check_codes([1.0, -1.0, 0.0])
     LabelCodes([ 1, -1,  0], dtype=int8)
@@ -116,7 +116,7 @@ def is_said(y: Any) -> bool:
 
 
 def read_codes(y: Any) -> LabelCodes:
-    """The codes of `y` as `check_codes` reads them, taken at their word: 0 and 1 alone pass."""
+    """The codes of `y` as `check_codes` reads them, but a `y` of only 0 and 1 is accepted."""
     from sklearn.utils import column_or_1d  # here, so that importing this module stays light
 
     y = _on_host(y)
@@ -165,7 +165,7 @@ def _refusal(values: NDArray[Any]) -> str:
 
 
 def _remedy(texts: set[str | None]) -> str:
-    """Say which translation fits values that are not codes."""
+    """Report which translation fits values that are not codes."""
     present = texts - {None}
     if present <= {"0"}:
         return "No row is labelled: label some rows as normal or as anomaly."
@@ -184,7 +184,7 @@ def _remedy(texts: set[str | None]) -> str:
         )
     remedy = "Say what the values mean: riskad.parse_labels(y, normal=..., anomaly=...)."
     if present == {"0", "1", "2"}:
-        # Seen in the wild: it numbers the classes of y anew for every method but predict.
+        # Seen in practice: it renumbers the classes of y for every method but predict.
         remedy += (
             " If you called cross_val_predict, it turns -1, 0, 1 into 0, 1, 2 before fit "
             'unless method="predict".'
@@ -193,7 +193,7 @@ def _remedy(texts: set[str | None]) -> str:
 
 
 def refuse_ambiguous(counts: LabelCounts) -> None:
-    """Refuse labels that hold only 0 and 1, where nobody has said what these mean."""
+    """Refuse labels that hold only 0 and 1, if their meaning is not known."""
     if hint := ambiguity_hint(counts):
         raise InputError(hint)
 
@@ -201,8 +201,8 @@ def refuse_ambiguous(counts: LabelCounts) -> None:
 def ambiguity_hint(codes: Codes | LabelCounts) -> str:
     """Return the readings of a `y` that holds only 0 and 1, or "" for any other `y`.
 
-    By our codes such a `y` says normal and unlabelled; who comes from another library may
-    mean something else by it.
+    By our codes this `y` means normal and unlabelled; users of another library may mean something
+    else.
 
     >>> print(ambiguity_hint(np.array([0, 1, 0], dtype=np.int8)))
     y holds only 0 (2 rows) and 1 (1 row), which can mean several things. Say which, with one of \
@@ -232,7 +232,7 @@ these in place of y:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """How many rows carry each kind of label.
+    """Number of rows with each kind of label.
 
     >>> print(LabelCounts(normal=95, anomaly=12, unlabelled=1893))
     95 normal, 12 anomalies, 1,893 unlabelled

@@ -1,8 +1,8 @@
 r"""Margin losses l(z) of Table 1, each written once over the array's own namespace.
 
 A loss is pointwise and knows no data: `z` is the margin, f for "this row is normal" and -f for
-"this row is an anomaly". Values work on NumPy arrays and torch tensors alike, and autograd flows
-through them. What a solver must know about a loss is a flag on its class:
+"this row is an anomaly". Values work for NumPy arrays and torch tensors, and autograd can
+differentiate them. Properties of a loss that solvers need are flags on its class:
 
 =================  ======  ======  =========  ==========  =======  ==============  =========
 loss               convex  smooth  symmetric  linear-odd  bounded  (b1, b2, b3)    calibrated
@@ -20,8 +20,8 @@ ramp               no      no      yes        no          yes      (1, 1/2, 1)  
 - (b1, b2, b3) are the constants of Theorem 1: l(-t) - l(t) >= -b1 |t| and l(-t) >= b2 (b3 - |t|).
 - At a kink the derivative is the steeper of its two sides, which is also what autograd returns.
 
-To add a loss, subclass `Loss`, set the flags, and enter an instance in `LOSSES`: the registry is
-the alias table, the command line's choices and the test matrix at once.
+To add a loss, subclass `Loss`, set the flags, and add an instance to `LOSSES`: this registry
+defines the aliases, the command line's choices and the test matrix.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Array = Any
 
 
 def namespace(z: Array) -> Any:
-    """The array's own namespace; NumPy, asked for in every row block, without the look-up."""
+    """The array's own namespace; for NumPy, needed in every row block, without a look-up."""
     return np if type(z) is np.ndarray else array_namespace(z)
 
 
@@ -66,11 +66,11 @@ class Pointwise(ABC):
         """Second derivative where it exists, 0 at a kink of a piecewise linear function."""
 
     def smoothed(self, gamma: float) -> Pointwise:
-        """The same function with its kinks rounded over a width `gamma`: itself if it has none."""
+        """The same function with kinks rounded over a width `gamma`; itself if it has none."""
         return self
 
     def dc_parts(self) -> tuple[Pointwise, Pointwise | None]:
-        """Convex functions (u, v) that differ by this one, u - v; v is None where it is convex."""
+        """Convex functions (u, v) with difference u - v; v is None if this function is convex."""
         if not self.convex:
             raise InputError(f"{self!r} is not convex and must say how it splits: dc_parts.")
         return self, None
@@ -137,8 +137,8 @@ class Hinges(Pointwise):
     def support_value(self, z: Array) -> Array:
         """sum_j s_j s (k_j - z) with the multipliers s at `z`.
 
-        With s held fixed this is a line below the sharp function, with the slope of the rounded
-        one at `z`; solvers build duality gaps of such lines.
+        With fixed s this is a line below the sharp function, with the slope of the rounded one at
+        `z`; solvers build duality gaps from these lines.
         """
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
@@ -148,14 +148,14 @@ class Hinges(Pointwise):
 
 
 class Loss(Pointwise):
-    """A margin loss l(z) and the facts about it that risks, theorems and solvers use."""
+    """A margin loss l(z) and its properties that risks, theorems and solvers use."""
 
     name: ClassVar[str]
     bounded: ClassVar[bool] = False
     symmetric: ClassVar[bool] = False
     calibrated: ClassVar[bool] = True
     linear_odd: ClassVar[float | None] = None
-    """c of l(z) - l(-z) = -c z, or None where the difference is not linear."""
+    """c of l(z) - l(-z) = -c z, or None if the difference is not linear."""
     quadratic: ClassVar[bool] = False
     """Whether l is a polynomial of degree 2, so that sums over rows determine its risk exactly."""
     theorem_constants: ClassVar[tuple[float, float, float]]
@@ -388,7 +388,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def get_loss(loss: str | Loss) -> Loss:
-    """The registered loss of that name, or the given `Loss` itself.
+    """The registered loss with this name, or the given `Loss` itself.
 
     >>> import numpy as np
     >>> get_loss("modified_huber").value(np.array([-2.0, 0.0, 1.0]))

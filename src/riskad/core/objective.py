@@ -4,13 +4,13 @@ A risk is a table of coefficients over the label kinds k,
 
     R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i  +  constant,
 
-which `RowSum` evaluates row by row. No row is duplicated to express a coefficient. Before it is
-used the table is brought to the form that its loss allows:
+which `RowSum` evaluates row by row. No row is duplicated to express a coefficient. Before use, the
+table is converted to the form that its loss allows:
 
 - linear-odd, l(-f) = l(f) + c f: all weight moves to l(f) and the linear term, so that negative
-  coefficients cancel and the risk is seen to be convex;
+  coefficients cancel and the risk is visibly convex;
 - symmetric, l(-f) = 1 - l(f): one of A and B remains, and it is not negative;
-- otherwise (hinge) the table stays, and a negative A marks a concave term.
+- otherwise (hinge) the table is unchanged, and a negative A marks a concave term.
 
 The same step makes sums exact for large scores, where l(f) - l(-f) would cancel, and halves the
 work. A guarded risk is plain + max(0, guarded), two tables.
@@ -31,7 +31,7 @@ from riskad.core.risks import KIND_NAMES, Risk, Term
 
 __all__ = ["Objective", "RowSum", "merge"]
 
-# Scores and what goes with them are arrays of NumPy, or tensors of torch on one device.
+# Scores and related arrays are NumPy arrays, or torch tensors on one device.
 Array: TypeAlias = Any
 Weights: TypeAlias = Any
 Places: TypeAlias = Any
@@ -51,7 +51,7 @@ class RowSum:
     constant: float = 0.0
 
     # Each takes the scores and label codes of some rows, their weights (None: all 1), and the
-    # places of the labelled among them, where those are known already.
+    # positions of the labelled rows among them, if known.
 
     def value(self, f: Array, y: Array, weight: Weights = None, labelled: Places = None) -> float:
         """The sum over these rows, without the constant."""
@@ -75,13 +75,13 @@ class RowSum:
         """Second derivative d^2 sum / d f_i^2 for each row."""
         return self._by_row(self.loss.curvature, f, y, weight, labelled, odd=1.0)
 
-    # Unlabelled rows are the bulk and share their coefficients: they need no look-up, and cost
-    # nothing where the risk leaves them out. Labelled rows, few, are then set right. To a device
-    # one look-up for all rows costs less than the dozen steps of that.
+    # Most rows are unlabelled and share their coefficients: they need no look-up, and cost nothing
+    # if the risk does not use them. The few labelled rows are then corrected. On a device, one
+    # look-up for all rows costs less than the dozen steps of that.
 
     @property
     def uses_unlabelled(self) -> bool:
-        """Whether unlabelled rows count at all."""
+        """Whether unlabelled rows count."""
         return self._bulk is not None
 
     @cached_property
@@ -103,7 +103,7 @@ class RowSum:
         if self._bulk:
             rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
             rows = rows if weight is None else rows * weight
-            rows[labelled] = 0  # not subtracted: large scores would leave their rounding behind
+            rows[labelled] = 0  # not subtracted: large scores would leave rounding errors
             total += float(rows.sum())
         if self._labelled and len(labelled):
             f = f[labelled]
@@ -148,7 +148,7 @@ class RowSum:
 
     @property
     def convex(self) -> bool:
-        """Whether it is convex in the scores for sure: a convex l and no negative coefficient."""
+        """Whether it is certainly convex in the scores: a convex l and no negative coefficient."""
         return self.loss.convex and bool((self.A >= 0).all() and (self.B >= 0).all())
 
     def scaled(self, factor: float) -> RowSum:
@@ -242,19 +242,19 @@ class Objective:
     def gradient(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
-        """Its derivative with respect to each score; a guard that is at or below 0 adds none."""
+        """Its derivative with respect to each score; a guard at or below 0 adds nothing."""
         rows = [s.gradient(f, y, weight) for s in self._active(f, y, weight)]
         return np.sum(rows, axis=0)
 
     def curvature(
         self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
     ) -> np.ndarray:
-        """Its second derivative with respect to each score, the guard held as it is."""
+        """Its second derivative with respect to each score, with the guard fixed."""
         rows = [s.curvature(f, y, weight) for s in self._active(f, y, weight)]
         return np.sum(rows, axis=0)
 
     def _active(self, f: np.ndarray, y: np.ndarray, weight: Weights) -> list[RowSum]:
-        """The plain sum, and the guarded one where it is positive."""
+        """The plain sum, and the guarded one if it is positive."""
         guarded = [s for s in self.sums[1:] if s.value(f, y, weight) + s.constant > 0]
         return [self.plain, *guarded]
 
@@ -271,7 +271,7 @@ def merge(sums: Iterable[RowSum]) -> list[RowSum]:
 
 
 def _row_sum(loss: Loss, terms: Iterable[Term], totals: np.ndarray) -> RowSum:
-    """The table of `terms`, brought to the form that the loss allows."""
+    """The table of `terms`, converted to the form that the loss allows."""
     alpha, beta = np.zeros(3), np.zeros(3)
     for term in terms:
         if term.weight != 0:

@@ -14,7 +14,7 @@ __all__ = ["psi", "psi_inverse"]
 
 
 def _entropy_gap(theta: float) -> float:
-    """Entropy of a fair coin less that of one with bias theta."""
+    """Entropy of a fair coin minus that of one with bias theta."""
     rest = (1 - theta) * math.log1p(-theta) if theta < 1 else 0.0
     return 0.5 * ((1 + theta) * math.log1p(theta) + rest)
 
@@ -43,8 +43,8 @@ def psi(loss: str | Loss, theta: float) -> float:
 
         H(eta) = inf_t eta l(t) + (1-eta) l(-t),   H^-(eta): the same over t (2 eta - 1) <= 0,
 
-    the least risk that scores can have where a row is normal with probability eta, and the least
-    that scores of the wrong sign can have.
+    the lowest risk of scores where a row is normal with probability eta, and the lowest risk of
+    scores with the wrong sign.
 
     >>> psi("modified_huber", 0.5), psi("hinge", 0.5)
     (0.25, 0.5)
@@ -54,7 +54,7 @@ def psi(loss: str | Loss, theta: float) -> float:
 
 
 def psi_inverse(loss: str | Loss, value: float) -> float:
-    """The theta with psi(theta) = `value`; 1 from psi(1) on, as no error rate is further off.
+    """The theta with psi(theta) = `value`; 1 from psi(1) on, since no error rate is further off.
 
     >>> psi_inverse("modified_huber", 0.25), psi_inverse("hinge", 7.0)
     (0.5, 1.0)

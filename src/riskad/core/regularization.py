@@ -1,8 +1,9 @@
 r"""Theorem 1: the regularisation that keeps the unbiased rAD objective non-negative.
 
-The rad risk contains -a pi_n R_n^+, so its minimum over w can fall below zero, which no true risk
-does, and the fit then chases noise. With linear scores g(x) = <w, phi(x)>, the theorem bounds the
-anomalies' part of the risk from below and picks lambda so that lambda R(w) pays for the rest:
+The rad risk contains -a pi_n R_n^+, so its minimum over w can fall below zero, which is impossible
+for a true risk, and the fit then follows noise. With linear scores g(x) = <w, phi(x)>, the theorem
+bounds the anomalies' part of the risk from below and sets lambda so that lambda R(w) covers the
+rest:
 
     l2, R(w) = ||w||_2^2:  lambda >= ((1-a) b2 + a b1)^2 pi_n c^2 / (4 (1-a) b2 b3)
     l1, R(w) = ||w||_1:    lambda >= ((1-a) b2 + a b1) pi_n c_inf
@@ -10,20 +11,20 @@ anomalies' part of the risk from below and picks lambda so that lambda R(w) pays
 with c = max ||phi(x)||_2 and c_inf = max ||phi(x)||_inf over the labelled anomalies. (The statement
 of the theorem prints b2 b3 for b2 in the l1 case; its proof has, and needs, b2.)
 
-The intercept is one more feature, the constant B (1 unless set): its weight b / B is penalised with
-the others and B counted in c and c_inf. An unpenalised intercept would void the guarantee.
+The intercept is one more feature, the constant B (by default 1): its weight b / B is penalised with
+the others and B is included in c and c_inf. An unpenalised intercept would void the guarantee.
 
-**The tight value.** The theorem bounds h(t) = l(-t) - a l(t), the loss that one anomaly with score
-t brings, through its three constants. Bounding h itself is tighter: with
+**The tight value.** The theorem bounds h(t) = l(-t) - a l(t), the loss of one anomaly with score t,
+through its three constants. Bounding h itself is tighter: with
 
     q = sup_t -h(t) / t^2   (l2),        q = sup_t -h(t) / |t|   (l1)
 
 we have pi_n mean h(g) >= -pi_n q mean g^2, and mean g^2 <= s ||w||^2 for the largest eigenvalue s
 of mean phi phi^T (l1: mean |g| <= s ||w||_1 for the largest column mean s of |phi|). So lambda =
 pi_n q s is safe, for every loss, and never above the theorem's: q is at most the theorem's factor
-and s at most c^2 (c_inf). With a single labelled anomaly it cannot be lowered further without
-using the other rows. For squared loss q = 2a / (1-a), for modified Huber 4a / (1-a): it vanishes
-with a, as it should.
+and s at most c^2 (c_inf). With a single labelled anomaly it cannot be smaller without using the
+other rows. For squared loss q = 2a / (1-a), for modified Huber 4a / (1-a): it vanishes with a, as
+it should.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ __all__ = ["PENALTIES", "Reach", "measure_reach", "theorem_lambda", "theorem_mar
 
 PENALTIES = ("l2", "l1")
 
-# Above this many features the d x d matrix for the tight l2 value is not worth its cost.
+# Above this many features the d x d matrix for the tight l2 value is too expensive.
 _MAX_SPECTRAL = 2000
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the labelled anomalies reach in feature space, the intercept's B included.
+    """How far the labelled anomalies reach in feature space, including the intercept's B.
 
-    Each norm comes twice: the theorem's maximum over anomalies, and the average that is enough.
+    Each norm is given twice: the theorem's maximum over anomalies, and the mean that is sufficient.
     """
 
     c: float
@@ -71,8 +72,8 @@ def measure_reach(
 ) -> Reach:
     """Measure the reach of the anomalies, whose features come in dense blocks of rows.
 
-    `constant` is B, the feature behind the intercept; 0 for none. Where the risk weights its rows,
-    `weights` gives those of each block, none of them zero.
+    `constant` is B, the feature of the intercept; 0 for none. If the risk weights its rows,
+    `weights` are the weights of each block, none of them zero.
     """
     total, squared_norm, maximum = 0.0, 0.0, 0.0
     absolute: np.ndarray | float = 0.0
@@ -80,7 +81,7 @@ def measure_reach(
     for block, weight in zip(feature_blocks, weights, strict=False):
         if not block.size:
             continue
-        if not np.isfinite(block).all():  # max() would pass over a NaN
+        if not np.isfinite(block).all():  # max() would ignore a NaN
             raise InputError("the features of the labelled anomalies hold NaN or infinity.")
         phi = np.column_stack([block, np.full(len(block), constant)]) if constant else block
         weight = np.ones(len(phi)) if weight is None else weight
@@ -125,9 +126,9 @@ def theorem_lambda(
     penalty : {"l2", "l1"}
         ||w||_2^2 or ||w||_1.
     tight : bool, default=False
-        False for the paper's value, True for the smaller one that is safe as well (see above).
+        False for the paper's value, True for the smaller one that is also safe (see above).
     fit_intercept : bool, default=True
-        Whether a constant feature is to be added to an array of features.
+        Whether to add a constant feature to an array of features.
     intercept_scaling : float, default=1.0
         B, the value of that feature, as in `riskad.ShallowRAD`.
 
@@ -180,7 +181,7 @@ def theorem_margin(
     anomaly_scores : array
         g(x) of the labelled anomalies.
     penalty_value : float
-        R(w), the intercept counted with its weight b / B.
+        R(w), including the intercept with its weight b / B.
     lam : float
         lambda.
     loss, a, prior
@@ -189,7 +190,7 @@ def theorem_margin(
     Returns
     -------
     float
-        At least 0 where w cannot make the objective negative.
+        At least 0 if w cannot make the objective negative.
 
     Examples
     --------
@@ -209,7 +210,7 @@ def _worst_ratio(loss: Loss, a: float, power: int) -> float:
     r"""sup_{s > 0} -h(-s) / s^power with h(t) = l(-t) - a l(t).
 
     Only negative scores matter: for t >= 0 l(-t) >= l(t), so that h >= 0. The ratio has one peak
-    in log s, or rises to its limit a c (l1, linear-odd losses), which the grid's end has reached.
+    in log s, or rises to its limit a c (l1, linear-odd losses), which it reaches at the grid's end.
     """
 
     def ratio(log_s: np.ndarray | float) -> np.ndarray:
@@ -224,5 +225,5 @@ def _worst_ratio(loss: Loss, a: float, power: int) -> float:
         lambda s: -float(ratio(s)), bounds=around, method="bounded", options={"xatol": 1e-10}
     )
     found = max(float(-peak.fun), float(ratio(grid[best])), 0.0)
-    # The search stops a hair below the supremum; safe means above it.
+    # The search stops slightly below the supremum; a safe value is above it.
     return found * (1 + 1e-6)

@@ -15,8 +15,8 @@ rad     (1 - a) pi_p R_p^+ + pi_n R_n^- + a [R_u^+ - pi_n R_n^+]    (the paper's
 ======  =======================================================================================
 
 `nnpu`, `nnnu` and `nnrad` (the paper's R1_s) put max(0, .) around the bracket, an estimate of a
-quantity that cannot be negative. To add a risk, subclass `Risk`, write its `terms`, and enter the
-class in `RISKS`.
+quantity that cannot be negative. To add a risk, subclass `Risk`, write its `terms`, and add the
+class to `RISKS`.
 
 The paper states two forms of the pu risk: R1_pu for symmetric losses and R2_pu for linear-odd
 ones. Both are this one: l(-f) = 1 - l(f), or l(-f) = l(f) + c f, turns it into either.
@@ -54,7 +54,7 @@ class Term:
 
     @property
     def name(self) -> str:
-        """For example "anomaly as normal": anomalies charged the loss of a normal row."""
+        """For example "anomaly as normal": anomalies with the loss of a normal row."""
         return f"{KIND_NAMES[self.kind]} as {'normal' if self.sign > 0 else 'anomaly'}"
 
 
@@ -84,9 +84,9 @@ class Risk(ABC):
 
     name: ClassVar[str]
     guarded: ClassVar[bool] = False
-    """Whether max(0, .) stands around the guarded terms."""
+    """Whether max(0, .) is applied to the guarded terms."""
     a_range: ClassVar[tuple[float, float] | None] = None
-    """Closed range of `a`, or None where the risk has no mixing weight."""
+    """Closed range of `a`, or None if the risk has no mixing weight."""
 
     def __init__(self, loss: str | Loss = "modified_huber", a: float = 0.1, prior: float = 0.8):
         self.loss = get_loss(loss)
@@ -108,7 +108,7 @@ class Risk(ABC):
     def theorem(self) -> tuple[int, float, float] | None:
         """(kind, a, prior) for Theorem 1: the kind whose reach bounds the negative term.
 
-        None for the risks about which the theorem says nothing.
+        None for risks that the theorem does not cover.
         """
         return None
 
@@ -117,11 +117,11 @@ class Risk(ABC):
         """The estimate as weighted mean losses."""
 
     def kinds(self) -> set[int]:
-        """Label kinds without which the estimate does not exist."""
+        """Label kinds that the estimate needs."""
         return {term.kind for term in self.terms() if term.weight != 0}
 
     def kind_weights(self) -> np.ndarray:
-        """How much each kind weighs in the estimate, indexed by label code."""
+        """The weight of each kind in the estimate, indexed by label code."""
         weights = np.zeros(3)
         for term in self.terms():
             weights[term.kind] += abs(term.weight)
@@ -182,7 +182,7 @@ class PN(Risk):
 
 
 class PU(Risk):
-    """Labelled normals and unlabelled rows."""
+    """Labelled normal rows and unlabelled rows."""
 
     name = "pu"
 
@@ -235,7 +235,7 @@ class PNU(RAD):
 
     @property
     def theorem(self) -> tuple[int, float, float]:
-        # With a < 0 normals and anomalies have changed places.
+        # With a < 0 normal rows and anomalies change places.
         return super().theorem if self.a >= 0 else (NORMAL, -self.a, self.pi_n)
 
     def terms(self) -> tuple[Term, ...]:
@@ -279,6 +279,6 @@ RISKS: dict[str, type[Risk]] = {
 def get_risk(
     risk: str | type[Risk], loss: str | Loss = "modified_huber", a: float = 0.1, prior: float = 0.8
 ) -> Risk:
-    """The risk of that name, bound to a loss, a mixing weight and a prior."""
+    """The risk with this name, with its loss, mixing weight and prior."""
     kind = lookup("risk", risk, RISKS) if isinstance(risk, str) else risk
     return kind(loss, a=a, prior=prior)

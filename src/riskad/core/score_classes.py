@@ -57,9 +57,9 @@ class LinearClass:
 
 @dataclass(frozen=True)
 class MeasuredClass:
-    """Scores bounded by C_g, with the Rademacher complexity for the rows of each kind at hand.
+    """Scores bounded by C_g, with known Rademacher complexity for the rows of each kind.
 
-    They may come from `measure_rademacher`. Theorem 2 asks that with g also -g be in the class.
+    They may come from `measure_rademacher`. Theorem 2 requires that the class contains -g with g.
     """
 
     C_g: float
@@ -74,13 +74,13 @@ class MeasuredClass:
             check_in_interval(name, getattr(self, name), 0, self.C_g, remedy, closed=True)
 
     def complexity(self, kind: int, n: int) -> float:
-        """What was measured on rows of this kind."""
+        """The value measured on rows of this kind."""
         return float(getattr(self, KIND_NAMES[kind]))
 
 
 @dataclass(frozen=True)
 class Rademacher:
-    """An empirical Rademacher complexity and the standard error that its draws leave."""
+    """An empirical Rademacher complexity and the standard error of its draws."""
 
     value: float
     standard_error: float
@@ -102,12 +102,12 @@ def measure_rademacher(
     Parameters
     ----------
     scores : array of shape (n_functions, n_rows), or callable
-        g(x_i) of the functions of a finite class; or a function that takes signs s of shape (n,)
-        and returns the supremum, where a class is infinite.
+        g(x_i) of the functions of a finite class; or, for an infinite class, a function that takes
+        signs s of shape (n,) and returns the supremum.
     n : int, optional
         Number of rows; only for a callable.
     draws : int, default=1000
-        How many times signs are drawn.
+        Number of draws of signs.
     random_state : int, default=0
         Seed.
 
@@ -118,8 +118,8 @@ def measure_rademacher(
 
     Notes
     -----
-    The theorems ask for the mean of this over rows as well. By McDiarmid's inequality that is at
-    most C_g sqrt(2 ln(1/delta) / n) higher, with probability 1 - delta.
+    The theorems need the mean of this also over rows. By McDiarmid's inequality that is at most
+    C_g sqrt(2 ln(1/delta) / n) higher, with probability 1 - delta.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Datasets whose truth is known: benchmark sets by name, tables of one's own, and the protocols.
+"""Datasets with known truth: benchmark sets by name, tables of your own, and the protocols.
 
 ======================  ===============================================================
 module                  knows
@@ -6,16 +6,16 @@ module                  knows
 `sources`               the kinds of dataset that experiments may name, in one registry
 `adbench`               the 121 tables of ADBench: `load_adbench`
 `images`                MNIST, F-MNIST and CIFAR-10: `load_images`
-`files`                 tables of one's own, CSV, Parquet or npz: `load_table`
+`files`                 tables of your own, CSV, Parquet or npz: `load_table`
 `dataset`               rows and the truth about them
-`protocols`             which rows are trained on, which labels are kept
-`fetch`                 files: in a folder of yours or downloaded, whole or damaged
+`protocols`             which rows to train on, which labels to keep
+`fetch`                 files: from a folder of yours or downloaded, with integrity checks
 ======================  ===============================================================
 
-None of the benchmark sets comes with this package, and each keeps the terms of its own source. If
-the environment variable `RISKAD_DATA` names a folder, they are read from its folders `adbench` and
-`images`, and nothing is ever downloaded; otherwise they are downloaded once into the cache folder
-of the user. Where the SHA-256 sum of a file is known, it is checked each time the file is read.
+The package contains none of the benchmark sets, and each keeps the terms of its source. If the
+environment variable `RISKAD_DATA` names a folder, they are read from its folders `adbench` and
+`images`, and nothing is downloaded. Otherwise they are downloaded once into the user's cache
+folder. If the SHA-256 sum of a file is known, it is checked each time the file is read.
 """
 
 from riskad.datasets.adbench import adbench_names, load_adbench

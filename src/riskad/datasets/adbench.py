@@ -20,7 +20,7 @@ _BASE_URL = "https://github.com/Minqi824/ADBench/raw/main/adbench/datasets"
 
 # --- which sets there are ----------------------------------------------------------------
 
-# In ADBench's order: its files carry the place in this list as a number.
+# In ADBench's order: file names start with the position in this list.
 _CLASSICAL = """
     ALOI annthyroid backdoor breastw campaign cardio Cardiotocography celeba census cover donors
     fault fraud glass Hepatitis http InternetAds Ionosphere landsat letter Lymphography magic.gamma
@@ -45,7 +45,7 @@ _TEXTS = """
     amazon imdb yelp
 """
 
-# Of the files without their ending ".npz".
+# Of the files without the extension ".npz".
 _SHA256 = {
     "5_campaign": "74dd4d0072d6c6f1aabab63bc102f9633454f32bb936fa9bcfbd38f9f2386bcd",
     "6_cardio": "bc5009bde6930b4d298b594f31b34485a9a17210cff0e8fb00a8c3068b885a2d",
@@ -73,7 +73,7 @@ _SHA256 = {
 
 
 class _Source(NamedTuple):
-    """Where a set lies: its canonical name, its group and its file without ".npz"."""
+    """Location of a set: its canonical name, its group and its file without ".npz"."""
 
     name: str
     group: str
@@ -102,7 +102,7 @@ _BY_NAME = {source.file: source for source in _SOURCES} | {
 
 
 def adbench_names(group: str | None = None) -> list[str]:
-    """Return the names of ADBench's sets, in its order; of one group if `group` is given.
+    """Return the names of ADBench's sets, in its order; only of one group if `group` is given.
 
     The groups are "Classical" (47 tables), "CV_by_ResNet18" (61 sets of images) and
     "NLP_by_BERT" (13 sets of texts).
@@ -116,7 +116,7 @@ def adbench_names(group: str | None = None) -> list[str]:
 
 
 def _find(name: object) -> _Source:
-    """Return the set of this name, with or without its number, or guess what was meant."""
+    """Return the set of this name, with or without its number, or suggest a similar one."""
     if isinstance(name, str) and name in _BY_NAME:
         return _BY_NAME[name]
     by_lower = {known.lower(): known for known in _BY_NAME}
@@ -142,15 +142,15 @@ def load_adbench(name: str) -> Dataset:
 
     Returns
     -------
-    Dataset with the rows and the truth, its anomalies as -1.
+    Dataset with the rows and the truth; anomalies are -1.
 
     Raises
     ------
     DatasetMissing
-        If the file is neither in the folder that `RISKAD_DATA` names nor, without this
-        variable, to be had from ADBench's repository.
+        If the file is not in the folder that `RISKAD_DATA` names or, without this variable, cannot
+        be downloaded from ADBench's repository.
     InputError
-        If there is no such set, if its file is damaged, or if it must be downloaded and pooch is
+        If no set has this name, if its file is damaged, or if it must be downloaded and pooch is
         not installed.
 
     Examples
@@ -169,7 +169,7 @@ def load_adbench(name: str) -> Dataset:
 
 
 def _parse(content: bytes) -> tuple[NDArray[np.float64], Codes]:
-    """Return the rows and the truth that an .npz file of ADBench holds."""
+    """Return the rows and the truth from an .npz file of ADBench."""
     X, y = unpack_npz(content, "X", "y")
     y = y.ravel()
     if X.ndim != 2 or X.size == 0 or X.dtype.kind not in "biuf" or y.dtype.kind not in "biuf":

@@ -1,4 +1,4 @@
-"""Rows and the truth about them, as experiments take them."""
+"""Rows with known truth, for experiments."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["Dataset", "FrameDataset"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Rows of numbers, and the truth about every one of them.
+    """Rows of numbers, and the truth about each row.
 
     Attributes
     ----------
     name : str
-        How records and tables call it; for a set of ADBench its name without a number.
+        Name in records and tables; for a set of ADBench its name without a number.
     X : float64 array of shape (n_rows, n_features)
         C-contiguous; as published, not scaled.
     y : int8 array of shape (n_rows,)
-        +1 normal, -1 anomaly. To learn from it, split it first and hide most of the training
-        part with `mask_labels`.
+        +1 normal, -1 anomaly. To learn from it, split it first and hide most labels of the
+        training rows with `mask_labels`.
 
     Examples
     --------
@@ -47,12 +47,12 @@ class Dataset:
         return float(np.mean(self.y == ANOMALY))
 
     def parts(self, train: NDArray[Any], test: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows to train with and rows to test with.
+        """Rows to train on and rows to test on.
 
         Parameters
         ----------
         train, test
-            Places of the rows.
+            Positions of the rows.
 
         Returns
         -------
@@ -69,16 +69,16 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FrameDataset:
-    """A table as a person keeps it, and the truth about every row of it.
+    """A table as the user stores it, and the truth about each row.
 
-    How its columns become numbers is decided by training rows alone, anew in every split.
+    Only training rows decide how its columns become numbers, separately in every split.
 
     Attributes
     ----------
     name : str
-        How records and tables call it.
+        Name in records and tables.
     frame : polars.DataFrame
-        The columns to learn from, as they were read.
+        The columns to learn from, as read from the file.
     y : int8 array of shape (n_rows,)
         +1 normal, -1 anomaly.
     """
@@ -93,19 +93,19 @@ class FrameDataset:
         return float(np.mean(self.y == ANOMALY))
 
     def parts(self, train: NDArray[Any], test: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows to train with and rows to test with, as numbers.
+        """Rows to train on and rows to test on, as numbers.
 
         Parameters
         ----------
         train, test
-            Places of the rows.
+            Positions of the rows.
 
         Returns
         -------
-        Two float64 arrays with the columns that `TablePreparer` makes of the training rows.
+        Two float64 arrays with the columns that `TablePreparer` makes from the training rows.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # words that only test rows hold
+            warnings.simplefilter("ignore", DataWarning)  # words that occur only in test rows
             preparer = TablePreparer().fit(self.frame[train])
             X_train, X_test = (preparer.transform(self.frame[rows]) for rows in (train, test))
         return _dense(X_train), _dense(X_test)

@@ -30,11 +30,11 @@ class File(NamedTuple):
     Parameters
     ----------
     dataset : str
-        The dataset it is of, for messages.
+        Its dataset, for messages.
     folder, name : str
         Its place in the folder that RISKAD_DATA names, and in the cache.
     url : str or None
-        Where it is published; None for one that only exists in folders.
+        Where it is published; None for a file that only exists in folders.
     sha256 : str or None
         Its checksum, if known.
     """
@@ -47,9 +47,9 @@ class File(NamedTuple):
 
 
 class DatasetMissing(InputError):
-    """A known set whose file is not at hand; a benchmark can list it as not run and go on.
+    """A known set whose file is not available; a benchmark can list it as not run and continue.
 
-    `reason` says why without naming a folder of this machine, for records that others read.
+    `reason` gives the reason without naming a folder of this machine, for records that others read.
     """
 
     def __init__(self, message: str, reason: str):
@@ -68,7 +68,7 @@ def data_folder() -> Path | None:
 
 
 def load_file(file: File, parse: Callable[[bytes], T]) -> T:
-    """What `parse` makes of a file's bytes; it raises `Damage` for what it cannot read."""
+    """The result of `parse` for a file's bytes; it raises `Damage` for what it cannot read."""
     folder = data_folder()
     path, content = _read_local(file, folder) if folder else _read_cached(file)
     try:
@@ -82,7 +82,7 @@ def load_file(file: File, parse: Callable[[bytes], T]) -> T:
 
 
 def _read_local(file: File, folder: Path) -> tuple[Path, bytes]:
-    """Return the place and the bytes of a file in the user's own data folder."""
+    """Return the path and the bytes of a file in the user's own data folder."""
     path = folder / file.folder / file.name
     try:
         return path, path.read_bytes()
@@ -97,7 +97,7 @@ def _read_local(file: File, folder: Path) -> tuple[Path, bytes]:
 
 
 def _read_cached(file: File) -> tuple[Path, bytes]:
-    """Return the place and the bytes of a file in the cache, downloaded there if need be."""
+    """Return the path and the bytes of a file in the cache, downloaded there if necessary."""
     pooch = _import_pooch(file)
     try:
         path = Path(
@@ -126,7 +126,7 @@ def _read_cached(file: File) -> tuple[Path, bytes]:
 
 
 def _import_pooch(file: File) -> Any:
-    """Return the module pooch, which is optional, or say how to do with or without it."""
+    """Return the optional module pooch, or explain what to do without it."""
     try:
         return import_module("pooch")
     except ImportError:
@@ -137,7 +137,7 @@ def _import_pooch(file: File) -> Any:
 
 
 def _check_sum(file: File, content: bytes) -> None:
-    """Fail if the SHA-256 sum of the file is known and is another one."""
+    """Fail if the SHA-256 sum of the file is known and differs."""
     if file.sha256 and hashlib.sha256(content).hexdigest() != file.sha256:
         raise Damage("its SHA-256 sum is not that of the published file")
 
@@ -159,7 +159,7 @@ def unpack_npz(content: bytes, *names: str) -> list[NDArray[Any]]:
 
 
 def _in_one_line(error: Exception) -> str:
-    r"""Say what an error says, shortly.
+    r"""Shorten an error message to one line.
 
     >>> _in_one_line(OSError("no route\nto host"))
     'OSError: no route to host'

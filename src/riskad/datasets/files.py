@@ -1,4 +1,4 @@
-"""A person's own table as a dataset: CSV, Parquet or npz, with a column that tells the truth."""
+"""A user's own table as a dataset: CSV, Parquet or npz, with a column that holds the truth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["FILE_ENDINGS", "Words", "digest_of", "load_table"]
 
 _NPZ = ".npz"
 FILE_ENDINGS = (*READABLE, _NPZ)
-# Test rows and labelled training rows of both kinds have to come out of it.
+# There must be enough for test rows and labelled training rows of both kinds.
 _FEWEST_ROWS = 20
 _FEWEST_OF_A_KIND = 2
 
@@ -53,11 +53,11 @@ def load_table(
     label
         The column with the truth; an .npz file has it in y.
     normal, anomaly
-        The value, or the values, of that column that mean this.
+        The value, or the values, of that column with this meaning.
     drop
         Columns to leave out, such as numbers of customers.
     name
-        How records and tables call it; the file's name without its ending if not given.
+        Name in records and tables; by default the file's name without its extension.
 
     Returns
     -------
@@ -66,8 +66,8 @@ def load_table(
     Raises
     ------
     InputError
-        If the file cannot be read, if a column or a word is not there, if rows have no truth, or
-        if there are too few rows of a kind.
+        If the file cannot be read, if a column or a word is missing, if rows have no truth, or if
+        there are too few rows of a kind.
     """
     path, ending = check_table_name(check_input_file(Path(path)), FILE_ENDINGS)
     name = name or path.name[: -len(ending)]
@@ -89,9 +89,9 @@ def load_table(
 
 
 def digest_of(path: Path, *more: object) -> str:
-    """Return a short digest of a file's bytes and of how it is to be read.
+    """Return a short digest of a file's bytes and of how it is read.
 
-    A record that carries it is not taken for one of a table that was changed since.
+    It distinguishes a record from those of a table that was changed since.
     """
     content = hashlib.sha256(check_input_file(path).read_bytes())
     content.update(repr(more).encode())

@@ -1,9 +1,9 @@
-"""MNIST, F-MNIST and CIFAR-10: images of ten classes, of which experiments make anomalies.
+"""MNIST, F-MNIST and CIFAR-10: images of ten classes, from which experiments make anomalies.
 
-In the folder `images` of the folder that `RISKAD_DATA` names, a set may lie as .npz files with the
-arrays x_train, y_train, x_test and y_test (`mnist.npz`, `fmnist.npz`, `cifar10_train_1of4.npz` and
-so on, `cifar10_test.npz`; channels last), or as its published files in a folder of its own
-(`images/F-MNIST`). Without `RISKAD_DATA` these are downloaded.
+In the folder `images` of the folder that `RISKAD_DATA` names, a set may be stored as .npz files
+with the arrays x_train, y_train, x_test and y_test (`mnist.npz`, `fmnist.npz`,
+`cifar10_train_1of4.npz` and so on, `cifar10_test.npz`; channels last), or as its published files in
+its own folder (`images/F-MNIST`). Without `RISKAD_DATA` these are downloaded.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ _SHA256 = {
 class _Source:
     """An image set: the shape of a row, and its files with what reads them.
 
-    The reading of published files is tested with files made for it. The download itself is not,
-    nor are their checksums known here, so that none are compared.
+    The reading of published files is tested with files made for it. The download itself is not
+    tested, and the checksums are not known here, so none are compared.
     """
 
     shape: tuple[int, int, int]
@@ -215,10 +215,10 @@ def load_images(name: str) -> ImageDataset:
     Raises
     ------
     DatasetMissing
-        If a file is neither in the folder that `RISKAD_DATA` names nor, without this variable,
-        to be had from where it is published.
+        If a file is not in the folder that `RISKAD_DATA` names or, without this variable, cannot be
+        downloaded.
     InputError
-        If there is no such set, if a file is damaged, or if it must be downloaded and pooch is not
+        If no set has this name, if a file is damaged, or if it must be downloaded and pooch is not
         installed.
 
     Examples
@@ -238,7 +238,7 @@ def load_images(name: str) -> ImageDataset:
 def _check_part(
     name: str, part: str, shape: tuple[int, int, int], x: Array, y: Array
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images (n, c, h, w) and their classes, if they fit together and are those of the set."""
+    """Images (n, c, h, w) and their classes, if they are consistent and those of the set."""
     X = x[:, None] if x.ndim == 3 else x
     y = y.ravel()
     if X.dtype != np.uint8 or y.dtype.kind not in "iu" or X.shape[1:] != shape:

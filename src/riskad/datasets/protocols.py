@@ -1,4 +1,4 @@
-"""The paper's protocols: which rows are trained on, and which of their labels are kept."""
+"""The paper's protocols: which rows to train on, and which of their labels to keep."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ def mask_labels(
     *,
     random_state: int | np.random.Generator | None = None,
 ) -> Codes:
-    """Keep the labels of a few random rows and hide all others, as the paper's experiments do.
+    """Keep the labels of a few random rows and hide all others, as in the paper's experiments.
 
-    k = round(fraction n) of the n rows are chosen uniformly at random, and chosen anew until an
-    anomaly is among them. Here a normal row must be among them, too: without one the labelled
-    part says nothing of normal rows, and risks that use it are not defined. At the paper's rates
-    a draw without a normal row hardly ever occurs.
+    Draws k = round(fraction n) of the n rows uniformly at random, and repeats the draw until it
+    contains an anomaly. Unlike the paper, it must also contain a normal row: without one the
+    labelled rows carry no information on normal rows, and risks that use it are not defined. At the
+    paper's rates a draw without a normal row hardly ever occurs.
 
-    Choosing anew would take long where anomalies are rare, so the last choice is drawn at once.
+    Repeating draws would take long when anomalies are rare, so the accepted draw is made directly.
     Among k rows chosen uniformly from n_p normal rows and n_n anomalies, the number A of anomalies
     is hypergeometric,
 
         P(A = j) proportional to C(n_n, j) C(n_p, k - j),
 
     and given A the anomalies are uniform among the anomalies and the normal rows uniform among the
-    normal rows. Choosing anew until 1 <= A <= k - 1 conditions on this event, which depends on A
-    alone: it restricts A to these values in the same proportions, and leaves the rows given A as
-    they are. So A is drawn from the restricted distribution, then A anomalies and k - A normal
-    rows.
+    normal rows. Repeating the draw until 1 <= A <= k - 1 conditions on this event, which depends
+    only on A: it restricts A to these values in the same proportions, and leaves the distribution
+    of the rows given A unchanged. So A is drawn from the restricted distribution, then A anomalies
+    and k - A normal rows.
 
     Parameters
     ----------
     truth
-        +1 normal or -1 anomaly for each training row, both present. Test rows are no part of it.
+        +1 normal or -1 anomaly for each training row; both must occur. Leave out test rows.
     fraction
-        The share of rows to label, strictly between 0 and 1, at least two rows of them.
+        Share of rows to label, strictly between 0 and 1; at least two rows.
     random_state
-        A seed or a generator; the same seed gives the same labels. None draws new ones each time.
+        A seed or a generator; the same seed gives the same labels. None draws new labels each time.
 
     Returns
     -------
@@ -97,16 +97,16 @@ def label_anomalies(
 ) -> Codes:
     """Keep the labels of `count` random anomalies and hide all others: no row is known as normal.
 
-    Where there are fewer anomalies than `count`, all of them are labelled.
+    If there are fewer anomalies than `count`, all of them are labelled.
 
     Parameters
     ----------
     truth
-        +1 normal or -1 anomaly for each training row, both present. Test rows are no part of it.
+        +1 normal or -1 anomaly for each training row; both must occur. Leave out test rows.
     count
-        How many anomalies to label, a whole number from 1 on.
+        Number of anomalies to label, at least 1.
     random_state
-        A seed or a generator; the same seed gives the same labels. None draws new ones each time.
+        A seed or a generator; the same seed gives the same labels. None draws new labels each time.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def _check_truth(truth: Any) -> Codes:
 
 
 def _check_count(fraction: float, n: int) -> int:
-    """Return the number of rows to label if it leaves room for one of each kind."""
+    """Return the number of rows to label, if it allows one of each kind."""
     k = round(fraction * n)
     if k < 2:
         raise InputError(
@@ -172,7 +172,7 @@ def _generator(random_state: Any) -> np.random.Generator:
 
 
 def _anomaly_counts(n_p: int, n_n: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return how many of k rows can be anomalies, a normal row left, and how likely each number is.
+    """Return how many of k rows can be anomalies, with a normal row left, and the probabilities.
 
     >>> counts, probabilities = _anomaly_counts(n_p=3, n_n=2, k=3)
     >>> counts.tolist(), probabilities.round(3).tolist()  # C(2, 1) C(3, 2) to C(2, 2) C(3, 1)
@@ -194,7 +194,7 @@ def _log_binomial(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class OneClassSplit:
-    """Training rows of which one class is normal, and the labels that are kept.
+    """Training rows with one normal class, and the labels that are kept.
 
     Attributes
     ----------
@@ -203,9 +203,9 @@ class OneClassSplit:
     truth : int8 array
         For each of them +1 normal or -1 anomaly.
     y_rad : int8 array
-        What rAD and Deep SAD are told: +1 and -1 for labelled rows, 0 for the unlabelled rows.
+        Labels for rAD and Deep SAD: +1 and -1 for labelled rows, 0 for unlabelled rows.
     y_pu : int8 array
-        What nnPU is told: +1 for labelled normals, 0 for the unlabelled rows.
+        Labels for nnPU: +1 for labelled normal rows, 0 for unlabelled rows.
     """
 
     rows: NDArray[np.int64]
@@ -222,17 +222,17 @@ def one_class_split(
     *,
     random_state: int | np.random.Generator | None = None,
 ) -> OneClassSplit:
-    """Draw the training part of the paper's deep experiments, and the labels to keep.
+    """Draw the training rows of the paper's deep experiments, and the labels to keep.
 
-    Of the n rows of the normal class round(n (1 - pi_n)) are kept, and as many rows of all other
-    classes together replace the others, so that the part has n rows and the anomaly rate pi_n.
-    With gamma_l the share of labelled rows,
+    Of the n rows of the normal class round(n (1 - pi_n)) are kept, and rows of all other classes
+    together replace the rest, so that there are n rows with the anomaly rate pi_n. With gamma_l the
+    share of labelled rows,
 
-        nnPU             round(gamma_l n) normals are labelled
-        rAD, Deep SAD    round(gamma_l n (1 - pi_n)) of these normals, and
+        nnPU             round(gamma_l n) normal rows are labelled
+        rAD, Deep SAD    round(gamma_l n (1 - pi_n)) of these normal rows, and
                          round(gamma_l n pi_n) anomalies, at least one
 
-    and all other rows are the unlabelled rows. All draws are uniform, without replacement.
+    and all other rows are unlabelled. All draws are uniform, without replacement.
 
     Parameters
     ----------
@@ -270,15 +270,15 @@ def one_class_split(
     )
     truth, y_rad, y_pu = LabelCodes.of(np.zeros((3, n), dtype=np.int8))
     truth[:n_p], truth[n_p:] = NORMAL, ANOMALY
-    # Rows are in random order within each kind, so the first ones are as good as any.
+    # Rows are in random order within each kind, so the first ones are a random sample.
     y_pu[:k_pu] = NORMAL
     y_rad[:k_p], y_rad[n_p : n_p + max(k_n, 1)] = NORMAL, ANOMALY
-    order = np.argsort(rows)  # an order that says nothing of kinds and labels
+    order = np.argsort(rows)  # an order that does not reveal kinds and labels
     return OneClassSplit(rows[order].astype(np.int64), truth[order], y_rad[order], y_pu[order])
 
 
 def _check_counts(normal_class: Any, n_p: int, n_n: int, n_others: int, pi_n: float) -> None:
-    """Refuse parts without normals or anomalies, or with more anomalies than there are."""
+    """Refuse parts without normal rows or anomalies, or with more anomalies than there are."""
     if n_p + n_n == 0:
         raise InputError(f"no row is of the normal class {normal_class!r}; choose one of y's.")
     if n_p == 0 or n_n == 0:

@@ -1,8 +1,8 @@
 """Where the datasets of experiments come from: one class for each kind, one registry of them.
 
-A source is a frozen dataclass; its fields are what a description may say of such a dataset, and
-`load` reads it. To add a kind, write such a class in a file and enter it in `SOURCES`. A class of
-your own needs no entry: `source = "mymodule.MySource"` names it.
+A source is a frozen dataclass; its fields are the entries that a description of the dataset may
+have, and `load` reads it. To add a kind, write such a class in a file and add it to `SOURCES`. A
+class of your own needs no entry: `source = "mymodule.MySource"` names it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class DatasetSource(ABC):
     Parameters
     ----------
     name : str
-        How records and tables call it. Seeds depend on it, so that another name is another split.
+        Name in records and tables. Seeds depend on it, so another name gives another split.
     state : str, optional
-        Which state of data that may change is meant; set by `pinned`.
+        Identifies the state of data that may change; set by `pinned`.
     """
 
     holds_images: ClassVar[bool] = False
@@ -47,19 +47,19 @@ class DatasetSource(ABC):
 
         Returns
         -------
-        `Dataset` or `FrameDataset`; `ImageDataset` where `holds_images`.
+        `Dataset` or `FrameDataset`; `ImageDataset` if `holds_images`.
 
         Raises
         ------
         DatasetMissing
-            If it cannot be had here; it is then recorded as not run, and the others are run.
+            If it is not available here; it is then recorded as not run, and the others are run.
         """
 
     def pinned(self) -> DatasetSource:
-        """Return the source of the data as they are now, for data that may change.
+        """Return the source of the current data, for data that may change.
 
-        Its `state` tells them from others. Caches and records go by it, so that a table that was
-        changed is read and run again.
+        Its `state` identifies them. Caches and records use it, so that a changed table is read and
+        run again.
         """
         return self
 
@@ -94,9 +94,9 @@ class ImageSource(DatasetSource):
 
 @dataclass(frozen=True)
 class FileSource(DatasetSource):
-    """A table of one's own: `load_table` says what each entry means.
+    """A table of your own: `load_table` explains each entry.
 
-    `path` is relative to the folder of the description, whose place is `folder`.
+    `path` is relative to `folder`, the folder of the description.
     """
 
     path: str
@@ -108,17 +108,17 @@ class FileSource(DatasetSource):
 
     @classmethod
     def of(cls, entries: Mapping[str, Any], folder: Path) -> DatasetSource:
-        """Make one; its name is that of the file if none is given."""
+        """Make a source; its name is that of the file if none is given."""
         own = {"name": Path(str(entries.get("path", ""))).name.partition(".")[0]}
         return super().of({**own, **entries, "folder": str(folder)}, folder)
 
     @property
     def place(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return Path(self.folder) / self.path
 
     def pinned(self) -> DatasetSource:
-        """Return one whose state is a digest of the file's bytes and of how it is read."""
+        """Return a source whose state is a digest of the file's bytes and of how it is read."""
         digest = digest_of(self.place, self.label, self.normal, self.anomaly, self.drop)
         return dataclasses.replace(self, state=digest)
 
@@ -134,7 +134,7 @@ class FileSource(DatasetSource):
         )
 
 
-_NOT_ENTRIES = ("folder", "state")  # fields that no description says
+_NOT_ENTRIES = ("folder", "state")  # fields that no description contains
 
 SOURCES: dict[str, type[DatasetSource]] = {
     "adbench": ADBenchSource,
@@ -146,22 +146,22 @@ SOURCES: dict[str, type[DatasetSource]] = {
 def read_source(
     entry: str | Mapping[str, Any], folder: Path = Path(), *, images: bool = False
 ) -> DatasetSource:
-    """Read what a description says of a dataset.
+    """Read the description of a dataset.
 
     Parameters
     ----------
     entry
         A name, of ADBench or, with `images`, of an image set; or entries: `source`, a name in
-        `SOURCES` or the dotted path of a class ("file" where there is a `path`), and what such
-        a source takes.
+        `SOURCES` or the dotted path of a class ("file" if there is a `path`), and the entries of
+        this source.
     folder
-        Where the description lies; paths are relative to it.
+        The folder of the description; paths are relative to it.
     images
-        Whether the experiment is one on images.
+        Whether the experiment uses images.
 
     Returns
     -------
-    The source, of which nothing was read yet.
+    The source; nothing is read yet.
 
     Examples
     --------

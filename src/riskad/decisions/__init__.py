@@ -1,4 +1,4 @@
-"""What scores and labels tell together: quality, folds, rates, calibration, thresholds, drift."""
+"""What follows from scores and labels: quality, folds, rates, calibration, thresholds, drift."""
 
 from riskad._lazy import lazy_modules
 

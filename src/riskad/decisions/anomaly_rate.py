@@ -1,4 +1,4 @@
-r"""The anomaly rate of the unlabelled rows, with an interval, from labelled normals, anomalies and
+r"""The anomaly rate of the unlabelled rows, with an interval, from normal rows, anomalies and
 unlabelled rows.
 
 If labelled rows are like those of their kind among the unlabelled rows, the unlabelled rows are a
@@ -7,7 +7,7 @@ mixture,
     p_u = pi_p p_p + pi_n p_n,    pi_p = 1 - pi_n,
 
 and so are the scores s that a detector gives to rows it has not seen (`riskad.decisions.mixture`).
-`riskad.decisions.label_check` tests what this assumes.
+`riskad.decisions.label_check` tests this assumption.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
 
 N_SPLITS = 5
 _FEW = 3  # labelled rows of a kind; the scores of so few may lie anywhere
-_CANNOT_TELL = 0.5  # width of an interval that says next to nothing
+_CANNOT_TELL = 0.5  # width of an interval that is almost uninformative
 _CUTS = np.arange(3, 11) / 10
 
 
@@ -59,7 +59,7 @@ _CUTS = np.arange(3, 11) / 10
 class PriorEstimate:
     """Shares of normal rows and of anomalies among the unlabelled rows; `interval` is for pi_n.
 
-    `pi_p` is what detectors call `prior`; `diagnostics` holds what the method saw on its way.
+    `pi_p` is the `prior` of detectors; `diagnostics` holds intermediate results of the method.
     """
 
     pi_p: float
@@ -103,13 +103,13 @@ def find_anomaly_rate(
     X, y, method, confidence
         As in `riskad.estimate_prior`.
     scorer : detector
-        What gives the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
+        Computes the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
         cloned for each fold.
     one_kind_scorer : detector, optional
-        The same for "pu" and "nu", where unlabelled rows stand in for the kind that has no labels;
-        by default `scorer`.
+        The same for "pu" and "nu", where unlabelled rows replace the kind that has no labels; by
+        default `scorer`.
     seed : int, default=0
-        Of folds and resamples.
+        Seed of folds and resamples.
 
     Returns
     -------
@@ -180,8 +180,8 @@ def _warn_if_vague(labels: LabelCounts, width: float) -> None:
 def cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
     """Anomaly scores of all rows, each by a fit that has not seen it, of labelled spread 1.
 
-    Every kind of row is dealt evenly to the folds: the unlabelled rows are then the same mixture of
-    the two kinds in each fold, whose scores have their own scale, and in all of them together.
+    Every kind of row is divided evenly among the folds. Scores of each fold have their own scale;
+    the unlabelled rows are then the same mixture of the two kinds in each fold and in all together.
     """
     if not (hasattr(estimator, "fit") and hasattr(estimator, "score_samples")):
         raise InputError(
@@ -190,7 +190,7 @@ def cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
         )
     scores = np.empty(len(codes))
     with warnings.catch_warnings():
-        # What a fold lacks by chance is not news about the data.
+        # If a fold lacks something by chance, the user need not know.
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         for fitted, held in fold_fits(estimator, X, codes, _folds(codes, seed)):
@@ -219,7 +219,7 @@ def _folds(codes: Codes, seed: int) -> Iterator[NDArray[Any]]:
 def _from_one_kind(
     X: Any, codes: Codes, method: str, scorer: Any, confidence: float, seed: int
 ) -> Found:
-    """The rate from normals and unlabelled rows ("pu"), or from anomalies and unlabelled rows
+    """The rate from normal and unlabelled rows ("pu"), or from anomalies and unlabelled rows
     ("nu").
     """
     kind = NORMAL if method == "pu" else ANOMALY
@@ -239,11 +239,11 @@ def _largest_share(known: Floats, unlabelled: Floats, confidence: float) -> tupl
     high.
 
     In any region C the unlabelled rows have at least the rows of the known kind, U(C) >= pi_k K(C),
-    so that pi_k <= U(C) / K(C), with equality where the other kind has no rows. C is where rows
+    so that pi_k <= U(C) / K(C), with equality if the other kind has no rows there. C is where rows
     look most like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of
-    the other kind, pi_k is the least ratio, and lies between the least lower and the least upper
-    limit of all; the limits hold together (Bonferroni). The estimate is the ratio with the least
-    upper limit; its K(C) is returned as well.
+    the other kind, pi_k is the smallest ratio, and lies between the smallest lower and the smallest
+    upper limit of all; the limits hold together (Bonferroni). The estimate is the ratio with the
+    smallest upper limit; its K(C) is also returned.
     """
     n_k, n_u = len(known), len(unlabelled)
     cuts = np.quantile(known, 1 - _CUTS, method="lower")

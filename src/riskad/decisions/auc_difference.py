@@ -7,9 +7,9 @@ components, the interval of theta_1 - theta_2 is that of Zou and Donner (2008):
     low  = d - sqrt(a^2 + b^2 - 2 r a b),   a = theta_1 - l_1,  b = u_2 - theta_2,
     high = d + sqrt(a^2 + b^2 - 2 r a b),   a = u_1 - theta_1,  b = theta_2 - l_2.
 
-Both models make most of their mistakes on the same rows, so that r is large and the interval of the
-difference much narrower than those of the AUCs. Where one of them ranks perfectly, its components
-do not vary and tell no r: it is taken for 0, on the safe side.
+Both models make most of their mistakes on the same rows, so r is large and the interval of the
+difference much narrower than those of the AUCs. If one of them ranks perfectly, its components do
+not vary and r cannot be estimated: it is set to 0, which is conservative.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class AucDifference(Estimate):
 
     @property
     def verdict(self) -> str:
-        """One of "better", "worse" and "unclear": whether the interval leaves out 0."""
+        """One of "better", "worse" and "unclear": whether the interval excludes 0."""
         return "better" if self.low > 0 else "worse" if self.high < 0 else "unclear"
 
 
@@ -44,18 +44,18 @@ def auc_difference(
     Parameters
     ----------
     y
-        Codes +1 normal, -1 anomaly; unlabelled rows (0) do not count.
+        Codes +1 normal, -1 anomaly; unlabelled rows (0) are ignored.
     first, second
-        Anomaly scores of these rows, each on a scale of its own.
+        Anomaly scores of these rows; each model may have its own scale.
     confidence
-        Probability with which the interval holds the difference.
+        Probability with which the interval contains the difference.
     groups
-        Which rows belong together, if any do; see `auc_with_interval`.
+        Group of each row, if there are groups; see `auc_with_interval`.
 
     Returns
     -------
     tuple of AucDifference, Auc and Auc
-        The first less the second, and the two of them.
+        The first minus the second, and the two AUCs.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def _joined(a: float, b: float, r: float) -> float:
 
 
 def _components(y: Any, scores: Any, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of each anomaly the share of normals below it; of each normal that of anomalies above it."""
+    """For each anomaly the share of normal rows below it; for each normal row, anomalies above."""
     anomalies, normals = scores_by_kind(y, scores, confidence, "a difference of AUCs")
     m, n = len(anomalies), len(normals)
     ranks = rankdata(np.concatenate([anomalies, normals]))
@@ -91,7 +91,7 @@ def _components(y: Any, scores: Any, confidence: float) -> tuple[np.ndarray, np.
 def _correlation(
     first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
 ) -> float:
-    """Of two AUCs: var is the sum over both kinds of var(V) / (number of its rows)."""
+    """Correlation of two AUCs: var is the sum over both kinds of var(V) / (number of its rows)."""
 
     def covariance(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
         pairs = zip(a, b, strict=True)

@@ -1,8 +1,8 @@
-"""What decisions rest on: scores of labelled rows by fits that have not seen them, and the
-unlabelled rows'; with the anomaly rate (`riskad.decisions.rates`) and the line through them
-(`riskad.decisions.score_line`). `riskad.decisions.cross_calibration` makes it of any detector.
+"""The basis of decisions: scores of labelled rows by fits that have not seen them, and scores of
+the unlabelled rows, with the anomaly rate (`riskad.decisions.rates`) and the line through them
+(`riskad.decisions.score_line`). `riskad.decisions.cross_calibration` computes it for any detector.
 
-(`riskad.AutoRAD` makes its own in fit.)
+(`riskad.AutoRAD` computes its own in `fit`.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from riskad.storage.fields import (
 
 __all__ = ["Calibration"]
 
-_MOST = 20_000  # scores that are kept, as quantiles of more
+_MOST = 20_000  # scores that are kept; more are reduced to quantiles
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
 _DRAWS = 300
 
@@ -60,29 +60,29 @@ class Calibration:
     """
 
     scores: np.ndarray
-    """Of labelled rows, each by a fit that has not seen it."""
+    """Scores of labelled rows, each by a fit that has not seen it."""
     codes: np.ndarray
-    """+1 normal, -1 anomaly, for each of them."""
+    """+1 normal, -1 anomaly, for each labelled row."""
     unlabelled: np.ndarray
-    """Of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
+    """Scores of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
     n_unlabelled: int
-    """How many unlabelled rows there were."""
+    """Number of unlabelled rows."""
     zero: float
     """The threshold that the fit itself found, where its risk is lowest."""
     rate: RateEstimate | None = None
-    """The anomaly rate of the unlabelled rows; None where the labels cannot tell it."""
+    """The anomaly rate of the unlabelled rows; None if the labels cannot determine it."""
     held_unlabelled: np.ndarray = field(default_factory=lambda: np.empty(0))
-    """Of unlabelled rows, each by a fit that has not seen it, in ascending order."""
+    """Scores of unlabelled rows, each by a fit that has not seen it, in ascending order."""
     label_source: str = "unknown"
-    """How rows came to be labelled (`riskad.decisions.rates`)."""
+    """How rows were chosen for labelling (`riskad.decisions.rates`)."""
     random_p_value: float | None = None
     """p-value of the labelled rows being a random sample, by their scores; None without scores."""
     weights: np.ndarray | None = None
-    """With `weighted`: w of each labelled normal, by a regression that has not seen it."""
+    """With `weighted`: w of each labelled normal row, by a regression that has not seen it."""
     ratio: DensityRatio | None = None
     """With `weighted`: w of other rows."""
     group_effect: float = 1.0
-    """How many labelled rows tell as much as one that shares its group with no other."""
+    """How many labelled rows are worth as much as one that shares its group with no other."""
 
     _state_fields: ClassVar[Fields] = {
         "scores": Array("f", ("labelled",)),
@@ -101,7 +101,7 @@ class Calibration:
 
     @staticmethod
     def _upgrade_state(state: dict[str, Any]) -> dict[str, Any]:
-        """A state of a version in which the rate was three numbers, by a mixture."""
+        """Upgrade a state of a version in which the rate was three numbers, by a mixture."""
         state = {"group_effect": 1.0} | state
         if "held_unlabelled" in state:
             return state
@@ -114,7 +114,7 @@ class Calibration:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         codes, unlabelled, n_unlabelled = (
             state[name] for name in ("codes", "unlabelled", "n_unlabelled")
         )
@@ -136,7 +136,7 @@ class Calibration:
         random_state: int | None = None,
         label_source: Any = "unknown",
     ) -> Self:
-        """Put together what is known of all rows.
+        """Combine what is known about all rows.
 
         Parameters
         ----------
@@ -152,9 +152,10 @@ class Calibration:
         pi_n : float or estimate with `.pi_n` and `.interval`, optional
             The anomaly rate of the unlabelled rows; by default estimated from the held-out scores.
         random_state : int, optional
-            Seed of that estimate.
+            Seed of this estimate.
         label_source : str or array of str, default="unknown"
-            How rows came to be labelled, "random", "chosen" or "unknown", or a word for each row.
+            How rows were chosen for labelling: "random", "chosen" or "unknown", or a word for each
+            row.
         """
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
@@ -185,8 +186,8 @@ class Calibration:
     def _estimated_rate(
         self, codes: np.ndarray, source: Any, labelled: np.ndarray, seed: int | None
     ) -> RateEstimate | None:
-        """The rate by the rows that were held out, or by the share of labels alone."""
-        if not self.tells_kinds:  # the share of anomalies among labelled rows takes no scores
+        """The rate by the held-out rows, or by the share of labels alone."""
+        if not self.tells_kinds:  # the share of anomalies among labelled rows needs no scores
             labelled = codes != UNLABELLED
             scores, held = np.zeros(int(labelled.sum())), np.empty(0)
         else:
@@ -197,19 +198,19 @@ class Calibration:
 
     @property
     def _compared(self) -> np.ndarray:
-        """Scores of unlabelled rows that held-out labelled ones are compared with."""
+        """Scores of unlabelled rows to compare with held-out labelled ones."""
         enough = len(self.held_unlabelled) >= FEWEST_UNLABELLED
         return self.held_unlabelled if enough else self.unlabelled
 
     @property
     def tells_kinds(self) -> bool:
-        """Whether there are labelled rows of both kinds to tell kinds by, and unlabelled ones."""
+        """Whether there are labelled rows of both kinds, and unlabelled rows."""
         kinds = min(len(self.normals), len(self.anomalies))
         return kinds >= FEWEST and len(self._compared) >= FEWEST_UNLABELLED
 
     @property
     def normals(self) -> np.ndarray:
-        """Scores of the labelled normals."""
+        """Scores of the labelled normal rows."""
         return self.scores[self.codes == NORMAL]
 
     @property
@@ -219,7 +220,7 @@ class Calibration:
 
     @property
     def pi_n(self) -> float:
-        """The anomaly rate; neither 0 nor 1, which no number of rows can tell."""
+        """The anomaly rate; neither 0 nor 1, which no number of rows can establish."""
         if self.rate is None:
             raise InputError(
                 "this takes the anomaly rate of the unlabelled rows, which is estimated from "
@@ -237,12 +238,12 @@ class Calibration:
 
     @property
     def seems_chosen(self) -> bool:
-        """Whether labelled rows were chosen, or score unlike a random sample."""
+        """Whether labelled rows were chosen, or their scores differ from a random sample."""
         p = self.random_p_value
         return self.label_source == "chosen" or (p is not None and p < SURPRISE)
 
     def over(self, anomaly_scores: np.ndarray) -> Self:
-        """The same with other unlabelled rows."""
+        """The same calibration with other unlabelled rows."""
         return replace(self, unlabelled=np.sort(anomaly_scores), n_unlabelled=len(anomaly_scores))
 
     def p_values(
@@ -256,9 +257,9 @@ class Calibration:
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
         r"""Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
 
-        It is the line through held-out labelled rows (`riskad.decisions.score_line`), as steep as
-        they show it to be, with the intercept at which the mean over the unlabelled rows is the
-        rate. It never falls with the score, and is the rate itself where scores tell nothing.
+        It is the line through held-out labelled rows (`riskad.decisions.score_line`), with the
+        slope that they show and the intercept at which the mean over the unlabelled rows is the
+        rate. It never falls with the score, and equals the rate if scores carry no information.
         """
         return self.line().probabilities(anomaly_scores)
 
@@ -281,15 +282,15 @@ class Calibration:
     def expected_precision(
         self, threshold: float | None = None, *, k: int | None = None
     ) -> Estimate | None:
-        """The share of anomalies to expect among unlabelled rows above a threshold, or the top k.
+        """Expected share of anomalies among unlabelled rows above a threshold, or in the top k.
 
-        The interval is for what will be found among these very rows, over rates, lines and kinds of
-        rows that the labels may as well have led to.
+        The interval is for the share among these particular rows. It covers the rates, the lines
+        and the kinds of these rows that are compatible with the labels.
 
         Returns
         -------
         Estimate or None
-            None where there are no such rows.
+            None if there are no such rows.
         """
         unlabelled = self.unlabelled
         if k is None:
@@ -312,7 +313,7 @@ class Calibration:
         return Estimate(value, min(float(low), value), max(float(high), value), n, m)
 
     def likely_rates(self, size: int) -> np.ndarray:
-        """Rates that the labelled rows may as well have led to, evenly spaced in probability."""
+        """Rates that are compatible with the labelled rows, evenly spaced in probability."""
         assert self.rate is not None  # pi_n was asked for
         return self._possible(self.rate.quantiles(size))
 
@@ -321,17 +322,17 @@ class Calibration:
         return self._possible(self.rate.draws(_DRAWS, rng))
 
     def _possible(self, rates: np.ndarray) -> np.ndarray:
-        """Rates that are neither 0 nor 1, which no number of rows can tell."""
+        """Rates that are neither 0 nor 1, which no number of rows can establish."""
         least = 1 / (self.n_unlabelled + 2)
         return np.clip(rates, least, 1 - least)
 
 
 def _word_for(words: np.ndarray) -> str:
-    """One word for the sources of all labelled rows: "random" if some are, which rates rest on."""
+    """One word for the sources of all labelled rows: "random" if some are, since rates use them."""
     return "random" if (words == "random").any() else "chosen"
 
 
 def _thinned(ordered: np.ndarray, most: int = _MOST) -> np.ndarray:
-    """All of them, or so many evenly spaced quantiles."""
+    """All scores, or this many evenly spaced quantiles."""
     n = len(ordered)
     return ordered if n <= most else np.interp(np.linspace(0, n - 1, most), range(n), ordered)

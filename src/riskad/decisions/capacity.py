@@ -1,14 +1,15 @@
-r"""How many anomalies a person finds who looks at the k rows with the highest scores.
+r"""How many anomalies a person finds by looking at the k rows with the highest scores.
 
 Of N rows, the share pi_n of which are anomalies, let p(s) be the probability that a row with score
-s is one. Those who look at the k highest find about
+s is one. Looking at the k highest finds about
 
     found(k) = sum of p(s) over these k rows,    sum of p(s) over all N rows = N pi_n,
 
-where a random choice of k rows holds k pi_n. Precision is found(k) / k, recall found(k) / found(N).
+where a random choice of k rows contains k pi_n. Precision is found(k) / k, recall found(k) /
+found(N).
 
-The interval is one for the count itself, which somebody who looks at all k rows will see. It holds
-what three things leave open, by 1,000 draws of each:
+The interval is for the count itself, which a person who looks at all k rows will see. It covers
+three sources of uncertainty, by 1,000 draws of each:
 
 - the rate, by its interval;
 - the shape of p. With z the score in units of the table's spread,
@@ -17,8 +18,8 @@ what three things leave open, by 1,000 draws of each:
 
   is fitted to held-out labelled rows with normal priors on beta and gamma, drawn from the normal
   distribution about its mode with 1.5 times its variance, and alpha set so that the mean of p is
-  the rate. Straight lines are too sure of themselves at the top, where few labelled rows are;
-- chance: each of the k rows is an anomaly or is not.
+  the rate. Straight lines are overconfident at the top, where there are few labelled rows;
+- chance: each of the k rows is an anomaly or not.
 
 `results/decisions/looking.md` has the coverage in simulations and on real tables.
 """
@@ -40,11 +41,11 @@ __all__ = ["ExpectedCost", "Found", "FoundCurve", "LabelledScores", "Review", "r
 Floats: TypeAlias = NDArray[np.float64]
 
 _DRAWS = 1000
-_BINS, _PARTS = 200, 100  # of the table, and of the rows of which the rate is known
+_BINS, _PARTS = 200, 100  # of the table, and of the rows to which the rate applies
 _CURVE_POINTS = 40
 _KNOTS = (1.0, 2.0)
 _SLOPE, _BEND = 2.5, 1.0  # standard deviations of the priors of beta and gamma
-_FARTHEST = 6.0  # spreads from the middle; beyond that a score says no more
+_FARTHEST = 6.0  # spreads from the middle; beyond that a larger score changes nothing
 _FITS_DIFFER = 1.5  # times the variance: labelled rows have scores of fits that saw fewer rows
 _FEWEST = 2  # labelled rows of each kind
 
@@ -55,32 +56,32 @@ class LabelledScores(NamedTuple):
     normals: Floats
     anomalies: Floats
     effect: float = 1.0
-    """How many of these rows tell as much as one that shares its group with no other."""
+    """How many of these rows are worth as much as one that shares its group with no other."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What looking at the highest scores is expected to find, beside a random choice of rows."""
+    """What looking at the highest scores is expected to find, compared with a random choice."""
 
     rows: int
-    """How many are looked at."""
+    """Number of rows looked at."""
     threshold: float
     """The lowest of their scores."""
     found: Estimate
-    """Anomalies among them."""
+    """Number of anomalies among them."""
     precision: Estimate
     """Their share of the rows looked at."""
     recall: Estimate
     """Their share of all anomalies of the table."""
     by_chance: float
-    """Anomalies among as many rows chosen at random."""
+    """Expected anomalies among as many rows chosen at random."""
     lift: Estimate
-    """How many times as many are found as by chance."""
+    """Ratio of the anomalies found to those found by chance."""
 
 
 @dataclass(frozen=True)
 class ExpectedCost:
-    """What flagging some rows costs: false alarms, anomalies that are missed, and both priced."""
+    """What flagging some rows costs: false alarms, missed anomalies, and the total price."""
 
     false_alarms: Estimate
     misses: Estimate
@@ -89,7 +90,7 @@ class ExpectedCost:
 
 @dataclass(frozen=True)
 class FoundCurve:
-    """Anomalies found against rows looked at, with an interval for each height."""
+    """Anomalies found against rows looked at, with an interval at each point."""
 
     rows: list[int]
     found: list[float]
@@ -98,27 +99,27 @@ class FoundCurve:
 
 
 class Review:
-    """Anomalies that the highest scores of a table hold, for any number of rows looked at.
+    """Anomalies among the highest scores of a table, for any number of rows looked at.
 
     Parameters
     ----------
     scores
-        Anomaly scores of the table; of very many rows, evenly spaced quantiles.
+        Anomaly scores of the table; for very many rows, evenly spaced quantiles.
     labelled
         Held-out scores of labelled rows, at least 2 of each kind.
     rate
         The anomaly rate, and the ends of its 95 % interval.
     reference
-        Scores of the rows of which this is the rate, by default those of the table.
+        Scores of the rows to which this rate applies, by default those of the table.
     probabilities
-        Of each of `scores`, the probability that the row is an anomaly, if it is told elsewhere:
+        For each of `scores`, the probability that the row is an anomaly, if it is already known:
         expected counts are then its sums. By default the mean of the draws.
     n_rows
-        How many rows the table has, if `scores` are quantiles.
+        Number of rows of the table, if `scores` are quantiles.
     confidence
-        Of all intervals.
+        Confidence level of all intervals.
     seed
-        Of the draws.
+        Seed of the draws.
 
     Examples
     --------
@@ -152,7 +153,7 @@ class Review:
         self._labelled, self._confidence = labelled, confidence
         order = np.argsort(-scores, kind="stable")
         self._scores = scores[order]
-        each = self.n_rows / len(scores)  # rows that a score stands for
+        each = self.n_rows / len(scores)  # rows that a score represents
         self._ends = each * np.arange(len(scores) + 1)
         self._told = None
         if probabilities is not None:
@@ -165,7 +166,7 @@ class Review:
 
     @property
     def anomalies(self) -> Estimate:
-        """Anomalies in the whole table."""
+        """Number of anomalies in the whole table."""
         return self.at(self.n_rows).found
 
     def at(self, k: int) -> Found:
@@ -173,7 +174,7 @@ class Review:
         k = min(k, self.n_rows)
         drawn, everything = self._drawn(k), self._draws[:, -1]
         value, total = self._value(k), self._value(self.n_rows)
-        some = everything > 0  # of a table without any anomaly there is no share to find
+        some = everything > 0  # a table without any anomaly has no recall
         recalled = drawn[some] / everything[some] if some.any() else np.ones(1)
         recall = self._estimate(min(value / total, 1.0), recalled)
         return Found(
@@ -188,13 +189,13 @@ class Review:
 
     @property
     def likely(self) -> int:
-        """How many rows are more likely an anomaly than not, by the probabilities told."""
+        """How many rows are more likely an anomaly than not, by the given probabilities."""
         if self._told is None:
             return 0
         return round(float((np.diff(self._told) > np.diff(self._ends) / 2).mean() * self.n_rows))
 
     def cost(self, k: int, false_alarm: float, miss: float) -> ExpectedCost:
-        """What it costs to flag the k highest scores and no other."""
+        """The cost of flagging exactly the k highest scores."""
         drawn, everything = self._drawn(k), self._draws[:, -1]
         value, total = self._value(k), self._value(self.n_rows)
         wrong, missed = k - drawn, everything - drawn
@@ -206,10 +207,10 @@ class Review:
         )
 
     def average_precision(self) -> Estimate:
-        r"""The mean precision at the places of the anomalies, over all N rows of the table.
+        r"""The mean precision at the positions of the anomalies, over all N rows of the table.
 
-        A bin that begins below F anomalies among k rows, and holds f among n, adds f times
-        (F + f / 2) / (k + n / 2). Where probabilities are told, F and f are their sums, so that it
+        A bin that starts below F anomalies among k rows, and holds f among n, adds f times
+        (F + f / 2) / (k + n / 2). If probabilities are given, F and f are their sums, so that it
         agrees with all other counts.
         """
         drawn = self._average_precision(self._draws)
@@ -220,7 +221,7 @@ class Review:
         return self._estimate(value, drawn)
 
     def _average_precision(self, found: Floats) -> Floats:
-        """Of counts up to each edge, row by row."""
+        """From counts up to each edge, row by row."""
         held, places = np.diff(found, axis=1), (self._edges[:-1] + self._edges[1:]) / 2
         precision = (found[:, :-1] + held / 2) / places
         total = np.where(found[:, -1] > 0, found[:, -1], 1.0)
@@ -245,7 +246,7 @@ class Review:
     # --- draws ---------------------------------------------------------------------------
 
     def _draw(self, rate: tuple[float, float, float], rng: np.random.Generator) -> NDArray[Any]:
-        """How many anomalies there are up to each edge, drawn many times."""
+        """Number of anomalies up to each edge, drawn many times."""
         sizes, labelled = np.diff(self._edges), self._labelled
         low, middle, high = np.quantile(self._reference, (0.16, 0.5, 0.84))
         spread = (high - low) / 2 or self._reference.std() or 1.0
@@ -269,17 +270,17 @@ class Review:
         return before + (k - low) / (high - low) * (upto - before)
 
     def _value(self, k: int) -> float:
-        """The expected count, which is between none and all of the k rows."""
+        """The expected count, limited to between none and all of the k rows."""
         if self._told is None:
             return float(self._drawn(k).mean())
         return float(np.interp(k, self._ends, self._told))
 
     def _score_at(self, place: Any) -> Any:
-        """The score at a place, counted in rows from the highest."""
+        """The score at a position, counted in rows from the highest."""
         return np.interp(place, (self._ends[:-1] + self._ends[1:]) / 2, self._scores)
 
     def _estimate(self, value: float, draws: Floats) -> Estimate:
-        """The value with an interval that has it."""
+        """The value with an interval that contains it."""
         tail = (1 - self._confidence) / 2
         low, high = np.quantile(draws, (tail, 1 - tail))
         n, m = len(self._labelled.normals), len(self._labelled.anomalies)
@@ -325,9 +326,10 @@ def _fit_slopes(normals: Floats, anomalies: Floats, weight: float) -> tuple[Floa
 
 
 def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> Floats:
-    """Rates that spread about the first as far as the interval, 95 %, on either side.
+    """Rates that spread around the first as far as the 95 % interval, on each side.
 
-    Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere; an interval may reach 0.
+    Angles arcsin(sqrt(rate)) have about the same spread near 0 and elsewhere; an interval may reach
+    0.
     """
     value, low, high = np.arcsin(np.sqrt(np.clip(rate, 0, 1)))
     z = rng.normal(size=_DRAWS)
@@ -346,7 +348,7 @@ def _intercepts(lines: Floats, rates: Floats) -> Floats:
 
 
 def _means_of_parts(scores: Floats) -> Floats:
-    """All of them, or the means of as many equal parts of their order as are told apart."""
+    """All scores, or the means of equal parts of their order."""
     if len(scores) <= _PARTS:
         return scores
     return np.array([part.mean() for part in np.array_split(np.sort(scores), _PARTS)])

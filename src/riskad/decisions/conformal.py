@@ -1,12 +1,12 @@
-r"""p-values of being normal, from labelled normals, and selection at a false discovery rate.
+r"""p-values of being normal, from labelled normal rows, and selection at a false discovery rate.
 
-With s_1, ..., s_n the anomaly scores of labelled normals, by fits that have not seen them, the
+With s_1, ..., s_n the anomaly scores of labelled normal rows, by fits that have not seen them, the
 p-value of a row with score s is
 
     p = (1 + #{i : s_i >= s}) / (n + 1).
 
-If the row is normal and exchangeable with the labelled normals, then P(p <= q) <= q for every q: a
-p-value of 0.02 is reached by at most two normal rows in a hundred, whatever the scores mean.
+If the row is normal and exchangeable with the labelled normal rows, then P(p <= q) <= q for every
+q: at most two normal rows in a hundred have a p-value of 0.02 or less, whatever the scores mean.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from riskad.storage.fields import NUMBER, Array, Fields
 
 __all__ = ["DensityRatio", "FdrSelection", "conformal_p_values", "select_at_fdr"]
 
-_LARGEST_RATIO = 20.0  # a row that stands for more than so many others says nothing reliable
+_LARGEST_RATIO = 20.0  # a row that represents more than this many others is not reliable
 
 
 def conformal_p_values(
     normals: Any, scores: Any, weights: Any = None, row_weights: Any = None
 ) -> np.ndarray:
-    r"""p-values of rows being normal, from the anomaly scores of n labelled normals.
+    r"""p-values of rows being normal, from the anomaly scores of n labelled normal rows.
 
-    With weights w the labelled normals may come from another distribution P than the normal rows Q
-    that are tested (Tibshirani et al., 2019): with w = dQ/dP,
+    With weights w, the labelled normal rows may come from another distribution P than the tested
+    normal rows Q (Tibshirani et al., 2019): with w = dQ/dP,
 
         p(x) = (w(x) + sum_i w_i [s_i >= s(x)]) / (w(x) + sum_i w_i).
 
     Parameters
     ----------
     normals : array of n
-        Anomaly scores (high = anomalous) of labelled normals, by fits that have not seen them.
+        Anomaly scores (high = anomalous) of labelled normal rows, by fits that have not seen them.
     scores : array of m
-        Anomaly scores of the rows that are tested. Ties count against the row.
+        Anomaly scores of the tested rows. Ties count against the row.
     weights, row_weights : arrays of n and m, optional
-        w of the labelled normals and of the tested rows; one for all if not given.
+        w of the labelled normal rows and of the tested rows; one for all if not given.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def conformal_p_values(
 
 @dataclass(frozen=True)
 class FdrSelection:
-    """Rows selected at a false discovery rate, and what so many normals can tell at all."""
+    """Rows selected at a false discovery rate, and what is possible with so many normal rows."""
 
     selected: np.ndarray
     """Whether each row is selected."""
@@ -80,19 +80,19 @@ class FdrSelection:
 
     @property
     def n_selected(self) -> int:
-        """How many rows are selected."""
+        """Number of selected rows."""
         return int(self.selected.sum())
 
     @property
     def smallest_p(self) -> float:
-        """1 / (n + 1), which a row gets that scores above all n labelled normals."""
+        """1 / (n + 1), the p-value of a row that scores above all n labelled normal rows."""
         return 1 / (self.n_normal + 1)
 
     @property
     def fewest(self) -> int:
         """The fewest rows that can be selected: k with 1 / (n + 1) <= fdr k / m, if any are.
 
-        More than m where not even all of them would do.
+        More than m if not even all of them would be enough.
         """
         m = len(self.selected)
         if self.smallest_p > self.fdr:
@@ -121,23 +121,23 @@ class FdrSelection:
 def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
     """Select rows so that on average at most the share `fdr` of them is normal.
 
-    By Benjamini and Hochberg's procedure: the k smallest p-values, for the largest k such that the
-    k-th is at most fdr k / m. It holds for conformal p-values, which depend on each other through
-    the labelled normals that they share (Bates et al., 2023).
+    Applies Benjamini and Hochberg's procedure: selects the k smallest p-values, for the largest k
+    such that the k-th is at most fdr k / m. It is valid for conformal p-values, which depend on
+    each other through the labelled normal rows that they share (Bates et al., 2023).
 
     Parameters
     ----------
     p_values : array of m
-        Of `Detector.p_values` or `conformal_p_values`.
+        p-values from `Detector.p_values` or `conformal_p_values`.
     fdr : float in (0, 1)
         The false discovery rate.
     n_normal : int
-        How many labelled normals the p-values rest on; the selection says what so few can tell.
+        Number of labelled normal rows behind the p-values; the selection states their limits.
 
     Returns
     -------
     FdrSelection
-        The rows selected, and what so many normals can tell.
+        The selected rows, and what is possible with so many normal rows.
 
     Examples
     --------
@@ -153,17 +153,17 @@ nearly all of them
     return FdrSelection(selected, fdr, int(n_normal))
 
 
-# --- labelled normals that differ from the unlabelled rows ---------
+# --- labelled normal rows that differ from the unlabelled rows ---------
 
 
 @dataclass(frozen=True)
 class DensityRatio:
-    r"""w(x): how much more often a normal row like x is met among the unlabelled rows than among
-    the labelled.
+    r"""w(x): how much more frequent normal rows like x are among the unlabelled rows than among the
+    labelled ones.
 
-    A logistic regression tells the normal rows among the unlabelled rows from labelled normals; at
-    its log odds b + c'z(x), z being the standardised columns, w(x) = exp(b + c'z), within 1/20 and
-    20.
+    A logistic regression separates the normal rows among the unlabelled rows from labelled normal
+    rows. With its log odds b + c'z(x), z being the standardised columns, w(x) = exp(b + c'z),
+    within 1/20 and 20.
     """
 
     mean: np.ndarray
@@ -180,7 +180,7 @@ class DensityRatio:
 
     @classmethod
     def between(cls, normals: Any, unlabelled: Any, weights: np.ndarray) -> DensityRatio:
-        """Learn w from labelled normals and unlabelled rows with their probability of normal."""
+        """Learn w from labelled normal rows and unlabelled rows, given their P(normal)."""
         from sklearn.linear_model import LogisticRegression
 
         X = (
@@ -189,8 +189,8 @@ class DensityRatio:
             else np.vstack([normals, unlabelled])
         )
         kind = np.repeat([0, 1], [normals.shape[0], unlabelled.shape[0]])
-        # Both kinds weigh as much as there are labelled normals, so that the penalty, which pulls
-        # w to 1, yields to them alone.
+        # Both kinds weigh as much as there are labelled normal rows, so that only their number
+        # determines the influence of the penalty, which pulls w to 1.
         own = np.concatenate([np.ones(normals.shape[0]), weights * len(kind[kind == 0])])
         own[kind == 1] /= max(weights.sum(), 1e-12)
         mean, scale = _columns(X)
@@ -221,7 +221,7 @@ def _standardised(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
 
 
 def check_normals(n: int, what: str) -> None:
-    """Refuse what needs labelled normals that were held out."""
+    """Refuse if there are no held-out labelled normal rows."""
     if n < 2:
         raise InputError(
             f"{what} rest on labelled normals that fits have not seen, and there are {n}. Label at "

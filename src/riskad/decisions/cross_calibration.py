@@ -1,18 +1,18 @@
-r"""The calibration of any detector: it is fitted anew to folds.
+r"""The calibration of any detector: it is refitted to folds.
 
-Folds are fitted once, and thresholds, p-values, probabilities and the AUC all use them. Fits to
-folds have scales of their own. With F_k and F the distributions of the scores of the fit to fold k
-and of the fit to all rows, over the rows that both have seen,
+Each fold is fitted once, and thresholds, p-values, probabilities and the AUC all use these fits.
+Each fit has its own scale of scores. With F_k and F the distributions of the scores of the fit to
+fold k and of the fit to all rows, over the rows that both have seen,
 
     s  ->  F^{-1}(F_k(s))
 
-puts a score of the former on the scale of the latter: as many rows are above it in both.
+maps a score of the former to the scale of the latter: as many rows are above it in both.
 
-Rows of a fold are left out of its fit altogether, as if they were met later. A new normal row is
-then exchangeable with a labelled one, but for being scored by a fit that has seen some more labels.
-p-values from this hold their level nearly, not exactly; the bound of cross-conformal prediction
-(Vovk, 2015) would have us keep and apply the fits of all folds, and is twice the level at that.
-Simulations (`benchmarks/p_values.py`) show what it comes to.
+The fit of a fold leaves out all rows of the fold, as if they arrived later. A new normal row is
+then exchangeable with a labelled one, except that its fit has seen some more labels. So p-values
+hold their level nearly, not exactly. The bound of cross-conformal prediction (Vovk, 2015) would
+require keeping and applying the fits of all folds, and is twice the level.
+Simulations (`benchmarks/p_values.py`) show how close the level is.
 """
 
 from __future__ import annotations
@@ -54,38 +54,39 @@ def calibrate(
     groups: Any = None,
     label_source: Any = "unknown",
 ) -> Any:
-    """Give a fitted detector what thresholds, p-values and probabilities rest on.
+    """Add to a fitted detector what thresholds, p-values and probabilities need.
 
-    The model is fitted anew for each of `n_splits` folds; it does not change itself. After this it
-    has `calibration_`, and `set_threshold`, `p_values` and `anomaly_probability` work.
+    A copy of the model is fitted for each of `n_splits` folds; the fit of the model itself does not
+    change. Afterwards it has `calibration_`, and `set_threshold`, `p_values` and
+    `anomaly_probability` work.
 
     Parameters
     ----------
     model : detector, or Pipeline that ends in one
-        Fitted to X and y.
+        The model, fitted to X and y.
     X, y
         The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
     pi_n : float or estimate with `.pi_n`, optional
         Anomaly rate of the unlabelled rows; by default estimated from the same folds.
     weighted : bool, default=False
-        Whether to learn how labelled normals differ from those among the unlabelled rows, for
-        weighted p-values.
+        Whether to learn how labelled normal rows differ from the normal rows among the unlabelled
+        ones, for weighted p-values.
     n_splits : int, default=5
-        Folds; with few rows of a kind some hold none of it out. A row that is the only one of its
-        kind is in every fit.
+        Number of folds. With few rows of a kind, some folds hold none of it out. A row that is the
+        only one of its kind is in every fit.
     random_state : int, optional
-        Seed of the folds; None is 0.
+        Seed of the folds; None means 0.
     groups : array, optional
-        Which rows belong together, those of one customer for instance: they are held out together.
-        A row whose group is blank (None, NaN) is one of its own.
+        Group of each row, such as its customer: rows of a group are held out together. A row with a
+        blank group (None, NaN) is a group of its own.
     label_source : str or array of str, default="unknown"
-        How rows came to be labelled, on which the anomaly rate depends: "random", "chosen" or
+        How rows were chosen for labelling, which affects the anomaly rate: "random", "chosen" or
         "unknown", or a word for each row (`riskad.decisions.rates`).
 
     Returns
     -------
     estimator
-        The model that was given, with its calibration.
+        The given model, with its calibration.
 
     Examples
     --------
@@ -146,7 +147,7 @@ def cross_calibrate(
 ) -> Calibration:
     """The calibration of a fit, given its anomaly scores and threshold.
 
-    `template` is what is cloned and fitted to folds, where that is not the fitted model itself.
+    `template` is cloned and fitted to folds, if that is not the fitted model itself.
     """
     splits = cross_splits(codes, n_splits, random_state, groups)
     held_out = cross_scores(template, X, codes, fitted, splits, random_state)
@@ -161,7 +162,7 @@ def cross_scores(
     splits: Iterable[Split],
     random_state: int | None = None,
 ) -> np.ndarray:
-    """Anomaly scores of held-out rows by fits to the rows to train on, on the scale of `fitted`;
+    """Anomaly scores of held-out rows by the fits to training rows, on the scale of `fitted`;
     NaN for rows that no fit has scored.
     """
     held_out = np.full(len(codes), np.nan)
@@ -182,7 +183,7 @@ def cross_splits(
     random_state: int | None = None,
     groups: np.ndarray | None = None,
 ) -> Iterator[Split]:
-    """Rows to train on and to hold out, fold by fold; those of a group are on one side.
+    """Rows to train on and to hold out, fold by fold; rows of a group stay together.
 
     Groups are numbers (`riskad.decisions.row_groups.as_groups`).
     """
@@ -191,9 +192,7 @@ def cross_splits(
 
 
 def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
-    """The labelled rows, and as many of the unlabelled rows as tell their distribution
-    well enough.
-    """
+    """The labelled rows, and enough of the unlabelled rows to estimate their distribution."""
     unlabelled = np.flatnonzero(codes == UNLABELLED)
     if len(unlabelled) > _MOST:
         unlabelled = np.random.default_rng(seed or 0).choice(unlabelled, _MOST, replace=False)
@@ -203,7 +202,7 @@ def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
 def _folds(
     codes: np.ndarray, n_splits: int, seed: int | None, groups: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """Rows to hold out; the only row or group of its kind never is, since a fit needs it."""
+    """Rows to hold out, without the only row or group of a kind, since every fit needs it."""
     if groups is not None:
         several = has_others(codes, groups)
     else:
@@ -228,10 +227,10 @@ def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndar
 def with_weights(
     calibration: Calibration, X: Any, codes: np.ndarray, fitted: np.ndarray, seed: int | None = None
 ) -> Calibration:
-    """The calibration with weights for labelled normals that differ from the unlabelled rows'.
+    """The calibration with weights, for labelled normal rows that differ from the unlabelled ones.
 
-    The unlabelled rows count by their probability of being normal, so that it is the normal ones
-    among them that labelled ones are compared with. Weights of labelled normals are cross-fitted.
+    Unlabelled rows count by their probability of being normal, so that labelled normal rows are
+    compared with the normal rows among them. Weights of labelled normal rows are cross-fitted.
     """
     from sklearn.model_selection import KFold
 

@@ -20,7 +20,7 @@ __all__ = ["Curve", "precision_recall_with_interval", "roc_with_interval"]
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve over thresholds, the highest first, with an interval for each of its heights."""
+    """A curve over thresholds, the highest first, with an interval at each point."""
 
     threshold: np.ndarray
     """Rows that score at least this are flagged."""
@@ -33,11 +33,11 @@ class Curve:
 def roc_with_interval(
     y: Any, anomaly_scores: Any, confidence: float = 0.95, points: int = 200, effect: float = 1.0
 ) -> Curve:
-    """TPR, the share of labelled anomalies that are flagged, over FPR, that of labelled normals.
+    """TPR, the share of labelled anomalies flagged, over FPR, that of labelled normal rows.
 
     The interval of TPR is the exact one (Clopper-Pearson) of a share of the anomalies. Of many
-    thresholds about `points` are taken, as quantiles of either kind. Where rows are of groups,
-    `effect` of them tell as much as one of its own (`riskad.decisions.row_groups.GroupEffect`).
+    thresholds about `points` are used, as quantiles of each kind. With groups, `effect` rows are
+    worth as much as one row without a group (`riskad.decisions.row_groups.GroupEffect`).
 
     Examples
     --------
@@ -64,8 +64,8 @@ def precision_recall_with_interval(
         recall = TPR,    precision = pi_n TPR / (pi_n TPR + (1 - pi_n) FPR)
 
     with TPR and FPR as in `roc_with_interval`, from the first anomaly on. The interval of the
-    precision takes the ends of those of TPR, FPR and the rate together, which is cautious. `pi_n`
-    is a number or an estimate that has it; None is the share of the labels. `effect` is as there.
+    precision combines the ends of those of TPR, FPR and the rate, which is conservative. `pi_n` is
+    a number or an estimate that has it; None is the share of the labels. `effect` is as there.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def precision_recall_with_interval(
 
 
 def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray, points: int) -> np.ndarray:
-    """Scores of either kind, all of them or as many quantiles, above them infinity."""
+    """Scores of each kind, all of them or as many quantiles, above them infinity."""
     shares = np.linspace(0, 1, points // 2)
     kinds = [np.quantile(kind, shares, method="inverted_cdf") for kind in (anomalies, normals)]
     return np.append(np.inf, np.unique(np.concatenate(kinds))[::-1])
@@ -100,6 +100,6 @@ def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray, points: int) -
 def _share_intervals(
     shares: np.ndarray, n: float, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals of shares of n rows; n need not be whole."""
+    """Intervals of shares of n rows; n need not be an integer."""
     pairs = np.array([share_interval(share * n, n, confidence) for share in shares])
     return pairs[:, 0], pairs[:, 1]

@@ -1,17 +1,17 @@
-r"""Have new rows moved away from the unlabelled rows that a model was fitted to?
+r"""Do new rows differ from the unlabelled rows that a model was fitted to?
 
 A model keeps a summary of the unlabelled rows: for each column, and for its scores, 64 quantiles
-e_j and the shares F(e_j) of these rows at or below and F(e_j-) below them, beside mean, spread and
-gaps. No row is kept. With G the shares of new rows, a column has moved by
+e_j and the shares F(e_j) of these rows at or below and F(e_j-) below them, with mean, spread and
+missing values. No row is kept. With G the shares of new rows, a column has moved by
 
     D = max_j max(|F(e_j) - G(e_j)|, |F(e_j-) - G(e_j-)|),
 
-which is at most Kolmogorov and Smirnov's distance of the two samples, so that its p-value holds,
-on the safe side. Columns of two values are compared by Fisher's exact test, and so are shares of
-gaps. Benjamini and Hochberg's procedure over all columns and the scores says which have moved: in
-new rows like those among the unlabelled rows any has with probability `level` at most. The
-procedure allows for columns that move together; what only the joint distribution shows is left to
-the scores.
+which is at most Kolmogorov and Smirnov's distance of the two samples, so its p-value is
+conservative. Columns with two values are compared by Fisher's exact test, and so are shares of
+missing values. Benjamini and Hochberg's procedure over all columns and the scores decides which
+have moved: if new rows are like the unlabelled rows, it reports any with probability at most
+`level`. The procedure allows for columns that move together; changes that only the joint
+distribution shows can appear only in the scores.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _QUANTILES = 64
-_CELLS = 50_000  # of the unlabelled rows that are summed up; a sample of them where there are more
+_CELLS = 50_000  # of the unlabelled rows in the summary; of more, a sample
 _FEWEST_ROWS, _MOST_ROWS = 500, 20_000
 _MOST_COLUMNS = 1_000
 _FEWEST_FOR_RATE = 5
@@ -51,18 +51,18 @@ _NAMED = 8
 
 @dataclass(frozen=True, eq=False)
 class UnlabelledSummary:
-    """What a model keeps of the unlabelled rows it was fitted to: a line for each column.
+    """Summary of the unlabelled rows that a model was fitted to: a line for each column.
 
-    If there is a line more than `n_columns`, it is that of the anomaly scores.
+    If there is one line more than `n_columns`, it is that of the anomaly scores.
     """
 
     n_columns: int
     edges: np.ndarray
     """Quantiles, in ascending order."""
     below: np.ndarray
-    """Shares of the rows below them, and at or below them."""
+    """Shares of the rows below the quantiles, and at or below them."""
     present: np.ndarray
-    """How many rows have a value, and how many have none."""
+    """Number of rows with a value, and without one."""
     missing: np.ndarray
     mean: np.ndarray
     scale: np.ndarray
@@ -79,7 +79,7 @@ class UnlabelledSummary:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         lines, d = len(state["edges"]), state["n_columns"]
         require(lines in (d, d + 1) and lines > 0, "n_columns: another number of lines")
         rows = state["present"] + state["missing"]
@@ -90,9 +90,9 @@ class UnlabelledSummary:
 
     @classmethod
     def of(cls, X: Any, anomaly_scores: np.ndarray | None = None) -> Self | None:
-        """Sum up these rows; none, where there are fewer than two.
+        """Summarise these rows; None if there are fewer than two.
 
-        More than 1,000 columns are left out, and only the scores summed up.
+        With more than 1,000 columns, only the scores are summarised.
         """
         n, d = X.shape
         if n < 2:
@@ -104,7 +104,7 @@ class UnlabelledSummary:
 
     @property
     def n_rows(self) -> int:
-        """How many rows were summed up."""
+        """Number of summarised rows."""
         return int(self.present[0] + self.missing[0])
 
     @property
@@ -114,18 +114,16 @@ class UnlabelledSummary:
 
 
 def rows_to_sum_up(n_columns: int) -> int:
-    """How many unlabelled rows tell their columns well enough, in a time that a fit does
-    not feel.
-    """
+    """Number of unlabelled rows that describe their columns well enough, at little cost."""
     return int(np.clip(_CELLS // max(n_columns, 1), _FEWEST_ROWS, _MOST_ROWS))
 
 
 def remember_unlabelled(model: Any, X: Any, y: Any) -> Any:
-    """Give a fitted detector, or a pipeline that ends in one, the summary of its unlabelled rows.
+    """Add the summary of its unlabelled rows to a fitted detector or a pipeline that ends in one.
 
-    `ShallowRAD` keeps one whenever it is fitted, and so does whatever `riskad fit` fits; this is
-    for the other detectors. Their scores are not summed up: a flexible model scores the rows it
-    has seen unlike others, drift or not. X and y are those of the fit.
+    `ShallowRAD` keeps one whenever it is fitted, and so does every model of `riskad fit`; this
+    function is for the other detectors. Their scores are not summarised: a flexible model scores
+    the rows it has seen differently from others, drift or not. X and y are those of the fit.
     """
     before, detector = _steps(model)
     rows = _rows(detector, X if before is None else before.transform(X))
@@ -139,7 +137,7 @@ def remember_unlabelled(model: Any, X: Any, y: Any) -> Any:
 
 def _sum_up(lines: np.ndarray) -> tuple[np.ndarray, ...]:
     """Edges, below, present, missing, mean and scale of each line of values."""
-    ordered = np.sort(lines, axis=1)  # gaps last
+    ordered = np.sort(lines, axis=1)  # missing values last
     missing = np.isnan(ordered).sum(axis=1)
     present = lines.shape[1] - missing
     parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
@@ -158,7 +156,7 @@ def _without(values: np.ndarray, gaps: np.ndarray | None) -> np.ndarray:
 
 
 def _ranks(ordered: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """How many values of its line are below the one at a place, and how many at or below it."""
+    """How many values of its line are below the one at a position, and how many at or below it."""
     new = np.ones(ordered.shape, dtype=bool)  # where a value differs from the one before
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     starts = np.append(np.flatnonzero(new), new.size)
@@ -168,7 +166,7 @@ def _ranks(ordered: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _lines(X: Any) -> np.ndarray:
-    """The columns of a table, each a line."""
+    """The columns of a table, one per line."""
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float).T
 
 
@@ -177,7 +175,7 @@ def _lines(X: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ColumnDrift:
-    """How one column of new rows, or their scores, differ from the unlabelled rows'."""
+    """How one column of new rows, or their scores, differ from the unlabelled rows."""
 
     name: str
     distance: float
@@ -185,11 +183,11 @@ class ColumnDrift:
     shift: float
     """Difference of the means, in standard deviations of the unlabelled rows."""
     missing: float
-    """Share of gaps among new rows, and among the unlabelled rows."""
+    """Share of missing values among new rows, and among the unlabelled rows."""
     missing_before: float
     p_value: float
     q_value: float
-    """The p-value after Benjamini and Hochberg: the least level at which the column has moved."""
+    """The p-value after Benjamini and Hochberg: the lowest level at which the column has moved."""
     moved: bool
 
     def __str__(self) -> str:
@@ -203,9 +201,9 @@ class ColumnDrift:
 class DriftReport:
     """What `drift_report` found; `str` of it is the verdict.
 
-    `scores` is None where the model keeps no scores of its unlabelled rows, `columns` is empty
-    where it keeps no columns. Rates are (estimate, low, high) of the share of anomalies, where the
-    model is calibrated: among the new rows, and among the unlabelled rows.
+    `scores` is None if the model keeps no scores of its unlabelled rows, `columns` is empty if it
+    keeps no columns. If the model is calibrated, rates are (estimate, low, high) of the share of
+    anomalies: among the new rows, and among the unlabelled rows.
     """
 
     rows: int
@@ -219,7 +217,7 @@ class DriftReport:
 
     @property
     def moved(self) -> list[str]:
-        """Names of the columns that have moved, the surest first."""
+        """Names of the columns that have moved, the most certain first."""
         found = sorted((c for c in self.columns if c.moved), key=lambda c: (c.p_value, -c.distance))
         return [column.name for column in found]
 
@@ -235,12 +233,12 @@ def drift_report(
     Parameters
     ----------
     model : detector, or Pipeline that ends in one
-        Fitted; columns are those that the detector sees.
+        A fitted model. Columns are those that the detector sees.
     X : array, sparse matrix or frame
-        New rows, as the model scores them; they should be many, and picked as those among the
-        unlabelled rows were.
+        New rows, as the model scores them. They should be many, and selected in the same way as the
+        unlabelled rows.
     level : float in (0, 1), default=0.05
-        Chance that anything is said to have moved if nothing has.
+        Probability of reporting a change if nothing has moved.
     names : sequence of str, optional
         Names of the columns; by default those of the pipeline or the frame, or numbers.
 
@@ -248,8 +246,8 @@ def drift_report(
     -------
     DriftReport
         Its `str` is a verdict; `moved` lists columns. The anomaly rate of the new rows is estimated
-        from held-out scores of labelled rows (`riskad.calibrate`), and holds if rows of either kind
-        have stayed as they were.
+        from held-out scores of labelled rows (`riskad.calibrate`). It is valid if the rows of each
+        kind have not changed.
 
     Examples
     --------
@@ -297,19 +295,19 @@ def compare_scored(
     Parameters
     ----------
     detector
-        Fitted.
+        A fitted detector.
     X, scores
         New rows as the detector takes them, and their anomaly scores.
     names
         Names of the columns.
     level
-        Chance that anything is said to have moved if nothing has.
+        Probability of reporting a change if nothing has moved.
 
     Returns
     -------
     tuple
-        A `ColumnDrift` for each column, none where the detector keeps no columns, and one for the
-        scores, None where it keeps no scores.
+        A `ColumnDrift` for each column (none if the detector keeps no columns), and one for the
+        scores (None if it keeps no scores).
     """
     rows, summary = _rows(detector, X), _summary_of(detector)
     names = [str(name) for name in names]
@@ -324,7 +322,7 @@ def compare_scored(
 
 
 def _steps(model: Any) -> tuple[Any, Any]:
-    """What comes before the detector, if anything, and the detector."""
+    """The steps before the detector, if any, and the detector."""
     before = model[:-1] if hasattr(model, "steps") and len(model) > 1 else None
     detector = model[-1] if hasattr(model, "steps") else model
     detector = getattr(detector, "best_estimator_", detector)
@@ -359,9 +357,9 @@ def _names(before: Any, detector: Any, n_columns: int) -> list[str]:
     if before is not None and hasattr(before, "get_feature_names_out"):
         try:
             return [str(name) for name in before.get_feature_names_out()]
-        except ValueError:  # a step that does not know them
+        except ValueError:  # a step that does not know the names
             pass
-        except AttributeError as error:  # so scikit-learn says that a step has no such method
+        except AttributeError as error:  # scikit-learn's error for a step without this method
             if "get_feature_names_out" not in str(error):
                 raise
     return [str(name) for name in getattr(detector, "feature_names_in_", range(n_columns))]
@@ -420,7 +418,7 @@ def _in_units(gap: float, scale: float) -> float:
 
 
 def _fisher(F: np.ndarray, G: np.ndarray, n: int, m: int) -> float:
-    """The p-value of two shares of the lower of two values."""
+    """The p-value of two shares, each of the lower of two values."""
     lower = round(F[1, 0] * n), round(G[1, 0] * m)
     return float(fisher_exact([[lower[0], n - lower[0]], [lower[1], m - lower[1]]]).pvalue)
 
@@ -430,7 +428,7 @@ def _kolmogorov(distance: float, n: int, m: int) -> float:
 
 
 def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | None:
-    """The anomaly rate of the new rows, of which the labelled ones are no random sample."""
+    """The anomaly rate of the new rows; the labelled rows are not a random sample of them."""
     few = min((calibration.codes == kind).sum() for kind in (NORMAL, ANOMALY)) < 2
     if few or len(scores) < _FEWEST_FOR_RATE:
         return None
@@ -440,8 +438,7 @@ def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | 
 
 
 def say_shift(shift: float) -> str:
-    """The shift in words; unlabelled rows that hold one value have no standard deviation to measure
-    by.
+    """The shift in words; a column that was constant has no standard deviation as a unit.
 
     >>> say_shift(0.5), say_shift(-np.inf)
     ('+0.50 SD', 'lower, where it was constant')

@@ -1,4 +1,4 @@
-"""A number estimated from labelled rows, with its interval, and what all such numbers need."""
+"""A number estimated from labelled rows, with its interval, and shared helpers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = [
 class Estimate:
     """A number estimated from labelled rows, with its interval.
 
-    However it is printed or formatted, the interval comes along: two labelled anomalies make a
-    number like 0.95, and only the interval says how little that means.
+    However it is printed or formatted, the interval is included: two labelled anomalies give a
+    number like 0.95, and only the interval shows how uncertain that is.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class Estimate:
 def scores_by_kind(
     y: Any, anomaly_scores: Any, confidence: float, what: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the labelled anomalies and of the labelled normals, checked."""
+    """Scores of the labelled anomalies and of the labelled normal rows, checked."""
     check_in_interval("confidence", confidence, 0, 1)
     codes, scores = codes_and_scores(y, anomaly_scores, what)
     anomalies, normals = scores[codes == ANOMALY], scores[codes == NORMAL]
@@ -77,7 +77,7 @@ def scores_by_kind(
 
 
 def codes_and_scores(y: Any, anomaly_scores: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Label codes and scores, one of each for each row; `what` needs them, for messages."""
+    """Label codes and scores, one of each for each row; messages name `what` needs them."""
     codes = check_codes(y)
     scores = np.asarray(anomaly_scores, dtype=float)
     if scores.shape != codes.shape:
@@ -94,7 +94,7 @@ def normal_quantile(confidence: float) -> float:
 
 
 def rate_of(pi_n: Any) -> float:
-    """The anomaly rate, of a number or of an estimate."""
+    """The anomaly rate from a number or an estimate."""
     value = getattr(pi_n, "pi_n", pi_n)
     return check_in_interval(
         "pi_n", value, 0, 1, "It is the share of anomalies among the unlabelled rows."
@@ -102,7 +102,7 @@ def rate_of(pi_n: Any) -> float:
 
 
 def rate_interval_of(pi_n: Any) -> tuple[float, float]:
-    """The interval of an estimate of the anomaly rate; a number is taken as known."""
+    """The interval of an estimate of the anomaly rate; a number counts as known."""
     if not hasattr(pi_n, "interval"):
         return rate_of(pi_n), rate_of(pi_n)
     low, high = pi_n.interval
@@ -115,7 +115,7 @@ def share_above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def share_interval(hits: float, n: float, confidence: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval for a share; hits need not be whole."""
+    """Clopper and Pearson's interval for a share; hits need not be an integer."""
     tail = (1 - confidence) / 2
     low = 0.0 if hits <= 0 else float(beta.ppf(tail, hits, n - hits + 1))
     high = 1.0 if hits >= n else float(beta.ppf(1 - tail, hits + 1, n - hits))

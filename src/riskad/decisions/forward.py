@@ -1,4 +1,4 @@
-"""Train on the past, judge by what came later: periods of time, and fits to the earlier of them."""
+"""Train on the past, judge on later rows: periods of time, and fits to the earlier of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def periods_of(
 ) -> NDArray[np.intp]:
     """Return the period of each row: 0 is the earliest.
 
-    Periods have as many labelled rows each, as nearly as rows of the same moment allow, which are
-    all of one period; there are fewer where labelled rows have few moments. A row whose moment is
-    blank (NaN) counts as the earliest: it is learned from, and never judged.
+    Periods have equally many labelled rows, as nearly as possible: rows of the same moment are in
+    one period. There are fewer periods if labelled rows have few moments. A row whose moment is
+    blank (NaN) counts as the earliest: it is used for training, and never judged.
 
     Examples
     --------

@@ -19,7 +19,7 @@ __all__ = ["fold_fits", "labelled_folds", "out_of_fold_scores", "quietly"]
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """What a part of the rows lacks by chance, a column's variation say, is no news to a user."""
+    """Suppress warnings about what a part of the rows lacks by chance, such as varying values."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
@@ -36,8 +36,8 @@ def labelled_folds(
 ) -> list[np.ndarray]:
     """Split the labelled rows into folds with both kinds in each; unlabelled rows are in none.
 
-    Rows of one of the `groups` (numbers) share a fold. There are then fewer folds where it takes
-    that for each to have both kinds, and none where two are too many.
+    Rows of one of the `groups` (numbers) share a fold. There are then fewer folds if this is
+    necessary for each to have both kinds, and none if not even two are possible.
     """
     from sklearn.model_selection import StratifiedKFold
 
@@ -64,7 +64,7 @@ def _grouped_folds(
 def fold_fits(
     model: Any, X: Any, codes: np.ndarray, folds: Iterable[np.ndarray]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """For the rows that each fold holds out, a clone of `model` fitted to all others."""
+    """For each fold, a clone of `model` fitted to all other rows, and the held-out rows."""
     from sklearn.base import clone
     from sklearn.utils import _safe_indexing
 
@@ -78,8 +78,8 @@ def out_of_fold_scores(
 ) -> np.ndarray:
     """Anomaly scores of the labelled rows, each from a fit that never saw the row.
 
-    scikit-learn's `cross_val_predict` renumbers the three codes before it fits; this does not.
-    Unlabelled rows are in every training set. The result is NaN for them.
+    scikit-learn's `cross_val_predict` renumbers the three codes before fitting; this function does
+    not. Unlabelled rows are in every training set. The result is NaN for them.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def out_of_fold_scores(
     y : array
         Codes +1 normal, -1 anomaly, 0 unlabelled.
     n_splits : int, default=5
-        Number of folds, lowered to the number of rows of the rarer label.
+        Number of folds, at most the number of rows of the rarer label.
     random_state : int, optional
         Seed of the folds.
 

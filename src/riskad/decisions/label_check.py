@@ -1,4 +1,4 @@
-"""Do labelled rows resemble those of their kind among unlabelled rows?"""
+"""Do labelled rows resemble those of their kind among the unlabelled rows?"""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from riskad.decisions.mixture import (
 __all__ = ["LabelCheck", "compare_labels"]
 
 
-FEWEST_COMPARED = 20  # labelled normals
-_CHECK_ROWS = 5_000  # of the unlabelled rows; so many show a difference that matters
+FEWEST_COMPARED = 20  # labelled normal rows
+_CHECK_ROWS = 5_000  # of the unlabelled rows; enough to show a relevant difference
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LabelCheck:
     """Whether labelled rows look like their kind among the unlabelled rows; a p-value of None was
     not computed.
 
-    `column` is where labelled normals differ most from those among the unlabelled rows.
+    `column` is where labelled normal rows differ most from those among the unlabelled rows.
     """
 
     normal_p_value: float | None
@@ -74,7 +74,7 @@ def compare_labels(
     X, y, scorer, seed
         As in `riskad.decisions.anomaly_rate.find_anomaly_rate`.
     estimate : PriorEstimate, optional
-        What `find_anomaly_rate` found for these rows; computed if not given.
+        Result of `find_anomaly_rate` for these rows; computed if not given.
     names, significance
         As in `riskad.app.anomaly_rate.check_labels`.
 
@@ -122,7 +122,7 @@ class _Sample:
 
 
 def _sample(codes: Codes, rng: np.random.Generator) -> NDArray[Any]:
-    """So many rows of each kind, in random order: ties between neighbours then favour nobody."""
+    """Some rows of each kind, in random order: ties between neighbours then cause no bias."""
     kinds = [rng.permutation(np.flatnonzero(codes == kind)) for kind in np.unique(codes)]
     return rng.permutation(np.concatenate([rows[:_CHECK_ROWS] for rows in kinds]))
 
@@ -139,7 +139,7 @@ def _standardised(X: Any) -> Any:
 
 
 def _with_squares(features: Any) -> Any:
-    """Features whose means tell place and spread of columns; one value cannot do much to them."""
+    """Features whose means show location and spread of columns; single values matter little."""
     if sparse.issparse(features):
         bounded = features.tanh()
         return sparse.hstack([bounded, bounded.multiply(bounded)], format="csr")
@@ -148,20 +148,20 @@ def _with_squares(features: Any) -> Any:
 
 
 def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, int]:
-    """p-value of the labelled normals being like those among the unlabelled rows, and the column
-    that least is.
+    """p-value of the labelled normal rows being like those among the unlabelled rows, and the
+    column that differs most.
 
     With any weight w(s), here proportional to the posterior of being normal, and phi a column or
     its square,
 
         D(pi) = mean_u w phi - (1 - pi) mean_p w phi - pi mean_n w phi
 
-    is 0 at the true pi up to chance; w makes the last term small, so that little depends on the few
-    anomalies. The statistic is max |D| / error over columns, least over the interval of pi. Its
-    distribution is seen by drawing all three kinds of row anew (`_draws`).
+    is 0 at the true pi up to chance; w makes the last term small, so that the few anomalies matter
+    little. The statistic is max |D| / error over columns, minimised over the interval of pi. Its
+    distribution is found by resampling all three kinds of row (`_draws`).
 
-    A rare level of a category is in one labelled row or in none: to the error's square is added
-    that of what one row changes, else a single row would be a large distance.
+    A rare level of a category is in one labelled row or in none: the effect of one row is added to
+    the squared error, since a single row would otherwise be a large distance.
     """
     pi_n = sample.estimate.pi_n
     w = 1 / (1 - pi_n + pi_n * np.exp(np.interp(sample.scores, sample.h.s, log_ratio(sample.h))))
@@ -179,7 +179,7 @@ def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, i
     one_row = abs(phi).max(axis=0) * (1 - pi_n) / counts[1]
     one_row = np.ravel(one_row.toarray() if sparse.issparse(one_row) else one_row)
     error = np.sqrt(variances + one_row**2)
-    error = np.where(variances > 0, error, np.inf)  # a constant column differs nowhere
+    error = np.where(variances > 0, error, np.inf)  # a constant column never differs
     distances = [np.abs(sides(pi) @ means) / error for pi in _through(sample.estimate)]
     nearest = min(distances, key=lambda distance: distance.max())
     column = int(nearest.argmax()) % sample.features.shape[1]
@@ -202,9 +202,9 @@ def _draws(
 ) -> tuple[Floats, Floats]:
     """Variance of sum_k side_k mean_k phi for each column, and draws of its error.
 
-    Each kind is drawn anew from its pool, which has the unlabelled rows with the probability that
-    they are of this kind beside the labelled ones. Drawn from labelled rows alone, what none of
-    them has would never come.
+    Each kind is resampled from its pool: its labelled rows, and the unlabelled rows with their
+    probability of being of this kind. Draws from labelled rows alone would never contain what none
+    of them has.
     """
     square = phi.multiply(phi) if sparse.issparse(phi) else phi**2
     variance, weights = np.zeros(phi.shape[1]), np.zeros((RESAMPLES, phi.shape[0]))
@@ -217,14 +217,14 @@ def _draws(
 
 
 def _anomalies_apart(sample: _Sample, rng: np.random.Generator) -> float | None:
-    """p-value of the labelled anomalies having each other for neighbours too often.
+    """p-value of the labelled anomalies being neighbours of each other too often.
 
-    The unlabelled rows hold m = pi_n n_u anomalies, by "shift", which rows of an absent type
-    mislead least: they are flagged as well. If labelled anomalies are like these, the nearest of
-    all n_n - 1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal
-    rows that come between make this rarer still. How the count of labelled neighbours spreads is
-    seen by permuting labels over the anomalies and the m most anomalous unlabelled rows. None if
-    the unlabelled rows may hold no anomalies.
+    The unlabelled rows hold m = pi_n n_u anomalies, estimated by "shift", which rows of an absent
+    type mislead least: they are flagged as well. If labelled anomalies are like these, the nearest
+    of all n_n - 1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and
+    normal rows in between make this rarer still. The distribution of the count of labelled
+    neighbours is found by permuting labels over the anomalies and the m most anomalous unlabelled
+    rows. None if the unlabelled rows may hold no anomalies.
     """
     n, u = (np.flatnonzero(sample.codes == kind) for kind in (ANOMALY, UNLABELLED))
     m = round(shift(sample.h, 0.5)[0] * len(u))
@@ -244,7 +244,7 @@ def _nearest(features: Any, rows: NDArray[Any], others: NDArray[Any]) -> NDArray
     """Position in `others`, which begins with `rows`, of the nearest one that is not the row."""
     from sklearn.neighbors import NearestNeighbors
 
-    order = np.argsort(others)  # a random one: which of several at the same place comes first
+    order = np.argsort(others)  # a random order decides between several at the same place
     index = NearestNeighbors(n_neighbors=2).fit(features[others[order]])
     first, second = order[index.kneighbors(features[rows], return_distance=False)].T
     return np.where(first == np.arange(len(rows)), second, first)

@@ -1,20 +1,20 @@
-r"""Labelled rows that were chosen by their content, weighed towards the unlabelled rows.
+r"""Labelled rows that were chosen by their content, weighted towards the unlabelled rows.
 
-If rows were labelled for what they hold (found by a rule, suggested, because they looked odd),
-those of a content x that was preferred are too many among the labelled ones. With
+If rows were labelled because of their content (found by a rule, suggested, or because they looked
+odd), preferred contents x are too frequent among the labelled rows. With
 
     w(x) = P(unlabelled | x) / P(labelled | x),
 
-up to a factor, the weighted labelled rows are spread as the unlabelled ones are. P is by logistic
-regression on the columns and their absolute values, standardised, by fits that have not seen the
-row; the penalty is the one with which these tell best, and w lies within 1/5 and 5. n rows are
+up to a factor, the weighted labelled rows are spread as the unlabelled ones are. P is estimated by
+logistic regression on the standardised columns and their absolute values, by fits that have not
+seen the row. The penalty is the one that predicts best, and w lies within 1/5 and 5. n rows are
 then worth (sum w)^2 / sum w^2.
 
 If the chance of a label depended on the kind instead (anomalies were labelled more often), an AUC
-needs no weights at all. Nobody knows which it was, and weights make it vaguer: so the estimate
-stays as it is, and its interval is extended to that of the weighted one
-(`results/decisions/selected.json` has the bias and the coverage of both). Where many unlabelled
-rows are like hardly any labelled one, no weights can tell how these are ranked (`beyond`).
+needs no weights. It is unknown which was the case, and weights increase the uncertainty: so the
+estimate is unchanged, and its interval is extended to that of the weighted one
+(`results/decisions/selected.json` has the bias and the coverage of both). If many unlabelled rows
+are like hardly any labelled one, no weights can show how these are ranked (`beyond`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = ["LabelWeights", "auc_with_weights", "weigh_labelled"]
 
 _PENALTIES = (1e-3, 1e-2, 1e-1)  # of scikit-learn's C
 _SPLITS = 5
-_LARGEST = 5.0  # w; a row that stands for more others says nothing reliable
-_FARTHEST = 4.0  # standard deviations; beyond that a value says no more
+_LARGEST = 5.0  # w; a row that represents more others is not reliable
+_FARTHEST = 4.0  # standard deviations; values are clipped here
 _FEWEST = 20  # labelled rows that are compared
 _CLEARLY = 2.0  # gain in log likelihood, of labelled rows, over a constant
 _MOST_ROWS, _MOST_COLUMNS = 2_000, 100
@@ -62,12 +62,12 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
     codes : array of shape (n_rows,)
         +1 normal, -1 anomaly, 0 unlabelled.
     seed : int
-        Of the folds, and of the rows and columns taken of very many.
+        Seed of the folds, and of the sample of rows and columns if there are very many.
 
     Returns
     -------
     LabelWeights or None
-        None for fewer than 20 labelled or unlabelled rows, and for rows that are no table.
+        None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def _features(X: np.ndarray) -> np.ndarray:
 
 
 def _cross_fitted(F: np.ndarray, labelled: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """Log odds of a label, row by row, and what they gain in log likelihood over a constant."""
+    """Log odds of a label, row by row, and their gain in log likelihood over a constant."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
 
@@ -131,11 +131,11 @@ def auc_with_weights(
     Parameters
     ----------
     auc
-        As labelled rows tell it.
+        AUC by the labelled rows.
     scores, codes
         Held-out anomaly scores of labelled rows, and +1 or -1 for each.
     weights
-        w of each.
+        w of each row.
     """
     anomalous = codes == ANOMALY
     gap = _weighted_auc(scores, anomalous, weights) - _weighted_auc(
@@ -156,7 +156,7 @@ def _worth(weights: np.ndarray) -> float:
 
 
 def _weighted_auc(scores: np.ndarray, anomalous: np.ndarray, weights: np.ndarray) -> float:
-    """The weight of pairs in which the anomaly is above, ties counted by half."""
+    """The weight of pairs in which the anomaly is above; ties count half."""
     place = rankdata(scores, method="dense") - 1
     normal = np.bincount(place, weights * ~anomalous)
     below = np.cumsum(normal) - normal / 2

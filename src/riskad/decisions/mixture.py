@@ -5,8 +5,8 @@ Scores of rows that the fit has not seen are a mixture,
     p_u(s) = (1 - pi_n) p_p(s) + pi_n p_n(s),
 
 if labelled rows are like those of their kind among the unlabelled rows. The methods find pi_n in
-histograms of these scores; the calibration log r(s) = log p_n(s) / p_p(s) serves probabilities as
-well.
+histograms of these scores; the calibration log r(s) = log p_n(s) / p_p(s) is also used for
+probabilities.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 Floats: TypeAlias = NDArray[np.float64]
 Found: TypeAlias = tuple[float, tuple[float, float], dict[str, float]]
-"""The rate pi_n, its interval, and what the method saw on its way."""
+"""The rate pi_n, its interval, and intermediate results of the method."""
 
 RESAMPLES = 300
 
@@ -45,10 +45,10 @@ _BINS = 50  # for each kind of row
 
 @dataclass(frozen=True)
 class Histograms:
-    """How many normals (p), anomalies (n) and unlabelled rows (u) have their score in each bin.
+    """Numbers of normal rows (p), anomalies (n) and unlabelled rows (u) with scores in each bin.
 
-    s is the mean score of a bin. p, n and u may have a leading axis, over resamples; what is
-    computed from them then has it too.
+    s is the mean score of a bin. p, n and u may have a leading axis, over resamples; results
+    computed from them then have it, too.
     """
 
     s: Floats
@@ -58,12 +58,12 @@ class Histograms:
 
     @classmethod
     def of(cls, scores: Floats, codes: Codes) -> Histograms:
-        """Count scores in bins that hold, of some kind, about equally many rows."""
+        """Count scores in bins that hold, for some kind, about equally many rows."""
         kinds = [scores[codes == kind] for kind in (NORMAL, ANOMALY, UNLABELLED)]
         inner = np.arange(1, _BINS) / _BINS
         edges = np.unique(np.concatenate([np.quantile(own, inner) for own in kinds]))
         bins = np.searchsorted(edges, scores, side="right")
-        _, bins = np.unique(bins, return_inverse=True)  # no empty ones
+        _, bins = np.unique(bins, return_inverse=True)  # without empty bins
         total = np.bincount(bins)
         p, n, u = (
             np.bincount(bins[codes == kind], minlength=len(total))
@@ -72,7 +72,7 @@ class Histograms:
         return cls(np.bincount(bins, scores) / total, p, n, u)
 
     def resampled(self, size: int, rng: np.random.Generator) -> Histograms:
-        """As if all three kinds of row were drawn anew, `size` times."""
+        """Resample all three kinds of row, `size` times."""
         draws = (rng.multinomial(c.sum(), c / c.sum(), size) for c in (self.p, self.n, self.u))
         return Histograms(self.s, *draws)
 
@@ -83,7 +83,7 @@ class Histograms:
 
 
 def find_rate(h: Histograms, method: str, confidence: float, seed: int) -> Found:
-    """The rate by "em", "divergence" or "shift" (`riskad.estimate_prior` says what they are)."""
+    """The rate by "em", "divergence" or "shift" (see `riskad.estimate_prior`)."""
     if method == "shift":
         return shift(h, confidence)
     estimate = {"em": em, "divergence": divergence}[method]
@@ -95,11 +95,11 @@ def find_rate(h: Histograms, method: str, confidence: float, seed: int) -> Found
 def _bootstrap(
     pi_n: float, resamples: Floats, n_n: int, confidence: float
 ) -> tuple[float, tuple[float, float]]:
-    """The estimate less the bias that resamples show, and an interval as wide as they spread.
+    """The estimate minus the bias of resamples, and an interval as wide as they spread.
 
-    Resamples of a handful of anomalies show too little of what others would have been like: for a
-    mean of n rows, by sqrt((n - 1) / n) and by what normal quantiles lack to Student's. Angles
-    arcsin(sqrt(pi)) spread about equally near 0 and elsewhere.
+    Resamples of a few anomalies vary too little: for a mean of n rows, by sqrt((n - 1) / n) and by
+    the difference of normal and Student's quantiles. Angles arcsin(sqrt(pi)) have about the same
+    spread near 0 and elsewhere.
     """
     tail = (1 - confidence) / 2
     wider = t.ppf(1 - tail, n_n - 1) / norm.ppf(1 - tail) * np.sqrt(n_n / (n_n - 1))
@@ -112,7 +112,7 @@ def _bootstrap(
 
 
 def _separation(h: Histograms) -> dict[str, float]:
-    """AUC of the scores on held-out labelled rows: with 0.5 nothing can be told from them."""
+    """AUC of the scores on held-out labelled rows: at 0.5 they carry no information."""
     p, n, _ = h.shares()
     return {"auc": float(n @ (np.cumsum(p) - p / 2))}
 
@@ -126,8 +126,8 @@ def log_ratio(h: Histograms) -> Floats:
 def calibration_line(h: Histograms) -> tuple[Floats, Floats]:
     """The line log r(s) = alpha + beta s, by logistic regression; s should have a spread near 1.
 
-    Targets are Platt's (1 / (n_p + 2) for normals, (n_n + 1) / (n_n + 2) for anomalies) rather than
-    0 and 1, so that kinds that do not overlap have a solution as well.
+    Targets are Platt's (1 / (n_p + 2) for normal rows, (n_n + 1) / (n_n + 2) for anomalies) instead
+    of 0 and 1, so that kinds that do not overlap also have a solution.
     """
     n_p, n_n = (c.sum(axis=-1, keepdims=True) for c in (h.p, h.n))
     Z = np.stack([np.ones_like(h.s), h.s], axis=1)
@@ -147,13 +147,13 @@ def calibration_line(h: Histograms) -> tuple[Floats, Floats]:
 
 
 def em(h: Histograms) -> Floats:
-    """The rate at which the unlabelled rows are likeliest, corrected for what the calibration gets
-    wrong.
+    """The rate at which the unlabelled rows are most likely, corrected for errors of the
+    calibration.
 
     The steps pi <- mean_u pi r / (1 - pi + pi r) climb the concave likelihood mean_u log(1 - pi +
-    pi r) to where the mean of g(s) = (r - 1) / (1 - pi + pi r) over the unlabelled rows is 0. There
-    we go straight, by bisection. If r is p_n / p_p, then pi mean_n g + (1 - pi) mean_p g is 0 as
-    well; for any other r the mixture still has
+    pi r) to where the mean of g(s) = (r - 1) / (1 - pi + pi r) over the unlabelled rows is 0. Here
+    bisection finds it directly. If r is p_n / p_p, then pi mean_n g + (1 - pi) mean_p g is also 0;
+    for any other r the mixture still has
 
         mean_u g = pi mean_n g + (1 - pi) mean_p g,
 
@@ -177,13 +177,13 @@ def _solve_mixture(mean_p: Floats, mean_n: Floats, mean_u: Floats) -> Floats:
 
 
 def divergence(h: Histograms) -> Floats:
-    """The mixture q = (1 - pi) p_p + pi p_n with the least Pearson divergence from p_u.
+    """The mixture q = (1 - pi) p_p + pi p_n with the smallest Pearson divergence from p_u.
 
     The divergence is 1/2 mean_u (q / p_u - 1)^2. With q / p_u modelled by Gaussian kernels phi and
     least squares, H = (mean_p phi, mean_n phi), G = mean_u phi phi' and A = (G + lambda I)^-1 H, it
     is up to a constant 1/2 theta' Q theta for theta = (1 - pi, pi), where Q = 2 H'A - A'GA: the
-    best pi has a closed form. Kernels live on the mean rank of a score among the three kinds, which
-    needs no choice of unit.
+    best pi has a closed form. Kernels use the mean rank of a score among the three kinds, which has
+    no unit.
     """
     p, n, u = h.shares()
     share = np.mean([p, n, u], axis=0)
@@ -203,10 +203,10 @@ def divergence(h: Histograms) -> Floats:
 def shift(h: Histograms, confidence: float) -> Found:
     """The rate that explains how often unlabelled rows are flagged.
 
-    A row is flagged where r(s) > 1. With FPR, TPR and q the shares of flagged rows among normals,
+    A row is flagged if r(s) > 1. With FPR, TPR and q the shares of flagged rows among normal rows,
     anomalies and unlabelled rows, q = (1 - pi) FPR + pi TPR. The interval holds all pi for which
-    the two sides differ by no more than t standard errors (Fieller): everything, where TPR = FPR.
-    For it shares are (k + 1) / (n + 2), so that none is taken for certain.
+    the two sides differ by at most t standard errors (Fieller): everything, if TPR = FPR. Shares
+    for the interval are (k + 1) / (n + 2), so that none counts as certain.
     """
     flagged = log_ratio(h) > 0
     k = np.array([c[flagged].sum() for c in (h.p, h.n, h.u)])

@@ -1,4 +1,4 @@
-"""How good probabilities of being an anomaly are: Brier score, log score, reliability."""
+"""Quality of probabilities of being an anomaly: Brier score, log score, reliability."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def brier_score(y: Any, probabilities: Any, pi_n: Any = None, confidence: float 
 
         pi_n mean_n (1 - p)^2 + (1 - pi_n) mean_p p^2
 
-    over labelled anomalies and normals; the lower the better. `pi_n` is the anomaly rate where the
-    probabilities are used, a number or an estimate that has it; None is the share of the labels.
+    over labelled anomalies and normal rows; the lower the better. `pi_n` is the anomaly rate where
+    the probabilities are used, a number or an estimate that has it; None is the share of the
+    labels.
 
     Examples
     --------
@@ -36,7 +37,7 @@ def log_score(y: Any, probabilities: Any, pi_n: Any = None, confidence: float = 
 
         - pi_n mean_n log p - (1 - pi_n) mean_p log(1 - p)
 
-    as in `brier_score`. A probability of 0 or 1 that is wrong costs as much as one of 1e-12.
+    as in `brier_score`. A wrong probability of 0 or 1 costs as much as one of 1e-12.
 
     Examples
     --------
@@ -88,7 +89,7 @@ class Reliability:
     low: np.ndarray
     high: np.ndarray
     count: np.ndarray
-    """Labelled rows in each bin."""
+    """Number of labelled rows in each bin."""
 
     def __str__(self) -> str:
         rows = zip(self.predicted, self.observed, self.low, self.high, self.count, strict=True)
@@ -101,9 +102,9 @@ class Reliability:
 def reliability(
     y: Any, probabilities: Any, pi_n: Any = None, bins: int = 10, confidence: float = 0.95
 ) -> Reliability:
-    """Whether of the rows that are said to be anomalies with probability p, the share p is.
+    """Compare predicted probabilities p with the observed share of anomalies.
 
-    Bins are of equal width; empty ones are left out. The interval of a share is the exact one
+    Bins have equal width; empty ones are left out. The interval of a share is the exact one
     (Clopper-Pearson). `pi_n` as in `brier_score`: odds in a bin are changed by the same factor as
     the odds of anomalies among all labelled rows.
 
@@ -116,7 +117,7 @@ def reliability(
     anomalies, normals = _probabilities(y, probabilities, confidence)
     m, n = len(anomalies), len(normals)
     pi_n = m / (m + n) if pi_n is None else rate_of(pi_n)
-    factor = np.array([(1 - pi_n) / n, pi_n / m])  # what a normal and an anomaly stand for
+    factor = np.array([(1 - pi_n) / n, pi_n / m])  # weights of a normal row and an anomaly
     edges = np.linspace(0, 1, bins + 1)[1:-1]
     p, kind = np.concatenate([normals, anomalies]), np.repeat([0, 1], [n, m])
     place = np.searchsorted(edges, p, side="right")

@@ -1,6 +1,6 @@
 """How well scores rank labelled rows, with intervals: AUC, average precision, precision at k.
 
-Unlabelled rows are never scored as truth.
+Unlabelled rows never count as truth.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ def auc_with_interval(
 
     - "score", Newcombe's, is for few labels and the default. It holds all values theta with
       |AUC - theta| <= z sqrt(V(theta)), V being the variance of Hanley and McNeil with Newcombe's
-      (2006) balanced count. Unlike an interval about the estimate it does not shrink to a point
-      when a handful of anomalies all score on top.
+      (2006) balanced count. Unlike an interval around the estimate, it does not shrink to a point
+      if a few anomalies all have the highest scores.
     - "delong" is for some dozens of labels of each kind: DeLong's (1988) variance
 
           V = var_i(V10) / m + var_j(V01) / n,
 
-      where V10 is the share of normals below anomaly i and V01 that of anomalies above normal j,
-      on the logit scale. It assumes no shape of the scores, and no number of labels is too large
-      for it; with a perfect ranking V is 0 and says nothing, which is refused.
+      where V10 is the share of normal rows below anomaly i and V01 that of anomalies above normal
+      row j, on the logit scale. It assumes no distribution of the scores, and works for any large
+      number of labels. With a perfect ranking V is 0 and uninformative, which is an error.
 
-    Where `groups` says which rows belong together, those of one customer for instance, V is
-    multiplied by what the likeness of rows within groups comes to
-    (`riskad.decisions.row_groups.GroupEffect`); a row whose group is blank is one of its own.
+    With `groups`, the group of each row such as its customer, V is multiplied by the effect of
+    similar rows within groups (`riskad.decisions.row_groups.GroupEffect`); a row with a blank group
+    is a group of its own.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def auc_with_interval(
     check_choice("interval", interval, AUC_INTERVALS)
     anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "an AUC")
     m, n = len(anomalies), len(normals)
-    # Ranks among all rows less those within a kind count the rows of the other kind below.
+    # Ranks among all rows minus those within a kind count the rows of the other kind below.
     ranks = rankdata(np.concatenate([anomalies, normals]))
     value = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
     z = normal_quantile(confidence)
@@ -119,17 +119,17 @@ def auc_of_folds(
     confidence: float = 0.95,
     effect: GroupEffect | None = None,
 ) -> Auc:
-    r"""AUC of a fit to all rows, from the AUCs of folds over n normals and m anomalies.
+    r"""AUC of a fit to all rows, from the AUCs of folds over n normal rows and m anomalies.
 
-    Scores of different fits need not share a scale, so folds are ranked one by one and the value
+    Scores of different fits may have different scales, so folds are ranked separately and the value
     is the mean of `values`. The interval is Newcombe's with
 
         z = t sqrt(n_splits / (n_splits - 1)),
 
     t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
-    and differ from each other and from the fit to all rows the more, the fewer labels there are.
-    One row counts as two here, whose interval covers nearly everything as it is. Where rows are of
-    groups, their effect widens the interval, and it is groups that are counted for t.
+    and differ more from each other and from the fit to all rows if there are fewer labels.
+    One row counts as two here, whose interval already covers nearly everything. With groups, their
+    effect widens the interval, and t counts groups.
     """
     confidence = check_in_interval("confidence", confidence, 0, 1)
     value = float(np.mean(values))
@@ -142,7 +142,7 @@ def auc_of_folds(
 
 
 def like_interval(auc: Auc, value: float, m: float, n: float) -> Auc:
-    """Another AUC, of other counts, with an interval of the same z as a given one has.
+    """Another AUC, with other counts, with an interval of the same z as a given one.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def like_interval(auc: Auc, value: float, m: float, n: float) -> Auc:
 
 
 def _variance(theta: float, m: float, n: float) -> float:
-    """Of an estimated AUC, by Hanley and McNeil with Newcombe's balanced count."""
+    """Variance of an estimated AUC, by Hanley and McNeil with Newcombe's balanced count."""
     spread = 1 + ((m + n) / 2 - 1) * ((1 - theta) / (2 - theta) + theta / (1 + theta))
     return theta * (1 - theta) * spread / (m * n)
 
@@ -164,7 +164,7 @@ def _score_interval(value: float, m: float, n: float, z: float) -> tuple[float, 
     def excess(theta: float) -> float:
         return (value - theta) ** 2 - z**2 * _variance(theta, m, n)
 
-    # Inside the interval excess is negative, just inside of an estimate of 0 or 1 too.
+    # Inside the interval excess is negative, also just inside of an estimate of 0 or 1.
     inside = min(max(value, 1e-12), 1 - 1e-12)
     low = 0.0 if value == 0 else float(brentq(excess, 0.0, inside))
     high = 1.0 if value == 1 else float(brentq(excess, inside, 1.0))
@@ -178,14 +178,14 @@ def average_precision_with_interval(
 
         AP = mean over anomalies i of  pi_n TPR_i / (pi_n TPR_i + (1 - pi_n) FPR_i)
 
-    where TPR_i and FPR_i are the shares of anomalies and of normals that score at least as high
+    where TPR_i and FPR_i are the shares of anomalies and of normal rows that score at least as high
     as i. Precision depends on how rare anomalies are: `pi_n` is their rate where the scores will
     be used, a number or an estimate that has it as `.pi_n`; None is their share of the labels.
 
     AP is a mean over m anomalies of numbers between 0 and 1: its variance is at most that of a
-    share of m. The interval is the exact (Clopper-Pearson) one of such a share, which stays wide
-    for few anomalies and does not shrink to a point when all of them are on top. Where rows are of
-    groups, `effect` of them tell as much as one of its own
+    share of m. The interval is the exact (Clopper-Pearson) one of this share, which stays wide for
+    few anomalies and does not shrink to a point if all of them have the highest scores. With
+    groups, `effect` rows are worth as much as one row without a group
     (`riskad.decisions.row_groups.GroupEffect`).
 
     Examples
@@ -208,7 +208,7 @@ def precision_at_k_with_interval(
 ) -> Estimate:
     """Share of anomalies among the k labelled rows with the highest scores, with an interval.
 
-    Rows that tie at the last place count by their share. The interval is the exact
+    Rows that tie at the last position count by their share. The interval is the exact
     (Clopper-Pearson) one of a share of k rows.
 
     Examples

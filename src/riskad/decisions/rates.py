@@ -1,35 +1,35 @@
-r"""The anomaly rate of the unlabelled rows, by what is known of how rows came to be labelled.
+r"""The anomaly rate of the unlabelled rows, given how rows were chosen for labelling.
 
-y is 1 for a labelled anomaly and 0 for a labelled normal row, q(s) the probability of being an
-anomaly by the line through their held-out scores (`riskad.decisions.score_line`), and mean_L and
+y is 1 for a labelled anomaly and 0 for a labelled normal row. q(s) is the probability of being an
+anomaly, by the line through their held-out scores (`riskad.decisions.score_line`). mean_L and
 mean_U are means over the labelled and over the unlabelled rows, all scored by fits that have not
-seen them. Three accounts of a label lead to three estimates:
+seen them. Three assumptions about labelling lead to three estimates:
 
 - **Labelled rows are a random sample.** Their share of anomalies is right on average, and scores
-  make it better: mean_U q + mean_L (y - q), the difference estimator of survey sampling. It has the
-  error of the share where scores tell nothing, and that of the residuals y - q where they do; no
-  overlap of the kinds can mislead it.
-- **A label's chance depended on the row's content**: it was found by a rule, or suggested. Then
-  rows with the same score are alike, labelled or not, and mean_U q is right.
-- **A label's chance depended on the kind**: anomalies were labelled more often, say. Then labelled
-  rows of each kind are like those among the unlabelled rows, which are a mixture, for any function
-  q mean_U q = (1 - pi) mean_normal q + pi mean_anomaly q, and this gives pi. Where the kinds
-  overlap next to nothing is known: all pi are kept for which the two sides differ by no more than
-  their error (Fieller).
+  improve it: mean_U q + mean_L (y - q), the difference estimator of survey sampling. It has the
+  error of the share if scores carry no information, and that of the residuals y - q if they do.
+  Overlapping kinds cannot bias it.
+- **The chance of a label depended on the row's content**: a rule found the row, or it was
+  suggested. Then rows with the same score are alike, labelled or not, and mean_U q is right.
+- **The chance of a label depended on the kind**: anomalies were labelled more often, say. Then
+  labelled rows of each kind are like those among the unlabelled rows. These are a mixture: for any
+  function q, mean_U q = (1 - pi) mean_normal q + pi mean_anomaly q, and this gives pi. If the kinds
+  overlap, it determines almost nothing: all pi are kept for which the two sides differ by no more
+  than their error (Fieller).
 
-Of rows that were chosen nobody knows which of the last two holds. The interval covers both; the
-estimate weighs them by their errors, but leaves out the mixture where it does not fit at all
-(normal rows that score higher than the unlabelled ones: pi would be negative). Normal rows are
-assumed not to be labelled more than 3 times as often as anomalies, which caps it.
+For chosen rows, it is unknown which of the last two holds. The interval covers both. The estimate
+weights them by their errors, but leaves out the mixture if it does not fit at all (normal rows that
+score higher than the unlabelled ones: pi would be negative). Normal rows are assumed to be labelled
+at most 3 times as often as anomalies, which caps the upper end of the interval.
 
-If nothing is said, labelled rows are compared with the unlabelled ones (`random_p_value`). Unless
-that objects they are taken for a random sample; but where kinds overlap nobody would see it if
-anomalies were labelled more often, and the interval reaches as low as it would for chosen rows.
+By default, labelled rows are compared with the unlabelled ones (`random_p_value`). Unless that test
+rejects, they count as a random sample. But if the kinds overlap, the test cannot see that anomalies
+were labelled more often, so the interval reaches as low as it would for chosen rows.
 
-Whatever is known beforehand, that anomalies are rare, counts as 5 labelled rows of which half a row
-is an anomaly. Of a random sample these join the 60 or so rows there are. Where rows were or may
-have been chosen, the estimate pi with its interval of width w is worth as many rows as a random
-sample would need for that, n = pi (1 - pi) / (w / 3.92)^2, mostly fewer, and the guess counts more.
+The prior knowledge that anomalies are rare counts as 5 labelled rows, of which half a row is an
+anomaly. In a random sample these join the 60 or so labelled rows. If rows were or may have been
+chosen, the estimate pi with its interval of width w is worth as many rows as a random sample would
+need for that width, n = pi (1 - pi) / (w / 3.92)^2. This is mostly fewer, so the prior counts more.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 LABEL_SOURCES = ("random", "chosen", "unknown")
-"""How rows came to be labelled."""
+"""How rows were chosen for labelling."""
 GIVEN, RANDOM, UNTOLD, CHOSEN, ASSUMED = (
     "given",
     "labelled rows are a random sample",
@@ -67,22 +67,22 @@ GIVEN, RANDOM, UNTOLD, CHOSEN, ASSUMED = (
     "assumed: labels of both kinds are needed to estimate it",
 )
 ASSUMPTIONS = (GIVEN, RANDOM, UNTOLD, CHOSEN, ASSUMED)
-"""What a rate may rest on."""
+"""What a rate can be based on."""
 
 SURPRISE = 0.01
-"""The p-value below which labelled rows are no random sample."""
+"""The p-value below which labelled rows do not count as a random sample."""
 FEWEST = 2  # labelled rows of each kind, for a line through scores
 FEWEST_UNLABELLED = 5
-_ROWS_GUESSED, _ANOMALIES_GUESSED = 5.0, 0.5  # anomalies are rare: what that is worth in labels
+_ROWS_GUESSED, _ANOMALIES_GUESSED = 5.0, 0.5  # the prior that anomalies are rare, as labelled rows
 _WIDTH = 3.92  # of a 95 % interval, in standard errors
-_TRUSTED = 5  # labelled anomalies at which half of what scores seem to add is believed
-_MOST_OFTEN = 3.0  # times that normal rows are labelled as often as anomalies
+_TRUSTED = 5  # labelled anomalies at which half of the apparent gain from scores counts
+_MOST_OFTEN = 3.0  # how many times as often as anomalies normal rows may be labelled
 _DRAWS, _MOST_SCORES = 300, 2_000
 
 
 @dataclass(frozen=True)
 class RateEstimate:
-    """The share of anomalies among the unlabelled rows, with its interval and what it rests on.
+    """The share of anomalies among the unlabelled rows, with its interval and its basis.
 
     Examples
     --------
@@ -98,11 +98,11 @@ class RateEstimate:
     assumption: str
     confidence: float = 0.95
     share: float | None = None
-    """Of anomalies among the labelled rows."""
+    """Share of anomalies among the labelled rows."""
     by_score: float | None = None
     """mean_U q, right if rows with the same score are alike, labelled or not."""
     by_kind: float | None = None
-    """The mixture's, right if rows of the same kind are alike, labelled or not."""
+    """Rate by the mixture, right if rows of the same kind are alike, labelled or not."""
 
     _state_fields: ClassVar[Fields] = dict.fromkeys(
         ("value", "low", "high", "confidence"), SHARE
@@ -120,12 +120,12 @@ class RateEstimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Both ends."""
+        """Both ends of the interval."""
         return self.low, self.high
 
     @property
     def pi_n(self) -> float:
-        """The rate, by the name that estimates of it share."""
+        """The rate, under the name that all estimates of it share."""
         return self.value
 
     def __iter__(self) -> Iterator[float]:
@@ -138,18 +138,18 @@ class RateEstimate:
         return f"{self.value:.1%} ({self.confidence:.0%} interval {low} to {high})"
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Rates that the labelled rows may as well have led to, spread as the interval."""
+        """Random rates that are compatible with the labelled rows, spread as the interval."""
         return self._away(rng.normal(size=size))
 
     def quantiles(self, size: int) -> np.ndarray:
-        """As many rates, evenly spaced in probability, in place of draws."""
+        """`size` rates, evenly spaced in probability instead of random."""
         return self._away(norm.ppf((np.arange(size) + 0.5) / size))
 
     def _away(self, noise: np.ndarray) -> np.ndarray:
-        """Rates so many standard errors from the estimate, on either side by its own end.
+        """Rates at these numbers of standard errors from the estimate, each side by its own end.
 
-        Angles arcsin(sqrt(rate)) spread about equally near 0 and elsewhere; an interval may reach
-        0, where log odds would go on for ever.
+        Angles arcsin(sqrt(rate)) have about the same spread near 0 and elsewhere. An interval may
+        reach 0, where log odds would be infinite.
         """
         z = float(norm.ppf(0.5 + self.confidence / 2))
         value, low, high = np.arcsin(np.sqrt([self.value, self.low, self.high]))
@@ -158,7 +158,7 @@ class RateEstimate:
 
 
 def given_rate(pi_n: Any) -> RateEstimate:
-    """A rate that somebody knows, or an estimate of another kind with its interval.
+    """A known rate, or an estimate of another kind with its interval.
 
     Examples
     --------
@@ -181,10 +181,10 @@ by_score=None, by_kind=None)
 
 
 def check_label_source(source: Any, n_rows: int) -> str | np.ndarray:
-    """How rows came to be labelled: one word for all of them, or one for each row.
+    """How rows were chosen for labelling: one word for all rows, or one for each row.
 
-    Rows of which it says "random" were drawn by chance; any other word ("suggested", "found by a
-    rule") means that somebody chose them. What stands at unlabelled rows does not matter.
+    Rows marked "random" were drawn at random; any other word ("suggested", "found by a rule") means
+    that they were chosen. Words at unlabelled rows are ignored.
     """
     if isinstance(source, str):
         return check_choice("label_source", source, LABEL_SOURCES)
@@ -197,12 +197,12 @@ def check_label_source(source: Any, n_rows: int) -> str | np.ndarray:
     return words
 
 
-# --- which account holds --------------------------------------------------------------------------
+# --- which assumption holds -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Labelled rows, and scores of unlabelled ones; all by fits that have not seen them."""
+    """Labelled rows, and scores of unlabelled rows; all by fits that have not seen them."""
 
     scores: np.ndarray
     anomalous: np.ndarray
@@ -213,7 +213,7 @@ class _Rows:
 
     @property
     def tells(self) -> bool:
-        """Whether scores can be used at all."""
+        """Whether scores can be used."""
         kinds = min(int(self.anomalous.sum()), int((~self.anomalous).sum()))
         return kinds >= FEWEST and len(self.unlabelled) >= FEWEST_UNLABELLED
 
@@ -226,18 +226,18 @@ def estimate_rate(
     source: str | np.ndarray = "unknown",
     seed: int = 0,
 ) -> RateEstimate | None:
-    """The anomaly rate of the unlabelled rows; None where the labels cannot tell it.
+    """The anomaly rate of the unlabelled rows; None if the labels cannot determine it.
 
     Parameters
     ----------
     scores, anomalous
         Held-out anomaly scores of the labelled rows, and which of them are anomalies.
     unlabelled, n_unlabelled
-        Held-out anomaly scores of unlabelled rows, all or some, and how many there are of them.
+        Held-out anomaly scores of unlabelled rows, all or some, and the number of unlabelled rows.
     source
-        How the rows came to be labelled (`LABEL_SOURCES`), or a word for each of them.
+        How the rows were chosen for labelling (`LABEL_SOURCES`), or a word for each row.
     seed
-        Of draws.
+        Seed of random draws.
 
     Returns
     -------
@@ -269,10 +269,10 @@ def estimate_rate(
 def random_p_value(labelled: np.ndarray, unlabelled: np.ndarray) -> float:
     """p-value of labelled rows being a random sample, by the ranks of held-out scores.
 
-    Ranks r among all rows, between 0 and 1, have mean 1/2 and their squared distances from it mean
-    1/12. Both sums over a random sample are nearly normal and uncorrelated, and the sum of their
-    squares is chi-squared with two degrees of freedom (Lepage, 1971): it sees rows that score
-    higher than others, and rows that were chosen from the middle or from both ends.
+    Ranks r among all rows, between 0 and 1, have mean 1/2, and their squared distances from it have
+    mean 1/12. Over a random sample, both sums are nearly normal and uncorrelated, and the sum of
+    their squares is chi-squared with two degrees of freedom (Lepage, 1971). It detects rows that
+    score higher than others, and rows that were chosen from the middle or from both ends.
 
     Examples
     --------
@@ -305,10 +305,10 @@ def _thinned(scores: np.ndarray) -> np.ndarray:
 def _by_chance(rows: _Rows) -> RateEstimate:
     """The difference estimator over the rows that were drawn at random.
 
-    The variance is that of the residuals over the labelled and over the unlabelled rows. How much
-    smaller they are than y - mean y is believed the more, the more anomalies say so: m / (m + 5) of
-    it. A few labels are helped by what everybody knows, that anomalies are rare, as if 5 more rows
-    were labelled of which half a row is an anomaly.
+    The variance is that of the residuals over the labelled and over the unlabelled rows. Residuals
+    may look smaller than y - mean y by chance: only m / (m + 5) of the reduction counts for m
+    labelled anomalies. The prior knowledge that anomalies are rare is added as 5 more labelled
+    rows, of which half a row is an anomaly.
     """
     y = rows.anomalous[rows.by_chance].astype(float)
     n, m = len(y), float(y.sum())
@@ -334,7 +334,7 @@ def _by_chance(rows: _Rows) -> RateEstimate:
 
 
 def _chosen(rows: _Rows, rng: np.random.Generator) -> RateEstimate:
-    """What both accounts of a choice allow."""
+    """The rates that both assumptions about a choice allow."""
     by_score, score_ends = _alike_by_score(rows, rng)
     by_kind, kind_ends = _alike_by_kind(rows)
     widths = [max(high - low, 1e-3) for low, high in (score_ends, kind_ends)]
@@ -352,7 +352,7 @@ def _chosen(rows: _Rows, rng: np.random.Generator) -> RateEstimate:
 
 
 def _guessed(rate: RateEstimate) -> RateEstimate:
-    """The estimate and the guess that anomalies are rare, by the rows that each is worth."""
+    """The estimate and the prior that anomalies are rare, weighted by the rows each is worth."""
     error = max((rate.high - rate.low) / _WIDTH, 1e-3)
     n = rate.value * (1 - rate.value) / error**2
     value = (n * rate.value + _ANOMALIES_GUESSED) / (n + _ROWS_GUESSED)
@@ -360,7 +360,7 @@ def _guessed(rate: RateEstimate) -> RateEstimate:
 
 
 def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> tuple[float, tuple[float, float]]:
-    """mean_U q, and its interval over lines that the labelled rows may as well have led to."""
+    """mean_U q, and its interval over lines that are compatible with the labelled rows."""
     line = ScoreLine.through(rows.scores, rows.anomalous)
     slopes = line.draws(_DRAWS, rng)
     n, m = len(rows.anomalous), int(rows.anomalous.sum())
@@ -375,8 +375,8 @@ def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> tuple[float, tuple
 def _alike_by_kind(rows: _Rows) -> tuple[float, tuple[float, float]]:
     """The mixture's rate, and all rates that agree with it up to chance.
 
-    A handful of rows of a kind may look alike by chance: to the variance of each kind is added that
-    of all labelled rows, counted as two rows.
+    A few rows of a kind may look alike by chance: the variance of each kind is increased by that of
+    all labelled rows, counted as two rows.
     """
     line = ScoreLine.through(rows.scores, rows.anomalous)
     if line.steepest <= 0:

@@ -1,8 +1,9 @@
-r"""Rows that belong together, those of one customer for instance, and what follows for estimates.
+r"""Groups of rows, such as those of one customer, and their effect on estimates.
 
 Rows of a group are alike in ways that labels do not explain. A fit that has seen some of them
-knows the others too well, so folds take groups as a whole (`deal_groups`). And many rows of few
-groups tell less than as many rows of their own, so intervals are widened (`GroupEffect`).
+knows the others too well, so folds keep groups together (`deal_groups`). And many rows of few
+groups carry less information than as many rows without groups, so intervals are widened
+(`GroupEffect`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED
 
 __all__ = ["GroupEffect", "Judged", "as_groups", "deal_groups", "has_others"]
 
-# Groups that the guess "rows of a group are all alike" is worth.
+# How many groups the prior guess "rows of a group are all alike" counts as.
 _GUESSED = 3
 
 
 def as_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
-    """Number groups 0, 1, 2, ...; a row whose group is blank (None, NaN) is one of its own.
+    """Number groups 0, 1, 2, ...; a row with a blank group (None, NaN) is a group of its own.
 
     Examples
     --------
@@ -50,7 +51,7 @@ def as_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
 
 
 def _is_blank(value: Any) -> bool:
-    """Whether it is None, NaN or the NA of pandas, which answers no comparison."""
+    """Whether a value is None, NaN or the NA of pandas, which answers no comparison."""
     same = value == value
     return value is None or not isinstance(same, (bool, np.bool_)) or not same
 
@@ -69,10 +70,10 @@ def deal_groups(
 ) -> NDArray[np.intp]:
     r"""Return the fold of each row; rows of a group share one.
 
-    Groups are shuffled, and those with most anomalies dealt first, then those with most normals.
-    With q_fk the share of all rows of kind k that fold f has so far, and q_gk that of the group,
-    it goes where sum_k q_fk q_gk is lowest: that adds least to the sum of the squares of all
-    q_fk, which is lowest where each fold has its share of each kind. Groups without a labelled row
+    Groups are shuffled. Those with most anomalies are assigned first, then those with most normal
+    rows. With q_fk the share of all rows of kind k that fold f has so far, and q_gk that of the
+    group, it goes where sum_k q_fk q_gk is lowest: this adds least to the sum of the squares of all
+    q_fk, which is lowest if each fold has its share of each kind. Groups without a labelled row
     follow, the largest first, each to the fold with fewest unlabelled rows.
     """
     sizes = np.zeros((int(groups.max(initial=-1)) + 1, len(KINDS)))
@@ -98,7 +99,7 @@ def deal_groups(
 
 
 def has_others(codes: np.ndarray, groups: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Whether without the group of a row there are still rows of each kind."""
+    """Whether rows of each kind remain without the group of a row."""
     needed = [seen for kind in KINDS if len(seen := np.unique(groups[codes == kind])) == 1]
     return ~np.isin(groups, np.concatenate([*needed, np.array([], dtype=np.intp)]))
 
@@ -112,10 +113,10 @@ class Judged(NamedTuple):
 
 
 class GroupEffect(NamedTuple):
-    """How much less rows of groups tell of a number than rows of their own."""
+    """How much less information on a number rows in groups carry than rows without groups."""
 
     variance: float
-    """By what its variance is to be multiplied."""
+    """Factor by which its variance must be multiplied."""
     n_groups: float
     """How many groups the rows of the rarer kind count for."""
 
@@ -123,16 +124,16 @@ class GroupEffect(NamedTuple):
     def on_auc(cls, parts: Sequence[Judged]) -> GroupEffect:
         r"""The effect on the mean AUC of some parts.
 
-        With V_i DeLong's (1988) components, the share of rows of the other kind that row i is on
-        the right side of, A their mean and c_i the number of rows of i's kind in its part,
+        With V_i DeLong's (1988) components, the share of rows of the other kind that row i ranks
+        correctly, A their mean and c_i the number of rows of i's kind in its part,
         d_i = (V_i - A) / c_i, the ratio of variances over groups and over rows is (Obuchowski,
         1997)
 
             D = sum_g (sum_{i in g} d_i)^2 / sum_i d_i^2.
 
-        Few groups tell D badly, and a perfect ranking not at all. So the largest it can be, where
-        all rows of a group are alike (sum_g c_g^2 / c for c_g rows of a kind), is averaged in as if
-        seen in 3 groups. What comes out below 1 is taken for 1.
+        Few groups determine D badly, and a perfect ranking not at all. So its largest possible
+        value, if all rows of a group are alike (sum_g c_g^2 / c for c_g rows of a kind), is
+        averaged in as if seen in 3 groups. A result below 1 is raised to 1.
         """
         components = [_components(part) for part in parts]
         own = [part.codes == ANOMALY for part in parts]

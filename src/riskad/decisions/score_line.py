@@ -1,17 +1,17 @@
-r"""Probabilities from scores: a line through held-out labelled rows, as steep as they show.
+r"""Probabilities from scores: a line through held-out labelled rows, with the slope they show.
 
 With s the score of a row and z = (s - mean) / spread over labelled rows,
 
     log P(anomaly) / P(normal)  =  c + b z .
 
 b is found by logistic regression with a weak penalty, b^2 / (2 * 2.5^2), so that kinds that do not
-overlap have a solution, too. Ten labelled anomalies make a slope where there is none. With R twice
-the gain in log likelihood over b = 0, and m the number of anomalies, the estimate is shrunk,
+overlap have a solution, too. Ten labelled anomalies can show a slope by chance. With R twice the
+gain in log likelihood over b = 0, and m the number of anomalies, the estimate is shrunk,
 
     b  ->  b max(0, 1 - 3 / R) m / (m + 1),
 
-and to 0 if it is negative. Where scores tell nothing all rows then have the same probability. R is
-taken rather than (b / error)^2, which is small where the kinds are far apart. With 1 in place of 3
+and to 0 if it is negative. If scores carry no information, all rows then have the same probability.
+R is used instead of (b / error)^2, which is small if the kinds are far apart. With 1 in place of 3
 (James and Stein's rule for one number) and without m, probabilities are worse than a constant more
 often: a line that is too steep costs more than one that is too flat.
 """
@@ -48,7 +48,7 @@ class ScoreLine:
     error: float
     """Standard error of the slope."""
     steepest: float
-    """The slope as it was before it was shrunk."""
+    """The slope before shrinking."""
 
     @classmethod
     def through(cls, scores: np.ndarray, anomalous: np.ndarray) -> Self:
@@ -75,16 +75,16 @@ class ScoreLine:
         return np.asarray(expit(self.intercept + self.slope * np.asarray(scores)))
 
     def threshold(self, probability: float) -> float:
-        """The score with that probability; infinity where no score has more."""
+        """The score with this probability; infinity if no score has more."""
         if self.slope <= 0:
             return np.inf if expit(self.intercept) <= probability else -np.inf
         return float((logit(probability) - self.intercept) / self.slope)
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Slopes that the labelled rows may as well have had, none below 0.
+        """Slopes that are compatible with the labelled rows, none below 0.
 
-        They lie about the slope before it was shrunk: intervals are for what is so, and shrinking
-        errs on purpose.
+        They vary around the slope before shrinking: intervals are for the truth, and shrinking is a
+        deliberate bias.
         """
         return np.maximum(rng.normal(self.steepest, self.error, size), 0)
 
@@ -94,15 +94,15 @@ def _log_likelihood(p: np.ndarray, anomalous: np.ndarray) -> float:
 
 
 def _best_constant(m: int, n: int) -> float:
-    """The log likelihood of m anomalies among n rows where all have the probability m / n."""
+    """The log likelihood of m anomalies among n rows that all have the probability m / n."""
     return float(xlogy(m, m / n) + xlogy(n - m, 1 - m / n))
 
 
 def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """C with mean_i expit(c + slope * score_i) = rate, for each slope and its rate.
 
-    The mean rises with c, by Newton's steps kept between bounds that hold: c lies between the
-    values that the least and the largest score would need.
+    The mean rises with c. Newton's steps stay within valid bounds: c lies between the values that
+    the smallest and the largest score would need.
     """
     terms = slopes[:, None] * scores
     wanted = logit(rates)
@@ -124,10 +124,10 @@ def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.
 def expected_f1(
     scores: np.ndarray, first: np.ndarray, slope: float, rates: np.ndarray
 ) -> np.ndarray:
-    """The F1 to expect of lists of the highest scores, as a mean over rates that may be so.
+    """The expected F1 of lists of the highest scores, as a mean over possible rates.
 
-    Scores rise, and a list begins at each of the places `first`. Intercepts are found on some of
-    many scores.
+    Scores are ascending, and a list starts at each of the positions `first`. Intercepts are found
+    on a part of many scores.
     """
     n = len(scores)
     some = scores[np.linspace(0, n - 1, min(n, _MOST_SCORES)).round().astype(int)]

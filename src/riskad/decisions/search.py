@@ -1,8 +1,8 @@
-"""Choosing and judging any detector with scikit-learn's own tools.
+"""Choosing and judging any detector with scikit-learn's tools.
 
-`riskad.PNUStratifiedKFold` is a `cv=` and the scorers here are a `scoring=` for all of them.
-`RADSearchCV` puts them together with the cautious rule of `riskad.decisions.selection`, and
-`evaluate_nested` tells what comes out of a detector that chooses for itself.
+`riskad.PNUStratifiedKFold` can be used as `cv=`, and the scorers here as `scoring=`. `RADSearchCV`
+combines them with the cautious rule of `riskad.decisions.selection`, and `evaluate_nested` measures
+a detector that chooses its own settings.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _GRID = {"a": (0.02, 0.1, 0.4), "prior": (0.5, 0.8, 0.95)}
 
 
 def labelled_auc(estimator: Any, X: Any, y: Any) -> float:
-    """Scorer: AUC of labelled anomalies against labelled normals; unlabelled rows do not count.
+    """Scorer: AUC of labelled anomalies against labelled normal rows; ignores unlabelled rows.
 
-    scikit-learn's "roc_auc" would take the three codes for three classes.
+    scikit-learn's "roc_auc" would treat the three codes as three classes.
     """
     return auc_with_interval(y, -estimator.score_samples(X)).value
 
@@ -43,13 +43,13 @@ def labelled_auc(estimator: Any, X: Any, y: Any) -> float:
 class RiskScorer:
     """Scorer: minus the unbiased risk of `decision_function`, so that greater is better.
 
-    It uses all three kinds of row and needs fewer anomalies than an AUC. One prior and one a judge
-    all candidates: each one's own would let it set its own exam.
+    It uses all three kinds of row and needs fewer anomalies than an AUC. All candidates are judged
+    with the same prior and a: with its own, a candidate could make its own risk look small.
 
     Parameters
     ----------
     loss, a, prior, risk :
-        As in `riskad.get_risk`.
+        As in `riskad.core.risks.get_risk`.
 
     Examples
     --------
@@ -69,19 +69,19 @@ class RiskScorer:
     risk: str = "rad"
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
-        """Minus the risk on the rows X with codes y."""
+        """Return minus the risk on the rows X with codes y."""
         risk = get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
         return -float(risk.value(np.asarray(estimator.decision_function(X)), check_codes(y)))
 
 
 class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
-    """Search over the settings of any detector, from which small gains are not taken.
+    """Search over the settings of any detector that keeps the default unless the gain is clear.
 
-    Candidates are compared with the detector as it is by repeated stratified P/N/U
+    Candidates are compared with the unchanged detector by repeated stratified P/N/U
     cross-validation: by `labelled_auc`, or with fewer than 4 labelled rows of a kind by
-    `RiskScorer`. One is taken only where its gain, shrunk by m / (m + 20) for m labelled
-    anomalies, exceeds its standard error; otherwise the detector stays as it is. For linear
-    scores `ShallowRAD(select="cv")` does the same at a fraction of the cost.
+    `RiskScorer`. A candidate is chosen only if its gain, shrunk by m / (m + 20) for m labelled
+    anomalies, exceeds its standard error; otherwise the detector is unchanged. For linear scores
+    `ShallowRAD(select="cv")` does the same at a fraction of the cost.
 
     Parameters
     ----------
@@ -91,23 +91,24 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         As in scikit-learn's GridSearchCV. By default a in {0.02, 0.1, 0.4} and prior in
         {0.5, 0.8, 0.95}.
     n_splits, n_repeats : int, default=5 and 2
-        Of `PNUStratifiedKFold`; splits are lowered to the number of rows of the rarer label.
+        Parameters of `PNUStratifiedKFold`; there are at most as many splits as rows of the rarer
+        label.
     n_jobs : int, optional
-        Fits at a time.
+        Number of fits at a time.
     random_state : int, optional
         Seed of the folds.
 
     Attributes
     ----------
     best_estimator_ : detector
-        Fitted to all rows.
+        The chosen detector, fitted to all rows.
     best_params_ : dict
-        What was changed; empty where the default was kept.
+        The settings that were changed; empty if the default was kept.
     cv_results_ : dict
         As in GridSearchCV, the default first. None with fewer than two labelled rows of a kind,
         when nothing can be held out.
     criterion_ : {"auc", "risk", "none"}
-        What candidates were compared by.
+        How candidates were compared.
 
     Examples
     --------
@@ -139,7 +140,7 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> RADSearchCV:
-        """Compare all candidates, then fit the one that is taken to all rows."""
+        """Compare all candidates, then fit the chosen one to all rows."""
         X, codes = as_table(X), check_codes(y)
         check_rows_match(X, codes)
         rarer = _rarer(codes)
@@ -180,27 +181,27 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         return RiskScorer(**{name: known[name] for name in ("loss", "a", "prior") if name in known})
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Scores of the detector that was taken: the higher, the more normal."""
+        """Return scores of the chosen detector: the higher, the more normal."""
         check_is_fitted(self)
         return self.best_estimator_.score_samples(X)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """`score_samples` less the threshold: negative for anomalies."""
+        """Return `score_samples` minus the threshold: negative for anomalies."""
         check_is_fitted(self)
         return self.best_estimator_.decision_function(X)
 
     def anomaly_score(self, X: Any) -> np.ndarray:
-        """Scores the other way round: the higher, the more anomalous."""
+        """Return minus `score_samples`: the higher, the more anomalous."""
         return -self.score_samples(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """+1 for rows judged normal, -1 for anomalies."""
+        """Return +1 for rows judged normal, -1 for anomalies."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
 
 def _place(results: Mapping[str, Any], m: int, folds: PNUStratifiedKFold) -> int:
-    """GridSearchCV's place of the candidate to refit; the first is the default."""
+    """GridSearchCV's position of the candidate to refit; the first is the default."""
     splits = range(folds.get_n_splits())
     scores = np.array([results[f"split{i}_test_score"] for i in splits])
     return best_place(scores, m, folds.n_repeats)[0]
@@ -215,10 +216,10 @@ def evaluate_nested(
     random_state: int | None = None,
     confidence: float = 0.95,
 ) -> Auc:
-    """Honest AUC, with an interval, of a detector that chooses its settings in `fit`.
+    """Unbiased AUC, with an interval, of a detector that chooses its settings in `fit`.
 
-    Every fold is scored by a fit that made its choice without it: chosen inside, scored outside.
-    The best score of a search, by contrast, flatters what was chosen for it.
+    Every fold is scored by a fit that chose its settings without it: chosen inside, scored outside.
+    The best score of a search, by contrast, is too optimistic for the chosen candidate.
 
     Parameters
     ----------
@@ -229,17 +230,17 @@ def evaluate_nested(
     y : array
         Codes +1 normal, -1 anomaly, 0 unlabelled.
     n_splits, n_repeats : int, default=5 and 1
-        Of the outer `PNUStratifiedKFold`; splits are lowered to the number of rows of the rarer
-        label.
+        Parameters of the outer `PNUStratifiedKFold`; there are at most as many splits as rows of
+        the rarer label.
     random_state : int, optional
         Seed of the outer folds.
     confidence : float, default=0.95
-        Of the interval.
+        Confidence level of the interval.
 
     Returns
     -------
     Auc
-        Of a fit to all rows, with its interval.
+        AUC of a fit to all rows, with its interval.
     """
     X, codes = as_table(X), check_codes(y)
     check_rows_match(X, codes)

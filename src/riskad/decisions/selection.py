@@ -7,16 +7,16 @@ is below a parabola with
 
     H_c = kappa sum_k (|A_c| + |B_c|)[k] G_k + 2 lambda_c I,
 
-in every fold: three Gram matrices serve all, each step theta - H_c^{-1} gradient goes down, and the
+in every fold: all share three Gram matrices, each step theta - H_c^{-1} gradient goes down, and the
 first one, from zero, is the solution for a quadratic loss. A few steps with momentum are enough for
 the ranks of held-out rows; they cost two matrix products, whatever the number of candidates.
 
 Held-out rows decide. Let d be the gains of a candidate over the default, fold by fold, and m the
-number of labelled anomalies. It is taken if
+number of labelled anomalies. A candidate is chosen if
 
     m / (m + 20) mean(d) - SE(d) > 0,
 
-and of several the one where this is largest: a gain shrinks with few anomalies, and what is left
+and among several, the one where this is largest. With few anomalies a gain shrinks, and the rest
 must exceed its standard error. Ties and small gains go to the default.
 """
 
@@ -66,32 +66,32 @@ FEWEST_FOR_AUC = 4
 
 _SPLITS = 5
 _REPEATS = 2
-# A gain seen with so many labelled anomalies counts half.
+# A gain with this many labelled anomalies counts half.
 _HALF = 20
 _STEPS = 10
-# Kinks are rounded over this width, and curvatures looked for at these margins.
+# Kinks are rounded over this width, and curvatures are searched at these margins.
 _WIDTH = 0.5
 _MARGINS = np.linspace(-3, 3, 601)
 
 
 @dataclass
 class PNUStratifiedKFold:
-    """Folds that each hold their share of normals, anomalies and unlabelled rows.
+    """Folds that each hold their share of normal rows, anomalies and unlabelled rows.
 
-    For scikit-learn's tools (`cv=`): their own stratified folds take the three codes for classes
-    and leave a rare kind out of some folds with no more than a warning; this refuses. Rows are
-    shuffled; the same seed gives the same folds. Where `split` is told groups, such as customers,
-    rows of a group are held out together, and folds have their shares as nearly as that allows
+    For scikit-learn's tools (`cv=`). Their own stratified folds treat the three codes as classes
+    and leave a rare kind out of some folds with only a warning; this class raises an error. Rows
+    are shuffled; the same seed gives the same folds. If `split` is given groups, such as customers,
+    rows of a group are held out together, and the shares are as close as that allows
     (`riskad.decisions.row_groups`).
 
     Parameters
     ----------
     n_splits : int, default=5
-        Folds in a round: each row is held out once.
+        Number of folds in a round: each row is held out once.
     n_repeats : int, default=1
-        Rounds, each with its own shuffle.
+        Number of rounds, each with its own shuffle.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Examples
     --------
@@ -110,16 +110,16 @@ class PNUStratifiedKFold:
     random_state: int | None = None
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Number of folds over all rounds."""
+        """Return the number of folds over all rounds."""
         return self.n_splits * self.n_repeats
 
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Row numbers to train on and to hold out, fold by fold.
+        """Yield row numbers to train on and to hold out, fold by fold.
 
-        `groups` says which rows belong together; one whose group is blank (None, NaN) is a group of
-        its own.
+        `groups` is the group of each row; a row with a blank group (None, NaN) is a group of its
+        own.
         """
         codes = self._check(y)
         if groups is not None:
@@ -129,9 +129,9 @@ class PNUStratifiedKFold:
             yield np.flatnonzero(~fold), np.flatnonzero(fold)
 
     def folds(self, codes: np.ndarray, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
-        """Which rows each fold holds out; a kind with fewer rows than folds is not checked for.
+        """Which rows each fold holds out, without an error for kinds with fewer rows than folds.
 
-        Groups, where given, are numbers as `as_groups` gives them.
+        Groups, if given, are numbers from `as_groups`.
         """
         rng = np.random.default_rng(self.random_state or 0)
         for _ in range(self.n_repeats):
@@ -143,7 +143,7 @@ class PNUStratifiedKFold:
             dealt = 0
             for kind in KINDS:
                 members = rng.permutation(np.flatnonzero(codes == kind))
-                # Each kind goes on where the last one stopped, so that folds are of one size.
+                # Each kind starts where the last one stopped, so that folds have the same size.
                 place[members] = (dealt + np.arange(len(members))) % self.n_splits
                 dealt += len(members)
             for fold in range(self.n_splits):
@@ -183,7 +183,7 @@ class PNUStratifiedKFold:
 
 
 class Candidate(NamedTuple):
-    """What is chosen together: the mixing weight, the assumed share of normals, lambda."""
+    """Settings that are chosen together: mixing weight, assumed share of normal rows, lambda."""
 
     a: float
     prior: float
@@ -195,7 +195,7 @@ Candidate._state_fields = dict.fromkeys(Candidate._fields, NUMBER)  # type: igno
 
 @dataclass(frozen=True)
 class Selection:
-    """Which candidates were compared, how, and why one was taken; the first is the default."""
+    """Which candidates were compared, how, and why one was chosen; the first is the default."""
 
     candidates: tuple[tuple[float, float, float], ...]
     """(a, prior, lambda) of each."""
@@ -206,15 +206,15 @@ class Selection:
     errors: np.ndarray
     """Standard error of each one's gain over the default."""
     chosen: int
-    """Place of the candidate that was taken."""
+    """Position of the chosen candidate."""
     reason: str
     auc: Auc | None
     """AUC of the whole procedure: chosen on the other folds, scored on each in turn.
 
-    It costs nothing beside the choice. The other folds' fits have seen the rows of the fold, if
-    not their scores; `riskad.evaluate_nested` is strict in that, too, and fits anew. A single
-    labelled anomaly is held out of fits of the pu risk, which need none: what they reach is a
-    cautious guess at what a fit that knows it does. None without an anomaly or a second normal.
+    It costs nothing extra. The fits of the other folds have seen the rows of the fold, but not
+    their scores; `riskad.decisions.search.evaluate_nested` is stricter and refits. A single
+    labelled anomaly is held out of fits of the pu risk, which need none: their AUC is a cautious
+    estimate for a fit that knows it. None without an anomaly or a second normal row.
     """
 
     _state_fields: ClassVar[Fields] = {
@@ -229,7 +229,7 @@ class Selection:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         require(state["chosen"] < len(state["candidates"]), "chosen: no such candidate")
 
     def __str__(self) -> str:
@@ -259,14 +259,14 @@ def choose(
     loss : Loss
         Margin loss.
     candidates : sequence of Candidate
-        Default first.
+        Candidates, the default first.
     seed : int
         Seed of the folds.
 
     Returns
     -------
     Selection
-        The best candidate, and the others beside it.
+        The best candidate, and the others for comparison.
     """
     rows = _WeightedRows(Z, y, np.ones(len(y)) if weight is None else weight)
     n, m, n_u = (int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED))
@@ -280,7 +280,7 @@ def choose(
     auc = None
     if criterion == "auc":
         auc = auc_of_folds(_cross_fitted(scores, m), min(_SPLITS, n, m), n, m)
-    elif min(n, m) >= 2:  # no anomaly was looked at to choose
+    elif min(n, m) >= 2:  # no anomaly was used to choose
         aucs = _held_out_aucs(rows, loss, [candidates[chosen]], seed)
         auc = auc_of_folds(aucs, min(_SPLITS, n, m), n, m)
     elif m == 1 and n >= 2 and n_u:
@@ -304,10 +304,10 @@ def _folds(y: np.ndarray, n_splits: int, seed: int) -> np.ndarray:
 
 
 def best_place(scores: np.ndarray, m: float, rounds: int) -> tuple[int, np.ndarray]:
-    """Place of the candidate to take, and the standard errors of all gains.
+    """Position of the candidate to choose, and the standard errors of all gains.
 
-    `scores` has a row for each fold. Further rounds hold the same rows out again: they steady the
-    mean and are no more evidence.
+    `scores` has a row for each fold. Further rounds hold out the same rows again: they stabilise
+    the mean but are not further evidence.
     """
     d = scores - scores[:, :1]
     errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / rounds)
@@ -339,7 +339,7 @@ def _cross_fitted(scores: np.ndarray, m: int) -> np.ndarray:
     return np.array(values)
 
 
-# --- what held-out rows say ---------------------------------------------------------------------
+# --- held-out scores ----------------------------------------------------------------------------
 
 
 def _held_out_aucs(
@@ -355,7 +355,7 @@ def _held_out_aucs(
 def _aucs_without_anomalies(
     rows: _WeightedRows, loss: Loss, candidate: Candidate, seed: int
 ) -> np.ndarray:
-    """AUC of labelled rows by folds, where each fit is of the pu risk and sees no anomaly."""
+    """AUC of labelled rows by folds, where each fit minimises the pu risk and sees no anomaly."""
     folds = _folds(rows.y, min(_SPLITS, int((rows.y == NORMAL).sum())), seed)
     folds[:, rows.y == ANOMALY] = True
     held_out = _held_out(rows, loss, [candidate], folds, risk="pu")
@@ -373,10 +373,10 @@ def _aucs(f: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _held_out_risks(
     rows: _WeightedRows, loss: Loss, candidates: Sequence[Candidate], seed: int
 ) -> np.ndarray:
-    """The pu risk with the default's prior, laid out as `_held_out_aucs`.
+    """The pu risk with the default's prior, in the layout of `_held_out_aucs`.
 
     Anomalies, fewer than folds, all stay in training: this risk is unbiased without them. Scores
-    are brought to one size first, or a heavier penalty would be taken for a worse model.
+    are first scaled to one size; otherwise a heavier penalty would look like a worse model.
     """
     risk = get_risk("pu", loss, prior=candidates[0].prior)
     folds = _folds(rows.y, _SPLITS, seed)
@@ -457,7 +457,7 @@ def _tables(loss: Loss, candidates: Sequence[Candidate], risk: str) -> np.ndarra
 
 
 class _Kind(NamedTuple):
-    """The rows of one kind, with the weight of each in the mean that every fold takes of them."""
+    """The rows of one kind, with the weight of each in every fold's mean of them."""
 
     code: int
     Z: np.ndarray
@@ -468,12 +468,12 @@ class _Kind(NamedTuple):
     def of(cls, rows: _WeightedRows, code: int, folds: np.ndarray) -> _Kind:
         members = rows.y == code
         weight = rows.weight[members, None] * ~folds[:, members].T
-        # Ranks of held-out rows need no more digits than a float32 has, and come twice as fast.
+        # Ranks of held-out rows need only the digits of a float32, which is twice as fast.
         share = (weight / weight.sum(axis=0)).astype(np.float32)
         return cls(code, rows.Z[members].astype(np.float32), share)
 
     def gram(self) -> np.ndarray:
-        """Sum z z^T with the largest share that a row has in any fold: above every fold's own."""
+        """Sum z z^T with the largest share of each row in any fold: a bound for every fold."""
         return (self.Z.T * self.share.max(axis=1)) @ self.Z
 
     def gradient(self, loss: Any, tables: np.ndarray, theta: np.ndarray) -> np.ndarray:

@@ -1,21 +1,21 @@
-r"""Shapley values of any score: what each column of a row adds to it, beside a usual row.
+r"""Shapley values of any score: what each column of a row adds to it, compared with a usual row.
 
 Few columns are enumerated, more are sampled in orders and their reverses, and very many are halved
-in groups (`riskad.app.reasons` says how well).
+in groups (see `riskad.app.reasons`).
 
-Where scores take long, sets are drawn rather than orders, and the scores of several rows are found
-at once. The Shapley values phi of v over k columns minimise
+If scores are slow, sets are drawn instead of orders, and the scores of several rows are computed
+together. The Shapley values phi of v over k columns minimise
 
     sum_S w(|S|) (v(S) - v(none) - sum_{j in S} phi_j)^2,   w(s) = (k - 1) / ((k over s) s (k - s)),
 
-among all that add up to D = v(all) - v(none). A set and its complement tell together
+among all that add up to D = v(all) - v(none). A set and its complement together give
 
     u(S) = (v(S) - v(none) + D - (v(rest) - v(none))) / 2,
 
-which is sum_{j in S} phi_j exactly where columns act together by twos at most. All sets of one
-column are taken, and 3 k others drawn by their weight. On real tables it takes half of the scores
-that orders take for the same errors, where columns are mixed at random as many. The standard errors
-are those of least squares whose residuals differ in size.
+which is exactly sum_{j in S} phi_j if at most two columns interact at a time. All sets of one
+column are used, and 3 k others drawn by their weight. For the same errors, this takes half of the
+scores that orders take on real tables, and as many if columns interact at random. The standard
+errors are those of least squares with residuals of different sizes.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Floats: TypeAlias = NDArray[np.float64]
 Masks: TypeAlias = NDArray[np.bool_]
 
 _MOST_ENUMERATED, _MOST_ENUMERATED_SLOWLY = 10, 7  # columns; 2^10 or 2^7 scores for a row
-_PAIRS = 8  # of orders, after which the error is looked at
+_PAIRS = 8  # of orders, after which the error is checked
 _MOST_PAIRS = 64
 _ENOUGH = 0.02  # of the largest contribution
 _MOST_SAMPLED, _MOST_SAMPLED_SLOWLY = 1_000, 100  # columns; more are compared in groups
-_DRAWN = 3  # sets for each column, where scores take long
-_MOST_TOGETHER = 32  # rows whose mixed rows are scored at once
+_DRAWN = 3  # sets for each column, if scores are slow
+_MOST_TOGETHER = 32  # rows whose mixed rows are scored together
 _HALVED_AT_ONCE = 8
-_BATCH_ENTRIES = 2_000_000  # of mixed rows that are held at once
+_BATCH_ENTRIES = 2_000_000  # of mixed rows in memory at a time
 
 
 class ScoredRows(Protocol):
@@ -58,17 +58,17 @@ class ScoredRows(Protocol):
 
     @property
     def owners(self) -> NDArray[np.intp]:
-        """The place of the column that each feature comes from."""
+        """The position of the column that each feature comes from."""
 
     @property
     def slow(self) -> bool:
-        """Whether scores take long."""
+        """Whether scoring is slow."""
 
     def row(self, i: int) -> Floats:
         """Return the features of a row, dense."""
 
     def score_mixed(self, rows: Floats) -> Floats:
-        """Return anomaly scores of rows mixed of two."""
+        """Return anomaly scores of mixtures of two rows."""
 
 
 def shapley_values(
@@ -83,14 +83,14 @@ def shapley_values(
     scores, base
         Anomaly scores of the rows and of the usual row.
     seed
-        Of the orders in which columns are compared, where these are sampled.
+        Seed for the orders in which columns are compared, if these are sampled.
     end
-        When no further row is begun, by `time.perf_counter`; the first always is.
+        Time by `time.perf_counter` after which no further row is started, except the first.
 
     Returns
     -------
     tuple
-        Both of the shape (n_rows, n_columns), of the rows that there was time for.
+        Both of shape (n_rows, n_columns), for the rows that time allowed.
     """
     contributions, errors = np.zeros((2, len(scores), len(view.columns)))
     most = _MOST_TOGETHER if view.slow else 1
@@ -126,9 +126,9 @@ class _Game:
 
     view: ScoredRows
     x: Floats
-    differing: NDArray[np.intp]  # features in which x is not r,
+    differing: NDArray[np.intp]  # features in which x differs from r,
     slots: NDArray[np.intp]  # and which of the k columns they come from
-    players: NDArray[np.intp]  # the places of these columns among all
+    players: NDArray[np.intp]  # the positions of these columns among all
     none: float  # v of no column: the score of r
     all: float  # the score of x
 
@@ -142,12 +142,12 @@ class _Game:
 
     @property
     def k(self) -> int:
-        """How many columns differ."""
+        """Number of columns that differ."""
         return len(self.players)
 
     @property
     def enumerated(self) -> bool:
-        """Whether v of all sets is found."""
+        """Whether v is computed for all sets."""
         return self.k <= (_MOST_ENUMERATED_SLOWLY if self.view.slow else _MOST_ENUMERATED)
 
     @property
@@ -169,7 +169,7 @@ class _Game:
         return np.concatenate([np.empty(0), *(self.view.score_mixed(part) for part in parts)])
 
     def first_sets(self, seed: int) -> Masks:
-        """The sets that are needed in any case."""
+        """The sets that are always needed."""
         if self.enumerated:
             return _all_sets(self.k)[1:-1]
         if self.wide or not self.view.slow:
@@ -206,9 +206,9 @@ class _Game:
     def regress(self, sets: Masks, v: Floats) -> tuple[Floats, Floats]:
         """Least squares over sets, the first k of one column, and their complements.
 
-        What is left of u and of the sets when each column adds D / k is regressed; these parts of
-        the sets add up to 0, and so does what is found. Sets of one column are all there: chance
-        is in the others alone.
+        The regression uses u and the sets after subtracting D / k for each column. These parts of
+        the sets add up to 0, and so does the solution. Sets of one column are complete: only the
+        others are random.
         """
         k, n = self.k, len(sets)
         D = self.all - self.none
@@ -237,18 +237,19 @@ class _Game:
         """What each column gains when it comes in, averaged over an order and its reverse."""
         k = self.k
         ranks = rng.permuted(np.tile(np.arange(k), (_PAIRS, 1)), axis=1)
-        ranks = np.stack([ranks, k - 1 - ranks])  # the place of each column in the order
-        masks = ranks[..., None, :] < np.arange(1, k)[:, None]  # who is in after 1 ... k-1 came
+        ranks = np.stack([ranks, k - 1 - ranks])  # the position of each column in the order
+        masks = ranks[..., None, :] < np.arange(1, k)[:, None]  # columns present after 1 ... k-1
         v = np.empty((2, _PAIRS, k + 1))
         v[..., 0], v[..., -1] = self.none, self.all
         v[..., 1:-1] = self.value(masks.reshape(-1, k)).reshape(2, _PAIRS, k - 1)
         return np.take_along_axis(np.diff(v), ranks, axis=-1).mean(axis=0)
 
     def halve(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """What single columns or groups of them add; columns of a group share alike.
+        """What single columns or groups of them add; columns of a group share equally.
 
-        The error of a column alone is half of what its gains differ by with all other columns from
-        x and from r; that of a column in a group is its share, of which nothing is known.
+        The error of a single column is half of the difference between its gains with all other
+        columns from x and from r. The error of a column in a group is its share, since nothing
+        more is known.
         """
         groups = [_Group(rng.permutation(self.k), self.all - self.none, 0.0)]
         for _ in range(math.ceil(math.log2(self.k)) + 3):
@@ -263,7 +264,7 @@ class _Game:
         return phi, error
 
     def halves(self, groups: list[_Group]) -> list[_Group]:
-        """The two halves of each group, which add what it adds."""
+        """The two halves of each group, which together add what it adds."""
         pairs = [np.array_split(group.columns, 2) for group in groups]
         inside = np.zeros((len(groups), 3, self.k), dtype=bool)  # A, B and both
         for masks, (first, second) in zip(inside, pairs, strict=True):
@@ -289,7 +290,7 @@ class _Game:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Columns that take the place of those of r together, and what they add."""
+    """Columns that replace those of r together, and what they add."""
 
     columns: NDArray[np.intp]
     adds: float
@@ -301,6 +302,6 @@ def _all_sets(k: int) -> Masks:
 
 
 def _masses(k: int) -> Floats:
-    """What all sets of 2, 3, ..., k - 2 columns weigh, where all of one column weigh 1."""
+    """The weights of all sets of 2, 3, ..., k - 2 columns, if all of one column weigh 1."""
     size = np.arange(2, k - 1)
     return (k - 1) / (size * (k - size))

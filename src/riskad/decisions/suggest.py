@@ -1,26 +1,26 @@
 r"""Which rows to label next: some likely anomalies, some borderline rows, and no two alike.
 
-A fit takes labelled rows as typical of their kind, so they have to be spread as those are: rows
-with the highest scores alone would mislead it. So they are chosen by kernel herding (Welling 2009).
-Let R be the unlabelled rows, B the tenth of them whose scores are nearest the threshold, and F the
-others that the model flags. A row weighs
+A fit treats labelled rows as typical of their kind, so they must be spread as their kind is: only
+rows with the highest scores would mislead it. So rows are chosen by kernel herding (Welling 2009).
+Let R be the unlabelled rows, B the tenth of them whose scores are nearest to the threshold, and F
+the others that the model flags. A row weighs
 
     q_i = (1 - g) p_i + g [i in F] / |F|,    p_i = (1 - w) / |R| + w [i in B] / |B|,    w = 1/4
 
-with the least g for which F weighs at least a tenth. With k(x, x') = exp(-|x - x'|^2 / h) on
+with the smallest g for which F weighs at least a tenth. With k(x, x') = exp(-|x - x'|^2 / h) on
 standardised features, h the median of |x - x'|^2, the next row is
 
     argmax_i  sum_j q_j k(x_i, x_j)  -  1 / (|D| + 1) sum_{j in D} k(x_i, x_j)
 
-where D are the rows that are labelled or chosen already. The first term draws to where many rows
-that matter are, the second away from what is known: together they keep the mean of k over D close
-to that over q. Labelled rows count as 10 n rows at most, so that chosen ones keep a say. Rows
-within a tenth of the median distance of a chosen one come after all others.
+where D are the rows that are already labelled or chosen. The first term favours regions with many
+relevant rows, the second avoids what is known: together they keep the mean of k over D close to
+that over q. Labelled rows count as at most 10 n rows, so that the chosen rows keep some influence.
+Rows within a tenth of the median distance of a chosen one come after all others.
 
-Rows of F are *likely anomalies*, the first tenth of the choice is among them; those of B are
-*borderline*, and all others are chosen for being *unlike what was labelled*. The first sum is over
-m rows drawn with the probabilities q, which are also the candidates: a choice costs O(m^2 + m n)
-distances however many rows there are.
+Rows of F are *likely anomalies*, and the first tenth of the choice is among them; rows of B are
+*borderline*, and all others are chosen as *unlike what was labelled*. The first sum is over m rows
+drawn with the probabilities q, which are also the candidates: a choice costs O(m^2 + m n)
+distances, independent of the number of rows.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ LIKELY, BORDERLINE, UNLIKE = "likely anomaly", "borderline", "unlike what was la
 
 # Found on root seeds 101 and 102 of `riskad bench run suggesting`.
 _SHARE = 0.25  # w
-_TENTH = 0.1  # of the rows are borderline; of the weight and the choice, or more, are in F
+_TENTH = 0.1  # share of rows that are borderline; least share of the weight and choice in F
 _CANDIDATES = 1_000  # m
-_LATER = 2.0  # to subtract from rows whose turn comes later: values differ by less
+_LATER = 2.0  # subtracted from rows that come later: values differ by less
 _ALIKE = 0.1  # of the median distance
 _MEMORY = 10  # times n: as how many rows labelled rows count at most
 
@@ -63,11 +63,11 @@ class Suggestion:
     Attributes
     ----------
     rows : ndarray of int
-        Their places in X, counted from 0.
+        Their positions in X, counted from 0.
     reasons : tuple of str
         "likely anomaly", "borderline" or "unlike what was labelled".
     anomaly_score : ndarray of float
-        What the model thinks of them now.
+        Their current scores.
     """
 
     rows: Places
@@ -91,7 +91,7 @@ def suggest_rows(
     compared: Any = None,
     random_state: int = 0,
 ) -> Suggestion:
-    """Return the n rows of X whose labels would help the model most; all where there are fewer.
+    """Return the n rows of X whose labels would help the model most; all if there are fewer.
 
     Parameters
     ----------
@@ -101,14 +101,14 @@ def suggest_rows(
     X
         Rows, as the model scores them.
     n
-        How many rows to choose.
+        Number of rows to choose.
     y
-        Labels of X, as in `fit`: rows that have one are not chosen, nor rows close to them.
+        Labels of X, as in `fit`: labelled rows are not chosen, nor rows close to them.
     compared
-        The same rows as numbers in which to compare them, where the features that the detector
-        sees are no such: texts, for instance.
+        The same rows as numbers, for comparing rows if the detector's own features cannot be
+        compared: texts, for instance.
     random_state
-        Seed of the draw of candidates.
+        Seed for drawing candidates.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def suggest_rows(
     return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
 
 
-# --- what matters ------------------------------------------------------------------------
+# --- weights -----------------------------------------------------------------------------
 
 
 def _scores(model: Any, X: Any) -> Floats:
@@ -163,7 +163,7 @@ def _threshold(model: Any) -> float:
 
 
 def _split(scores: Floats, y: Any) -> tuple[Places, Places]:
-    """Places of the labelled rows and of the others."""
+    """Positions of the labelled rows and of the others."""
     codes = np.zeros(len(scores), dtype=np.int8) if y is None else check_codes(y)
     check_rows_match(scores, codes)
     free = np.flatnonzero(codes == UNLABELLED)
@@ -180,7 +180,7 @@ def _smallest(values: Floats, n: int) -> NDArray[np.bool_]:
 
 
 def _groups(s: Floats, t: float, n: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows are in B and which in F: the highest, where the model flags none beside B."""
+    """Which rows are in B and which in F: the highest scores, if no row beyond B is flagged."""
     borderline = _smallest(np.abs(s - t), round(_TENTH * len(s)))
     likely = (s > t) & ~borderline
     return borderline, likely if likely.any() else _smallest(-s, n)
@@ -196,7 +196,7 @@ def _weights(borderline: NDArray[np.bool_], likely: NDArray[np.bool_]) -> Floats
 
 
 def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:
-    """Places of m rows drawn without replacement by q, and weights by which they stand for q."""
+    """Positions of m rows drawn without replacement by q, and weights that represent q."""
     if m >= len(q):
         return np.arange(len(q)), q
     picked = np.sort(np.random.default_rng(random_state).choice(len(q), m, replace=False, p=q))
@@ -220,7 +220,7 @@ def _features(matrix: Any, places: Places) -> Any:
     Z = scaler.transform(matrix[places])
     if sparse.issparse(Z):
         return Z
-    return np.where(np.isnan(Z), scaler.mean_ / scaler.scale_, Z)  # a gap is taken as usual
+    return np.where(np.isnan(Z), scaler.mean_ / scaler.scale_, Z)  # missing values become the mean
 
 
 def _as_numbers(matrix: Any) -> Floats:
@@ -231,7 +231,7 @@ def _as_numbers(matrix: Any) -> Floats:
             f"Rows can be compared only in columns of numbers ({error}). For a table with text, "
             "begin the pipeline with riskad.tables.preparation.TablePreparer."
         ) from error
-    return numbers.reshape(len(numbers), -1)  # images, too
+    return numbers.reshape(len(numbers), -1)  # also for images
 
 
 def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int) -> Places:
@@ -254,7 +254,7 @@ def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int
 
 
 def _median_distance(Z: Any) -> float:
-    """Median squared distance of different rows; 1 where all are alike."""
+    """Median squared distance of different rows; 1 if all are alike."""
     some = Z[:_CANDIDATES]
     distances = euclidean_distances(some, squared=True)
     distances = distances[distances > 0]

@@ -1,8 +1,8 @@
-"""From scores to decisions: a threshold is found after scoring, from scores and labels alone.
+"""From scores to decisions: a threshold is found after scoring, from scores and labels only.
 
-A fit puts its threshold where its risk is lowest (`zero_one_threshold`). The rules here put it
-elsewhere, without another fit: `detector.set_threshold(rule)` after `riskad.calibrate`. Each says
-what it needs, and refuses where the labels cannot tell what is asked for.
+A fit sets its threshold where its risk is lowest (`zero_one_threshold`). The rules here set
+another, without another fit: `detector.set_threshold(rule)` after `riskad.calibrate`. Each rule
+states what it needs, and raises an error if the labels are not sufficient.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = [
 ]
 
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
-_LEAST_RISE = 0.5  # of log odds with a standard deviation of scores, where a list is wanted
-_MOST_LISTED = 2.0  # rows of a list for each anomaly to expect
-_RATES = 15  # over which the expected F1 is a mean
-_FEWEST = 3  # labelled anomalies; the share of fewer that is found says nothing
+_LEAST_RISE = 0.5  # of log odds per standard deviation of scores, assumed for a list
+_MOST_LISTED = 2.0  # rows of a list per expected anomaly
+_RATES = 15  # number of rates over which the expected F1 is averaged
+_FEWEST = 3  # labelled anomalies; a share of fewer is not informative
 
 
 # --- rules --------------------------------------------------------------------------------
@@ -60,21 +60,21 @@ class Threshold(ABC):
 
     name: ClassVar[str]
     example: ClassVar[str]
-    """A spelling."""
+    """An example of its spelling."""
     meaning: ClassVar[str]
     """What it flags, in a few words."""
     depends_on_table: ClassVar[bool] = False
-    """Whether another table has another threshold."""
+    """Whether the threshold differs between tables."""
     _state_fields: ClassVar[Fields] = {}
 
     @property
     def top_rows(self) -> int:
-        """How many of the highest scores of a table decide; 0 where it does not matter."""
+        """How many of the highest scores of a table decide; 0 if this does not matter."""
         return 0
 
     @abstractmethod
     def of(self, calibration: Calibration) -> float:
-        """The threshold t, given what is known of labelled and unlabelled rows."""
+        """The threshold t, given what is known about labelled and unlabelled rows."""
 
     @classmethod
     def parse(cls, *numbers: float) -> Self:
@@ -103,18 +103,18 @@ class RiskZero(Threshold):
 class Likely(Threshold):
     r"""Flag the rows that make the best list, at most twice as many as there are anomalies.
 
-    With p_i(pi) the probability that unlabelled row i is an anomaly, if that is the rate
+    With p_i(pi) the probability that unlabelled row i is an anomaly at the rate pi
     (`riskad.decisions.score_line`), the k most anomalous rows have the expected F1
 
         mean over pi of  2 sum_{i <= k} p_i(pi) / (k + sum_i p_i(pi)),
 
-    and k is where it is highest. The mean is over rates spread as the interval of the estimate:
-    where that is vague a list for the estimate alone would often be far too long. If scores tell
-    next to nothing the best list is nearly all of the rows, which is no list: so k is at most
-    twice the expected number of anomalies, and scores are taken to tell a little at least (log
-    odds that rise by 1/2 with a standard deviation). Of fewer than 2 held-out rows of a kind the
-    list is for the estimate alone. Without the labels for a rate, as many rows are flagged as the
-    fit assumes there are anomalies.
+    and k maximises it. The mean is over rates spread as the interval of the estimate: if that is
+    wide, a list for the estimate alone would often be far too long. If scores carry almost no
+    information, the best list is nearly all rows, which is useless: so k is at most twice the
+    expected number of anomalies, and scores are assumed to carry at least some information (log
+    odds that rise by 1/2 per standard deviation). With fewer than 2 held-out rows of a kind the
+    list is for the estimate alone. If the labels do not determine a rate, as many rows are flagged
+    as the fit assumes there are anomalies.
     """
 
     name = "likely"
@@ -130,7 +130,7 @@ class Likely(Threshold):
         if calibration.knows_probabilities:
             slope, rates = calibration.line().slope, calibration.likely_rates(_RATES)
         slope = max(slope, _LEAST_RISE / (float(s.std()) or 1.0))
-        levels, first = np.unique(s, return_index=True)  # rows with one score go together
+        levels, first = np.unique(s, return_index=True)  # rows with equal scores stay together
         listed = len(s) - first <= _MOST_LISTED * pi_n * len(s)
         f1 = expected_f1(s, first, slope, rates) * listed
         best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
@@ -168,12 +168,12 @@ class BestF(Threshold):
     r"""The highest F_beta, the mean of precision and recall in which recall weighs beta times.
 
     With TPR(t) the share of labelled anomalies above t and q(t) that of the unlabelled rows, recall
-    is TPR, precision pi_n TPR / q, and
+    is TPR, precision is pi_n TPR / q, and
 
         F_beta = (1 + beta^2) pi_n TPR(t) / (beta^2 pi_n + q(t)).
 
-    q takes the place of a false alarm rate of labelled normals, of which there are too few to see
-    small ones. Needs the unlabelled rows and both kinds of label, with at least 3 anomalies.
+    q replaces the false alarm rate of labelled normal rows, which are too few to measure small
+    rates. Needs the unlabelled rows and both kinds of label, with at least 3 anomalies.
     """
 
     beta: float = 1.0
@@ -199,7 +199,7 @@ class BestF(Threshold):
 class Cost(Threshold):
     r"""The lowest expected cost of an unlabelled row, given those of a false alarm and of a miss.
 
-    With TPR and q as in `BestF`, false alarms are what is flagged beyond anomalies:
+    With TPR and q as in `BestF`, false alarms are the flagged rows beyond anomalies:
 
         false_alarm max(0, q(t) - pi_n TPR(t)) + miss pi_n (1 - TPR(t)).
 
@@ -229,9 +229,9 @@ class Cost(Threshold):
 class FalseAlarms(Threshold):
     """Flag at most the share `rate` of normal rows.
 
-    The threshold is the k-th largest score of n labelled normals, k = floor(rate (n + 1)): rows
+    The threshold is the k-th largest score of n labelled normal rows, k = floor(rate (n + 1)): rows
     above it are those whose p-value (`riskad.decisions.conformal`) is at most `rate`. Needs
-    labelled normals, at least 1 / rate - 1 of them, and no anomalies.
+    labelled normal rows, at least 1 / rate - 1 of them, and no anomalies.
     """
 
     rate: float = 0.01
@@ -244,7 +244,7 @@ class FalseAlarms(Threshold):
         check_in_interval("rate", self.rate, 0, 1, "It is the share of normal rows to be flagged.")
 
     def of(self, calibration: Calibration) -> float:
-        """The threshold that a normal row exceeds with probability `rate` at most."""
+        """The threshold that a normal row exceeds with probability at most `rate`."""
         n = len(calibration.normals)
         check_normals(n, "false alarm rates")
         k = math.floor(self.rate * (n + 1) + 1e-9)
@@ -261,8 +261,8 @@ class FalseAlarms(Threshold):
 class TopK(Threshold):
     """Flag the k most anomalous rows, for those who can look at k; of ties at the end none.
 
-    They are counted among the unlabelled rows of the fit: for more rows than these, more will be
-    flagged. Needs the unlabelled rows and no labels.
+    They are counted among the unlabelled rows of the fit: in a larger table, more rows are flagged.
+    Needs the unlabelled rows and no labels.
     """
 
     k: int = 10
@@ -286,7 +286,7 @@ class TopK(Threshold):
 
     @property
     def top_rows(self) -> int:
-        """One more than are flagged: the threshold lies between the two."""
+        """One more than are flagged: the threshold is between the two."""
         return self.k + 1
 
     def of(self, calibration: Calibration) -> float:
@@ -299,9 +299,9 @@ class TopK(Threshold):
 class Capacity(Threshold):
     """Flag so many rows of every so many, for those who can look at no more of what arrives.
 
-    `of_rows` is by default the number of unlabelled rows of the fit, on which the score is found
-    that so many exceed. Later rows are held against that score: of a table with twice as many about
-    twice as many are flagged, where `TopK` takes so many of any table. Needs no labels.
+    `of_rows` is by default the number of unlabelled rows of the fit; the threshold is the score
+    that this share of them exceeds. It is fixed for later rows: in a table twice as large, about
+    twice as many are flagged, whereas `TopK` flags the same number in any table. Needs no labels.
     """
 
     rows: float = 50
@@ -327,24 +327,24 @@ THRESHOLDS: dict[str, type[Threshold]] = {
     rule.name: rule
     for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
 }
-"""Rules by the names with which they are spelled."""
+"""Rules by the names used in their spelling."""
 THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]
-"""Names of their classes, as model files have them."""
+"""Names of their classes, as written to model files."""
 
 
 def register_threshold(rule: type[Threshold]) -> type[Threshold]:
-    """Let a rule of one's own be spelled, and models that decide by it be saved.
+    """Register a rule of your own, so that it can be spelled and saved with models.
 
     Parameters
     ----------
     rule
-        A frozen dataclass with `name`, `example` and `meaning`, and a field of
-        `riskad.storage.fields` for each of its numbers in `_state_fields`.
+        A frozen dataclass with `name`, `example` and `meaning`, and in `_state_fields` a field of
+        `riskad.storage.fields` for each of its numbers.
 
     Returns
     -------
     type
-        The rule; usable as a decorator.
+        The rule; so this works as a decorator.
     """
     if rule.name in THRESHOLDS:
         raise InputError(f"There is a threshold {rule.name!r} already; choose another name.")
@@ -355,7 +355,7 @@ def register_threshold(rule: type[Threshold]) -> type[Threshold]:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """The rule of a spelling: likely, risk, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
+    """The rule for a spelling: likely, risk, rate:0.05, f1, cost:1:10, false-alarms:0.01, top:50.
 
     Examples
     --------
@@ -387,7 +387,7 @@ def _unreadable(text: str, rule: type[Threshold]) -> InputError:
 
 
 def _unknown_rule(text: str) -> InputError:
-    """Say which rules there are, as they are written, and which of them may have been meant."""
+    """List the rules as they are spelled, and those that the user may have meant."""
     spelled = ["f1" if name == "f" else name for name in THRESHOLDS]
     close = difflib.get_close_matches(text, spelled, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -405,7 +405,7 @@ def _check_unlabelled(calibration: Calibration, rule: Threshold) -> None:
 
 
 def _cut(calibration: Calibration, k: int) -> float:
-    """A threshold that k unlabelled rows exceed, in the middle between two of them."""
+    """A threshold that k unlabelled rows exceed, midway between two of them."""
     n, unlabelled = calibration.n_unlabelled, calibration.unlabelled
     if k >= n:
         return float(np.nextafter(unlabelled[0], -np.inf))
@@ -434,7 +434,7 @@ def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.nd
 
 
 def _middle_of_best(t: np.ndarray, value: np.ndarray) -> float:
-    """The threshold with the highest value; of several the one that flags least."""
+    """The threshold with the highest value; among several, the one that flags fewest rows."""
     best = np.flatnonzero(value >= value.max() - 1e-12)
     return float(t[best[-1]])
 
@@ -447,13 +447,13 @@ def zero_one_threshold(
 ) -> float:
     """The threshold t whose decisions "normal if score >= t" have the lowest estimated error.
 
-    It minimises the given risk with the zero-one loss in place of its own: for rad
+    It minimises the given risk with the zero-one loss in place of its own loss: for rad
 
         a U(t) + (1 - a) pi_p P(t) + pi_n (1 - N(t)) - a pi_n N(t)
 
-    where K(t) is the share of rows of kind K that score below t. A fit under heavy regularisation
-    ranks rows well long before its scores straddle zero; this sets zero right. Where a whole
-    interval is best its middle is taken, and of several the one nearest to zero.
+    where K(t) is the share of rows of kind K that score below t. With heavy regularisation, a fit
+    ranks rows well long before its scores are on both sides of zero; this corrects the zero. If a
+    whole interval is best, its middle is used, and among several the one nearest to zero.
 
     Examples
     --------
@@ -469,7 +469,7 @@ def zero_one_threshold(
     order = order[np.isin(y[order], list(risk.kinds()))]
     scores, y = scores[order], y[order]
     weight = True if sample_weight is None else sample_weight[order]
-    # Every threshold in (levels[i-1], levels[i]] decides alike; so do all beyond either end.
+    # All thresholds in (levels[i-1], levels[i]] decide the same; so do all beyond either end.
     first = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))
     levels, places = scores[first], np.append(first, len(scores))
     error = _zero_one_risk(
@@ -482,13 +482,13 @@ def zero_one_threshold(
 
 
 def _shares_before(places: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Share of the weight, or of the rows that are marked, that lies before each place."""
+    """Share of the weight, or of the marked rows, that lies before each position."""
     cumulative = np.append(0, np.cumsum(weight))
     return cumulative[places] / cumulative[-1]
 
 
 def _zero_one_risk(risk: Risk, below: dict[int, np.ndarray]) -> np.ndarray:
-    """The risk where these shares of each kind are called anomalies."""
+    """The risk if these shares of each kind are called anomalies."""
     plain, guarded = np.zeros((2, len(next(iter(below.values())))))
     for term in risk.terms():
         if term.weight != 0:

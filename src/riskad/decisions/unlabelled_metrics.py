@@ -1,4 +1,4 @@
-"""Precision and recall among unlabelled rows, which nobody needs to look at."""
+"""Precision and recall among unlabelled rows, without looking at them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UnlabelledPrecisionRecall:
     flagged: float
     """Share of the unlabelled rows that score above the threshold."""
     pi_n: float
-    """The anomaly rate of the unlabelled rows on which the precision rests."""
+    """The anomaly rate of the unlabelled rows that the precision is computed with."""
 
     def __str__(self) -> str:
         return (
@@ -50,24 +50,24 @@ def unlabelled_precision_recall(
 
         recall = share of labelled anomalies above it,    precision = pi_n recall / q,
 
-    if labelled anomalies resemble those among the unlabelled rows. Nobody needs to look at the
-    unlabelled rows, but scores of labelled rows must come from fits that never saw them
-    (`out_of_fold_scores`), or both numbers flatter.
+    if labelled anomalies resemble those among the unlabelled rows. No unlabelled row needs a label,
+    but scores of labelled rows must come from fits that never saw them (`out_of_fold_scores`);
+    otherwise both numbers are too optimistic.
 
     Parameters
     ----------
     y : array
         Codes +1 normal, -1 anomaly, 0 unlabelled.
     anomaly_scores : array
-        High = anomalous. Labelled normals are not used and may be NaN.
+        High = anomalous. Labelled normal rows are not used and may be NaN.
     threshold : float
         Rows above it are flagged; for a detector this is `-offset_`.
     pi_n : float or estimate with `.pi_n`
         Anomaly rate of the unlabelled rows. The `interval` of an estimate widens that of the
         precision.
     confidence : float, default=0.95
-        Of each interval: exact (Clopper-Pearson) for the recall; the precision takes the ends of
-        those of recall and rate together, which is cautious.
+        Confidence of each interval: exact (Clopper-Pearson) for the recall; the precision combines
+        the ends of those of recall and rate, which is conservative.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def unlabelled_precision_recall(
 
 
 def _checked_scores(y: Any, anomaly_scores: Any) -> tuple[int, np.ndarray, np.ndarray]:
-    """The number of labelled normals, and the scores of labelled anomalies and unlabelled rows."""
+    """The number of labelled normal rows, and scores of labelled anomalies and unlabelled rows."""
     what = "precision and recall among unlabelled rows"
     codes, scores = codes_and_scores(y, anomaly_scores, what)
     anomalies, unlabelled = scores[codes == ANOMALY], scores[codes == UNLABELLED]

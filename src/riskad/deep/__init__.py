@@ -5,14 +5,14 @@ module                  knows
 ======================  =====================================================================
 `layers`                layers of K networks side by side
 `nets`                  K networks of one shape as one stack
-`kernels`               what follows a convolution, in one go on an NVIDIA GPU
+`kernels`               the steps after a convolution, fused on an NVIDIA GPU
 `ranks`                 several processes that train as one
 `disk`                  rows in a file, read while training
 `batches`               which rows each network sees in each step
 `criteria`              how outputs and kinds of label make K losses
 `trainer`               the loop over steps; when to stop; what is kept
 `base`                  scikit-learn's contract, and how detectors train together
-`risk_detectors`        `DeepRAD` and `NNPU`, which descend a risk
+`risk_detectors`        `DeepRAD` and `NNPU`, which minimise a risk
 `deep_sad`              `DeepSAD`, which measures distances from a centre
 `together`              many detectors fitted at once: `Together`
 `state`                 fitted detectors as bytes, without pickle

@@ -1,4 +1,4 @@
-"""Rows, columns and networks: what the detectors over neural networks have in common."""
+"""Shared code of the detectors over neural networks: rows, columns and networks."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ __all__ = ["Callback", "DeepDetector", "Module"]
 
 Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 Callback = Callable[[Progress], None]
-# What tables and images are brought to, the first of these unless they are of another.
+# Types that tables and images are converted to, the first unless they have another of these.
 _TABLE_TYPES, _IMAGE_TYPES = [np.float64, np.float32], [np.float32, np.uint8]
 _DEVICES = ("auto", "cpu", "mps", "cuda", *(f"cuda:{place}" for place in range(64)))
-_FAR = 1e15  # standard deviations beyond which single precision could not take squares
+_FAR = 1e15  # standard deviations beyond which squares overflow single precision
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 
 class DeepDetector(Detector):
-    """What all detectors over networks share.
+    """Shared parts of all detectors over networks.
 
-    What is learned is kept as NumPy arrays (`weights_`), so that a detector is stored and copied
-    like any other; the network itself is built from them when it is first needed.
+    Learned parameters are stored as NumPy arrays (`weights_`), so that a detector is saved and
+    copied like any other; the network itself is built from them when it is first needed.
     """
 
     module: Any
@@ -111,7 +111,7 @@ class DeepDetector(Detector):
     }
 
     def describe(self) -> dict[str, Any]:
-        """Return the threshold and the steps after which training was best."""
+        """Return the threshold and the number of steps of the best network."""
         return super().describe() | {"steps": int(self.best_step_)}
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
@@ -135,7 +135,7 @@ class DeepDetector(Detector):
     def _check_weights(cls, state: State) -> None:
         """Refuse weights that are not those of the network.
 
-        How large it is is told before it is built: a few bytes can ask for any size.
+        The size is computed before the network is built: a few bytes can request any size.
         """
         shape, stored = tuple(state["shape_"]), state["weights_"]
         architecture = find_architecture(state["module"], state["hidden"])
@@ -161,7 +161,7 @@ class DeepDetector(Detector):
         return 0 if self.random_state is None else int(self.random_state)
 
     def _settings(self, **others: Any) -> Settings:
-        """How to train; `others` are those that not all detectors have."""
+        """How to train; `others` are settings that not all detectors have."""
         return Settings(
             n_steps=self.n_steps,
             learning_rate=self.learning_rate,
@@ -187,7 +187,7 @@ class DeepDetector(Detector):
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         """A table as float64 or float32, images (n, c, h, w) as float32 or bytes; all finite.
 
-        Rows on disk stay there, whatever numbers they are.
+        Rows on disk stay there, with any type of number.
         """
         X = as_table(on_host_array(X))
         with input_errors(type(self).__name__):
@@ -225,7 +225,7 @@ class DeepDetector(Detector):
         return X[:, None] if X.ndim == 3 and isinstance(self.module, str) else X
 
     def _goes_on(self) -> bool:
-        """Whether fit goes on from what was learned before."""
+        """Whether `fit` continues from the previous fit."""
         return bool(self.warm_start) and hasattr(self, "weights_")
 
     def _learn_columns(self, X: np.ndarray) -> None:
@@ -238,7 +238,7 @@ class DeepDetector(Detector):
             self._scale = np.where(spread > 0, spread, 1.0)
 
     def _data(self, X: np.ndarray) -> NetworkRows:
-        """Rows as the network sees them, on the device; those on disk as they are asked for."""
+        """Rows as the network sees them, on the device; rows on disk are loaded on demand."""
         device = choose_device(self.device)
         if on_disk(X):
             return NetworkRows(Stored(X, self._seen, device))
@@ -255,9 +255,9 @@ class DeepDetector(Detector):
         return np.clip(X, -_FAR, _FAR).astype(np.float32) if X.dtype == np.float64 else X
 
     def _check_ranks(self, X: np.ndarray, codes: np.ndarray) -> None:
-        """Refuse to train together with processes that were given something else.
+        """Refuse to train together with processes that were given other data.
 
-        Of the rows some hundred are compared, of the settings those that are plain values.
+        Compares about a hundred of the rows, and those settings that are plain values.
         """
         ranks = world()
         if ranks.size == 1:
@@ -279,8 +279,8 @@ class DeepDetector(Detector):
     # --- networks -------------------------------------------------------------------------
 
     # A detector trains with others of its class (`riskad.deep.together`), which may differ in the
-    # parameters of `_own`. The methods below speak for all of them; `members` is [self] where
-    # it trains alone.
+    # parameters of `_own`. The methods below work on all of them; `members` is [self] if it trains
+    # alone.
 
     _own: ClassVar[frozenset[str]]
 
@@ -316,7 +316,7 @@ class DeepDetector(Detector):
         return codes
 
     def _fit_alone(self, X: np.ndarray, codes: np.ndarray) -> None:
-        """Fit this detector by itself."""
+        """Fit this detector alone."""
         self._check_member(codes)
         self._check_ranks(X, codes)
         stack = self._first_network()
@@ -334,20 +334,20 @@ class DeepDetector(Detector):
         return self._stack.to(device).eval()
 
     def _rebuild(self) -> Stack:
-        """The fitted network, made anew from its weights."""
+        """Rebuild the fitted network from its weights."""
         stack = self._build([self])
         weights = {name: torch.tensor(value) for name, value in self.weights_.items()}
         stack.load_state_dict(weights)
         return stack
 
     def _first_network(self) -> Stack:
-        """The network to train: a new one, or that of the fit before."""
+        """The network to train: a new one, or that of the previous fit."""
         if self._goes_on():
             return self._network()
         return self._build([self]).to(choose_device(self.device))
 
     def _hand_over(self, stack: Stack, history: History, k: int = 0) -> None:
-        """Take over network k of a stack, and its curves; refuse one that broke."""
+        """Take network k of a stack, and its curves; refuse one that diverged."""
         state = {name: _part(stack, value, k) for name, value in stack.state_dict().items()}
         finite = all(np.isfinite(value).all() for value in state.values())
         if not finite or history.best_step[k] == 0:  # no check was better than infinity
@@ -370,14 +370,14 @@ class DeepDetector(Detector):
         return self._scores_of(self._data(X))
 
     def _scores_of(self, data: NetworkRows, ranks: Ranks = ALONE) -> np.ndarray:
-        """Scores of all rows of the data, which `ranks` share out among themselves."""
+        """Scores of all rows of the data, divided among `ranks`."""
         then = partial(self._from_outputs, [self])
         scores = evaluate(self._network(), data, ranks=ranks, then=then)
         return scores[0].cpu().numpy().astype(np.float64)
 
     @contextmanager
     def _progress(self, n_steps: int) -> Iterator[Callback | None]:
-        """The user's callback, with a bar if `verbose`, in one process of those that train."""
+        """The user's callback, with a bar if `verbose`, in one of the training processes."""
         if not self.verbose or world().rank > 0:
             yield self.callback
             return
@@ -406,12 +406,12 @@ class DeepDetector(Detector):
 
 
 def _kept_types(X: Any, types: Sequence[Any]) -> Any:
-    """The types that rows are brought to; numbers on disk keep theirs, as a copy is too large."""
+    """The types that rows are converted to; rows on disk keep theirs, since a copy is too large."""
     return None if on_disk(X) and X.dtype.kind in "fiub" else types
 
 
 def _as_checked(X: np.ndarray) -> np.ndarray:
-    """Some rows from disk in the type that rows in memory were brought to when checked."""
+    """Some rows from disk, in the type that rows in memory were converted to when checked."""
     types = _TABLE_TYPES if X.ndim == 2 else _IMAGE_TYPES
     return X if X.dtype in types else X.astype(types[0])
 

@@ -2,12 +2,12 @@ r"""Which rows each network sees in each step: stratified draws without a genera
 
 Every step draws b_p rows of P, b_n of N and b_u of U for each network, with replacement and from
 that network's own pools. So no kind is ever absent from a batch, however rare it is, and the mean
-loss over the drawn rows of a kind has the mean over the pool for its expectation: the gradient of
+loss over the drawn rows of a kind has the mean over the pool as its expectation: the gradient of
 an unguarded risk over a batch is, in expectation, that of the risk over all rows.
 
 A draw is a function of (seed of the network, step, column of the batch), through the integer mixer
-of splitmix64 (Steele, Lea and Flood 2014). Nothing is remembered between steps, the networks beside
-a network do not matter, and a CPU and a GPU draw the same rows, since integers are exact.
+of splitmix64 (Steele, Lea and Flood 2014). There is no state between steps, other networks do not
+matter, and a CPU and a GPU draw the same rows, since integers are exact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["BATCH_ORDER", "Draws", "NetworkRows", "Pools", "hold_out", "mix", "p
 BATCH_ORDER = (NORMAL, ANOMALY, UNLABELLED)
 """The kinds of row in the order of the parameter `batch` and of the columns of a batch.
 
-Arrays that are indexed by label code have that of `riskad.core.labels.KINDS`.
+Arrays that are indexed by label code have the order of `riskad.core.labels.KINDS`.
 """
 
 Pools = Mapping[int, Tensor]
@@ -64,10 +64,10 @@ def pools_of(codes: Tensor, rows: Tensor | None = None) -> dict[int, Tensor]:
 
 
 def hold_out(pools: Pools, share: float, seed: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-    """A random `share` of each pool set aside for validation: what is left, what is held.
+    """Set aside a random `share` of each pool for validation; returns the rest and the held rows.
 
-    At least one row of a kind is held and one left. Where a pool has a single row this cannot be,
-    and nothing is held of any kind. Empty pools stay empty.
+    At least one row of a kind is held and one left. If a pool has a single row this is impossible,
+    and no kind is held out. Empty pools stay empty.
     """
     if share == 0 or any(len(rows) == 1 for rows in pools.values()):
         return dict(pools), {kind: rows[:0] for kind, rows in pools.items()}
@@ -88,7 +88,7 @@ class Draws:
     pools : sequence of mappings
         For each network and kind the rows to draw from, as indices into the data.
     sizes : mapping
-        How many rows of each kind a batch holds; a kind of size 0 is not drawn.
+        Number of rows of each kind in a batch; a kind of size 0 is not drawn.
     seeds : sequence of int
         One for each network.
 
@@ -141,8 +141,8 @@ class NetworkRows:
     Parameters
     ----------
     data : Tensor of shape (n, *shape), or Stored
-        All rows, once for all networks; those that are `Stored` come to the device as they are
-        asked for. Bytes are the brightness of images, and are seen as numbers from 0 to 1.
+        All rows, once for all networks; `Stored` rows are loaded to the device on demand. Bytes are
+        the brightness of images, and are seen as numbers from 0 to 1.
     mean, scale : Tensors of shape (K, c), default=None
         Each network sees (x - mean) / scale, by column or by channel; None: x itself.
     """
@@ -162,11 +162,11 @@ class NetworkRows:
 
     @property
     def device(self) -> torch.device:
-        """Where rows are seen."""
+        """Device on which rows are seen."""
         return self.data.device
 
     def own(self, index: Tensor) -> Tensor:
-        """Rows (K, B, *shape) that each network sees: those that its row of `index` names."""
+        """Rows (K, B, *shape) for each network: those in its row of `index`."""
         return self._seen(self.data[index])
 
     def shared(self, start: int, stop: int) -> Tensor:
@@ -174,7 +174,7 @@ class NetworkRows:
         return self._seen(self.data[start:stop][None])
 
     def batches(self, draw: Callable[[int], Tensor], n_steps: int) -> Iterator[Tensor]:
-        """The rows of each step, where `draw` gives their numbers; read ahead from a disk."""
+        """The rows of each step, whose numbers `draw` gives; read ahead from a disk."""
 
         def read(step: int) -> Tensor:
             return self.own(draw(step))
@@ -191,7 +191,7 @@ class NetworkRows:
 
 
 def _column_counters(drawn: Sequence[int], sizes: Mapping[int, int]) -> Tensor:
-    """A counter for each column, in a stream for each kind: b_n does not move the rows of U."""
+    """A counter for each column, in a stream for each kind: b_n does not change the rows of U."""
     counters = [
         _signed((1 + j + (BATCH_ORDER.index(kind) << 32)) * _STEP)
         for kind in drawn

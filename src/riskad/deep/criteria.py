@@ -29,11 +29,11 @@ __all__ = ["GUARDS", "PADDING", "Losses", "RiskCriterion", "SADCriterion", "Squa
 GUARDS = ("clip", "kiryo")
 
 PADDING = 2
-"""Stands in `kinds` for a column that does not count."""
+"""Value in `kinds` for a column that does not count."""
 
 
 class Losses(NamedTuple):
-    """For each network what to descend, and the value for its learning curve: both (K,)."""
+    """For each network the objective, and the value for its learning curve: both (K,)."""
 
     objective: Tensor
     value: Tensor
@@ -49,15 +49,15 @@ class RiskCriterion(nn.Module):
     kinds : Tensor of shape (B,) or (K, B)
         Kind of label of each column, or `PADDING`.
     guard : {"clip", "kiryo"}, default="clip"
-        What is descended where the risk has a guard. "clip" is the risk itself,
+        The objective if the risk has a guard. "clip" is the risk itself,
 
             plain + max(0, guarded),
 
-        so that the guarded part stops pulling where it is negative. "kiryo" is the step of Kiryo
-        et al. (2017): where guarded < -beta, only -gamma guarded is descended, which brings the
-        guarded part back up; elsewhere it is plain + guarded.
+        so that a negative guarded part has no gradient. "kiryo" is the step of Kiryo et al. (2017):
+        if guarded < -beta, only -gamma guarded is descended, which brings the guarded part back up;
+        otherwise it is plain + guarded.
     beta, gamma : float, default=0.0 and 1.0
-        Those of "kiryo".
+        Parameters of "kiryo".
 
     The value is plain + max(0, guarded) under either guard.
     """
@@ -98,7 +98,7 @@ class RiskCriterion(nn.Module):
 
 
 class _LossGroups(nn.Module):
-    """l_k(f) and l_k(-f) for networks with losses of their own: (K, B) to (K, 2, B)."""
+    """l_k(f) and l_k(-f) for networks with different losses: (K, B) to (K, 2, B)."""
 
     _members: Tensor
     _order: Tensor
@@ -141,7 +141,7 @@ def _coefficients(risk: Risk, kinds: Tensor) -> tuple[Tensor, Tensor]:
 class SADCriterion(nn.Module):
     r"""Deep SAD's objective (Ruff et al. 2020) for K networks with centres c_k.
 
-    With d_i = ||phi(x_i) - c||^2 and n rows in all, n_p, n_n and n_u of each kind,
+    With d_i = ||phi(x_i) - c||^2 and n rows in total, n_p, n_n and n_u of each kind,
 
         1/n [ sum_U d_i  +  eta sum_P d_i  +  eta sum_N 1 / (d_i + eps) ]
 

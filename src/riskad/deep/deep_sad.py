@@ -31,7 +31,7 @@ from riskad.storage.fields import COUNT, SHARE, Array, Fields, Number, State, re
 __all__ = ["DeepSAD"]
 
 
-# Coordinates of Deep SAD's centre stay this far from 0, where a zero weight would reach them.
+# Coordinates of Deep SAD's centre stay this far from 0, so that zero weights cannot reach them.
 _CENTRE_MARGIN = 0.1
 # Rows whose representations are summed at a time.
 _CENTRE_ROWS = 2**14
@@ -40,15 +40,15 @@ _CENTRE_ROWS = 2**14
 class DeepSAD(DeepDetector):
     r"""Deep SAD (Ruff et al. 2020): distances from a centre, with all three kinds of label.
 
-    An autoencoder is trained first on all rows. The mean of its representations phi(x) is the
-    centre c, no coordinate of which stays nearer to 0 than 0.1. Then its encoder is trained to
-    minimise, with d(x) = ||phi(x) - c||^2 and n rows in all,
+    An autoencoder is first trained on all rows. The mean of its representations phi(x) is the
+    centre c, whose coordinates are kept at least 0.1 away from 0. Then its encoder is trained to
+    minimise, with d(x) = ||phi(x) - c||^2 and n rows in total,
 
         1/n [ sum_U d(x)  +  eta sum_P d(x)  +  eta sum_N 1 / (d(x) + eps) ]
 
-    The unlabelled rows and the normals are pulled to the centre, anomalies are pushed away. Scores
-    are -d(x). With eta = 1 a labelled row counts as one row, so that a few of them say little
-    beside many unlabelled rows; raise eta then.
+    Unlabelled and normal rows are pulled to the centre, anomalies are pushed away. Scores are
+    -d(x). With eta = 1 a labelled row counts as one row, so a few of them matter little among many
+    unlabelled rows; then raise eta.
 
     Parameters
     ----------
@@ -57,23 +57,23 @@ class DeepSAD(DeepDetector):
     eta : float > 0, default=1.0
         Weight of labelled rows.
     eps : float > 0, default=1e-6
-        Keeps the push finite at the centre.
+        Keeps the loss of anomalies finite at the centre.
     prior : float in (0, 1), default=0.8
         Assumed share of normal rows among the unlabelled rows. Only the threshold depends on it.
     pretrain_steps : int >= 0, default=500
-        Steps of the autoencoder; 0 leaves the encoder as it was drawn.
+        Steps of the autoencoder; 0 leaves the encoder at its random initial weights.
     batch : tuple of three int, default=(32, 32, 128)
         Rows of P, N and U in a batch. Kinds that y does not have are not drawn.
     weight_decay : float, default=1e-6
-        That of Adam.
+        Parameter of Adam.
     hidden, learning_rate, n_steps, schedule, check_every, scale, warm_start, device, \
 random_state, verbose, callback :
-        As in `DeepRAD`. A warm start goes on with the same centre.
+        As in `DeepRAD`. A warm start keeps the centre.
 
     Attributes
     ----------
     centre_ : ndarray
-        c.
+        The centre c.
     weights_, history_, n_steps_, best_step_, offset_, shape_, n_features_in_, feature_names_in_ :
         As in `DeepRAD`; "pretraining" in `history_` is the autoencoder's error.
 
@@ -224,11 +224,11 @@ random_state, verbose, callback :
         pools: Sequence[Pools],
         settings: dict[str, Any],
     ) -> np.ndarray:
-        """Train encoders within autoencoders, on rows of all kinds alike; errors (checks, K)."""
+        """Train encoders within autoencoders, on rows of all kinds equally; errors (checks, K)."""
         if self.pretrain_steps == 0:
             return np.empty((0, len(members)))
         architecture = find_architecture(self.module, self.hidden)
-        # Other seeds than the encoders', whose weights would otherwise be repeated.
+        # Seeds differ from the encoders', whose weights would otherwise be repeated.
         seeds = [member._seed + 1 for member in members]
         decoder = Decoder(architecture, self.shape_, seeds)
         both = Autoencoder(encoder, decoder).to(data.device)
@@ -242,9 +242,9 @@ random_state, verbose, callback :
         return -(outputs - centres.to(outputs.device)[:, None]).square().sum(2)
 
     def _threshold(self, scores: np.ndarray, codes: np.ndarray) -> float:
-        """Where the zero-one risk is lowest, by the risk for the kinds of label that there are.
+        """The threshold with the lowest zero-one risk, by the risk for the kinds of label present.
 
-        Where there is a single kind, so that no risk exists, its (1 - prior)-quantile.
+        If there is a single kind, no risk exists, and it is the (1 - prior)-quantile.
         """
         present = set(codes.tolist())
         for name in ("rad", "pn", "nu", "pu"):

@@ -1,11 +1,11 @@
 """Rows in a file that is read while training: memory-mapped arrays.
 
-`np.load(path, mmap_mode="r")` opens a file of `np.save` without reading it. Of such an array a
-detector reads blocks of rows, one after another, to check and to standardise, and then the rows of
-each batch, in the order of the file. Memory holds a few batches and a few numbers for each row; the
-pages of the file that the system keeps besides are given back when they are needed elsewhere.
+`np.load(path, mmap_mode="r")` opens a file of `np.save` without reading it. A detector reads blocks
+of rows of this array, one after another, to check and to standardise, and then the rows of each
+batch, in the order of the file. Memory holds a few batches and a few numbers for each row; pages of
+the file that the system caches are released when memory is needed elsewhere.
 
-A file larger than memory is written block by block, here from Parquet by polars:
+You can write a file larger than memory block by block, here from Parquet by polars:
 
     frame = pl.scan_parquet("rows/*.parquet")
     n, columns = frame.select(pl.len()).collect().item(), frame.collect_schema().names()
@@ -14,7 +14,7 @@ A file larger than memory is written block by block, here from Parquet by polars
         X[start : start + 100_000] = frame.slice(start, 100_000).collect().to_numpy()
     X.flush()
 
-What makes folds (`riskad.calibrate`) takes copies of them into memory.
+Functions that make folds (`riskad.calibrate`) copy them into memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Stored", "ahead", "blocks", "on_disk"]
 
 # Values in a block of rows: a few MB.
 _BLOCK = 2**20
-# Batches that are read before they are needed, side by side: a disk answers several at once.
+# Batches that are read in advance, in parallel: a disk answers several at once.
 _AHEAD = 4
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def on_disk(X: Any) -> bool:
 
 
 def blocks(X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Consecutive rows of X, some million values at a time, each with the number of its first."""
+    """Consecutive rows of X, about a million values at a time, each with its first row number."""
     at_once = max(1, _BLOCK // max(1, math.prod(X.shape[1:])))
     for start in range(0, len(X), at_once):
         yield start, X[start : start + at_once]
@@ -62,9 +62,9 @@ class Stored:
     X : ndarray of shape (n, *shape)
         The mapped array.
     prepare : callable
-        From some rows of X to those rows as the network sees them.
+        Turns some rows of X into rows as the network sees them.
     device : torch.device
-        Where rows go that are asked for.
+        Device to which requested rows go.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Stored:
 
 
 def ahead(read: Callable[[int], T], steps: Iterable[int]) -> Iterator[T]:
-    """`read(step)` for each step in turn, the next ones on their way.
+    """`read(step)` for each step in turn, with the next ones already being read.
 
     >>> list(ahead(lambda step: step**2, range(6)))
     [0, 1, 4, 9, 16, 25]

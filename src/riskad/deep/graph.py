@@ -26,7 +26,7 @@ def network_scores(g: Any, X: str, detector: Any) -> str:
         scores = g.node("Neg", g.node("ReduceSumSquare", away, np.array([1]), keepdims=0))
     else:
         shift = weights["output.bias"]
-        if detector._check_risk().loss.bounded:  # such networks centre their scores
+        if detector._check_risk().loss.bounded:  # these networks centre their scores
             shift = shift - weights["output.mean"]
         x = g.node("LeakyRelu", x, alpha=LEAKY_SLOPE)
         scores = g.node("Add", g.node("MatMul", x, weights["output.weight"][0]), shift)

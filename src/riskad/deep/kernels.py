@@ -12,7 +12,7 @@ at the maxima before leaky ReLU,
 
     dy = 1/s [ g at the first place of each maximum  -  sum(g) / N  -  x sum(g x) / N ]
 
-Values stand in `y` as (G, B, H, W, C): in G groups of C channels that are neighbours in memory.
+Values in `y` have the layout (G, B, H, W, C): in G groups of C channels adjacent in memory.
 Sums over many values are taken in parts of a fixed order, so that every run gives the same numbers.
 """
 
@@ -173,7 +173,7 @@ def _spread(
     y, gradient, pooled, mean, inverse, means, dy, n, h, w, C, GC, s_g, s_b, s_h, s_w, slope,
     P: tl.constexpr, CB: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of y; `dy` lies in memory as `y` does."""
+    """The gradient of y; `dy` has the memory layout of `y`."""
     g = tl.program_id(2).to(tl.int64)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     mu = tl.load(mean + g * C + c, c < C, other=0.0)

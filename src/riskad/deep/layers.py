@@ -33,9 +33,9 @@ LEAKY_SLOPE = 0.01
 _KERNEL = 5
 # Grouped convolutions with fewer input channels in a group leave a GPU idle.
 _FEW_CHANNELS = 4
-# Neighbours in a row of the result that a strip gives; 4 was the fastest of 1 to 32 on an H200.
+# Adjacent values of a row of the result per strip; 4 was the fastest of 1 to 32 on an H200.
 _STRIP = 4
-# What the kernels are written in: it comes with torch for GPUs, but only on Linux.
+# The library of the kernels: it comes with torch for GPUs, but only on Linux.
 _TRITON = find_spec("triton") is not None
 
 Generators = Sequence[torch.Generator]
@@ -57,9 +57,9 @@ class StackedConv(nn.Module):
     """A 5 x 5 convolution over zero-padded images for K networks, without bias.
 
     It maps (K, B, c_in, H, W) to (K, B, c_out, H, W); given (1, B, c_in, H, W), all networks see
-    the same images. One grouped convolution does it, its channels those of network 0, then of
-    network 1 and so on. GPUs are slow at that where a group has few input channels; there strips
-    are used.
+    the same images. It is one grouped convolution, with the channels of network 0 first, then those
+    of network 1 and so on. GPUs are slow at this if a group has few input channels; then strips are
+    used.
     """
 
     def __init__(self, generators: Generators, c_in: int, c_out: int):
@@ -116,8 +116,8 @@ class StackedBatchNorm(nn.Module):
 
         (x - mean) / sqrt(variance + eps),   running <- 0.9 running + 0.1 batch
 
-    In evaluation the running statistics stand in for the batch's. Where several processes train,
-    the batch is that of all of them.
+    In evaluation the running statistics replace the batch's. If several processes train, the batch
+    is that of all of them.
     """
 
     mean: Tensor
@@ -148,7 +148,7 @@ class StackedBatchNorm(nn.Module):
         return ((wide - mean) * torch.rsqrt(variance + NORM_EPS)).to(x.dtype)
 
     def remember(self, mean: Tensor, variance: Tensor, n: int | Tensor) -> None:
-        """Count in a batch that was normalised elsewhere: its statistics over n values each."""
+        """Include a batch that was normalised elsewhere: its statistics over n values each."""
         with torch.no_grad():
             self.mean.lerp_(mean.view_as(self.mean), _MOMENTUM)
             self.variance.lerp_(variance.view_as(self.variance) * (n / (n - 1)), _MOMENTUM)
@@ -157,11 +157,10 @@ class StackedBatchNorm(nn.Module):
 class StackedUnit(nn.Module):
     r"""The output: one linear unit for each network, (K, B, n_in) to (K, B).
 
-    A network that is `centred` gives its scores less their mean over the batch, then a bias; in
-    evaluation the running mean stands in for the batch's. This is for losses without slope far
-    from 0, such as the sigmoid loss. Most rows are normal, so the first steps raise all scores;
-    without the centring, where anomalies have gone up with the others, nothing would bring them
-    down again.
+    A network that is `centred` gives its scores minus their mean over the batch, plus a bias; in
+    evaluation the running mean replaces the batch's. This is for losses without slope far from 0,
+    such as the sigmoid loss. Most rows are normal, so the first steps raise all scores; without
+    centring, anomalies that have risen with the others would never come down again.
     """
 
     mean: Tensor
@@ -233,7 +232,7 @@ class ConvBlock(nn.Module):
         return apart(activate(F.max_pool2d(self.norm(side_by_side(y)), 2)), len(y))
 
     def _in_one(self, y: Tensor) -> Tensor:
-        """All that follows the convolution, by kernels of our own."""
+        """All steps after the convolution, by our own kernels."""
         from riskad.deep.kernels import norm_pool
 
         K, B, c, H, W = y.shape

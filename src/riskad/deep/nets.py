@@ -18,7 +18,7 @@ lenet-cifar10   convolutions to 32, 64 and 128 channels, linear to 128
 Convolutions are 5 x 5 over zero-padded images and are followed by max-pooling over 2 x 2. No layer
 has a bias; all but the last linear one are followed by batch normalisation (eps = 1e-4, without
 scale and shift) and leaky ReLU (slope 0.01). The last linear layer gives the representation, which
-Deep SAD measures distances in. For a score a leaky ReLU and one linear unit with a bias follow.
+Deep SAD measures distances in. For a score, a leaky ReLU and one linear unit with a bias follow.
 
 Weights are drawn uniformly from +-1 / sqrt(fan in), on the CPU, by a generator for each network: a
 seed gives the same network whatever K is and wherever it runs.
@@ -82,7 +82,7 @@ class Architecture:
 
     @property
     def takes_images(self) -> bool:
-        """Whether a row is an image (c, h, w) rather than a list of columns."""
+        """Whether a row is an image (c, h, w) instead of a list of columns."""
         return bool(self.channels)
 
     def map_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -171,8 +171,8 @@ class StackedNet(Stack):
 class Decoder(Stack):
     """The mirror of a `StackedNet`: (K, B, rep) to (K, B, *shape).
 
-    Linear layers go back through the same sizes, each convolution is one to the previous number
-    of channels after its image was doubled. The last layer is linear, for rows of any range.
+    Linear layers go back through the same sizes. Each convolution goes to the previous number of
+    channels after doubling its image. The last layer is linear, for rows of any range.
     """
 
     def __init__(self, architecture: Architecture, shape: Sequence[int], seeds: Sequence[int]):
@@ -221,7 +221,7 @@ class Autoencoder(Stack):
         self.decoder = decoder
 
     def forward(self, x: Tensor) -> Tensor:
-        """What is rebuilt, less what was given: (K, B, values)."""
+        """The reconstruction minus the input: (K, B, values)."""
         return (self.decoder(self.encoder(x)) - x).flatten(2)
 
 
@@ -250,7 +250,7 @@ def _generators(seeds: Sequence[int]) -> list[torch.Generator]:
 
 
 def find_architecture(module: str, hidden: Sequence[int] | None = None) -> Architecture:
-    """The architecture of that name; `hidden` are sizes of the linear layers in place of its own.
+    """The architecture with this name; `hidden` replaces the sizes of its linear layers.
 
     >>> find_architecture("mlp", hidden=(32, 16)).sizes
     (32, 16)
@@ -273,9 +273,9 @@ def build_stack(
 ) -> Stack:
     """A stack of scoring networks over rows of `shape`, one for each seed.
 
-    `module` is a name of `ARCHITECTURES`; a module, of which a copy is taken as it is; or a
-    function from the shape of a row to a module, called under the seed. The latter two make
-    stacks of one network, which does as it likes; `centred` is for the named ones.
+    `module` is a name of `ARCHITECTURES`; a module, which is copied unchanged; or a function from
+    the shape of a row to a module, called under the seed. The latter two make stacks of one
+    arbitrary network; `centred` is for the named ones.
     """
     if isinstance(module, str):
         architecture = find_architecture(module, hidden)

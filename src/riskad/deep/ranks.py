@@ -1,7 +1,7 @@
 r"""Several processes that train one detector as one process would: `torch.distributed`.
 
-Where a process group is initialised, its P processes, called ranks, train together; there is
-nothing else to say. Every rank is given all rows and all labels and draws the same batch of B rows
+If a process group is initialised, its P processes, called ranks, train together; no other setting
+is needed. Every rank is given all rows and all labels and draws the same batch of B rows
 in each step, as draws are functions of seed and step (`riskad.deep.batches`). Rank r runs the
 networks over columns r, r + P, r + 2P ... of the batch, so that it has its share of every kind of
 label. Then
@@ -11,9 +11,9 @@ label. Then
     statistics   of batch normalisation are means over the columns of all ranks;
     gradients    dR/dw = sum_r dR/dw through the columns of rank r, summed over ranks.
 
-So each rank takes the step that a single process with the same batch takes, but for rounding, and
+So each rank takes the step that a single process with the same batch takes, up to rounding, and
 ends with the same weights, learning curves and threshold as the others. Held-out rows, and the
-scores that the threshold rests on, are shared out likewise. A fitted detector scores alone.
+scores for the threshold, are divided in the same way. A fitted detector scores alone.
 
 A single process is P = 1, for which all of this does nothing.
 
@@ -30,10 +30,10 @@ With `train.py`
         riskad.save(model, "model.riskad")
     dist.destroy_process_group()
 
-`torchrun --nproc_per_node 2 train.py` trains in two processes. What fits must be called by all of
-them (`fit`, `riskad.calibrate`), as each waits for the others; scoring and saving by any. Callbacks
-are called in each. A process that ends, or that is slower than the `timeout` of
-`init_process_group`, is an error in the others.
+`torchrun --nproc_per_node 2 train.py` trains in two processes. All of them must call what fits
+(`fit`, `riskad.calibrate`), since each waits for the others; any of them may score and save.
+Callbacks are called in each. A process that ends, or that is slower than the `timeout` of
+`init_process_group`, raises an error in the others.
 """
 
 from __future__ import annotations
@@ -78,18 +78,18 @@ class Ranks:
 
     @property
     def columns(self) -> slice:
-        """The columns of a batch that are this rank's: some of every kind of label."""
+        """The columns of a batch for this rank: some of every kind of label."""
         return slice(self.rank, None, self.size)
 
     def part(self, n: int) -> slice:
-        """The rows of n that are this rank's, next to each other."""
+        """The rows of n for this rank, consecutive."""
         return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
 
     def join(self, mine: Tensor, where: slice, n: int) -> Tensor:
         """All ranks' parts of (K, n, ...), given this one's: (K, n of `where`, ...).
 
-        A gradient comes back to the rank's own part alone, since every rank goes on from the whole
-        in the same way.
+        A gradient returns only to the rank's own part, since every rank continues from the whole in
+        the same way.
         """
         if self.size == 1:
             return mine
@@ -97,7 +97,7 @@ class Ranks:
         return whole
 
     def mean(self, x: Tensor, over: list[int]) -> tuple[Tensor, Tensor]:
-        """Mean of all ranks' values along axes, which are kept, and of how many values it is."""
+        """Mean of all ranks' values along axes, which are kept, and the number of values."""
         if self.size == 1:
             mean = x.mean(over, keepdim=True)
             return mean, x.new_full((), x.numel() // mean.numel())
@@ -117,7 +117,7 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def begin(self, stack: nn.Module, batch: int) -> None:
-        """Before the first step: the weights of rank 0 on all ranks, and nothing of one's own."""
+        """Before the first step: check that ranks can share the work, and copy rank 0's weights."""
         if self.size == 1:
             return
         if batch < self.size:
@@ -138,9 +138,9 @@ class Ranks:
                 dist.broadcast(value, src=0)
 
     def check_same(self, given: Mapping[str, bytes], device: torch.device) -> None:
-        """Refuse, on all ranks, what was not given to all of them alike.
+        """Refuse, on all ranks, input that differs between ranks.
 
-        Otherwise they would train something that no one asked for, or wait for each other.
+        Otherwise they would train something unintended, or wait for each other.
         """
         if self.size == 1:
             return
@@ -161,7 +161,7 @@ ALONE = Ranks()
 
 
 def world() -> Ranks:
-    """Where this process stands in the initialised process group, or that it is alone."""
+    """The rank of this process in the initialised process group, or `ALONE`."""
     if dist.is_available() and dist.is_initialized():
         return Ranks(dist.get_rank(), dist.get_world_size())
     return ALONE
@@ -181,7 +181,7 @@ class _Join(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over ranks. Each rank uses it in its own way, so gradients are summed, too."""
+    """The sum over ranks. Each rank uses it differently, so gradients are summed, too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class _Sum(torch.autograd.Function):
 
 
 def _reduced(x: Tensor, how: Any = None) -> Tensor:
-    """The sum over ranks, or what else `how` says, as a tensor of its own."""
+    """The sum over ranks, or the reduction `how`, as a new tensor."""
     x = x.detach().clone(memory_format=torch.contiguous_format)
     with _collective(x.device):
         dist.all_reduce(x, op=dist.ReduceOp.SUM if how is None else how)
@@ -202,7 +202,7 @@ def _reduced(x: Tensor, how: Any = None) -> Tensor:
 
 @contextmanager
 def _collective(device: torch.device) -> Iterator[None]:
-    """Say what it may mean that processes cannot speak to each other."""
+    """Explain what it may mean that processes cannot reach each other."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Networks that descend a risk of the core, with the face of our other detectors."""
+"""Networks that minimise a risk of `riskad.core`, with the interface of the other detectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["NNPU", "DeepRAD"]
 
 
 class _RiskDetector(DeepDetector, MinimisesRisk):
-    """A network that descends a risk of the core."""
+    """A network that minimises a risk of `riskad.core`."""
 
     guard: str
     beta: float
@@ -58,7 +58,7 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
 
     @abstractmethod
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:
-        """Rows of each kind in a batch, 0 for those that the risk does not use."""
+        """Rows of each kind in a batch; 0 for kinds that the risk does not use."""
 
     def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
         self.offset_ = zero_one_threshold(self._check_risk(), scores, codes)
@@ -101,7 +101,7 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
     def _hold_out(
         self, members: Sequence[Self], pools: Sequence[Pools], sizes: dict[int, int]
     ) -> tuple[list[Pools], list[Pools]]:
-        """Pools to draw from, and those held out, for all networks or for none."""
+        """Pools to draw from, and held-out pools, for all networks or for none."""
         used = [
             {kind: rows if sizes[kind] else rows[:0] for kind, rows in pool.items()}
             for pool in pools
@@ -126,24 +126,24 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
 class DeepRAD(_RiskDetector):
     r"""Semi-supervised anomaly detection by risk minimisation, with a neural network.
 
-    Trains g to minimise an estimate of the classification risk from labelled normals (P), labelled
-    anomalies (N) and contaminated unlabelled rows (U). The default is the paper's non-negative
-    estimator R1_s,
+    Trains g to minimise an estimate of the classification risk from labelled normal rows (P),
+    labelled anomalies (N) and contaminated unlabelled rows (U). The default is the paper's
+    non-negative estimator R1_s,
 
         (1 - a) pi_p R_p^+ + pi_n R_n^- + max(0, a [R_u^+ - pi_n R_n^+])
 
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. Every batch
-    holds rows of all three kinds (`riskad.deep.batches`), and Adam descends its risk.
+    holds rows of all three kinds (`riskad.deep.batches`), and Adam minimises its risk.
 
-    Where `torch.distributed` is initialised, its processes share every batch and come out with the
-    network of one process (`riskad.deep.ranks`). Rows of a memory-mapped file are read while
-    training and scoring (`riskad.deep.disk`).
+    If `torch.distributed` is initialised, its processes share every batch and all end with the
+    network that one process would train (`riskad.deep.ranks`). Rows of a memory-mapped file are
+    read while training and scoring (`riskad.deep.disk`).
 
     Parameters
     ----------
     module : str, nn.Module or callable, default="mlp"
         A name of `riskad.deep.nets.ARCHITECTURES`; a module that maps a batch to one score for each
-        row, of which a copy is trained; or a function from the shape of a row to such a module.
+        row (a copy of it is trained); or a function from the shape of a row to such a module.
     loss : str or Loss, default="logistic"
         Margin loss l: a name of `riskad.core.losses.LOSSES`.
     risk : str, default="nnrad"
@@ -154,41 +154,41 @@ class DeepRAD(_RiskDetector):
         pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
         rate.
     guard : {"clip", "kiryo"}, default="clip"
-        How a guarded risk is descended where the bracket is negative. "clip" leaves the bracket
-        out, as max(0, .) does; "kiryo" (Kiryo et al. 2017) leaves everything else out and descends
-        minus `gamma` times the bracket where it is below -`beta`.
+        What a step does when the bracket of a guarded risk is negative. "clip" leaves the bracket
+        out, as max(0, .) does. "kiryo" (Kiryo et al. 2017) leaves everything else out and descends
+        minus `gamma` times the bracket if it is below -`beta`.
     beta, gamma : float, default=0.0 and 1.0
-        Those of guard="kiryo".
+        Parameters of guard="kiryo".
     hidden : tuple of int, default=None
-        Sizes of the linear layers, in place of those of the named architecture.
+        Sizes of the linear layers; replaces those of the named architecture.
     learning_rate, weight_decay : float, default=1e-3 and 5e-4
-        Those of Adam; the decay is an l2 penalty.
+        Parameters of Adam; the decay is an l2 penalty.
     n_steps : int, default=100
-        Most steps. A network with few labels soon knows them by heart: more is not better.
+        Maximum number of steps. With few labels a network soon overfits: more is not better.
     batch : tuple of three int, default=(64, 32, 128)
         Rows of P, N and U in a batch. Kinds that the risk does not use are not drawn.
     schedule : {"constant", "cosine"}, default="constant"
-        Of the learning rate.
+        Schedule of the learning rate.
     validation : float in [0, 1), default=0.0
-        Share of each kind of the training rows that is held out, to stop by. Where a kind has a
-        single row nothing is: all steps are taken. With few labelled anomalies it costs more than
-        it gives (`results/deep`); with hundreds try 0.2 and more steps.
+        Share of each kind of training row that is held out for early stopping. If a kind has a
+        single row nothing is held out, and all steps are taken. With few labelled anomalies this
+        costs more than it gains (`results/deep`); with hundreds try 0.2 and more steps.
     patience : int, default=10
-        Checks of the risk on held-out rows without improvement after which training ends. The
-        network that is kept is the best one.
+        Training ends after this many checks of the risk on held-out rows without improvement. The
+        best network is kept.
     check_every : int, default=10
         Steps between two checks.
     scale : bool, default=True
-        Whether columns, or channels of images, are standardised by the training rows. Without
-        it, images of bytes are seen as brightness from 0 to 1, and all else as it is.
+        Whether to standardise columns, or channels of images, by the training rows. Without it,
+        images of bytes are read as brightness from 0 to 1, and everything else is unchanged.
     warm_start : bool, default=False
-        Whether fit goes on from the network and the standardisation of the fit before. Adam starts
-        afresh.
+        Whether `fit` continues from the network and the standardisation of the previous fit. Adam
+        starts anew.
     device : str, default="auto"
-        A device of torch; "auto" is the GPU where there is one. A GPU trains in bfloat16.
+        A torch device; "auto" is the GPU if there is one. A GPU trains in bfloat16.
     random_state : int, default=None
-        Seed of weights, batches and held-out rows. None is 0: the same data gives the same model
-        on the same device.
+        Seed for weights, batches and held-out rows. None means 0: the same data gives the same
+        model on the same device.
     verbose : bool, default=False
         Whether to show a progress bar.
     callback : callable, default=None
@@ -197,14 +197,14 @@ class DeepRAD(_RiskDetector):
     Attributes
     ----------
     weights_ : dict of ndarray
-        Parameters and running statistics of the network, with a leading axis of length 1 where
-        the architecture is a named one.
+        Parameters and running statistics of the network, with a leading axis of length 1 for a
+        named architecture.
     history_ : dict of ndarray
         Learning curves: "step", "risk" (mean over batches) and "validation" (on held-out rows).
     n_steps_, best_step_ : int
         Steps trained, and the step whose network was kept, over all fits of a warm start.
     offset_ : float
-        Threshold on `score_samples`: where the risk, with the zero-one loss for its own, is lowest.
+        Threshold on `score_samples` that minimises the risk under the zero-one loss.
     shape_ : tuple
         Shape of a row.
     n_features_in_, feature_names_in_ :
@@ -268,15 +268,15 @@ class DeepRAD(_RiskDetector):
         Parameters
         ----------
         X : array or frame of shape (n, columns), or array (n, h, w) or (n, c, h, w)
-            Training rows: a table, or images. An `np.memmap`, as `np.load(path, mmap_mode="r")`
-            gives, stays on disk.
+            Training rows: a table, or images. An `np.memmap`, such as the result of
+            `np.load(path, mmap_mode="r")`, stays on disk.
         y : array of shape (n,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
 
         Returns
         -------
         DeepRAD
-            Itself, fitted.
+            The fitted detector.
         """
         X, codes, _ = self._check_training(X, y)
         self._fit_alone(X, codes)
@@ -292,13 +292,12 @@ class DeepRAD(_RiskDetector):
 
 
 class NNPU(_RiskDetector):
-    r"""Non-negative PU learning (Kiryo et al. 2017): labelled normals and unlabelled rows.
+    r"""Non-negative PU learning (Kiryo et al. 2017): labelled normal and unlabelled rows.
 
         pi_p R_p^+ + max(0, R_u^- - pi_p R_p^-)
 
-    with the sigmoid loss and, where the bracket is below -beta, a step along minus gamma times its
-    gradient alone. It has no place for labelled anomalies: they count as unlabelled
-    rows.
+    with the sigmoid loss. If the bracket is below -beta, a step follows minus gamma times its
+    gradient only. The risk does not use labelled anomalies: they count as unlabelled rows.
 
     Parameters
     ----------
@@ -310,9 +309,9 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows.
     guard : {"kiryo", "clip"}, default="kiryo"
-        How the risk is descended where the bracket is negative.
+        What a step does when the bracket is negative.
     beta, gamma : float, default=0.0 and 1.0
-        Those of guard="kiryo".
+        Parameters of guard="kiryo".
     batch : tuple of two int, default=(64, 160)
         Rows of P and U in a batch.
 

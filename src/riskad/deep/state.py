@@ -1,8 +1,8 @@
-"""Fitted detectors as bytes, for those with a module of one's own: no pickle.
+"""Fitted detectors as bytes, for those with a custom module: no pickle.
 
 The bytes are a safetensors file. Its metadata holds one entry, "riskad": the tree of
-`riskad.storage.codec` as JSON. A module of one's own is code and is not stored: it is to be given
-again. Detectors with a named architecture are better kept by `riskad.save`.
+`riskad.storage.codec` as JSON. A custom module is code and is not stored: give it again when
+loading. Detectors with a named architecture are better saved by `riskad.save`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["state_from_bytes", "state_to_bytes"]
 
 _CLASSES = (DeepRAD, NNPU, DeepSAD)
 _KEY = "riskad"
-_LENGTH = 8  # bytes at the beginning of a safetensors file, which say how long its JSON is
+_LENGTH = 8  # bytes at the start of a safetensors file, which give the length of its JSON
 
 
 def state_to_bytes(detector: DeepRAD | NNPU | DeepSAD) -> bytes:
     """A fitted detector as the bytes of a safetensors file.
 
-    A `module` of one's own and a `callback` are code and cannot be stored: the former is to be
-    given again to `state_from_bytes`, the latter is left out.
+    A custom `module` and a `callback` are code and cannot be stored: give the former again to
+    `state_from_bytes`; the latter is left out.
     """
     if type(detector) not in _CLASSES:
         names = ", ".join(each.__name__ for each in _CLASSES)
@@ -56,7 +56,7 @@ def state_to_bytes(detector: DeepRAD | NNPU | DeepSAD) -> bytes:
 def state_from_bytes(data: bytes, module: Any = None) -> Any:
     """The detector that `state_to_bytes` wrote; scores are the same to the last bit.
 
-    `module` is the module of one's own, or the function that made it, if there was one.
+    `module` is the custom module, or the function that made it, if there was one.
     """
     try:
         detector = from_tree(_read_tree(data), read_arrays(data))
@@ -78,7 +78,7 @@ def state_from_bytes(data: bytes, module: Any = None) -> Any:
 
 
 def _read_tree(data: bytes) -> Any:
-    """Our entry in the metadata, which stands in the JSON at the beginning of the bytes."""
+    """Our entry in the metadata, which is in the JSON at the start of the bytes."""
     length = int.from_bytes(data[:_LENGTH], "little")
     header = read_json(data[_LENGTH : _LENGTH + length])
     metadata = header.get("__metadata__") if isinstance(header, dict) else None

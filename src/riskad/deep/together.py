@@ -24,19 +24,19 @@ DeepDetector = DeepRAD | NNPU | DeepSAD
 
 
 class Together:
-    """Fit K detectors side by side, each to rows and labels of its own.
+    """Fit K detectors side by side, each to its own rows and labels.
 
     Their networks have one shape and are trained as one stack, which on a GPU takes little longer
-    than training one. Each comes out as if it had been fitted alone, but for rounding; `detector`
-    hands it out.
+    than training one. Each result is the same as if it had been fitted alone, up to rounding; get
+    it with `detector`.
 
     Parameters
     ----------
     detectors : sequence of DeepRAD, of NNPU or of DeepSAD
-        Not fitted yet. They may differ in loss, a, prior and random_state; see `key`.
+        Unfitted detectors. They may differ in loss, a, prior and random_state; see `key`.
     deterministic : bool, default=False
-        Whether a GPU may only use algorithms that give the same numbers every time, as a detector
-        does that is fitted alone; those that may differ in the last digits are faster.
+        Whether a GPU may only use algorithms that give the same numbers every time, as for a
+        detector that is fitted alone; algorithms that may differ in the last digits are faster.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Together:
 
     @staticmethod
     def key(detector: Any) -> Hashable:
-        """What detectors must have in common to be trained together: compare with ==."""
+        """What detectors must share to be trained together: compare with ==."""
         if not isinstance(detector, DeepDetector):
             raise InputError(
                 f"only DeepRAD, NNPU and DeepSAD are trained together, got {detector!r}."
@@ -96,7 +96,7 @@ class Together:
         Parameters
         ----------
         X : array of shape (n, columns), (n, h, w) or (n, c, h, w)
-            The rows of all; it is taken to the device once.
+            The rows of all detectors; copied to the device once.
         rows : sequence of K integer arrays
             Which rows of X each detector is fitted to.
         labels : sequence of K arrays
@@ -105,7 +105,7 @@ class Together:
         Returns
         -------
         Together
-            Itself, fitted.
+            The fitted detectors.
         """
         first, members = self.detectors[0], self.detectors
         X = first._check_rows(X, reset=True)
@@ -129,7 +129,7 @@ class Together:
         return scores.cpu().numpy().astype(np.float64)
 
     def detector(self, k: int) -> Any:
-        """The k-th detector, fitted: with its network, its learning curve and its threshold."""
+        """The k-th fitted detector, with its network, its learning curve and its threshold."""
         self._check_fitted()
         member, rows, codes = self.detectors[k], self._parts[0][k], self._parts[1][k]
         member._hand_over(self._stack, self._history, k)
@@ -141,7 +141,7 @@ class Together:
             raise NotFittedError("These detectors are not fitted together yet: call fit first.")
 
     def _prepare(self, member: Any, rows: np.ndarray, labels: Any, X: np.ndarray) -> Pools:
-        """Check a detector with its labels, let it learn its columns; its rows of each kind."""
+        """Check a detector and its labels, and fit its columns; returns its rows of each kind."""
         codes = member._used(labels)
         member._check_member(codes)
         member.shape_, member.n_features_in_ = X.shape[1:], self.detectors[0].n_features_in_
@@ -149,7 +149,7 @@ class Together:
         return {kind: torch.from_numpy(rows[codes == kind]) for kind in BATCH_ORDER}
 
     def _data(self, X: np.ndarray) -> NetworkRows:
-        """X as the first detector standardises it, and what the others do beyond that."""
+        """X as the first detector standardises it, and how the others differ."""
         first, members = self.detectors[0], self.detectors
         data = first._data(X).data
         mean = np.stack([(member._mean - first._mean) / first._scale for member in members])

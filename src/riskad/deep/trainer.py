@@ -1,14 +1,14 @@
 r"""One loop that trains the K networks of a stack side by side.
 
-A step draws rows, gathers them, runs the stack, asks the criterion for K losses and lets Adam
+A step draws rows, gathers them, runs the stack, computes K losses by the criterion and lets Adam
 descend their sum. Data and pools stay on the device, and no step waits for it; rows on disk are
 read some steps ahead. K = 1 is the ordinary case.
 
-Early stopping looks at rows held out of the *training* rows. Every `check_every` steps each network
-is measured on its own held-out rows; what it was like at its best is kept, and a network that has
-not improved for `patience` checks has stopped. The others go on, and the loop ends with the last.
-A stopped network is still computed, but nothing of it is kept: training together and training
-alone give the same networks.
+Early stopping uses rows held out of the *training* rows. Every `check_every` steps each network is
+measured on its own held-out rows; its best state is kept, and a network that has not improved for
+`patience` checks has stopped. The others continue, and the loop ends with the last. A stopped
+network is still computed, but its results are not kept: training together and training alone give
+the same networks.
 
 Several processes do the same, each with its part of every batch (`riskad.deep.ranks`).
 """
@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 SCHEDULES = ("constant", "cosine")
-# Rows of all networks together that are evaluated at a time, and values in them: what memory
-# holds, by the device.
+# Rows of all networks together that are evaluated at a time, and values in them: what fits in
+# memory, by device.
 _ROWS_AT_ONCE = {"cpu": 2**12, "cuda": 2**16}
 _VALUES_AT_ONCE = {"cpu": 2**20, "cuda": 2**28}
 
@@ -60,15 +60,15 @@ class Settings:
     Parameters
     ----------
     n_steps : int, default=500
-        Most steps.
+        Maximum number of steps.
     learning_rate, weight_decay : float, default=1e-3 and 5e-4
-        Those of Adam; the decay is an l2 penalty in the gradient.
+        Parameters of Adam; the decay is an l2 penalty in the gradient.
     schedule : {"constant", "cosine"}, default="constant"
         "cosine" multiplies the learning rate by (1 + cos(pi t / n_steps)) / 2 in step t.
     check_every : int, default=10
-        Steps between two points of the learning curves, and two looks at held-out rows.
+        Steps between two points of the learning curves, and two checks of held-out rows.
     patience : int, default=10
-        Checks without an improvement after which a network has stopped.
+        A network stops after this many checks without improvement.
     deterministic : bool, default=True
         Whether a GPU may only use algorithms that give the same numbers every time.
     """
@@ -98,7 +98,7 @@ class Settings:
 
 
 class Progress(NamedTuple):
-    """What a callback is told at each check; tensors of shape (K,), on the device."""
+    """Argument of a callback at each check; tensors of shape (K,), on the device."""
 
     step: int
     n_steps: int
@@ -125,12 +125,12 @@ class History:
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one.
+    """The device with this name; "auto" is the GPU if there is one.
 
     Returns
     -------
     torch.device
-        Of that name; whether this machine has it is seen when it is used.
+        The device; whether this machine has it is checked when it is used.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -144,7 +144,7 @@ def choose_device(device: str | torch.device) -> torch.device:
 
 
 def gpu_name() -> str | None:
-    """What the GPU of this machine is called; None where torch finds none.
+    """The name of this machine's GPU; None if torch finds none.
 
     Returns
     -------
@@ -175,13 +175,13 @@ class Validation:
         self.criterion = RiskCriterion(risks, _padded(kinds, [PADDING] * len(held))).to(device)
 
     def __call__(self, stack: Stack, data: NetworkRows) -> Tensor:
-        """Risks (K,) of the networks as they are."""
+        """Current risks (K,) of the networks."""
         with torch.no_grad():
             return self.criterion(evaluate(stack, data, self.rows, world())).value
 
 
 def pad_rows(rows: Sequence[Tensor]) -> Tensor:
-    """Rows of K networks as (K, n): a column that does not count repeats the network's first."""
+    """Rows of K networks as (K, n): padding columns repeat the network's first row."""
     return _padded(rows, [int(each[0]) for each in rows])
 
 
@@ -204,9 +204,9 @@ def evaluate(
 ) -> Tensor:
     """Outputs (K, n) or (K, n, rep) in evaluation mode and full precision.
 
-    `rows` (K, n) says which rows of the data each network sees; without it all see all of them.
-    `ranks` share the work, and each gets all outputs. `then` makes scores of some rows' outputs,
-    so that representations of all rows need never be there at once.
+    `rows` (K, n) are the rows of the data that each network sees; without it all see all of them.
+    `ranks` share the work, and each gets all outputs. `then` computes scores from outputs of some
+    rows, so that representations of all rows need never be in memory at once.
     """
     K, n = stack.n_networks, len(data) if rows is None else rows.shape[1]
     at_once = max(1, _rows_at_once(data) // K)
@@ -238,7 +238,7 @@ def train(
     callback: Callable[[Progress], None] | None = None,
     first_step: int = 0,
 ) -> History:
-    """Train all networks of the stack; with `validation` each is left as it was at its best.
+    """Train all networks of the stack; with `validation` each is left in its best state.
 
     Every process of an initialised process group must call it, with the same arguments.
 
@@ -247,19 +247,19 @@ def train(
     stack : Stack
         K networks, on the device of the data.
     criterion : callable
-        From outputs to `Losses`.
+        Maps outputs to `Losses`.
     data : NetworkRows
-        What `draws` and `validation` index.
+        Rows that `draws` and `validation` index.
     draws : Draws
         Which rows each step sees.
     settings : Settings
         Steps, learning rate, patience.
     validation : Validation, optional
-        Held-out rows. Without them all steps are taken and the last parameters stay.
+        Held-out rows. Without them all steps are taken and the last parameters are kept.
     callback : callable, optional
         Called with a `Progress` at each check. Reading its tensors waits for the device.
     first_step : int, default=0
-        Where the draws go on, for a stack that was trained before.
+        First step of the draws, for a stack that was trained before.
 
     Returns
     -------
@@ -268,7 +268,7 @@ def train(
 
     Examples
     --------
-    Two networks with losses of their own, over the same rows:
+    Two networks with different losses, over the same rows:
 
     >>> from riskad.deep.batches import NetworkRows, pools_of
     >>> from riskad.deep.nets import build_stack
@@ -345,7 +345,7 @@ def _algorithms(device: torch.device, deterministic: bool) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    # flags() switches cuDNN itself off unless told otherwise.
+    # flags() disables cuDNN by default.
     with torch.backends.cudnn.flags(enabled=True, deterministic=deterministic, benchmark=False):
         yield
 
@@ -370,12 +370,12 @@ class _Curves:
         self._rows: list[tuple[int, Tensor, Tensor]] = []
 
     def add(self, value: Tensor) -> None:
-        """Count a batch's values in."""
+        """Add the values of a batch."""
         self._sum += value
         self._added += 1
 
     def check(self, step: int, data: NetworkRows) -> Progress:
-        """End a stretch of steps: measure, keep what is best, see who has stopped."""
+        """End a series of steps: measure, keep the best state, and see which networks stopped."""
         nan = torch.full_like(self._sum, math.nan)
         risk = torch.where(self._active, self._sum / self._added, nan)
         self._sum, self._added = torch.zeros_like(self._sum), 0
@@ -403,7 +403,7 @@ class _Curves:
         return self._validation is not None and not bool(self._active.any())
 
     def finish(self) -> History:
-        """Leave each network at its best, and give the curves."""
+        """Leave each network in its best state, and return the curves."""
         if self._validation is not None:
             self._stack.load_state_dict(self._kept)
         self._stack.eval()
@@ -422,7 +422,7 @@ def _copied(stack: Stack) -> dict[str, Tensor]:
 
 
 def _over(networks: Tensor, value: Tensor) -> Tensor:
-    """A mask (K,) shaped to choose along the first axis; of one network, to choose all of it."""
+    """A mask (K,) shaped to select along the first axis; for one network, to select all of it."""
     if len(networks) == 1:
         return networks.reshape(())
     return networks.reshape(-1, *[1] * (value.ndim - 1))

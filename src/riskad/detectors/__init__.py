@@ -1,4 +1,4 @@
-"""Detectors: the protocol that all share, and each of them."""
+"""Detectors: the protocol that all share, and each detector."""
 
 from riskad._lazy import lazy_modules
 

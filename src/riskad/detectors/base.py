@@ -1,7 +1,7 @@
-"""The face that all detectors share: labels in, scores out, one direction each.
+"""The interface of all detectors: labels in, scores out, with fixed directions.
 
 `score_samples` and `decision_function` are high for normal rows and `predict` gives +1 or -1, as
-in scikit-learn's outlier detectors. `anomaly_score` is high for anomalies: the one change of sign
+in scikit-learn's outlier detectors. `anomaly_score` is high for anomalies: the only change of sign
 in the package.
 """
 
@@ -49,16 +49,16 @@ from riskad.storage.fields import (
 __all__ = ["MOST_SAMPLED", "Detector"]
 
 MOST_SAMPLED = 200_000
-"""Rows of a source that detectors learn from which need them in memory."""
+"""Rows of a source that are sampled for detectors that need their rows in memory."""
 
 
 class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     """Base class of detectors that learn from y in {+1 normal, -1 anomaly, 0 unlabelled}.
 
-    A subclass implements `fit`, which sets `offset_`, and `_scores`, and says of itself what
-    `SelfDescribing` cannot guess. `riskad.calibrate` sets
-    `calibration_`, on which thresholds, p-values and probabilities rest; `riskad.decisions.drift`
-    compares new rows with `unlabelled_`. A new fit forgets both.
+    A subclass implements `fit`, which sets `offset_`, and `_scores`, and overrides those methods of
+    `SelfDescribing` whose defaults are wrong for it. `riskad.calibrate` sets `calibration_`, from
+    which thresholds, p-values and probabilities are computed; `riskad.decisions.drift` compares new
+    rows with `unlabelled_`. A new fit removes both.
     """
 
     offset_: float
@@ -66,7 +66,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     unlabelled_: UnlabelledSummary | None
     threshold_: Threshold = RiskZero()
     default_threshold: ClassVar[Threshold] = RiskZero()
-    """The rule that a table is judged by unless another is given."""
+    """The rule that decides for a table unless another is given."""
 
     _state_fields: ClassVar[Fields] = {
         "n_features_in_": Number(1, 10**8, whole=True),
@@ -79,7 +79,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         d, unlabelled = state["n_features_in_"], state.get("unlabelled_")
         require(
             unlabelled is None or unlabelled.n_columns in (0, d), "unlabelled_: of other columns"
@@ -92,7 +92,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return self.fit(X, y, **fit_params).predict(X)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Scores g(x): the higher, the more normal."""
+        """Return scores g(x): the higher, the more normal."""
         check_is_fitted(self)
         X, _, _ = unpacked(X)
         if (rows := as_rows(X)) is not None:
@@ -101,23 +101,23 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return _checked_scores(self._scores(self._check_rows(X, reset=False)))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """`score_samples` less the threshold: negative for anomalies."""
+        """Return `score_samples` minus the threshold: negative for anomalies."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: Any) -> np.ndarray:
-        """+1 for rows judged normal, -1 for anomalies."""
+        """Return +1 for rows judged normal, -1 for anomalies."""
         decisions = self.decision_function(X)
         return namespace(decisions).where(decisions >= 0, NORMAL, ANOMALY)
 
     def anomaly_score(self, X: Any) -> np.ndarray:
-        """Scores the other way round: the higher, the more anomalous."""
+        """Return minus `score_samples`: the higher, the more anomalous."""
         return -self.score_samples(X)
 
     def set_threshold(self, rule: Threshold | str) -> Self:
         """Decide by another rule of `riskad.decisions.thresholds`, without another fit.
 
-        Sets `offset_`, which `predict` uses, and `threshold_`, the rule. A string is read as on
-        the command line, "false-alarms:0.01" for instance.
+        Sets `offset_`, which `predict` uses, and `threshold_`, the rule. A string has the form used
+        on the command line, for instance "false-alarms:0.01".
         """
         check_is_fitted(self)
         rule = parse_threshold(rule) if isinstance(rule, str) else rule
@@ -127,11 +127,12 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return self
 
     def p_values(self, X: Any, weighted: bool = False) -> np.ndarray:
-        """Conformal p-values: a normal row has one of at most q with probability at most q.
+        """Conformal p-values: that of a normal row is at most q with probability at most q.
 
-        They rest on labelled normals and hold for new rows that are like these if they are normal
-        (`riskad.decisions.conformal`). `weighted` allows for labelled normals that differ from
-        those among the unlabelled rows, if `calibrate(..., weighted=True)` has learned how.
+        They are computed from labelled normal rows, and are valid for new normal rows that are like
+        these (`riskad.decisions.conformal`). `weighted` corrects for labelled normal rows that
+        differ from the normal rows among the unlabelled ones; it needs
+        `calibrate(..., weighted=True)`.
         """
         calibration = self._calibrated("p-values")
         if not weighted:
@@ -146,15 +147,16 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     def select_anomalies(self, X: Any, fdr: float = 0.1, weighted: bool = False) -> FdrSelection:
         """Select rows of which on average at most the share `fdr` is normal.
 
-        By Benjamini and Hochberg's procedure over the rows of X (`riskad.decisions.conformal`). The
-        result says what can be told with so few labelled normals.
+        Applies Benjamini and Hochberg's procedure to the rows of X (`riskad.decisions.conformal`).
+        The result also states what is possible with the given number of labelled normal rows.
         """
         p_values = self.p_values(X, weighted)
         return select_at_fdr(p_values, fdr, len(self.calibration_.normals))
 
     def anomaly_probability(self, X: Any) -> np.ndarray:
-        """Probability of being an anomaly, at the anomaly rate of the unlabelled rows
-        (`Calibration`).
+        """Return the probability of being an anomaly (`Calibration`).
+
+        It is computed at the anomaly rate of the unlabelled rows.
         """
         return self._calibrated("probabilities").anomaly_probability(self.anomaly_score(X))
 
@@ -183,7 +185,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return check_numbers(self, on_host_array(X), reset, **options)
 
     def _check_columns(self, rows: RowSource, reset: bool) -> None:
-        """Remember the columns of a source, or see that they are those of the fit."""
+        """Remember the columns of a source, or check that they are those of the fit."""
         names = rows.feature_names
         if reset:
             self.n_features_in_ = rows.n_features
@@ -206,7 +208,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     def _check_training(
         self, X: Any, y: Any, sample_weight: Any = None
     ) -> tuple[Any, np.ndarray, np.ndarray | None]:
-        """Rows in memory with their codes and weights; of a source, a sample of its rows."""
+        """Rows in memory with their codes and weights; from a source, a sample of its rows."""
         X, y, sample_weight = unpacked(X, y, sample_weight)
         source = as_rows(X, y, sample_weight)
         if source is not None:
@@ -222,7 +224,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     def _check_labels(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Codes and weights for the rows of X, at the beginning of a fit."""
+        """Codes and weights for the rows of X, at the start of a fit."""
         self._forget_decisions()
         if y is None:
             raise InputError(
@@ -235,7 +237,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return codes, weight
 
     def _forget_decisions(self) -> None:
-        """What an earlier fit has led to."""
+        """Remove the results of an earlier fit."""
         for name in ("calibration_", "threshold_", "unlabelled_"):
             self.__dict__.pop(name, None)
 
@@ -247,7 +249,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
 
 def _checked_scores(scores: np.ndarray) -> np.ndarray:
-    """The scores, if all are numbers; NaN would be neither normal nor an anomaly without a word."""
+    """Return the scores if none is NaN, which would silently be neither normal nor an anomaly."""
     if not bool(namespace(scores).isfinite(scores).all()):
         bad = ~np.isfinite(to_numpy(scores))
         raise InputError(
@@ -259,7 +261,7 @@ def _checked_scores(scores: np.ndarray) -> np.ndarray:
 
 
 def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
-    """Weights of the rows of X as doubles, none of them negative."""
+    """Weights of the rows of X as doubles; none may be negative."""
     if sample_weight is None:
         return None
     weight = on_host_array(sample_weight)
@@ -267,13 +269,13 @@ def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
 
 
 def check_said(rows: RowSource) -> None:
-    """Refuse a source whose labels are 0 and 1 alone, unless it knows what these mean."""
+    """Refuse a source whose labels are only 0 and 1, unless their meaning is known."""
     if not rows.labels_said:
         refuse_ambiguous(rows.counts())
 
 
 def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -> None:
-    """Say where the first NaN or infinity of X is; with `missing`, NaN is nothing to refuse."""
+    """Report where the first NaN or infinity of X is; with `missing`, NaN is allowed."""
     values = X.data if sparse.issparse(X) else X
     bad = np.isinf(values) if missing else ~np.isfinite(values)
     if not bad.any():

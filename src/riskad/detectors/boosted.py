@@ -47,10 +47,10 @@ __all__ = ["BoostedRAD"]
 
 # lambda of a leaf's value, in labelled rows of average weight.
 _L2 = 3.0
-# The number of rounds is a single number: so many rows tell it well enough.
+# This many rows determine the number of rounds, a single number, well enough.
 _CV_ROWS = 10_000
 _CV_SPLITS = 5
-# Rounds where labelled rows are too few to hold some out.
+# Rounds if there are too few labelled rows to hold some out.
 _FEW_LABELS_ROUNDS = 100
 _FOLD_ROUNDS = 100
 _LEAST_LEAF = 1e-3
@@ -64,15 +64,15 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
 
         a R_u^+ + (1 - a) pi_p R_p^+ + pi_n R_n^- - a pi_n R_n^+
 
-    The training risk never rises from one round to the next, whatever the loss and the risk
-    (`riskad.detectors.boosting` says why). Splits are the best of random ones, one for each column,
-    as in extremely randomised trees: with few labels the best of all splits is mostly chance.
+    The training risk never rises from one round to the next, for any loss and risk (see
+    `riskad.detectors.boosting`). Splits are the best of random ones, one for each column, as in
+    extremely randomised trees: with few labels the best of all splits is mostly chance.
 
-    Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
-    categories. Of up to ten categories a split parts one from the others. More are split by how
-    frequent they are, and by what labelled anomalies say of each (`riskad.rows.level_evidence`):
-    sets of them, as LightGBM forms them, fit the few labels of each by chance. A category that was
-    not seen in fit counts as missing.
+    Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text or
+    categories. With up to ten categories a split separates one from the others. More categories
+    are split by their frequency, and by the evidence of the labelled anomalies on each
+    (`riskad.rows.level_evidence`): the sets of categories that LightGBM forms would fit their few
+    labels by chance. A category that was not seen in fit counts as missing.
 
     Parameters
     ----------
@@ -87,29 +87,29 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     risk : str, default="rad"
         Risk estimator: a name of `riskad.core.risks.RISKS`.
     n_rounds : int, default=300
-        Trees; with `early_stopping`, at most.
+        Number of trees; with `early_stopping`, the maximum.
     early_stopping : bool, default=False
-        Whether the number of rounds is the one with the lowest mean risk on held-out rows, in five
-        folds that each hold their share of every kind (fewer folds where a kind has fewer rows).
-        With a single row of a kind there is nothing to hold out, and 100 rounds are taken. With few
-        labels the held-out risk is mostly chance, and a fixed number ranks rows better
+        Whether to use the number of rounds with the lowest mean risk on held-out rows, in five
+        folds that each hold their share of every kind (fewer folds if a kind has fewer rows). With
+        a single row of a kind there is nothing to hold out, and the number is 100. With few labels
+        the held-out risk is mostly chance, and a fixed number ranks rows better
         (`results/trees.json`).
     learning_rate : float in (0, 1], default=0.1
         Share of each leaf's best value that is added to the score.
     max_leaves : int, default=8
-        Most leaves of a tree.
+        Maximum number of leaves of a tree.
     min_leaf : float >= 0.001, default=1.0
-        Least weight of a leaf, where a labelled row weighs 1 on average. Unlabelled rows together
-        weigh as much as the risk gives them, with a = 0.1 about a tenth of all.
+        Minimum weight of a leaf, where a labelled row weighs 1 on average. The risk sets the total
+        weight of the unlabelled rows: with a = 0.1, about a tenth of all.
     random_state : int, default=None
-        Seed for folds and splits. None is 0: the same data gives the same model.
+        Seed for folds and splits. None means 0: the same data gives the same model.
     n_jobs : int, default=1
-        Threads of LightGBM in `fit`. More pay from about 100,000 rows on, if cores are free.
+        Threads of LightGBM in `fit`. More help from about 100,000 rows on, if cores are free.
 
     Attributes
     ----------
     n_rounds_ : int
-        Rounds taken; fewer than asked for where no split lowers the risk further.
+        Number of rounds; fewer than requested if no split lowers the risk further.
     train_risk_ : ndarray of n_rounds_ + 1
         The training risk, with kinks rounded, before the first round and after each.
     cv_risk_ : ndarray or None
@@ -117,17 +117,17 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     risk_parts_ : dict
         What each term of the risk contributes on the training rows; "total" is the risk.
     offset_ : float
-        Threshold on `score_samples`: 0, where both decisions cost the same. The training rows,
-        which trees part too well, would put it next to the labelled anomalies.
+        Threshold on `score_samples`: 0, where both decisions cost the same. Trees separate the
+        training rows too well: a threshold found on them would be next to the labelled anomalies.
     feature_importances_ : ndarray
-        Share of each column in what all splits gained.
+        Share of each column in the gain of all splits.
     categories_ : dict
-        Texts of each text column, by its place, the most frequent first; the place in the list is
-        the code in a split.
+        Texts of each text column, by its position, the most frequent first; the position in the
+        list is the code in a split.
     evidence_ : LevelEvidence
-        What labelled anomalies say of the texts of columns with many of them.
+        Evidence of the labelled anomalies on each text, for columns with many texts.
     trees_ : Trees
-        The trees, which need LightGBM no more (`riskad.detectors.tree_arrays`).
+        The trees, which no longer need LightGBM (`riskad.detectors.tree_arrays`).
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -215,9 +215,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            A row of weight w counts as w rows in the risk and for `min_leaf`; one of weight 0 is as
-            good as absent. The random splits, and the folds of `early_stopping`, are those of one
-            row: repeated rows draw others, and give scores that are close but not the same.
+            A row of weight w counts as w rows in the risk and for `min_leaf`. A row with weight 0
+            is ignored. For random splits and the folds of `early_stopping` it is still one row:
+            repeating rows instead gives other splits, and scores that are close but not the same.
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
@@ -240,7 +240,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
                 raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
         if check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True) == 0:
             raise InputError("learning_rate must be greater than 0: trees of weight 0 do nothing.")
-        # Below, rounding in LightGBM's sums can pass for a leaf.
+        # For smaller values, rounding in LightGBM's sums can look like a leaf.
         check_in_interval("min_leaf", self.min_leaf, _LEAST_LEAF, np.inf, closed=True)
         check_in_interval(
             "prior", self.prior, 0, 1, "It is the share of normal rows, 1 minus the anomaly rate."
@@ -259,7 +259,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             "feature_pre_filter": False,
             "extra_trees": True,
             "lambda_l2": _L2,
-            "max_cat_to_onehot": FEW_LEVELS,  # splits part one category from the others
+            "max_cat_to_onehot": FEW_LEVELS,  # splits separate one category from the others
             "seed": self._seed,
             "num_threads": int(self.n_jobs),
             "deterministic": True,
@@ -275,7 +275,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         X = super()._check_rows(X, reset)
-        return sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM knows no csr_array
+        return sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM rejects csr_array
 
     # --- the number of rounds -------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             risks[t:] = objective.value(scores, rest.y, rest.sample_weight)
         return risks
 
-    # --- what is kept ---------------------------------------------------------------------
+    # --- fitted attributes ----------------------------------------------------------------
 
     def _store(self, run: Boosting, risk: Risk) -> None:
         rows = run.rows
@@ -323,7 +323,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         gain = self._evidence.by_column(run.booster.feature_importance("gain"))
         self.feature_importances_ = gain / max(gain.sum(), np.finfo(float).tiny)
         scores = self.trees_.sum(rows.X)
-        self.offset_ = 0.0  # trees part the rows that they were grown on too well to find another
+        self.offset_ = 0.0  # trees separate their training rows too well to find another
         parts = risk.parts(scores, rows.y, rows.sample_weight)
         total = risk.value(scores, rows.y, rows.sample_weight)
         self.risk_parts_ = {name: float(part) for name, part in parts.items()}
@@ -351,7 +351,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     def contributions(self, X: Any) -> tuple[Any, float] | None:
         """Shapley values of the trees (Lundberg et al., 2020) and their mean.
 
-        A column that a set lacks takes both ways of a split, in the shares of the training rows.
+        Where a set lacks a column, both branches of its splits count, in the shares of the training
+        rows.
         """
         found = shapley_values(self.trees_, self._seen(X))
         if found is None or not self._evidence.places:

@@ -1,10 +1,10 @@
-r"""Boosting on an estimated risk itself: each tree lowers it.
+r"""Boosting on an estimated risk: each tree lowers it.
 
 A risk needs only scores (`riskad.core.objective`), so trees can be grown on it as on a log-loss:
 
     R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i) + L[y_i] f_i.
 
-Its second derivative is of no use for that. Where a coefficient is negative, or the loss is not
+Its second derivative cannot be used directly. If a coefficient is negative, or the loss is not
 convex, it is negative, and a Newton step goes up, or far away if it is clipped. With kappa the
 largest |l''|, the weights h_i = kappa (|A| + |B|)[y_i] put a parabola above the risk instead,
 
@@ -12,23 +12,23 @@ largest |l''|, the weights h_i = kappa (|A| + |B|)[y_i] put a parabola above the
 
 and a tree that gives its leaf the value -G / (H + lambda), G and H the sums of g and h over the
 leaf, times a learning rate of at most 1, lowers the right hand side. So no round ever raises the
-training risk, whatever the loss. Losses with kinks are rounded over a small width first.
+training risk, for any loss. Losses with kinks are rounded over a small width first.
 
-A guarded risk is P(f) + max(0, Q(f)), and a step may carry Q through zero. Both have a parabola
-above them, P^ and Q^. With max(0, q) = max_{0 <= tau <= 1} tau q, the leaf values that are best for
+A guarded risk is P(f) + max(0, Q(f)), and a step may take Q through zero. Both have a parabola
+above them, P^ and Q^. With max(0, q) = max_{0 <= tau <= 1} tau q, the best leaf values for
 P^ + max(0, Q^) are those of P^ + tau Q^, -(G_P + tau G_Q) / (H_P + tau H_Q + lambda), for the tau
 where Q^ is zero, or for 0 or 1 if it is negative or positive throughout. A tree is grown with the
-last round's tau and gets these leaf values, so that here, too, no round raises the risk.
+last round's tau and gets these leaf values, so no round raises the risk here either.
 
-lambda draws leaf values to 0, which charges a split for what all rows have in common. With pi_p
-near 1 nearly all gradients pull one way, the charge exceeds what telling a few light anomalies
-apart can gain, and no split is left. After ten draws of random splits without one that gains,
-lambda therefore draws leaf values to the step c that is best for all rows alike:
+lambda pulls leaf values to 0, which penalises a split for what all rows have in common. With pi_p
+near 1 nearly all gradients point one way, the penalty exceeds the gain from separating a few light
+anomalies, and no split is left. So after ten draws of random splits without one that gains, lambda
+pulls leaf values to the step c that is best for all rows equally:
 
     v = c - (G + H c) / (H + lambda),        c = -(sum_i g_i) / (sum_i h_i).
 
-Trees are then grown on g_i + h_i c, whose sum is 0, so that any split that tells rows apart gains;
-and since c alone lowers the right hand side, so do c and what a tree adds to it.
+Trees are then grown on g_i + h_i c, whose sum is 0, so any split that separates rows gains; and
+since c alone lowers the right hand side, so do c and what a tree adds to it.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ __all__ = ["Boosting", "lightgbm_library", "one_fit_at_a_time", "rows_that_count
 one_fit_at_a_time = threading.Lock()
 """Held while LightGBM is used.
 
-It has one number of threads for the process, which each call of it sets. What a call in one thread
-has set aside room for may be too little after a call in another one, and the process dies.
+It has one number of threads for the process, which each call sets. Memory that a call in one thread
+has reserved may be too small after a call in another one, and the process crashes.
 """
 
-# Kinks are rounded over this width, and curvatures looked for at these margins.
+# Kinks are rounded over this width, and curvatures are searched at these margins.
 _WIDTH = 0.5
 _MARGINS = np.linspace(-3, 3, 601)
-# A guarded risk at its kink can be lowered by few trees that ignore the guard: none does wholly.
+# A guarded risk at its kink can be lowered by few trees that ignore the guard: none does fully.
 _LEAST_TAU = 0.5
-# A draw of random splits may hold none that gains. After so many leaf values are centred, and if so
-# many more in a round are in vain, trees are done.
+# A draw of random splits may contain none that gains. After this many, leaf values are centred; if
+# as many more in a round fail, training ends.
 _DRAWS = 10
 
 
 class Boosting:
     """Trees over given rows, one at a time; `f` are the scores of the rows so far.
 
-    LightGBM is given gradients and curvatures in units in which a labelled row has on average the
-    curvature 1: the risk divides by numbers of rows, and its thresholds are meant for sums. Who
-    grows trees holds `one_fit_at_a_time`.
+    LightGBM gets gradients and curvatures in units in which a labelled row has on average the
+    curvature 1: the risk divides by numbers of rows, and its thresholds are meant for sums. Hold
+    `one_fit_at_a_time` while growing trees.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class Boosting:
         self.in_vain = 0  # draws of random splits without one that gains
 
     def grow(self, n_rounds: int) -> int:
-        """Add trees, `n_rounds` or as many as still lower the risk; their number."""
+        """Add `n_rounds` trees, or as many as still lower the risk; returns their number."""
         return sum(1 for _ in self.rounds(n_rounds))
 
     def rounds(self, n_rounds: int) -> Iterator[int]:
-        """Add a tree at a time, and say which round it is."""
+        """Add a tree at a time, and yield the number of the round."""
         for done in range(n_rounds):
             if not self._add_tree():
                 return
@@ -109,7 +109,7 @@ class Boosting:
             yield done
 
     def _add_tree(self) -> bool:
-        """Grow a tree; False if none of several draws of random splits has one that gains."""
+        """Grow a tree; False if several draws of random splits have none that gains."""
         for _ in range(2 * _DRAWS):
             if not self.booster.update(fobj=self._derivatives):
                 return True
@@ -118,7 +118,7 @@ class Boosting:
 
     @property
     def centred(self) -> bool:
-        """Whether leaf values are drawn to the step that is best for all rows alike."""
+        """Whether leaf values are pulled to the step that is best for all rows equally."""
         return self.in_vain >= _DRAWS
 
     def last_tree(self, X: Any) -> np.ndarray:
@@ -138,7 +138,7 @@ class Boosting:
         return s.value(self.f, self.rows.y, self.rows.sample_weight) + s.constant
 
     def _derivatives(self, scores: np.ndarray, data: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and curvature of P + tau Q, as LightGBM asks for them."""
+        """Gradient and curvature of P + tau Q, in LightGBM's format."""
         y, weight = self.rows.y, self.rows.sample_weight
         self.gradients = [s.gradient(self.f, y, weight) for s in self.sums]
         g, h = (self._mixed(parts, self.tau) for parts in (self.gradients, self.curvatures))
@@ -152,7 +152,7 @@ class Boosting:
         return plain + tau * guarded[0] if guarded else plain
 
     def _best_step(self) -> np.ndarray:
-        """Give the leaves of the last tree the values that are best for P^ + max(0, Q^)."""
+        """Set the leaves of the last tree to the best values for P^ + max(0, Q^)."""
         t = self.booster.num_trees() - 1
         leaf = self.booster.predict(
             self.rows.X, pred_leaf=True, start_iteration=t, num_iteration=1, **self.threads
@@ -191,7 +191,7 @@ class Boosting:
 
 
 def rows_that_count(rows: RowBlocks, risk: Risk) -> RowBlocks:
-    """The rows that count in the risk: of a kind that it uses, and of some weight."""
+    """The rows that count in the risk: of a kind that it uses, and with positive weight."""
     counts = np.isin(rows.y, list(risk.kinds()))
     if rows.sample_weight is not None:
         counts &= rows.sample_weight > 0
@@ -202,8 +202,8 @@ def _curvatures(risk: Risk, loss: Pointwise, rows: RowBlocks) -> list[np.ndarray
     """h_i = kappa (|A| + |B|)[y_i] of the plain sum and, if the risk is guarded, the guarded one.
 
     The coefficients are those of the terms, before any cancel in the table
-    (`riskad.core.objective`): a row whose loss adds up to a line would have no curvature, and weigh
-    nothing.
+    (`riskad.core.objective`): a row whose loss sums to a line would otherwise have no curvature,
+    and no weight.
     """
     kappa = float(np.abs(loss.curvature(_MARGINS)).max())
     if kappa == 0:
@@ -229,8 +229,8 @@ def _mean_over_labelled(values: Any, rows: RowBlocks) -> float:
 class _Rounded(Pointwise):
     """A loss u - v with kinks, rounded.
 
-    Hinges are rounded on one side of their kinks (`riskad.core.losses.Hinges`). Moved by half the
-    width the rounding is even about them, and a loss that is symmetric or linear-odd stays so.
+    Hinges are rounded on one side of their kinks (`riskad.core.losses.Hinges`). Shifted by half the
+    width, the rounding is symmetric around them, and a symmetric or linear-odd loss stays so.
     """
 
     u: Pointwise

@@ -1,18 +1,19 @@
-r"""CompressedRAD: a small forest that has learned the scores of a slower detector.
+r"""CompressedRAD: a small forest trained to reproduce the scores of a slower detector.
 
-`AutoRAD` compares each new row with thousands of remembered ones. What it says of rows is a
-function of their columns, which a single forest can learn from rows that it has scored, without a
-label: the rows of the fit, or any that are like those to come.
+`AutoRAD` compares each new row with thousands of stored rows. Its score is a function of the
+columns of a row. A single forest can learn this function, without labels, from rows that the
+original detector has scored: the training rows, or any rows like the ones to be scored later.
 
-Of the rows given, most are learned from. A forest draws extreme scores to the mean, and more so on
-rows that it has not seen, so a second part of the rows maps its scores to those of the teacher: as
-many of these rows are to be above a score here as there,
+The forest learns from most of the given rows. A forest pulls extreme scores towards the mean, more
+so on rows that it has not seen. So a second part of the rows maps its scores to the original scores
+by rank: as many of these rows exceed the mapped score as exceed the original one,
 
     s(x) = Q_teacher(F_forest(f(x))),
 
 with F the distribution function of the forest's scores f on these rows and Q the quantiles of the
-teacher's. Thresholds, probabilities and p-values of the teacher then mean the same here, and are
-taken over. A third part, which had no share in either, says what was lost (`Fidelity`).
+original detector's scores (in code, the original detector is the `teacher`). Thresholds,
+probabilities and p-values of the original then keep their meaning, and are copied. A third part,
+used for neither step, measures what was lost (`Fidelity`).
 """
 
 from __future__ import annotations
@@ -52,28 +53,28 @@ from riskad.storage.fields import (
 __all__ = ["CompressedRAD", "Fidelity"]
 
 FEWEST_ROWS = 50
-"""Rows from which a forest can learn scores."""
+"""Number of rows from which a forest can learn scores."""
 _LEAF_ROWS, _SPLIT_COLUMNS = 2, 100
 _MOST_LEARNED, _MOST_COMPARED = 50_000, 10_000
-_SHARE = 0.15  # of the rows for each of the two parts that are not learned from
+_SHARE = 0.15  # of the rows, for each of the two parts that the forest does not learn from
 _KNOTS = 201
 _TAKEN_OVER = ("calibration_", "threshold_", "unlabelled_")
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """What a compressed model says beside its teacher, on rows that it has not learned from."""
+    """A compressed model compared with the original, on rows that it has not learned from."""
 
     rows: int
-    """How many."""
+    """Number of these rows."""
     rank_correlation: float
-    """Spearman's, of both scores; 0 where one of them ranks nothing."""
+    """Spearman's rank correlation of both scores; 0 if one of them is constant."""
     agreement: float
-    """Share of the rows on which both decide alike."""
+    """Share of the rows on which both decide the same."""
     flagged_before: int
     flagged_after: int
     auc_before: float | None = None
-    """AUC of the teacher on those that are labelled; None without both kinds."""
+    """AUC of the original on the labelled rows; None without both kinds."""
     auc_after: float | None = None
 
     _state_fields: ClassVar[Fields] = {
@@ -104,7 +105,7 @@ class Fidelity:
         )
 
     def in_words(self) -> list[str]:
-        """Say it.
+        """Describe the comparison in words.
 
         >>> Fidelity(200, 0.9876, 0.995, 11, 10).in_words()
         ['on 200 other rows: rank correlation 0.988, the same decision on 99.5 % (11 rows flagged \
@@ -122,34 +123,34 @@ before, 10 now)']
 
 
 class CompressedRAD(FrameDetector):
-    """A forest that has learned the scores of another detector; it holds no rows.
+    """A forest trained to reproduce the scores of another detector; it stores no rows.
 
-    `riskad.detectors.compressed` says how. Columns may have gaps (NaN), and those of a pandas or
-    polars frame may hold text or categories.
+    See `riskad.detectors.compressed`. Columns may have missing values (NaN), and columns of a
+    pandas or polars frame may hold text or categories.
 
     Parameters
     ----------
     n_estimators : int, default=100
-        Trees.
+        Number of trees.
     budget : float, default=60.0
-        Of the `AutoRAD` that `fit` learns from, in seconds.
+        Budget of the `AutoRAD` that `fit` learns from, in seconds.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Attributes
     ----------
     teacher_ : str
         The class of the detector whose scores were learned.
     n_rows_ : int
-        Rows that the forest learned from.
+        Number of rows that the forest learned from.
     fidelity_ : Fidelity
-        What was lost, measured on rows that were not learned from.
+        What was lost, measured on rows that the forest did not learn from.
     trees_ : Trees
         The forest.
     knots_ : ndarray of shape (2, n_knots)
-        Quantiles of the forest's scores, and the teacher's scores that they become.
+        Quantiles of the forest's scores, and the original scores that they map to.
     offset_ : float
-        Threshold on `score_samples`: the teacher's.
+        Threshold on `score_samples`: that of the original detector.
 
     Examples
     --------
@@ -202,14 +203,14 @@ class CompressedRAD(FrameDetector):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, gaps, and in a frame text.
+            Training rows: numbers, NaN, and in a frame text.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled.
 
         Returns
         -------
         CompressedRAD
-            Itself.
+            The fitted detector.
         """
         teacher = AutoRAD(budget=self.budget, random_state=self.random_state).fit(X, y)
         return self.learn(teacher, X, y)
@@ -220,17 +221,17 @@ class CompressedRAD(FrameDetector):
         Parameters
         ----------
         teacher : Detector
-            A fitted detector of riskad. Its thresholds and probabilities are taken over.
+            A fitted detector of riskad. Its thresholds and probabilities are copied.
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Rows like those to come, at least 50.
+            Rows like the ones to be scored later, at least 50.
         y : array of shape (n_rows,), optional
-            Codes +1, -1 and 0. Nothing is learned from them; where both kinds are there the AUC
-            before and after is measured.
+            Codes +1, -1 and 0. The forest does not learn from them; if both kinds are present, they
+            measure the AUC before and after.
 
         Returns
         -------
         CompressedRAD
-            Itself.
+            The fitted detector.
         """
         check_is_fitted(teacher)
         before = teacher.score_samples(X)
@@ -275,18 +276,18 @@ class CompressedRAD(FrameDetector):
     def _scores(self, X: Any) -> np.ndarray:
         own, theirs = self.knots_
         f = self._forest_scores(X)
-        # Beyond all knots scores go on as the forest says.
+        # Beyond all knots, scores differ by as much as the forest's.
         beyond = np.minimum(f - own[0], 0) + np.maximum(f - own[-1], 0)
         return np.asarray(np.interp(f, own, theirs) + beyond)
 
     def describe(self) -> dict[str, Any]:
-        """Return the threshold, what was learned from and what was lost."""
+        """Return the threshold, the original detector, and what was lost."""
         lost = {name: getattr(self.fidelity_, name) for name in Fidelity._state_fields}
         told = {"teacher": self.teacher_, "rows": self.n_rows_, "trees": self.trees_.n_trees}
         return super().describe() | told | {"fidelity": lost}
 
     def describe_in_words(self) -> list[str]:
-        """Return whose scores were learned, and what was lost."""
+        """Return which detector was compressed, and what was lost."""
         return [
             f"forest of {self.trees_.n_trees:,} trees that learned the scores of {self.teacher_} "
             f"from {self.n_rows_:,} rows",
@@ -294,7 +295,7 @@ class CompressedRAD(FrameDetector):
         ]
 
     def evidence_in_words(self) -> str:
-        """Say that evidence is that of the model before."""
+        """Describe that held-out scores come from the original model."""
         return f"scored by {self.teacher_}, before it was compressed"
 
 
@@ -305,7 +306,7 @@ def _rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _three_parts(n: int, seed: int) -> list[np.ndarray]:
-    """Places of rows to learn from, to map scores by, and to judge by."""
+    """Positions of rows to learn from, to map scores by, and to judge by."""
     order = np.random.default_rng(seed).permutation(n)
     size = min(int(_SHARE * n), _MOST_COMPARED)
     judged, mapped, learned = np.split(order, [size, 2 * size])
@@ -313,7 +314,7 @@ def _three_parts(n: int, seed: int) -> list[np.ndarray]:
 
 
 def _knots(own: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Quantiles of both scores; where several of our own are the same, the mean of theirs."""
+    """Quantiles of both scores; where several of the forest's are equal, the mean of the others."""
     shares = np.linspace(0, 1, min(_KNOTS, len(own)))
     ours, place = np.unique(np.quantile(own, shares), return_inverse=True)
     sums = np.bincount(place, np.quantile(theirs, shares))

@@ -1,20 +1,20 @@
-"""What a detector says of itself. Tables, reports, files and `AutoRAD` ask; nobody asks its class.
+"""What a detector reports about itself. Other code asks the detector and never checks its class.
 
-| a detector says | used by |
+| a detector reports | used by |
 |---|---|
 | `used_kinds`, `check_counts`: which kinds of row it learns from, and needs | fits of tables |
 | `takes_frames`: whether it takes frames with gaps and categories | fits of tables |
-| `fits_any_source`: whether it learns from rows wherever they are | larger tables |
+| `fits_any_source`: whether it learns from rows in any source | larger tables |
 | `describe`, `describe_in_words`: what it found, as numbers and as sentences | summary, report |
-| `evidence_in_words`: what held-out labelled rows were scored by | summary, report |
-| `has_bounds`, `note_of_rows`: what bounds need to know of the training rows | bounds |
-| `lighter`: a quicker copy of itself for a fold | `AutoRAD` |
-| `contributions`: what each column adds to a score, where it knows | reasons |
-| `onnx_scores`, `trial_rows`: its scoring as nodes of a graph, rows to try it on | export |
-| `kept_rows`, `forget_rows`: training rows that it holds | `inspect`, `fit --forget-rows` |
-| `tells_novelty`: whether it says how unlike all rows of its fit a row is | scores of tables |
-| `slow_to_score`: whether reasons have to do with fewer scores | reasons |
-| `_state_fields`: what a model file may hold of it | model files |
+| `evidence_in_words`: what scored the held-out labelled rows | summary, report |
+| `has_bounds`, `note_of_rows`: what bounds need from the training rows | bounds |
+| `lighter`: a copy that is faster to fit, for a fold | `AutoRAD` |
+| `contributions`: what each column adds to a score, if it can compute this | reasons |
+| `onnx_scores`, `trial_rows`: its scoring as nodes of a graph, rows to test it on | export |
+| `kept_rows`, `forget_rows`: training rows that it stores | `inspect`, `fit --forget-rows` |
+| `tells_novelty`: whether it measures how unlike all training rows a row is | scores of tables |
+| `slow_to_score`: whether reasons should use fewer scores | reasons |
+| `_state_fields`: what a model file may contain of it | model files |
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ __all__ = [
 ]
 
 GRAPH_TOLERANCE = 1e-5
-"""Difference between scores of a graph and of the model that is let pass."""
+"""Allowed difference between scores of a graph and of the model."""
 _ALL_KINDS = frozenset({NORMAL, ANOMALY, UNLABELLED})
 
 
 class SelfDescribing:
-    """The questions that every detector answers; these answers are right for most."""
+    """The methods and flags of every detector; these defaults are right for most."""
 
     offset_: float
     n_features_in_: int
     takes_guarded_risks: ClassVar[bool] = True
-    """Whether a risk with a guard, which cannot be negative, can be chosen."""
+    """Whether a guarded risk, which cannot be negative, can be chosen."""
     has_bounds: ClassVar[bool] = False
     """Whether Theorems 2 and 3 hold for it: it has `weight_norm_` and `largest_norm`."""
     slow_to_score: ClassVar[bool] = False
-    """Whether a score takes some 0.1 ms or more."""
+    """Whether a score takes about 0.1 ms or more."""
     tells_progress: ClassVar[bool] = False
     """Whether a fit calls the parameter `callback` with a sentence at each step."""
     holds_out_groups: ClassVar[bool] = False
-    """Whether `fit` holds labelled rows out itself, and takes `groups` for that."""
+    """Whether `fit` itself holds out labelled rows, and takes `groups` for this."""
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
 
     takes_frames: ClassVar[bool] = False
-    """Whether rows may be a frame with null for gaps and columns of texts as categories."""
+    """Whether rows may be a frame with null for missing values and text columns as categories."""
 
     @property
     def graph_tolerance(self) -> float:
-        """How much scores of its ONNX graph may differ, relative where they are larger than 1."""
+        """How much scores of its ONNX graph may differ, relative for scores larger than 1."""
         return GRAPH_TOLERANCE
 
     @property
@@ -82,7 +82,7 @@ class SelfDescribing:
         Parameters
         ----------
         counts
-            How many rows there are of each kind.
+            Number of rows of each kind.
         """
         if sum(n > 0 for n in (counts.normal, counts.anomaly, counts.unlabelled)) < 2:
             raise InputError(
@@ -91,36 +91,36 @@ class SelfDescribing:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Return what a fit found, by name, as JSON can hold it."""
+        """Return the results of a fit, by name, in a form that JSON can hold."""
         return {"threshold": self.anomaly_threshold}
 
     def describe_in_words(self) -> list[str]:
-        """Return what was fitted and how it came about, in sentences."""
+        """Return what was fitted and how, in sentences."""
         return [type(self).__name__]
 
     def evidence_in_words(self) -> str:
-        """Say by what held-out labelled rows were scored."""
+        """Describe what scored the held-out labelled rows."""
         return "scored by a model fitted without its label"
 
     def note_of_rows(self, X: Any) -> dict[str, float]:
-        """Return what bounds need to know of training rows; the largest over all of them counts."""
+        """Return what bounds need from training rows; the largest value over all rows counts."""
         return {}
 
     def needs_rows(self) -> bool:
-        """Return whether scoring needs training rows, which a model file then holds."""
+        """Return whether scoring needs training rows, which a model file then contains."""
         return False
 
     def kept_rows(self) -> int:
-        """Return how many training rows the fitted detector holds, and a model file with it."""
+        """Return how many training rows the fitted detector stores, and its model file with it."""
         return 0
 
     def forget_rows(self) -> Self:
-        """Let go of training rows, where scoring does without them.
+        """Drop training rows, if scoring does not need them.
 
         Returns
         -------
         Self
-            Itself, with the same scores.
+            The detector, with the same scores.
         """
         if self.needs_rows():
             raise InputError(
@@ -131,18 +131,18 @@ class SelfDescribing:
         return self
 
     def lighter(self) -> Self:
-        """Return an unfitted copy, quicker to fit, for folds of labelled rows."""
+        """Return an unfitted copy that is faster to fit, for folds of labelled rows."""
         return clone(self)
 
     def contributions(self, X: Any) -> tuple[Any, float] | None:
-        """Return what each column adds to the scores of validated rows, and to what it is added.
+        """Return what each column adds to the scores of validated rows, and the constant term.
 
         Returns
         -------
         tuple or None
-            Shares phi of the shape of X (array or sparse) and a number b with b + sum_j phi_ij =
-            `_scores(X)`_i; None where the detector knows no better than `riskad.explain_rows`,
-            which finds them for any score.
+            Contributions phi of the shape of X (array or sparse) and a number b with b + sum_j
+            phi_ij = `_scores(X)`_i; None if the detector has no better way than
+            `riskad.explain_rows`, which computes them for any score.
         """
         return None
 
@@ -154,9 +154,9 @@ class SelfDescribing:
         graph
             A `riskad.app.onnx_graph.Graph`.
         rows
-            The name of the rows in it, in doubles.
+            The name of the rows in the graph, in doubles.
         sparse
-            Whether they stand for a sparse matrix.
+            Whether they represent a sparse matrix.
 
         Returns
         -------
@@ -169,14 +169,14 @@ class SelfDescribing:
         )
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows of numbers around those of the fit, to try a graph on.
+        """Return random rows of numbers around the training rows, to test a graph on.
 
         Parameters
         ----------
         rng
-            What they are drawn by.
+            Random generator.
         n_rows
-            How many.
+            Number of rows.
         """
         shape = getattr(self, "shape_", None) or (self.n_features_in_,)
         across = (-1, *[1] * (len(shape) - 1))  # a channel of an image has one mean
@@ -187,25 +187,25 @@ class SelfDescribing:
     @property
     def anomaly_threshold(self) -> float:
         """The anomaly score above which a row is flagged, as in `predict`."""
-        return -float(self.offset_) + 0.0  # and no negative zero
+        return -float(self.offset_) + 0.0  # avoids a negative zero
 
 
 class MinimisesRisk(SelfDescribing):
-    """What detectors say that minimise a risk of `riskad.core.risks`."""
+    """Reports of detectors that minimise a risk of `riskad.core.risks`."""
 
     risk: str
     risk_parts_: dict[str, float]
     shape_in_words: ClassVar[str] = ""
-    """What kind of score it fits."""
+    """The kind of score that it fits."""
     remedy_setting: ClassVar[str] = ""
-    """What must be set together with another risk."""
+    """A setting that must change together with the risk."""
 
     def used_kinds(self) -> frozenset[int]:
         """Return the kinds of row that the risk has terms for."""
         return frozenset(self._bound_risk().kinds())
 
     def check_counts(self, counts: LabelCounts) -> None:
-        """Refuse labels that lack a kind of row which the risk needs."""
+        """Refuse labels that lack a kind of row that the risk needs."""
         totals = np.zeros(3)
         totals[[NORMAL, ANOMALY, UNLABELLED]] = counts.normal, counts.anomaly, counts.unlabelled
         check_kinds_present(self._bound_risk(), counts, totals, self.remedy_setting)
@@ -227,7 +227,7 @@ class MinimisesRisk(SelfDescribing):
 
 
 def say_settings(shape: str, detector: Any) -> str:
-    """Say what was minimised, as far as the detector has such settings.
+    """Describe what was minimised, with the settings that the detector has.
 
     >>> from riskad import ForestRAD
     >>> say_settings("forest", ForestRAD(prior=0.9))
@@ -268,9 +268,9 @@ _NAMES = {
 def check_kinds_present(
     risk: Risk, counts: LabelCounts, totals: np.ndarray, besides: str = ""
 ) -> None:
-    """Refuse labels that lack a kind of row which the risk needs, or give it no weight.
+    """Refuse labels that lack a kind of row that the risk needs, or give it no weight.
 
-    `besides` says what a detector must be told together with the risk of a remedy.
+    `besides` names a setting that must change together with the suggested risk.
     """
     for kind in (ANOMALY, NORMAL, UNLABELLED):
         if kind in risk.kinds() and not totals[kind] > 0:

@@ -1,7 +1,7 @@
-"""A forest that learns the scores of a slower detector.
+"""A forest trained to reproduce the scores of a slower detector.
 
-A teacher such as `riskad.PretrainedRAD` scores some unlabelled rows. A forest fitted to these
-scores gives those of other rows quickly, and more smoothly than its teacher.
+A slow detector such as `riskad.PretrainedRAD` scores some unlabelled rows. A forest fitted to these
+scores gives scores of other rows quickly, and more smoothly than the slow detector.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _SPLIT_COLUMNS = 100  # tried at each split, so that wide tables do not take lon
 class DistilledForest(BaseEstimator):
     """Extremely randomised trees grown on scores.
 
-    Leaves have at least five rows. At each split half of the columns are tried, 100 at most: trees
-    that differ more average better, and take half the time.
+    Leaves have at least five rows. Each split tries half of the columns, at most 100: trees that
+    differ more average better, and take half the time.
 
     Parameters
     ----------
     n_estimators : int, default=200
-        Trees.
+        Number of trees.
     random_state : int, default=None
-        Seed. None is 0.
+        Seed. None means 0.
     n_jobs : int, default=1
         Trees grown at a time.
 
@@ -74,19 +74,19 @@ class DistilledForest(BaseEstimator):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, scores: Any) -> DistilledForest:
-        """Learn the scores of the rows X.
+        """Learn scores of the rows X.
 
         Parameters
         ----------
         X : array of shape (n_rows, n_features)
             Rows without infinities.
         scores : array of shape (n_rows,)
-            What the teacher says of them.
+            The scores of these rows by the slow detector.
 
         Returns
         -------
         DistilledForest
-            Itself.
+            The fitted forest.
         """
         from sklearn.ensemble import ExtraTreesRegressor  # scoring does without
 
@@ -109,9 +109,9 @@ class DistilledForest(BaseEstimator):
         return 0
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return what the teacher would say, on average over the trees."""
+        """Return the predicted scores, averaged over the trees."""
         return self.trees_.mean(np.asarray(X))
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same in an ONNX graph."""
+        """Return the same scores in an ONNX graph."""
         return sum_of_trees(graph, rows, self.trees_, weight=1 / self.trees_.n_trees)

@@ -4,13 +4,14 @@ With the zero-one loss, or any loss with l(f) + l(-f) = 1, a risk
 
     R(f) = sum_i  A[y_i] l(f_i) + B[y_i] l(-f_i)
 
-is a weighted classification error: A l(f) + B l(-f) = (A - B) l(f) + B, so a row counts |A - B| for
-the class normal where A > B, else for the class anomaly, up to a constant. For rad the weights are
+is a weighted classification error: A l(f) + B l(-f) = (A - B) l(f) + B. So, up to a constant, a row
+has weight |A - B|, in the class normal if A > B and else in the class anomaly. For rad the weights
+are
 
     (1 - a) pi_p / n_p as normal,   a / n_u as normal,   (1 + a) pi_n / n_n as anomaly:
 
-the negative term has become a larger weight of the labelled anomalies, and none is negative. Any
-classifier that takes sample weights then descends the risk; here it is a forest.
+the negative term has become a larger weight of the labelled anomalies, and no weight is negative.
+Any classifier that takes sample weights can then minimise the risk; here it is a forest.
 """
 
 from __future__ import annotations
@@ -55,24 +56,24 @@ __all__ = ["ForestRAD", "class_weights"]
 # Any symmetric loss gives the same weights.
 _LOSS = "sigmoid"
 _CLASSES = np.array([ANOMALY, NORMAL])
-_FEW_TREES = 50  # of a fold
+_FEW_TREES = 50  # in a fold
 _FEW_CELLS = 4_000_000
-_FEW_ROWS = 2_000  # up to which all trees are grown at once: it is 1.5 to 8 times as fast
+_FEW_ROWS = 2_000  # up to here all trees are grown at once, which is 1.5 to 8 times as fast
 
 
 class ForestRAD(MinimisesRisk, FrameDetector):
     r"""Semi-supervised anomaly detection by a forest that is grown on the weights of a risk.
 
-    Extremely randomised trees classify rows as normal or anomalous, where a labelled normal weighs
-    (1 - a) pi_p / n_p, a labelled anomaly (1 + a) pi_n / n_n and an unlabelled row a / n_u as a
-    normal one: under the zero-one loss, the weighted error is the rad risk
-    (`riskad.detectors.forest` says why). The score of a row is P(normal) - P(anomaly), averaged
-    over the trees.
+    Extremely randomised trees classify rows as normal or anomaly. A labelled normal row weighs
+    (1 - a) pi_p / n_p, a labelled anomaly (1 + a) pi_n / n_n, and an unlabelled row counts as
+    normal with weight a / n_u: under the zero-one loss, the weighted error is the rad risk
+    (see `riskad.detectors.forest`). The score of a row is P(normal) - P(anomaly), averaged over
+    the trees.
 
-    Columns may have gaps (NaN), and those of a pandas or polars frame may hold text or
-    categories, which are split by how frequent they are and, where there are more than ten, by
-    what labelled anomalies say of each (`riskad.rows.level_evidence`). A category that was not seen
-    in fit counts as missing.
+    Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text or
+    categories. Categories are split by their frequency and, if there are more than ten, by the
+    evidence of the labelled anomalies on each (`riskad.rows.level_evidence`). A category that was
+    not seen in fit counts as missing.
 
     Parameters
     ----------
@@ -82,17 +83,17 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
         rate.
     risk : {"rad", "pn", "pu", "nu", "pnu"}, default="rad"
-        Risk estimator. A guarded one is not a sum over rows, and is refused.
+        Risk estimator. Guarded risks are not sums over rows, and are refused.
     n_estimators : int, default=300
-        Trees.
+        Number of trees.
     min_leaf : float, default=0.5
-        Least weight of a leaf, where a labelled row weighs 1 on average. Without it every
-        unlabelled row would sit in a leaf of its own, and be called normal.
+        Minimum weight of a leaf, where a labelled row weighs 1 on average. Without it every
+        unlabelled row would get a leaf of its own and be classified as normal.
     random_state : int, default=None
-        Seed. None is 0: the same data gives the same model.
+        Seed. None means 0: the same data gives the same model.
     n_jobs : int, default=1
-        Trees grown at a time, of more than 2,000 rows or with gaps. Of fewer all trees are grown
-        at once, on one core (`riskad.detectors.tree_growth`).
+        Trees grown at a time, with more than 2,000 rows or missing values. With fewer rows all
+        trees are grown at once, on one core (`riskad.detectors.tree_growth`).
 
     Attributes
     ----------
@@ -104,12 +105,12 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     offset_ : float
         Threshold on `score_samples`: 0, where both classes weigh the same.
     feature_importances_ : ndarray
-        Share of each column in what all splits gained.
+        Share of each column in the gain of all splits.
     categories_ : dict
-        Texts of each text column, by its place, the most frequent first; the place in the list is
-        the code in a split.
+        Texts of each text column, by its position, the most frequent first; the position in the
+        list is the code in a split.
     evidence_ : LevelEvidence
-        What labelled anomalies say of the texts of columns with many of them.
+        Evidence of the labelled anomalies on each text, for columns with many texts.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -129,7 +130,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     takes_guarded_risks: ClassVar[bool] = False
 
     _state_fields: ClassVar[Fields] = {
-        # Files of earlier versions have none.
+        # Absent from files of earlier versions.
         "categories_": Optional(DictOf(COUNT, ListOf(TEXT))),
         "a": Number(-1, 1),
         "prior": SHARE,
@@ -177,9 +178,9 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            A row of weight w counts as w rows in the risk and for `min_leaf`; one of weight 0 is as
-            good as absent. With more than 2,000 rows, repeated rows draw other random splits, and
-            give scores that are close but not the same.
+            A row of weight w counts as w rows in the risk and for `min_leaf`. A row with weight 0
+            is ignored. With more than 2,000 rows, repeating rows instead gives other random splits,
+            and scores that are close but not the same.
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
@@ -205,7 +206,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     def _grow(
         self, rows: RowBlocks, kind: np.ndarray, weight: np.ndarray
     ) -> tuple[Trees, np.ndarray]:
-        """The trees, and the share of each column in what splits gained."""
+        """The trees, and the share of each column in the gain of all splits."""
         labelled = rows.y != UNLABELLED
         counts = labelled if rows.sample_weight is None else labelled * rows.sample_weight
         share = weight[labelled].sum() / counts.sum() / weight.sum()
@@ -241,7 +242,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
 
     def _store(self, rows: RowBlocks, risk: Risk) -> None:
         scores = self.trees_.mean(rows.X)
-        self.offset_ = 0.0  # trees part the rows that they were grown on too well to find another
+        self.offset_ = 0.0  # trees separate their training rows too well to find another
         # Scores far from zero turn any symmetric loss into the zero-one loss.
         decisions = np.where(scores >= self.offset_, 1e3, -1e3)
         parts = risk.parts(decisions, rows.y, rows.sample_weight)
@@ -267,7 +268,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         return super().describe() | {"trees": self.trees_.n_trees}
 
     def describe_in_words(self) -> list[str]:
-        """Return what was grown."""
+        """Return the settings of the forest, and its number of trees."""
         return [*super().describe_in_words(), f"{self.trees_.n_trees:,} trees"]
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
@@ -290,7 +291,7 @@ def _scoring_trees(grown: Sequence[Any], X: Any) -> Trees:
 
 
 def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:
-    """What a row of each kind weighs, by label code: above 0 as normal, below 0 as anomaly.
+    """Weight of a row of each kind, by label code: above 0 as normal, below 0 as anomaly.
 
     >>> from riskad.core.risks import get_risk
     >>> class_weights(get_risk("rad", a=0.1, prior=0.8), np.array([10, 4, 2])).round(3).tolist()

@@ -1,4 +1,4 @@
-"""Which kinds of label a detector cannot do without."""
+"""Which kinds of label a detector needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS = {
 
 
 def require_labels(who: str, counts: LabelCounts, *groups: tuple[int, ...]) -> None:
-    """Of each group of kinds there must be a row."""
+    """Require a row of at least one kind in each group of kinds."""
     found = {NORMAL: counts.normal, ANOMALY: counts.anomaly, UNLABELLED: counts.unlabelled}
     for kinds in groups:
         if not any(found[kind] for kind in kinds):

@@ -1,8 +1,8 @@
-"""Boosted trees that classify labelled rows, and leave unlabelled ones aside.
+"""Boosted trees that classify labelled rows, and ignore unlabelled ones.
 
-With few labels the unlabelled rows are most of what is known, and detectors that minimise a risk of
-all rows rank best. With thousands of labels an ordinary classifier does as well, is quick to fit
-to all of them, and errs elsewhere: `AutoRAD` then takes it as a further member.
+With few labels the unlabelled rows carry most of the information, and detectors that minimise a
+risk of all rows rank best. With thousands of labels an ordinary classifier does equally well, is
+quick to fit to all of them, and makes other mistakes: `AutoRAD` then adds it as a member.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["LabelledTrees"]
 
 _RATE, _L2, _SHARE = 0.05, 1.0, 0.8
 _MANY, _VERY_MANY = 2_000, 20_000  # labelled rows from which trees are larger, and more
-_SMALL, _LARGE, _OF_MORE = (15, 5), (31, 20), (15, 20)  # leaves, and the fewest rows of a leaf
-_ROWS_OF_ROUNDS, _MOST_ROUNDS = 8_000, 5  # rounds grow with the rows, up to so many times
+_SMALL, _LARGE, _OF_MORE = (15, 5), (31, 20), (15, 20)  # leaves, and minimum rows of a leaf
+_ROWS_OF_ROUNDS, _MOST_ROUNDS = 8_000, 5  # rounds grow with the rows, up to this many times
 _ROUNDS, _FOLD_ROUNDS = 200, 80
 
 
@@ -34,9 +34,9 @@ class LabelledTrees(BaseEstimator):
     Parameters
     ----------
     n_rounds : int, optional
-        Trees. None is 200 with fewer than 20,000 labelled rows, and with more up to 1,000.
+        Number of trees. None means 200 below 20,000 labelled rows, and with more up to 1,000.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
     n_jobs : int, default=1
         Threads in `fit`.
 
@@ -85,14 +85,14 @@ class LabelledTrees(BaseEstimator):
         X : array of shape (n_rows, n_features)
             Rows.
         y : array of shape (n_rows,)
-            +1 normal, -1 anomaly; rows with 0 are not looked at.
+            +1 normal, -1 anomaly; rows with 0 are ignored.
         sample_weight : array of shape (n_rows,), optional
-            What each row counts.
+            Weight of each row.
 
         Returns
         -------
         LabelledTrees
-            Itself.
+            The fitted detector.
         """
         lightgbm = lightgbm_library()
         X, codes = np.asarray(X), np.asarray(y)
@@ -109,7 +109,7 @@ class LabelledTrees(BaseEstimator):
         return self
 
     def _rounds(self, n_labelled: int) -> int:
-        """Trees for so many rows."""
+        """Number of trees for this many rows."""
         if self.n_rounds is not None:
             return self.n_rounds
         more = n_labelled / _ROWS_OF_ROUNDS if n_labelled >= _VERY_MANY else 1.0

@@ -40,12 +40,12 @@ from riskad.storage.fields import (
 __all__ = ["OneClassSVM", "SemiSupervisedOneClassSVM"]
 
 
-# Most unlabelled rows by default: the graph's m x m system costs m^3, the biased SVM about m^2.
+# Default maximum of unlabelled rows: the graph's m x m system costs m^3, the biased SVM about m^2.
 _UNLABELLED_ROWS = {"laplacian": 2_000, "biased": 10_000}
 _UNLABELLED_SIDES = {"outside": ANOMALY, "normal": NORMAL}
 
 _CACHE_MB = 500  # libsvm's default of 200 holds too few kernel rows of tens of thousands
-_DUAL_TOL = 1e-7  # of the mean k(z, z): the gap in the optimality conditions that is let pass
+_DUAL_TOL = 1e-7  # of the mean k(z, z): the allowed gap in the optimality conditions
 _KERNEL_ENTRIES = 2**23  # scored at a time: 64 MiB
 # Squares of larger numbers overflow; a Gaussian is zero long before.
 _FAR = 1e100
@@ -79,7 +79,7 @@ class _KernelDetector(Detector):
             check_in_interval("gamma", self.gamma, 0, np.inf, "None is 1 / n_features.")
 
     def _learn_columns(self, X: np.ndarray) -> np.ndarray:
-        """Learn the kernel's width and the columns' scale from training rows; these, scaled."""
+        """Learn the kernel's width and the columns' scale from rows; return them scaled."""
         n, d = X.shape
         self.gamma_ = 1 / d if self.gamma is None else float(self.gamma)
         self._mean, self._scale = np.zeros(d), np.ones(d)
@@ -108,7 +108,7 @@ class _KernelDetector(Detector):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False  # centred columns have no zeros to spare
+        tags.input_tags.sparse = False  # centred columns have no zeros
         return tags
 
 
@@ -118,21 +118,20 @@ class OneClassSVM(_KernelDetector):
         min  1/2 ||w||^2 - rho + 1/(nu n) sum_i xi_i
         s.t. <w, phi(x_i)> >= rho - xi_i,  xi_i >= 0
 
-    for the Gaussian kernel over standardised columns. It takes every training row for normal. The
-    published runs fit it to all of them, whatever their label; who knows some anomalies would
-    leave these out, which `use_labels` does.
+    for the Gaussian kernel over standardised columns. It treats every training row as normal. The
+    published runs fit it to all of them, whatever their label; if some anomalies are known, it is
+    better to leave them out, as `use_labels` does.
 
     Parameters
     ----------
     nu : float in (0, 1), default=0.1
-        Bounds the share of training rows that are judged anomalous.
+        Upper bound on the share of training rows that are judged anomalous.
     gamma : float, default=None
-        Width of the kernel exp(-gamma ||x - z||^2). None is 1 / n_features.
+        Width of the kernel exp(-gamma ||x - z||^2). None means 1 / n_features.
     scale : bool, default=True
-        Whether columns are standardised, by the rows it is fitted to.
+        Whether to standardise columns, by the rows it is fitted to.
     use_labels : bool, default=False
-        False fits to all rows; y is not looked at and may be None. True leaves the rows labelled
-        -1 out, as if they had not been given.
+        False fits to all rows; y is ignored and may be None. True leaves out the rows labelled -1.
 
     Attributes
     ----------
@@ -187,7 +186,7 @@ class OneClassSVM(_KernelDetector):
         return self
 
     def _check_unlabelled(self, X: Any) -> np.ndarray:
-        """Rows whose labels, if they bring any, are not looked at."""
+        """Rows whose labels, if any, are ignored."""
         self._forget_decisions()
         X, _, _ = unpacked(X)
         source = as_rows(X)
@@ -228,50 +227,50 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         min  1/2 ||w||^2 + C_u sum_U xi_i + C_p sum_P xi_i + C_n sum_N xi_i,  xi >= 0
         s.t. t_i (<w, phi(x_i)> + b) >= 1 - xi_i,   t = +1 on P, -1 on N.
 
-    unlabelled="outside" puts t = -1 on U (the citation's, after Liu et al. 2003). As the unlabelled
-    rows are mostly normal, errors on labelled normals cost more: C_u = C, C_p = bias C n_u / n_p,
-    so that they cost `bias` times as much in all. With many rows it is inside where bias p(x |
-    normal) > p(x), and a row is more likely normal than not where 2 pi_p p(x | normal) > p(x):
-    hence bias=2, for pi_p near 1. unlabelled="normal" puts t = +1 on U, with C_u = C_p = C; so is
-    C_p = C without unlabelled rows.
+    unlabelled="outside" puts t = -1 on U (as in the citation, after Liu et al. 2003). Since the
+    unlabelled rows are mostly normal, errors on labelled normal rows cost more: C_u = C, C_p = bias
+    C n_u / n_p, so that in total they cost `bias` times as much. With many rows it is inside where
+    bias p(x | normal) > p(x), and a row is more likely normal than not where 2 pi_p p(x | normal) >
+    p(x): hence bias=2, for pi_p near 1. unlabelled="normal" puts t = +1 on U, with C_u = C_p = C;
+    without unlabelled rows C_p = C, too.
 
     Labelled anomalies are outside in all of them, with C_n = anomaly_cost C_p. In "laplacian" they
-    change nothing where normals alone already leave them outside. The published column
-    "semi-OC-SVM" most resembles kernel="biased" with unlabelled="normal": a plain SVC that takes
-    unlabelled rows for normal. Rank by its scores: where the unlabelled rows hold more anomalies
-    than are labelled, its `predict` hardly finds any.
+    change nothing if normal rows alone already leave them outside. The published column
+    "semi-OC-SVM" most resembles kernel="biased" with unlabelled="normal": a plain SVC that treats
+    unlabelled rows as normal. Rank by its scores: if the unlabelled rows hold more anomalies than
+    are labelled, its `predict` hardly finds any.
 
     Parameters
     ----------
     kernel : {"laplacian", "biased"}, default="laplacian"
-        Which of the two. "laplacian" is that of the graph, not exp(-gamma ||x - z||_1).
+        Which of the two. "laplacian" is the graph's, not exp(-gamma ||x - z||_1).
     nu : float in (0, 1), default=0.1
-        Laplacian only. Without labelled anomalies it bounds the share of labelled normals that are
-        judged anomalous.
+        Laplacian only. Without labelled anomalies it bounds the share of labelled normal rows that
+        are judged anomalous.
     manifold : float >= 0, default=1.0
-        Laplacian only. How much scores are to vary little along the graph; 0 ignores the unlabelled
+        Laplacian only. How strongly scores are smoothed along the graph; 0 ignores the unlabelled
         rows.
     n_neighbors : int, default=10
-        Laplacian only. Nearest neighbours that a row of the graph is joined to.
+        Laplacian only. Number of nearest neighbours that a row of the graph is joined to.
     unlabelled : {"outside", "normal"}, default="outside"
-        Biased only. The side that the unlabelled rows are put on.
+        Biased only. The side of the unlabelled rows.
     C : float, default=1.0
         Biased only. Cost of an error on an unlabelled row.
     bias : float, default=2.0
-        Biased only, for unlabelled="outside". Cost of errors on all labelled normals in units of
-        that on all unlabelled rows.
+        Biased only, for unlabelled="outside". Cost of errors on all labelled normal rows, in units
+        of the cost on all unlabelled rows.
     anomaly_cost : float, default=1.0
-        C_n / C_p: what an error on a labelled anomaly costs, in errors on a labelled normal.
+        C_n / C_p: the cost of an error on a labelled anomaly, relative to a labelled normal row.
     gamma : float, default=None
-        Width of the kernel exp(-gamma ||x - z||^2). None is 1 / n_features.
+        Width of the kernel exp(-gamma ||x - z||^2). None means 1 / n_features.
     scale : bool, default=True
-        Whether columns are standardised, by all training rows.
+        Whether to standardise columns, by all training rows.
     unlabelled_rows : int, default=None
-        Most unlabelled rows that are used, drawn at random; labelled rows are always used. It
+        Maximum number of unlabelled rows, drawn at random; labelled rows are always used. It
         bounds the cost: one m x m system for the m rows of the graph, and about m^2 for "biased".
-        None is 2,000 for "laplacian" and 10,000 for "biased".
+        None means 2,000 for "laplacian" and 10,000 for "biased".
     random_state : int, default=None
-        Seed of that draw. None is 0: the same data gives the same model.
+        Seed of that draw. None means 0: the same data gives the same model.
 
     Attributes
     ----------
@@ -379,7 +378,7 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
             )
 
     def _rows_used(self, codes: np.ndarray) -> np.ndarray:
-        """All labelled rows, then as many of the unlabelled rows as are wanted."""
+        """All labelled rows, then as many of the unlabelled rows as requested."""
         labelled, unlabelled = np.flatnonzero(codes), np.flatnonzero(codes == UNLABELLED)
         most = (
             _UNLABELLED_ROWS[self.kernel]
@@ -396,13 +395,13 @@ class SemiSupervisedOneClassSVM(_KernelDetector):
         K = rbf_kernel(Z, gamma=self.gamma_)
         M = self.manifold * _graph_laplacian(Z, self.n_neighbors)
         identity = np.eye(len(Z))
-        # Of (I + M K)^{-1} only the columns of labelled rows meet a coefficient that is not zero.
+        # Only the columns of labelled rows of (I + M K)^{-1} meet a non-zero coefficient.
         inverse = np.linalg.solve(identity + M @ K, identity[:, :n_l])
         s, rho = _one_class_dual(K[:n_l] @ inverse, self._signed_costs(codes[:n_l]))
         self._keep(Z, inverse @ s, rho)
 
     def _signed_costs(self, codes: np.ndarray) -> np.ndarray:
-        """C_p on normals and -C_n on anomalies."""
+        """C_p on normal rows and -C_n on anomalies."""
         C_p = 1 / (self.nu * np.count_nonzero(codes == NORMAL))
         return np.where(codes == NORMAL, C_p, -self.anomaly_cost * C_p)
 

@@ -1,4 +1,4 @@
-"""A ranking without labels: the mean of our outlier scores, said as such."""
+"""A ranking without labels: the mean of the outlier scores."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class OutlierMean(FrameDetector):
 
     The anomaly score is the mean of the two scores of `riskad.detectors.features.OutlierScores`,
     each of mean 0 and standard deviation 1 over the training rows: that of an isolation forest, and
-    the log distance to the tenth nearest neighbour. Labels are not learned from. Being unlike
-    others is not the same as being an anomaly, and nothing tells how many rows are: the share that
-    is flagged, a twentieth of the training rows, is a convention.
+    the log distance to the tenth nearest neighbour. It does not learn from labels. An unusual row
+    is not necessarily an anomaly, and the number of anomalies is unknown: the share that is
+    flagged, a twentieth of the training rows, is a convention.
 
     Parameters
     ----------
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Attributes
     ----------
     offset_ : float
         Threshold on `score_samples`, below which a twentieth of the training rows lies.
     n_rows_ : int
-        Rows that were learned from: all, or 20,000 drawn at random.
+        Number of rows to learn from: all, or 20,000 drawn at random.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class OutlierMean(FrameDetector):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> OutlierMean:
-        """Learn what rows are like; y, one label for each row, is checked and not learned from."""
+        """Learn what rows are like; y, one label for each row, is checked but not learned from."""
         matrix, _, _ = self._check_training(X, y)
         rows = np.arange(matrix.shape[0])
         if len(rows) > _MOST_ROWS:
@@ -95,24 +95,24 @@ class OutlierMean(FrameDetector):
             return self._mean(self.features_.transform(numbers_of(self.table_, X)))
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same in an ONNX graph."""
+        """Return the same scores in an ONNX graph."""
         parts = self.features_.onnx_parts(graph, graph_numbers(graph, rows, self.table_))
         mean = graph.node("ReduceMean", parts["outliers"], np.array([1]), keepdims=0)
         return str(graph.node("Neg", mean))
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows around those of the fit."""
+        """Return random rows around the training rows."""
         return rows_around(self.table_, self.features_, self.n_features_in_, rng, n_rows)
 
     def check_counts(self, counts: LabelCounts) -> None:
-        """Take whatever labels there are, or none."""
+        """Accept any labels, or none."""
 
     def needs_rows(self) -> bool:
         """Return True: rows are compared with training rows."""
         return True
 
     def kept_rows(self) -> int:
-        """Return the number of training rows, standardised, to which distances are measured."""
+        """Return the number of standardised training rows to which distances are measured."""
         return self.features_.kept_rows()
 
     def describe(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class OutlierMean(FrameDetector):
         return super().describe() | {"rows": self.n_rows_}
 
     def describe_in_words(self) -> list[str]:
-        """Say that no label was learned from."""
+        """Report that no label was learned from."""
         return [
             "mean of two outlier scores; unsupervised: no label was learned from, and the share of "
             "rows that is flagged, 5 %, is a convention",

@@ -1,16 +1,17 @@
-r"""PretrainedRAD: a network that learned on other tables what a few labels tell of other rows.
+r"""PretrainedRAD: a network trained on other tables to detect anomalies from a few labels.
 
-Nothing is trained in `fit`. The network was trained once, on millions of tables
-(`benchmarks/pretraining`), to tell anomalies from labelled rows and contaminated unlabelled rows
-that it gets to read: the *context*. Its loss was the logistic risk of unlabelled rows with both
-classes weighted alike, so that its output for a row x is near the best there is under such tables,
+`fit` trains nothing. The network was trained once, on millions of tables
+(`benchmarks/pretraining`). It reads labelled rows and contaminated unlabelled rows, the *context*,
+and learned to detect anomalies from them. Its training loss was the logistic risk of unlabelled
+rows with both classes weighted equally, so its output for a row x is near the optimum for tables
+like those,
 
     s(x) = log p(x | anomaly, context) - log p(x | normal, context).
 
-`riskad.detectors.table_network` says how it reads a table. There are two trainings. The tables of
-`tables-2` were all synthetic. `tables-3` went on from there with tables of which three of four were
-drawn from 301 real ones; it reads blank cells and the levels of categories, and has five times as
-many weights.
+`riskad.detectors.table_network` describes how it reads a table. There are two sets of weights.
+`tables-2` was trained only on synthetic tables. `tables-3` continued from there, with three of four
+tables drawn from 301 real ones; it reads blank cells and the levels of categories, and has five
+times as many weights.
 """
 
 from __future__ import annotations
@@ -50,24 +51,24 @@ from riskad.storage.fields import (
 __all__ = ["READS_COLUMNS", "PretrainedRAD", "labelled_rows_read"]
 
 READS_COLUMNS = 100
-"""Columns that the network reads as they are; of more it gets the principal components."""
+"""Most columns that the network reads directly; for more it gets the principal components."""
 
 _DEFAULT = "tables-3"
 _COMPONENTS = 24
 _MOST_LABELLED = {NORMAL: 400, ANOMALY: 200}  # rows of the context
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
-_BLOCK = 256  # rows that are scored at a time; more or fewer take longer
-_MOST_BYTES = 128 << 20  # of a memory that is kept between calls
+_BLOCK = 256  # rows scored at a time; more or fewer take longer
+_MOST_BYTES = 128 << 20  # largest memory that is kept between calls
 
 
 class _Training(NamedTuple):
-    """How tables are read by weights of a training, which has seen the like."""
+    """How to prepare tables for a set of weights, so that they match its training tables."""
 
     tables: str
     columns: int
-    """Read as they are; of more the principal components are read."""
+    """Most columns read directly; for more the principal components are read."""
     blanks: bool
-    """Whether blanks are read as such."""
+    """Whether blanks are read as blanks."""
 
 
 _TRAININGS = {
@@ -79,43 +80,43 @@ _TRAININGS = {
 class PretrainedRAD(Detector):
     r"""Semi-supervised anomaly detection by a network that was trained on other tables.
 
-    `fit` keeps labelled rows and a sample of the unlabelled rows; to score a row the network reads
-    them (`riskad.detectors.table_network` says how). Columns are standardised and large values
-    drawn in, sign(z) log(1 + |z|); of more than 100 (by the weights "tables-2" 40) the 24 leading
-    principal components are taken.
+    `fit` keeps labelled rows and a sample of the unlabelled rows. To score a row, the network reads
+    them (see `riskad.detectors.table_network`). Columns are standardised and large values are
+    compressed by sign(z) log(1 + |z|). More than 100 columns (40 for the weights "tables-2") are
+    replaced by their 24 leading principal components.
 
-    The network has seen tables with columns of outlier scores among them, and does best with the
-    like: `make_pipeline(LearnedFeatures(("columns", "outliers"), smooth=True),
+    The network was trained on tables whose columns included outlier scores, and works best if you
+    add them: `make_pipeline(LearnedFeatures(("columns", "outliers"), smooth=True),
     PretrainedRAD())`.
 
     Parameters
     ----------
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows among the unlabelled rows; it sets the threshold
-        alone.
+        pi_p^e, the assumed share of normal rows among the unlabelled rows. It affects only the
+        threshold.
     unlabelled : int, default=300
-        Unlabelled rows that the network reads. Time grows with it.
+        Number of unlabelled rows that the network reads. Time grows with it.
     weights : {"tables-2", "tables-3"}, default="tables-3"
-        Which training of the network. "tables-2" has seen synthetic tables alone, and is quicker.
-        "tables-3" has seen real ones as well, and reads blanks (NaN) as such.
+        Which weights of the network to use. "tables-2" was trained only on synthetic tables, and is
+        faster. "tables-3" was also trained on real tables, and reads blanks (NaN) as blanks.
     random_state : int, optional
-        Seed of the sample of rows to read. None is 0.
+        Seed for sampling the rows to read. None means 0.
 
     Attributes
     ----------
     context_ : ndarray of float32
-        The rows that the network reads: at most 400 normals, 200 anomalies, and `unlabelled`
+        The rows that the network reads: at most 400 normal rows, 200 anomalies, and `unlabelled`
         of the unlabelled rows.
     states_ : ndarray
         Their labels: 0 none, 1 normal, 2 anomaly.
     marked_ : ndarray of int
-        Of the columns that vary, those whose blanks tell: their blanks are more frequent in
-        labelled anomalies, or in labelled normals. For each the network reads one column more,
-        which says where the blanks are.
+        Those of the non-constant columns whose blanks are informative: more frequent in labelled
+        anomalies than in labelled normal rows, or the reverse. For each, the network reads one more
+        column, which marks the blanks.
     offset_ : float
         Threshold on `score_samples`, log(pi_n / pi_p): where both classes are equally likely.
     weights_ : str
-        Which training of the network the model was made with.
+        Which weights of the network the model uses.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -147,7 +148,7 @@ class PretrainedRAD(Detector):
 
     @classmethod
     def _upgrade_state(cls, state: State) -> State:
-        """A state from before there was a choice of weights, and blanks to mark."""
+        """Upgrade a state from before there was a choice of weights and of blanks to mark."""
         fitted = {"marked_": np.array([], int)} if "weights_" in state else {}
         return {"weights": "tables-2", **fitted, **state}
 
@@ -173,7 +174,7 @@ class PretrainedRAD(Detector):
         return clone(self).set_params(unlabelled=self.unlabelled // 2)
 
     def needs_rows(self) -> bool:
-        """Return True: the network reads training rows whenever it scores others."""
+        """Return True: the network reads training rows whenever it scores rows."""
         return True
 
     def kept_rows(self) -> int:
@@ -185,7 +186,7 @@ class PretrainedRAD(Detector):
         return super().describe() | {"rows_read": len(self.context_)}
 
     def describe_in_words(self) -> list[str]:
-        """Return what scores rows, and what it reads."""
+        """Return which network scores rows, and how many rows it reads."""
         return [
             say_settings(f"network trained on {_TRAININGS[self.weights_].tables} tables", self),
             f"reads {len(self.context_):,} of the training rows",
@@ -205,19 +206,19 @@ class PretrainedRAD(Detector):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> PretrainedRAD:
-        """Keep the rows of X with labels y that the network is to read.
+        """Keep the rows of X and their labels y for the network to read.
 
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, with the weights "tables-3" also blanks (NaN).
+            Training rows: numbers, and with the weights "tables-3" also blanks (NaN).
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
 
         Returns
         -------
         PretrainedRAD
-            Itself, fitted.
+            The fitted detector.
         """
         if self.weights not in WEIGHTS:
             raise InputError(
@@ -255,7 +256,7 @@ class PretrainedRAD(Detector):
         return tags
 
     def _places(self, codes: np.ndarray) -> np.ndarray:
-        """Places of the rows of the context."""
+        """Positions of the rows of the context."""
         rng = np.random.default_rng(self.random_state or 0)
         sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
         kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
@@ -273,7 +274,7 @@ class PretrainedRAD(Detector):
             Z = np.nan_to_num(_signed_log(self.scaler_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
-            # Whitened, as the columns of a table would be.
+            # Whitened, so that components look like the columns of a table.
             self.components_ = PCA(
                 size, whiten=True, svd_solver="randomized", random_state=seed
             ).fit(Z)
@@ -304,7 +305,7 @@ class PretrainedRAD(Detector):
 
     @property
     def graph_tolerance(self) -> float:
-        """In NumPy as well, single precision differs from double by 2e-5 to 3e-4, row by row."""
+        """Even in NumPy, single precision differs from double by 2e-5 to 3e-4, row by row."""
         return 3e-4
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
@@ -315,14 +316,14 @@ class PretrainedRAD(Detector):
         return str(graph.node("Neg", said))
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows around those of the fit."""
+        """Return random rows around the training rows."""
         X = np.zeros((n_rows, self.n_features_in_))
         drawn = rng.standard_normal((n_rows, len(self.kept_)))
         X[:, self.kept_] = self.scaler_.mean_ + self.scaler_.scale_ * drawn
         return X
 
     def _graph_columns(self, graph: Any, rows: str) -> str:
-        """The columns as the network sees them, in doubles."""
+        """The columns as the network sees them, in double precision."""
         X = graph.node("Gather", rows, self.kept_, axis=1)
         Z = _graph_signed_log(
             graph, standardised(graph, X, self.scaler_.mean_, self.scaler_.scale_)
@@ -342,7 +343,7 @@ class PretrainedRAD(Detector):
 
 
 class _Kept(NamedTuple):
-    """A memory with what it was made of, none of which is ever changed in place."""
+    """A memory with the objects it was made from, which are never changed in place."""
 
     network: TableNetwork
     context: np.ndarray
@@ -351,10 +352,11 @@ class _Kept(NamedTuple):
 
 
 class _Memories:
-    """What the network has read for detectors that are in use.
+    """What the network has read, for detectors in use.
 
-    To read takes as long as to score as many rows. A detector's files, copies and pickles know
-    nothing of it, and it goes when the detector does. Two threads that come first may both read.
+    Reading a context takes as long as scoring as many rows. The memory is not part of a detector's
+    files, copies or pickles, and is freed with the detector. Two threads that start together may
+    both read.
     """
 
     def __init__(self) -> None:
@@ -362,7 +364,7 @@ class _Memories:
         self._lock = Lock()
 
     def of(self, detector: PretrainedRAD, network: TableNetwork) -> Memory:
-        """The memory of a detector, read if need be; large ones are read at each call."""
+        """The memory of a detector, read if necessary; large ones are read at each call."""
         made_of = (network, detector.context_, detector.states_)
         with self._lock:
             kept = self._kept.get(detector)
@@ -379,7 +381,7 @@ _memories = _Memories()
 
 
 def labelled_rows_read(codes: np.ndarray) -> int:
-    """How many of the labelled rows the network reads.
+    """Number of labelled rows that the network reads.
 
     >>> labelled_rows_read(np.repeat([1, -1, 0], [3000, 50, 9000]))
     450
@@ -388,16 +390,16 @@ def labelled_rows_read(codes: np.ndarray) -> int:
 
 
 def _varies(X: np.ndarray) -> np.ndarray:
-    """Columns of which cells differ: in their values, or in being blank."""
+    """Columns that are not constant: cells differ in value, or some are blank."""
     blank = np.isnan(X)
     low, high = np.where(blank, np.inf, X).min(axis=0), np.where(blank, -np.inf, X).max(axis=0)
     return np.asarray((low < high) | (blank.any(axis=0) & ~blank.all(axis=0)))
 
 
 def _tell_tale(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Columns whose blanks are more frequent in labelled anomalies or in labelled normals.
+    """Columns whose blanks are more frequent in labelled anomalies or in labelled normal rows.
 
-    By more than two standard errors of the difference of both shares.
+    The two shares must differ by more than two standard errors of their difference.
     """
     kinds = [blank[codes == kind] for kind in (ANOMALY, NORMAL)]
     if not blank.any() or not all(map(len, kinds)):
@@ -409,11 +411,11 @@ def _tell_tale(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _signed_log(z: np.ndarray) -> np.ndarray:
-    """sign(z) log(1 + |z|): far values come near, whatever their side."""
+    """sign(z) log(1 + |z|), which brings far values closer on both sides."""
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
 
 
 def _graph_signed_log(graph: Any, z: str) -> str:
-    """The same in an ONNX graph."""
+    """`_signed_log` in an ONNX graph."""
     log = graph.node("Log", graph.node("Add", graph.node("Abs", z), np.array(1.0)))
     return str(graph.node("Mul", graph.node("Sign", z), log))

@@ -1,8 +1,8 @@
-"""Which detectors there are, by the names that people give them.
+"""The detectors by their names.
 
-What stands here is all that is known of a detector before its class is imported: some need
-libraries that take seconds to load or are not installed. Everything else it says itself
-(`riskad.detectors.description`).
+An entry holds everything that is known about a detector before its class is imported: some classes
+need libraries that take seconds to load or are not installed. The class itself reports everything
+else (`riskad.detectors.description`).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = ["DETECTORS", "Entry", "make_detector", "register_detector"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A detector that can be asked for by name.
+    """A detector that can be selected by name.
 
     Parameters
     ----------
     name
-        What people call it: `riskad fit --model NAME`.
+        Its name on the command line: `riskad fit --model NAME`.
     detector
-        Its class, or where that is, as "module:Class".
+        Its class, or the location of the class, as "module:Class".
     summary
         What it is, in one line.
     settings
-        Parameters that people may give. All detectors have `random_state` besides.
+        Parameters that users may set. All detectors also have `random_state`.
     table_defaults
-        What these are for tables, where that is not the class's own default.
+        Defaults for tables, if they differ from those of the class.
     library, extra
-        A library that it needs, and the extra of riskad that brings it.
+        A required library, and the extra of riskad that installs it.
     member
-        How `AutoRAD` makes it a member of its average; None if it does not.
+        How `AutoRAD` makes it a member of its average; None if it is not a member.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Entry:
         Raises
         ------
         MissingLibrary
-            If the library that it needs is not installed.
+            If the required library is not installed.
         """
         if self.library and find_spec(self.library) is None:
             raise MissingLibrary(
@@ -83,20 +83,20 @@ class Entry:
 
 
 DETECTORS: dict[str, Entry] = {}
-"""Every detector that can be asked for, by name; the first is the default."""
+"""Every detector that can be selected, by name; the first is the default."""
 
 
 def register_detector(entry: Entry) -> None:
-    """Let a detector be asked for by name, saved in model files, and be a member of `AutoRAD`.
+    """Make a detector available by name, in model files, and as a member of `AutoRAD`.
 
     Parameters
     ----------
     entry
-        What is known of it. Its class has `_state_fields` (`riskad.storage.fields`).
+        Its entry. Its class has `_state_fields` (`riskad.storage.fields`).
 
     Examples
     --------
-    A detector of one's own, one file and one line:
+    A detector of your own, one file and one line:
 
     >>> from riskad.detectors.registry import DETECTORS, Entry
     >>> DETECTORS["forest"].load().__name__

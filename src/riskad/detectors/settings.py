@@ -1,4 +1,4 @@
-"""Settings that a person may give a detector by name: what they may be, and one line of help."""
+"""Settings that users may give a detector by name: allowed values, and one line of help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LOSS", "PRIOR", "RISK", "A", "Setting"]
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter of a detector, as a text can give it.
+    """A parameter of a detector that can be given as text.
 
     Parameters
     ----------
@@ -25,11 +25,11 @@ class Setting:
     help
         What it does, in one line.
     choices
-        Texts that it may be.
+        Allowed texts.
     number
-        The type of number that it may be besides, or in place of a choice: float or int.
+        The type of number that is also allowed, or the only one: float or int.
     default
-        What it is unless given, in words.
+        The default, in words.
 
     Examples
     --------
@@ -46,17 +46,17 @@ class Setting:
 
     @property
     def metavar(self) -> str:
-        """What help shows in place of a value."""
+        """The placeholder for a value in help."""
         kinds = {None: (), float: ("NUMBER",), int: ("INTEGER",)}[self.number]
         return "|".join((*kinds, *self.choices))
 
     def read(self, text: str) -> Any:
-        """Return the value that a text stands for.
+        """Return the value of a text.
 
         Raises
         ------
         InputError
-            If it stands for none.
+            If the text is not a valid value.
         """
         if text in self.choices:
             return text

@@ -54,13 +54,13 @@ class ShallowRAD(HasLinearScores, Detector):
     r"""Semi-supervised anomaly detection by risk minimisation, with linear scores.
 
     Finds g(x) = <w, phi(x)> + b that minimises an estimate of the classification risk from
-    labelled normals (P), labelled anomalies (N) and contaminated unlabelled rows (U):
+    labelled normal rows (P), labelled anomalies (N) and contaminated unlabelled rows (U):
 
         a R_u^+ + (1 - a) pi_p R_p^+ + pi_n R_n^- - a pi_n R_n^+  +  lambda (||w||^2 + b^2)
 
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. With the
     default lambda of Theorem 1 the objective cannot become negative. The intercept is penalised
-    with the weights, since the theorem holds only then; `intercept_scaling` says how much.
+    with the weights, since the theorem holds only then; `intercept_scaling` sets how much.
 
     Parameters
     ----------
@@ -70,51 +70,50 @@ class ShallowRAD(HasLinearScores, Detector):
         Weight of the unlabelled rows; in (-1, 1) for risk="pnu". Risks without a mixing weight
         ignore it.
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows among the unlabelled. 1 - prior is the anomaly
+        pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
         rate.
     penalty : {"l2", "l1"}, default="l2"
         ||w||_2^2 or ||w||_1. "l1" sets weights to zero; it needs a smooth convex risk.
     lam : "theorem", "tight", "cv" or float, default="theorem"
-        Regularisation: Theorem 1's value; the smallest one that is provably safe as well
-        (`riskad.core.regularization`); the one that ranks held-out labelled rows best, if it does
-        so better than the tight one by more than two standard errors; or a number. With fewer than
-        two labelled rows of a kind there is nothing to hold out, and "cv" is "tight".
+        Regularisation. "theorem" is Theorem 1's value. "tight" is the smallest value that is
+        also provably safe (`riskad.core.regularization`). "cv" is the value that ranks held-out
+        labelled rows best, if it beats the tight one by more than two standard errors. With fewer
+        than two labelled rows of a kind there is nothing to hold out, and "cv" means "tight".
     risk : str, default="rad"
         Risk estimator: a name of `riskad.core.risks.RISKS`.
     feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
         phi, fitted on the training rows only. None is the identity. "rbf" and "nystroem"
         approximate a Gaussian kernel of width sqrt(n_features / 2) with 300 features, "poly" adds
-        squares and products. The map sees standardised columns if `scale`.
+        squares and products. If `scale`, the map sees standardised columns.
     fit_intercept : bool, default=True
         Whether g has an intercept b.
     intercept_scaling : float > 0, default=1.0
         B: the intercept is b = B t, with t the weight of a constant feature B, so that its penalty
-        is lambda t^2 = lambda (b / B)^2 (l1: lambda |b| / B). Raise it where lambda is large: a
-        penalised intercept stays near 0, and the mean of the labelled normals rather than the
-        anomalies then decides the direction of w; a free intercept balances them. Theorem 1 holds
-        for every B, since the constant is counted in the anomalies' reach, c^2 = ||phi(x)||^2 +
-        B^2: where the theorem sets lambda (lam="theorem", "tight", the grid of "cv"), a B beyond
-        the size of phi(x) raises lambda for all weights. Under a lam that is a number, B = 1000
-        leaves the intercept as good as free, and more only costs digits. Without an intercept it
-        has no effect.
+        is lambda t^2 = lambda (b / B)^2 (l1: lambda |b| / B). Raise B if lambda is large: a
+        penalised intercept stays near 0, and then the mean of the labelled normal rows, not the
+        anomalies, decides the direction of w. A free intercept balances them. Theorem 1 holds for
+        every B, since the constant is part of the anomalies' reach, c^2 = ||phi(x)||^2 + B^2. If
+        the theorem sets lambda (lam="theorem", "tight", the grid of "cv"), a B beyond the size of
+        phi(x) raises lambda for all weights. If lam is a number, B = 1000 leaves the intercept
+        practically free, and larger values only lose digits. Without an intercept B has no effect.
     scale : bool, default=True
-        Whether columns are standardised. This is done by algebra; X is not copied. Before a
-        feature map sparse columns are scaled but not centred.
+        Whether to standardise columns. This is done by algebra; X is not copied. Before a feature
+        map, sparse columns are scaled but not centred.
     solver : str, default="auto"
         A name of `riskad.solvers.SOLVERS`.
     select : None or "cv", default=None
-        "cv" chooses a, prior and lam together, by how candidates around the given a and prior and
-        the tight lambda rank held-out labelled rows (`riskad.decisions.selection`). Ties and small
-        gains go to these three. Below 4 labelled anomalies held-out rows are not ranked but charged
-        with the unbiased pu risk, which needs none. Takes risk="rad" and penalty="l2";
-        `riskad.RADSearchCV` searches over anything.
+        "cv" chooses a, prior and lam together. It compares candidates around the given a and prior
+        and the tight lambda by how they rank held-out labelled rows (`riskad.decisions.selection`).
+        Ties and small gains go to the given a and prior and the tight lambda. With fewer than 4
+        labelled anomalies, the unbiased pu risk of held-out rows, which needs none, replaces the
+        ranking. Requires risk="rad" and penalty="l2"; `riskad.RADSearchCV` can search any setting.
     tol : float, default=1e-6
-        Tolerance of the solver's stopping test. Where rounding allows no value as small, the least
-        it allows is enough, and `criterion_` says so.
+        Tolerance of the solver's stopping test. If rounding does not allow such a small value, the
+        smallest possible one is enough, and `criterion_` reports it.
     max_iter : int, default=100
-        Most iterations of the solver.
+        Maximum number of iterations of the solver.
     random_state : int, default=None
-        Seed for feature maps, folds and the starts of non-convex problems. None is 0: the same
+        Seed for feature maps, folds and the starts of non-convex problems. None means 0: the same
         data gives the same model.
 
     Attributes
@@ -122,24 +121,24 @@ class ShallowRAD(HasLinearScores, Detector):
     coef_ : ndarray
         Weights w in the units of X (of phi(x) with a feature map).
     intercept_ : float
-        b in those units.
+        b in the same units.
     a_, prior_ : float
-        Those used: the given ones, or with `select` the chosen ones.
+        The values used: the given ones, or with `select` the chosen ones.
     selection_ : Selection or None
-        With `select`: candidates, their scores, why one was taken, and an AUC with its
-        interval of the whole procedure, each fold scored by what the other folds chose.
+        With `select`: the candidates, their scores, why one was chosen, and the AUC of the whole
+        procedure with its interval, where each fold is scored by what the other folds chose.
     lambda_ : float
         The regularisation used, on the scale of standardised columns.
     objective_ : float
         Risk plus penalty at the solution.
     weight_norm_ : float
-        ||w||_2, or ||w||_1 with that penalty, in the coordinates that are penalised; the weight
-        b / B of the intercept is counted.
+        ||w||_2, or ||w||_1 with that penalty, in the penalised coordinates, including the weight
+        b / B of the intercept.
     risk_parts_ : dict
         What each term of the risk contributes; "total" is the risk.
     offset_ : float
-        Threshold on `score_samples`: where the risk, with the zero-one loss for its own, is lowest
-        (`riskad.decisions.thresholds`). The regularised intercept alone would put it too near to
+        Threshold on `score_samples` that minimises the risk under the zero-one loss
+        (`riskad.decisions.thresholds`). The regularised intercept alone would put it too close to
         zero.
     solver_, n_iter_, criterion_, optimality_, converged_ :
         Which solver ran, for how many iterations, what its stopping test measured, and whether
@@ -232,15 +231,15 @@ class ShallowRAD(HasLinearScores, Detector):
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
             A row of weight w counts as w rows in the risk, in column means and spreads, in Theorem
-            1 and in the threshold (which is found from a sample beyond 20,000 rows). One of weight
-            0 is as good as absent. What looks at single rows does not see the weights: the folds
-            of lam="cv" and select, feature maps that learn from rows ("nystroem", transformers),
-            and `unlabelled_`.
+            1 and in the threshold (which is found from a sample beyond 20,000 rows). A row with
+            weight 0 is ignored. Steps that look at single rows do not use the weights: the folds of
+            lam="cv" and select, feature maps that learn from rows ("nystroem", transformers), and
+            `unlabelled_`.
 
         Returns
         -------
         ShallowRAD
-            Itself, fitted.
+            The fitted detector.
         """
         with one_blas_thread():
             rows = self._training_rows(X, y, sample_weight)
@@ -264,7 +263,7 @@ class ShallowRAD(HasLinearScores, Detector):
         return self
 
     def _choose(self, model: LinearModel, risk: Risk) -> Risk:
-        """Set a, prior and lambda, the given ones or those of `select`; the risk that has them."""
+        """Set a, prior and lambda, as given or chosen by `select`; returns the risk with them."""
         self.selection_: Selection | None = None
         if self.select is None:
             self.a_, self.prior_ = float(self.a), float(self.prior)
@@ -285,7 +284,7 @@ class ShallowRAD(HasLinearScores, Detector):
         return risk
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
-        """The rows of a fit, from wherever they come."""
+        """The rows of a fit, from any source."""
         X, y, sample_weight = unpacked(X, y, sample_weight)
         rows = as_rows(X, y, sample_weight)
         if rows is not None:

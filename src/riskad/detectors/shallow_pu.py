@@ -1,4 +1,4 @@
-"""Learning from labelled normals and unlabelled rows, with linear scores."""
+"""Learning from labelled normal rows and unlabelled rows, with linear scores."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["ShallowPU"]
 
 
 class ShallowPU(ShallowRAD):
-    r"""Learning from labelled normals and unlabelled rows: the paper's PU methods, with linear
+    r"""Learning from labelled normal and unlabelled rows: the paper's PU methods, with linear
     scores.
 
     Finds g(x) = <w, phi(x)> + b that minimises the unbiased pu risk
 
         pi_p R_p^+ + R_u^- - pi_p R_p^-  +  lambda (||w||^2 + b^2)
 
-    where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k. PU learning has no place for
-    labelled anomalies: they are turned into unlabelled rows, as in the published runs. It is
-    `ShallowRAD` with risk="pu" otherwise, and has its attributes.
+    where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k. PU learning does not use
+    labelled anomalies: they become unlabelled rows, as in the published runs. Otherwise it is
+    `ShallowRAD` with risk="pu", and has its attributes.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class ShallowPU(ShallowRAD):
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows.
     lam : "cv" or float, default="cv"
-        Regularisation: the value under which held-out rows have the lowest risk, or a number.
-        Theorem 1 has none for this risk.
+        Regularisation: the value with the lowest risk on held-out rows, or a number. Theorem 1 does
+        not cover this risk.
     feature_map, fit_intercept, scale, solver, tol, max_iter, random_state :
         As in `ShallowRAD`.
 
@@ -82,7 +82,7 @@ class ShallowPU(ShallowRAD):
         )
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
-        """The rows of a fit, the anomalies turned into unlabelled rows."""
+        """The rows of a fit, with anomalies turned into unlabelled rows."""
         rows = super()._training_rows(X, y, sample_weight)
         check_said(rows)
         if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass

@@ -1,4 +1,4 @@
-"""StreamingRAD: linear scores fitted to rows that come batch by batch."""
+"""StreamingRAD: linear scores fitted to rows that arrive in batches."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from riskad.storage.fields import Either, Fields, Number, Optional, Record, Stat
 
 __all__ = ["StreamingRAD"]
 
-# Six squares of so many columns are kept, and Hessians are formed.
+# Six square matrices of this size are kept, and Hessians are formed.
 _MAX_COLUMNS = 999
 
 
 def _can_stream(loss: Loss) -> bool:
-    """Whether rows may leave, and their loss go on as a parabola: smooth, convex, odd part linear.
+    """Whether a loss can continue as a parabola without its rows: smooth, convex, odd part linear.
 
     >>> [loss.name for loss in LOSSES.values() if _can_stream(loss)]
     ['squared', 'modified_huber', 'logistic']
@@ -55,49 +55,49 @@ def _can_stream(loss: Loss) -> bool:
 
 
 class StreamingRAD(HasLinearScores, Detector):
-    r"""`ShallowRAD` for rows that come batch by batch: no row is needed twice.
+    r"""`ShallowRAD` for rows that arrive in batches: no row is needed twice.
 
     After each batch the model is fitted to all rows so far. It minimises
 
         R(g)  +  lambda (||w||^2 + b^2),      g(x) = <w, phi(x)> + b
 
     where R is an unguarded risk of `riskad.core.risks` over these rows. With squared loss this is
-    the model of `ShallowRAD` on the same rows. With modified_huber and logistic it is so up to
-    5,000 rows of each kind, and close to it beyond: rows that leave the sample go on as the
-    parabola that touches their loss (`riskad.detectors.linear.stream_summary` says how,
-    `results/scale` how close). The threshold is that of the sample.
+    the model of `ShallowRAD` on the same rows. With modified_huber and logistic it is the same
+    model up to 5,000 rows of each kind, and close to it beyond: the loss of a row that leaves the
+    sample is replaced by the parabola that touches it (`riskad.detectors.linear.stream_summary`
+    explains how, `results/scale` shows how close). The threshold is found on the sample.
 
     The model keeps sums of products of columns and a sample of 5,000 rows of each kind. Both are
-    saved with it, so that a loaded model goes on. It takes up to 999 columns (of phi); sparse rows
-    are made dense. What needs all rows at once is for `ShallowRAD`: lam="cv", select, penalty="l1",
-    guarded risks, losses with kinks.
+    saved with it, so a loaded model can continue. It takes up to 999 columns (of phi); sparse rows
+    are made dense. Use `ShallowRAD` for settings that need all rows at once: lam="cv", select,
+    penalty="l1", guarded risks, losses with kinks.
 
     Parameters
     ----------
     loss : str or Loss, default="modified_huber"
-        Margin loss l: "squared", "modified_huber" or "logistic". It cannot change on the way.
+        Margin loss l: "squared", "modified_huber" or "logistic". It cannot change between batches.
     a : float in (0, 1), default=0.1
         Weight of the unlabelled rows; in (-1, 1) for risk="pnu". Risks without a mixing weight
         ignore it.
     prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows among the unlabelled. 1 - prior is the anomaly
+        pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
         rate.
     lam : "theorem", "tight" or float, default="theorem"
-        Regularisation, as in `ShallowRAD`. "theorem" is measured on all labelled anomalies, up to
-        5,000; of those beyond a bound on the norm is known, with which lambda can only be larger.
+        Regularisation, as in `ShallowRAD`. "theorem" is computed from all labelled anomalies, up to
+        5,000; for more, a bound on their norm is used, which can only make lambda larger.
     risk : str, default="rad"
         Risk estimator without a guard: "pn", "pu", "nu", "pnu" or "rad".
     feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
-        As in `ShallowRAD`. The map, and the mean and scale of what it sees, are fitted to the first
-        batch, which should be a fair sample.
+        As in `ShallowRAD`. The map, and the mean and scale of its input, are fitted to the first
+        batch, which should be a representative sample.
     fit_intercept, intercept_scaling, scale
         As in `ShallowRAD`.
     tol : float, default=1e-6
         Tolerance of Newton's method on the relative gradient norm.
     max_iter : int, default=100
-        Most iterations of Newton's method for a batch.
+        Maximum number of iterations of Newton's method for a batch.
     random_state : int, default=None
-        Seed for feature maps and the sample. None is 0: the same batches give the same model.
+        Seed for feature maps and the sample. None means 0: the same batches give the same model.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class StreamingRAD(HasLinearScores, Detector):
         As in `ShallowRAD`, for all rows so far.
     unlabelled_ : UnlabelledSummary or None
         Quantiles of the columns and scores of the unlabelled rows in the sample, for
-        `riskad.drift_report`. Not with a feature map, of which the sample keeps phi(x) alone.
+        `riskad.drift_report`. None with a feature map, since the sample then keeps only phi(x).
 
     Examples
     --------
@@ -182,7 +182,7 @@ class StreamingRAD(HasLinearScores, Detector):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingRAD:
-        """Fit to these rows alone: earlier ones are dropped, and `partial_fit` adds to these.
+        """Fit to these rows only: earlier rows are dropped, and `partial_fit` adds to these.
 
         Parameters
         ----------
@@ -191,15 +191,15 @@ class StreamingRAD(HasLinearScores, Detector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            A row of weight w counts as w rows, except to feature maps that learn from rows
-            ("nystroem" and transformers). Beyond 5,000 rows of a kind this holds for what squared
-            loss fits, lambda included; which rows are in the sample, from which the threshold is
-            found, depends on weights by chance.
+            A row of weight w counts as w rows, except for feature maps that learn from rows
+            ("nystroem" and transformers). Beyond 5,000 rows of a kind this holds only for what
+            squared loss fits, including lambda. The weights then affect which rows are drawn into
+            the sample, and so the threshold.
 
         Returns
         -------
         StreamingRAD
-            Itself, fitted.
+            The fitted detector.
         """
         with one_blas_thread():
             risk = self._check_settings()
@@ -214,20 +214,20 @@ class StreamingRAD(HasLinearScores, Detector):
     ) -> StreamingRAD:
         """Add rows to those so far, and fit to all of them.
 
-        Until each kind of row that the risk needs has come, there is no model. The first call
-        takes two rows at least.
+        There is no model until the batches have contained each kind of row that the risk needs. The
+        first call needs at least two rows.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         forget : float in [0, 1), default=0
-            Share of their weight that all earlier rows lose before these are added.
+            Share of their weight that all earlier rows lose before these rows are added.
 
         Returns
         -------
         StreamingRAD
-            Itself, fitted if it has had all kinds of row.
+            The detector, fitted if all kinds of row have arrived.
         """
         with one_blas_thread():
             risk = self._check_settings()
@@ -237,8 +237,8 @@ class StreamingRAD(HasLinearScores, Detector):
                     "the rows of this stream were forgotten, and nothing can be added to it. "
                     "fit starts another."
                 )
-            # A batch may lack anomalies by chance: its 0 and 1 are ambiguous only where no batch
-            # had any either, and for a risk that does not wait for them.
+            # A batch may lack anomalies by chance: 0 and 1 are ambiguous only if no earlier batch
+            # had any either, and the risk does not wait for them.
             known = not first and self._summary.totals[ANOMALY] > 0
             if y is not None and (known or ANOMALY in risk.kinds()):
                 y = read_codes(y)
@@ -257,19 +257,19 @@ class StreamingRAD(HasLinearScores, Detector):
         return super().kept_rows() + (len(self._summary.y) if hasattr(self, "_summary") else 0)
 
     def forget_rows(self) -> StreamingRAD:
-        """Let go of the sums and samples: the model scores as before, and the stream has ended."""
+        """Drop the sums and samples: the model scores as before, but takes no further batches."""
         super().forget_rows()
         self.__dict__.pop("_summary", None)
         return self
 
     def remove(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingRAD:
-        """Take rows out again, with the labels with which they were added.
+        """Remove rows, given with the labels with which they were added.
 
-        Exact, for squared loss without a feature map; with other losses nobody knows any more how
-        much a row has moved the model. A row counts with the weight it has now: one that was added
+        Exact, for squared loss without a feature map. With other losses, how much a row has changed
+        the model is no longer known. A row counts with its current weight: a row that was added
         with weight 1 and of which a tenth was forgotten twice has 0.81, to be given as
-        `sample_weight`. A row that was never added is refused where that can be noticed: always
-        up to 5,000 rows of its kind, beyond if what is left could not be sums over rows.
+        `sample_weight`. A row that was never added is refused if this can be detected: always up to
+        5,000 rows of its kind, and beyond if the remainder could not be sums over rows.
 
         Parameters
         ----------
@@ -279,7 +279,7 @@ class StreamingRAD(HasLinearScores, Detector):
         Returns
         -------
         StreamingRAD
-            Itself, without these rows.
+            The detector without these rows.
         """
         if not hasattr(self, "_summary"):
             raise InputError("remove takes out rows that fit or partial_fit has added: none yet.")
@@ -302,7 +302,7 @@ class StreamingRAD(HasLinearScores, Detector):
     # --- checks ---------------------------------------------------------------------------
 
     def _check_settings(self) -> Risk:
-        """The bound risk, if its rows may come in batches."""
+        """The bound risk, if its rows may arrive in batches."""
         risk = bound_risk(self.risk, self.loss, self.a, self.prior)
         check_numeric(self.intercept_scaling, self.tol, self.max_iter)
         if not _can_stream(risk.loss):
@@ -317,7 +317,7 @@ class StreamingRAD(HasLinearScores, Detector):
         return risk
 
     def _check_loss(self, risk: Risk) -> None:
-        """Rows that have left the sample go on as parabolas of one loss."""
+        """Refuse another loss: rows that left the sample are kept as parabolas of one loss."""
         if self._summary.loss not in ("", risk.loss.name):
             raise InputError(
                 f"the rows so far were summed up for loss={self._summary.loss!r}, got "
@@ -346,7 +346,7 @@ class StreamingRAD(HasLinearScores, Detector):
     def _start(
         self, X: Any, codes: np.ndarray, weight: np.ndarray, risk: Risk, forget: float = 0.0
     ) -> None:
-        """Begin with a first batch, to which the feature map is fitted."""
+        """Start with a first batch, to which the feature map is fitted."""
         rows = RowBlocks(X, codes, weight)
         mapped = self.feature_map is not None
         statistics = column_statistics(rows) if mapped and self.scale else None
@@ -356,7 +356,7 @@ class StreamingRAD(HasLinearScores, Detector):
         self._refit(empty.added(Z, codes, weight, self._seed), risk, features)
 
     def _refit(self, summary: StreamSummary, risk: Risk, features: Features) -> None:
-        """Fit to all rows of a summary, or wait for kinds of row that have not come yet."""
+        """Fit to all rows of a summary, or wait for kinds of row that have not arrived yet."""
         q = len(summary.shift)
         mean, scale = np.zeros(q), np.ones(q)
         if features.feature_map is None:
@@ -400,7 +400,7 @@ class StreamingRAD(HasLinearScores, Detector):
 
 
 def _as_features(features: Features, X: Any) -> np.ndarray:
-    """The rows as they are summed up: X itself, or phi(x), dense."""
+    """The rows in the form that is summed: X itself, or phi(x), dense."""
     Z = X if features.feature_map is None else features.transform(X)
     if Z.shape[1] > _MAX_COLUMNS:
         raise InputError(

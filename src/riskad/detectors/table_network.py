@@ -1,23 +1,23 @@
 r"""The network of `riskad.PretrainedRAD` in NumPy: how it reads a table.
 
-A table is a grid of cells. A cell with the value v begins as a linear function of what is said of
-it: (v, |v|, v^2), and by later weights also
+A table is a grid of cells. A cell with the value v starts as a linear function of its inputs:
+(v, |v|, v^2), and with later weights also
 
     u = 2 F(v) - 1,  sin(pi k u), cos(pi k u) for k = 1, 2, 4, 8, 16,
     log(1 + n), log(1 + n_anomaly), log(1 + n_normal),  whether the cell is blank,
 
 where F is the distribution function of the column in the context, and n, n_anomaly and n_normal
-count the rows, labelled anomalies and labelled normals of the context that share the value. So a
-level of a category is known by the rows that have it, however levels are numbered. A row of the
-context does not count itself. Of a blank cell nothing but its being blank is said.
+count the rows, labelled anomalies and labelled normal rows of the context with the same value. So
+the network knows a level of a category by the rows that have it, however levels are numbered. A row
+of the context does not count itself. The only input of a blank cell is that it is blank.
 
-Each row has one cell more, for its label: normal, anomaly or none. Each of five layers lets the
-cells of a row attend to each other, then the cells of a column to those of the context, and then
-changes each cell on its own. By later weights four layers more follow, in which a row is a single
-cell that attends to the rows of the context; it begins as a linear function of the row's last cell
-and the mean of the others. A row's score is read from its last cell, and from the single one. So
-neither the order of rows nor that of columns matters, and rows outside the context do not know of
-each other.
+Each row has one more cell, for its label: normal, anomaly or none. In each of five layers, the
+cells of a row attend to each other, the cells of a column attend to those of the context, and each
+cell then changes on its own. With later weights, four more layers follow. In them a row is a single
+cell that attends to the rows of the context; it starts as a linear function of the row's last cell
+and the mean of the others. A row's score is read from its last cell and from the single cell. So
+the order of rows and columns does not matter, and rows outside the context do not affect each
+other.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from riskad.core.checks import InputError, enumerate_names
 __all__ = ["WEIGHTS", "Memory", "TableNetwork"]
 
 WEIGHTS = ("tables-2", "tables-3")
-"""Trainings of the network that come with the package."""
+"""Names of the weights that come with the package."""
 
-_NORMAL, _ANOMALY = 1, 2  # states of rows; 0 is without a label
+_NORMAL, _ANOMALY = 1, 2  # states of rows; 0 is unlabelled
 _HEAD = 32  # width of a head
 _WAVES = (1, 2, 4, 8, 16)
-_SAME = np.float32(1e-5)  # cells that differ by no more hold the same value
+_SAME = np.float32(1e-5)  # cells that differ by at most this hold the same value
 _EPSILON = 1e-5
-_SAFE = 60.0  # no exponential of a logit this large runs over, nor do sums of them
+_SAFE = 60.0  # exponentials of logits up to this do not overflow, nor do sums of them
 _AT_ONCE = 1 << 17  # logits that fit the cache of a core
 
 
@@ -50,20 +50,20 @@ class Memory(NamedTuple):
     columns: _Columns | None
     """What the values of a cell are compared with."""
     cells: list[_Known]
-    """Of each layer of cells."""
+    """For each layer of cells."""
     rows: list[_Known]
-    """Of each layer of rows."""
+    """For each layer of rows."""
 
     @property
     def bytes(self) -> int:
-        """What the keys and values take."""
+        """Size of the keys and values."""
         return sum(one.keys.nbytes + one.values.nbytes for one in (*self.cells, *self.rows))
 
 
 class _Known(NamedTuple):
     """Keys (heads, _HEAD, rows) and values (heads, rows, _HEAD) of the rows of the context.
 
-    Heads are those of the first column, then of the second, and so on.
+    Heads of the first column come first, then those of the second, and so on.
     """
 
     keys: np.ndarray
@@ -73,7 +73,7 @@ class _Known(NamedTuple):
 
 
 class TableNetwork:
-    """The trained network. Arrays of layers have one layer after the other."""
+    """The trained network. Arrays of layers are stacked by layer."""
 
     def __init__(self, arrays: dict[str, np.ndarray]):
         self.arrays = arrays
@@ -86,7 +86,7 @@ class TableNetwork:
     @classmethod
     @lru_cache(maxsize=len(WEIGHTS))
     def load(cls, name: str) -> TableNetwork:
-        """The weights that come with the package."""
+        """Load weights that come with the package."""
         if name not in WEIGHTS:
             raise InputError(
                 f"The model was made with the weights {name!r}, which this version of riskad does "
@@ -98,7 +98,7 @@ class TableNetwork:
             return cls({key: arrays[key].astype(np.float32) for key in arrays})
 
     def read(self, Z: np.ndarray, states: np.ndarray) -> Memory:
-        """Keys and values of the context, layer by layer; of the last for cells of labels alone."""
+        """Keys and values of the context, layer by layer; in the last only of label cells."""
         columns = _Columns(Z, states) if self.reads_blanks else None
         memory = Memory(columns, [], [])
         x = others = self._cells(Z, states, columns, own=True)
@@ -114,7 +114,7 @@ class TableNetwork:
         return memory
 
     def score(self, Z: np.ndarray, memory: Memory) -> np.ndarray:
-        """s(x) of rows without a label."""
+        """s(x) of unlabelled rows."""
         x = others = self._cells(Z, np.zeros(len(Z), int), memory.columns)
         for among, layer, known in zip(self._among, self._layers, memory.cells, strict=True):
             others, x = x, among.among_cells(x, last=layer is self._layers[-1])
@@ -131,7 +131,7 @@ class TableNetwork:
     def _cells(
         self, Z: np.ndarray, states: np.ndarray, columns: _Columns | None, own: bool = False
     ) -> np.ndarray:
-        """Cells (rows, columns + 1, width) as they begin; `own` are rows of the context."""
+        """Initial cells (rows, columns + 1, width); `own` marks rows of the context."""
         if columns is None:
             said = np.stack([Z, np.abs(Z), Z * Z], axis=-1)
         else:
@@ -146,14 +146,14 @@ class TableNetwork:
 
 
 class _Attention(NamedTuple):
-    """Weights of an attention, with what comes before them folded in.
+    """Weights of an attention, with the preceding norm folded in.
 
     With the scale s and the shift t of the norm before it, a product with W is
 
         ((x - mean) / sd s + t) W = (x / sd) W' + t W,  W' = (I - 11'/width) diag(s) W.
 
-    t W of a key adds the same to all logits of a query, and so nothing; that of the values comes
-    through the weights, whose sum is 1, and is in the shift of what goes out.
+    For a key, t W adds the same to all logits of a query, and so changes nothing. For values, it
+    passes through the weights, which sum to 1, and is part of the shift of the output.
     """
 
     asks: np.ndarray
@@ -178,7 +178,7 @@ class _Attention(NamedTuple):
         return cls(*(part.astype(np.float32) for part in parts))
 
     def among_cells(self, x: np.ndarray, last: bool) -> np.ndarray:
-        """Cells of a row attend to all of them; the `last` time the last cell alone asks."""
+        """Cells of a row attend to all cells of the row; in the `last` layer only the last cell."""
         n, count, width = x.shape
         first = count - 1 if last else 0
         z = _by_spread(x)
@@ -194,7 +194,7 @@ class _Attention(NamedTuple):
         return self.added(x[:, first:], found)
 
     def added(self, x: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Cells and what they found."""
+        """Add what cells found to the cells."""
         after = _through(found, self.out)
         after += self.out_shift
         after += x
@@ -202,7 +202,7 @@ class _Attention(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """Cells attend to the context, and then each is changed by itself through a hidden layer."""
+    """Cells attend to the context, and each then passes through a hidden layer on its own."""
 
     rows: _Attention
     up: np.ndarray
@@ -222,7 +222,7 @@ class _Layer(NamedTuple):
         return cls(attention, *(part.astype(np.float32) for part in parts))
 
     def known(self, x: np.ndarray) -> _Known:
-        """Of cells (rows, columns, width) of the context."""
+        """Keys and values of cells (rows, columns, width) of the context."""
         known = _through(_by_spread(x), self.rows.knows).reshape(*x.shape[:2], 2, -1)
         keys, values = (_heads(np.ascontiguousarray(known[:, :, i])) for i in range(2))
         longest = np.sqrt(np.einsum("hrw,hrw->hr", keys, keys).max(axis=1))
@@ -243,7 +243,7 @@ class _Layer(NamedTuple):
 
 
 class _Columns:
-    """The values of each column in the context, sorted, with how many have each kind of label."""
+    """The sorted values of each column in the context, and how many rows have each label."""
 
     def __init__(self, Z: np.ndarray, states: np.ndarray):
         order = np.argsort(Z, axis=0, kind="stable")  # blanks come last
@@ -256,7 +256,7 @@ class _Columns:
         self.sums[:, 1:] = np.cumsum(kinds, axis=1)
 
     def said(self, Z: np.ndarray, states: np.ndarray | None) -> np.ndarray:
-        """What is said of cells (rows, columns, channels); of the context with its states."""
+        """Inputs of cells (rows, columns, channels); `states` if the rows are of the context."""
         blank = np.isnan(Z)
         v = np.where(blank, np.float32(0), Z)
         ends = np.stack([v - _SAME, v + _SAME])
@@ -280,7 +280,7 @@ class _Columns:
 
 
 def _kinds(states: np.ndarray) -> np.ndarray:
-    """Of which kind rows are: of any, anomalies, normals."""
+    """Indicators of rows: any row, anomaly, normal."""
     return np.stack([np.ones_like(states), states == _ANOMALY, states == _NORMAL])
 
 
@@ -289,7 +289,7 @@ def _affine(x: np.ndarray, weights_and_bias: np.ndarray) -> np.ndarray:
 
 
 def _through(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The product x W, made at once; NumPy would make one for each row of cells."""
+    """The product x W as one product; NumPy would compute one for each row of cells."""
     return (x.reshape(-1, x.shape[-1]) @ weights).reshape(*x.shape[:-1], *weights.shape[1:])
 
 
@@ -306,7 +306,7 @@ def _heads(x: np.ndarray) -> np.ndarray:
 def _found(asked: np.ndarray, known: _Known) -> np.ndarray:
     """softmax(q k') v of queries (rows, columns, width), which are scaled already.
 
-    As many heads at a time as have weights that fit the cache of a core.
+    Processes as many heads at a time as have weights that fit the cache of a core.
     """
     found = np.empty(asked.shape, np.float32)
     q, target = _heads(asked), _heads(found)
@@ -332,7 +332,7 @@ def _folded(scale: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _by_spread(x: np.ndarray) -> np.ndarray:
-    """Cells by their standard deviation; weights that are folded take off the mean."""
+    """Cells divided by their standard deviation; folded weights subtract the mean."""
     flat = x.reshape(-1, x.shape[-1])
     means = flat @ np.full(flat.shape[1], 1 / flat.shape[1], np.float32)
     variances = np.einsum("ij,ij->i", flat, flat)

@@ -1,8 +1,8 @@
 """The network of `riskad.PretrainedRAD` as nodes of an ONNX graph, in single precision.
 
-The context is a constant of the graph, and so is all that the network makes of it, layer by layer.
-onnxruntime folds it into keys and values once, when it loads a graph: in the file these would take
-some 3 MB for each column.
+The context is a constant of the graph, and so is everything that the network computes from it,
+layer by layer. onnxruntime folds it into keys and values once, when it loads a graph: in the file
+these would take about 3 MB for each column.
 
 Cells have the shape (columns + 1, rows, width): attention to the context, the largest part of the
 work, is then one product of matrices for each column and head. A row in the layers of rows has the
@@ -34,7 +34,7 @@ def network_scores(
     Parameters
     ----------
     g : riskad.app.onnx_graph.Graph
-        To which nodes are added.
+        The graph to which nodes are added.
     Z : str
         The rows (n_rows, n_columns), in single precision.
     arrays : dict
@@ -80,13 +80,13 @@ class _Layers:
         self.constants: dict[tuple[Any, ...], str] = {}
 
     def weights(self, name: str, *place: Any, scale: float = 1.0) -> str:
-        """Weights as a constant, of which there is one, whoever uses it."""
+        """Weights as a constant, which exists once for all uses."""
         if (name, *place) not in self.constants:
             value = self.arrays[name][place] * np.float32(scale)
             self.constants[name, *place] = self.g.constant(value)
         return self.constants[name, *place]
 
-    # --- cells as they begin ------------------------------------------------------------------
+    # --- initial cells ------------------------------------------------------------------------
 
     def said_of_values(
         self, Z: str, context: np.ndarray, states: np.ndarray, own: bool = False
@@ -96,7 +96,7 @@ class _Layers:
         return str(g.node("Concat", v, g.node("Abs", v), g.node("Mul", v, v), axis=2))
 
     def said(self, Z: str, context: np.ndarray, states: np.ndarray, own: bool = False) -> str:
-        """What is said of each cell, (columns, rows, channels); `own` are rows of the context."""
+        """Inputs of each cell, (columns, rows, channels); `own` marks rows of the context."""
         g, z = self.g, self.by_column(Z)
         blank = g.node("IsNaN", z)
         v = g.node("Where", blank, np.float32(0), z)
@@ -117,7 +117,7 @@ class _Layers:
     def compared(self, v: str, context: np.ndarray, states: np.ndarray) -> tuple[str, str]:
         """How many cells of the context are below v, twice, and how many of each kind share v.
 
-        Those that share it count once, the others below it twice.
+        Cells with the same value count once, the others below it twice.
         """
         g = self.g
         values = np.where(np.isnan(context), np.inf, context).astype(np.float32).T[:, None]
@@ -132,7 +132,7 @@ class _Layers:
         return str(g.node("Unsqueeze", g.node("Transpose", Z, perm=[1, 0]), np.array([2])))
 
     def cells(self, Z: str, said: str, states: np.ndarray | None = None) -> str:
-        """(columns + 1, rows, width): what is said of cells, and the labels."""
+        """(columns + 1, rows, width): inputs of cells, and the labels."""
         g = self.g
         if states is None:
             n_rows = g.node("Shape", Z, start=0, end=1)
@@ -146,7 +146,7 @@ class _Layers:
     # --- layers -------------------------------------------------------------------------------
 
     def among_cells(self, x: str, layer: int, last: bool) -> str:
-        """Cells of a row attend to all of them; in the last layer the last cell alone asks."""
+        """Cells of a row attend to all cells of the row; in the last layer only the last cell."""
         z = self.normed(x, "norm_cells", layer)
         asking, asked = (self.last(x), self.last(z)) if last else (x, z)
         queries = self.by_head(asked, "cells", layer, 0, perm=[1, 2, 0, 3])
@@ -169,7 +169,7 @@ class _Layers:
         return read[0], read[1]
 
     def alone(self, x: str, layer: int, prefix: str) -> str:
-        """Each cell by itself, through one hidden layer."""
+        """Each cell on its own, through one hidden layer."""
         g = self.g
         z = self.normed(x, f"{prefix}norm_alone", layer)
         z = g.node("MatMul", z, self.weights(f"{prefix}up", layer))
@@ -230,6 +230,6 @@ class _Layers:
 
 
 def _kinds(states: np.ndarray) -> np.ndarray:
-    """(rows, 3): 1, whether it is a labelled anomaly, whether a labelled normal."""
+    """(rows, 3): 1, whether it is a labelled anomaly, whether a labelled normal row."""
     kinds = [np.ones_like(states), states == _ANOMALY, states == _NORMAL]
     return np.stack(kinds, axis=1).astype(np.float32)

@@ -1,11 +1,11 @@
-"""Ensembles of trees as plain arrays of our own, whichever library grew them.
+"""Ensembles of trees as plain arrays, whichever library grew them.
 
-Detectors hold their trees as `Trees`: they score with them, store them in model files and export
+Detectors store their trees as `Trees`: they score with them, write them to model files and export
 them, without the library that grew them.
 
 Nodes are numbered level by level through all trees: first the roots, tree after tree, then their
 children, pair after pair. So the children of the k-th node that splits are the nodes T + 2k (left)
-and T + 2k + 1 (right) for T trees, and which nodes split says all about the shape of the trees.
+and T + 2k + 1 (right) for T trees, and which nodes split determines the shape of the trees.
 No list of children is stored, and none can be forged: every node but a root has exactly one parent,
 in front of it, so that no walk can loop or leave the arrays.
 """
@@ -51,9 +51,9 @@ class Trees:
         Column; threshold, of the precision in which rows are compared; the bits of `missing` are
         1 if missing values go left, and 2 if zeros count as missing.
     value : array, one for each leaf
-        What a leaf adds to the sum over the trees.
+        Value that a leaf adds to the sum over the trees.
     cover : array, one for each leaf, or None
-        Training rows in each leaf, if Shapley values are asked for.
+        Training rows in each leaf, if Shapley values are needed.
     category_splits, category_ends, category_codes : arrays
         The splits by categories; the categories of split `category_splits[k]` are
         `category_codes[category_ends[k - 1] : category_ends[k]]`, in rising order.
@@ -87,7 +87,7 @@ class Trees:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse arrays that are no trees."""
+        """Refuse arrays that are not trees."""
         splits, T = state["splits"], state["n_trees"]
         parents = np.flatnonzero(splits)
         require(len(splits) == T + 2 * len(parents), "splits: not two children for each")
@@ -115,7 +115,7 @@ class Trees:
 
     @cached_property
     def walk(self) -> TreeWalk:
-        """The trees laid out for walking."""
+        """The trees in the layout for walking."""
         return TreeWalk(self)
 
     @cached_property
@@ -139,11 +139,11 @@ class Trees:
         return self.walk.sum(X)
 
     def mean(self, X: Any) -> np.ndarray:
-        """`sum` over the number of trees."""
+        """`sum` divided by the number of trees."""
         return self.sum(X) / self.n_trees
 
     def leaves(self, X: Any) -> np.ndarray:
-        """Return the place among all leaves of each row's leaf in each tree: (n_rows, n_trees)."""
+        """Return the position of each row's leaf in each tree: (n_rows, n_trees)."""
         return self.walk.leaves(X)
 
 
@@ -215,12 +215,12 @@ def _single_not_above(threshold: np.ndarray) -> np.ndarray:
 
 
 def from_lightgbm(dump: dict[str, Any], n_features: int) -> Trees:
-    """Return the trees of a LightGBM model, as its `Booster.dump_model()` gives them.
+    """Return the trees of a LightGBM model, from its `Booster.dump_model()`.
 
     Parameters
     ----------
     dump : dict
-        What `dump_model()` returned. Its trees are added up to one score.
+        Result of `dump_model()`. The sum of its trees is the score.
     n_features : int
         Columns of the rows.
 
@@ -268,14 +268,14 @@ def _codes(node: dict[str, Any]) -> list[int]:
 
 
 def _around_zero(threshold: np.ndarray) -> np.ndarray:
-    """Thresholds that send tiny numbers where LightGBM does, which takes them for zero."""
+    """Thresholds that treat tiny numbers as LightGBM does, for which they are zero."""
     tiny = np.abs(threshold) <= TINY
     below = np.nextafter(-TINY, -np.inf)
     return np.where(tiny, np.where(threshold >= 0, TINY, below), threshold)
 
 
 def _missing(node: dict[str, Any]) -> int:
-    """What LightGBM does with NaN: as it learned, also for zeros, or as with a zero."""
+    """What LightGBM does with NaN: as learned, also for zeros, or as with a zero."""
     if _by_category(node):
         return 0
     if node["missing_type"] == "None":

@@ -22,13 +22,13 @@ def sum_of_trees(g: Any, X: str, trees: Trees, weight: float = 1.0) -> str:
     Parameters
     ----------
     g : riskad.app.onnx_graph.Graph
-        To which nodes are added.
+        The graph to which nodes are added.
     X : str
         The rows, of shape (n_rows, n_features), in doubles.
     trees : Trees
         The trees.
     weight : float, default=1.0
-        By which values of leaves are multiplied.
+        Factor of the values of leaves.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def sum_of_trees(g: Any, X: str, trees: Trees, weight: float = 1.0) -> str:
 
 
 def _no_tree(trees: Trees) -> Trees:
-    """A tree of a single leaf of value 0, since the operator takes no fewer."""
+    """A tree with a single leaf of value 0, since the operator needs at least one tree."""
     none = np.empty(0)
     return Trees(
         n_trees=1,
@@ -62,7 +62,7 @@ def _no_tree(trees: Trees) -> Trees:
 def _settings(g: Any, trees: Trees, weight: float) -> dict[str, Any]:
     """The attributes of the operator, which numbers inner nodes and leaves apart.
 
-    A root that is a leaf becomes both ways of a split.
+    A root that is a leaf becomes both branches of a split.
     """
     lone = np.flatnonzero(~trees.splits[: trees.n_trees])
     number = np.where(trees.splits, np.cumsum(trees.splits), np.cumsum(~trees.splits)) - 1

@@ -1,13 +1,13 @@
 r"""Extremely randomised trees, all grown at once.
 
-A library that grows tree after tree spends most of its time between trees where labelled rows are
-few. Here all trees take one level together: the rows of every node lie side by side, and sums over
-nodes are sums over segments of one array.
+With few labelled rows, a library that grows one tree after another spends most of its time between
+trees. Here all trees grow one level together: the rows of every node lie side by side, and sums
+over nodes are sums over segments of one array.
 
 At a node with rows i of weight w_i and target y_i, columns are drawn without replacement until
 `tries` of them that are not constant there have been tried, each with one threshold t, uniform
-between its least and its largest value. Of these splits the one is taken that leaves the smallest
-squared error, which is the one with the largest
+between its smallest and its largest value. The split with the smallest squared error is chosen,
+which is the one with the largest
 
     gain = S_l^2 / W_l + S_r^2 / W_r - S^2 / W,        W = sum_i w_i,  S = sum_i w_i y_i,
 
@@ -27,7 +27,7 @@ from riskad.detectors.tree_arrays import Trees
 __all__ = ["Grown", "Growth", "grow"]
 
 _CONSTANT = np.float32(1e-7)  # columns that vary by no more are constant
-_CHUNK = 2**15  # pairs of row and tree that are looked at together: their arrays stay in the cache
+_CHUNK = 2**15  # pairs of row and tree that are processed together: their arrays stay in the cache
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Growth:
     tries
         Columns that are tried at each node.
     least_weight, least_rows
-        Weight and number of rows that a leaf has at least.
+        Minimum weight and number of rows of a leaf.
     most_depth
-        Splits on the way from a root to a leaf, at most.
+        Maximum number of splits from a root to a leaf.
     """
 
     tries: int
@@ -52,15 +52,15 @@ class Growth:
 
 @dataclass(frozen=True)
 class Grown:
-    """Trees, with what their nodes have seen."""
+    """Trees, with statistics of their nodes."""
 
     trees: Trees
     gain: np.ndarray
-    """Of each split."""
+    """Gain of each split."""
     depth: np.ndarray
-    """Of each leaf: splits on the way to it."""
+    """Number of splits on the way to each leaf."""
     rows: np.ndarray
-    """Training rows of each leaf."""
+    """Number of training rows of each leaf."""
 
 
 def grow(
@@ -82,9 +82,9 @@ def grow(
     places : array of shape (n_trees, n)
         The rows of X that each tree is grown on.
     growth : Growth
-        How.
+        How trees grow.
     seed : int
-        Of the draws.
+        Seed of the draws.
 
     Returns
     -------
@@ -160,7 +160,7 @@ class _Level:
         self.n_nodes = len(start) - 1
 
     def split(self, growth: Growth, depth: int, rng: np.random.Generator) -> tuple[_Nodes, _Level]:
-        """Split the nodes that can be; gives these nodes, and the level below."""
+        """Split the nodes that can be split; returns these nodes, and the level below."""
         chunks = [self._chunk(*ends).split(growth, depth, rng) for ends in self._chunk_ends()]
         names = ("splits", "feature", "threshold", "gain", "value", "rows")
         nodes = _Nodes(*(np.concatenate([getattr(c[0], name) for c in chunks]) for name in names))
@@ -169,7 +169,7 @@ class _Level:
         return nodes, _Level(self.X, self.target, self.weight, row, start)
 
     def _chunk_ends(self) -> list[tuple[int, int]]:
-        """Nodes, first and last, that are split together."""
+        """First and last of the nodes that are split together."""
         ends = [0]
         while ends[-1] < self.n_nodes:
             stop = int(np.searchsorted(self.start, self.start[ends[-1]] + _CHUNK, "right")) - 1
@@ -233,13 +233,13 @@ class _Chunk:
         return enough & (depth < growth.most_depth)
 
     def best(self, growth: Growth, rng: np.random.Generator) -> _Splits:
-        """The best split of each node, of `tries` columns that are not constant."""
+        """The best split of each node, among `tries` columns that are not constant."""
         n_nodes, d = len(self.size), self.X.shape[1]
         found = _Splits.none(n_nodes)
         order = np.tile(np.arange(d), (n_nodes, 1))
         tried, wanting, chunk = np.zeros(n_nodes, dtype=int), np.arange(n_nodes), self
         for j in range(d):
-            # The j-th of a shuffled order of the columns, for each node its own.
+            # The j-th of a shuffled order of the columns, separate for each node.
             at = j + (rng.random(len(wanting)) * (d - j)).astype(int)
             column = order[wanting, at]
             order[wanting, at] = order[wanting, j]
@@ -261,7 +261,7 @@ class _Chunk:
         found: _Splits,
         nodes: np.ndarray,
     ) -> np.ndarray:
-        """Try a split of each node by a column; gives where these are not constant."""
+        """Try a split of each node by a column; returns where these are not constant."""
         place = np.repeat(column, self.size)
         place += self.begin
         x = self.X.ravel().take(place)
@@ -285,7 +285,7 @@ class _Chunk:
         return varies
 
     def parted(self, found: _Splits) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the children, and how many each has, where each node splits as found."""
+        """Rows of the children, and how many each has, if each node splits as found."""
         x = self.X[self.row, np.repeat(found.feature, self.size)]
         right = x > np.repeat(found.threshold, self.size)
         n_right = np.add.reduceat(right, self.first, dtype=int)
@@ -327,7 +327,7 @@ class _Splits:
     def improve(
         self, nodes: np.ndarray, feature: np.ndarray, threshold: np.ndarray, gain: np.ndarray
     ) -> None:
-        """Take over splits of these nodes that gain more."""
+        """Keep splits of these nodes that gain more."""
         better = np.flatnonzero(gain > self.gain[nodes])
         at = nodes[better]
         self.feature[at], self.threshold[at] = feature[better], threshold[better]

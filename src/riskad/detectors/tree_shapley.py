@@ -1,7 +1,7 @@
-r"""Exact Shapley values of trees, where a column that a set lacks takes both ways of a split.
+r"""Exact Shapley values of trees, where a column that a set lacks takes both branches of a split.
 
-Where a column is not known, a row goes both ways, in the shares of the training rows that went
-there (Lundberg et al., 2020). A leaf of value v is then reached, if the columns S are known, by the
+If a column is not known, a row takes both branches, in the shares of the training rows that went
+there (Lundberg et al., 2020). If the columns S are known, a leaf of value v is then reached by the
 share
 
     prod_{j in S} o_j  prod_{j not in S} z_j
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["shapley_values"]
 
-_LONGEST_PATHS = 5_000_000  # turns on all paths together; beyond, memory and time run away
+_LONGEST_PATHS = 5_000_000  # turns on all paths together; more need too much memory and time
 _CELLS = 2**20
 
 

@@ -1,15 +1,15 @@
-"""The walk of many rows through many trees at once, in NumPy.
+"""Walk many rows through many trees at once, in NumPy.
 
 All rows of a block and many trees take one step together: gather each pair's column and threshold,
 compare, and go to the left child or the one after it. A leaf is its own child, with a threshold
-that nothing exceeds, so pairs that have arrived stand still until they are dropped.
+that nothing exceeds, so pairs that have arrived stay there until they are dropped.
 
-The first steps are taken in another way: the few nodes at the top of a tree are compared with all
-rows of the block, each in one go.
+The first steps work differently: the few nodes at the top of a tree are compared with all rows of
+the block at once.
 
-Values are prepared once for each block, so that a step is a single comparison whatever is missing:
-a missing value becomes minus infinity in the columns of splits that send it left, and infinity in
-those of splits that send it right.
+Values are prepared once for each block, so that a step is a single comparison even with missing
+values: a missing value becomes minus infinity in the columns of splits that send it left, and
+infinity in those of splits that send it right.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["MISSING_LEFT", "TINY", "ZERO_IS_MISSING", "Columns", "TreeWalk"]
 
 MISSING_LEFT, ZERO_IS_MISSING = 1, 2
-TINY = float(np.float32(1e-35))  # up to here, LightGBM takes numbers for zero
+TINY = float(np.float32(1e-35))  # up to here, LightGBM treats numbers as zero
 _BLOCK_ROWS = 512
 _BLOCK_CELLS = 2**22  # prepared values of a block
 _PAIRS = 2**17  # of row and tree that step together: more and smaller steps take longer
-_TOP = 3  # levels that are not walked but compared
+_TOP = 3  # levels that are compared, not walked
 _CODE_BITS = 32
 
 
@@ -45,7 +45,7 @@ class Columns:
 
     @classmethod
     def of(cls, trees: Trees, gaps: bool) -> Columns:
-        """Those of all splits; where there are no gaps, missing values make no difference."""
+        """The columns of all splits; without gaps, missing values make no difference."""
         matters = gaps | (trees.missing & ZERO_IS_MISSING > 0)
         rule = np.where(matters, trees.missing, 0).astype(int)
         rule[trees.category_splits] = MISSING_LEFT  # minus infinity is no category
@@ -53,7 +53,7 @@ class Columns:
         return cls(of_split, keys // 4, keys % 4)
 
     def prepare(self, rows: np.ndarray) -> np.ndarray:
-        """The columns of these rows, with infinities for what is missing."""
+        """The columns of these rows, with infinities for missing values."""
         Z = rows[:, self.feature]
         zero_is_missing = np.flatnonzero(self.missing & ZERO_IS_MISSING)
         absent = np.isnan(Z)
@@ -66,7 +66,7 @@ class Columns:
 
 
 class TreeWalk:
-    """Trees laid out for walking; see `riskad.detectors.tree_arrays.Trees`."""
+    """Trees in the layout for walking; see `riskad.detectors.tree_arrays.Trees`."""
 
     def __init__(self, trees: Trees):
         n_nodes = len(trees.splits)
@@ -106,7 +106,7 @@ class TreeWalk:
         return total
 
     def leaves(self, X: Any) -> np.ndarray:
-        """The places of the leaves of each row, (n_rows, n_trees)."""
+        """The positions of the leaves of each row, (n_rows, n_trees)."""
         found = np.empty((X.shape[0], self.trees.n_trees), dtype=np.int32)
         for rows, trees, nodes in self._walked(X):
             found[rows, trees] = self.leaf.take(nodes).T
@@ -152,7 +152,7 @@ class TreeWalk:
         node = ends.take(pair)
         row = np.tile(np.arange(0, Z.size, Z.shape[1]), len(roots)).take(pair)
         while len(node):
-            for _ in range(2):  # a look at who has arrived costs as much as half a step
+            for _ in range(2):  # checking which pairs have arrived costs as much as half a step
                 before, place = node, column.take(node)
                 place += row
                 node = self.next.take(before)
@@ -166,8 +166,8 @@ class TreeWalk:
     def _below_top(self, roots: np.ndarray, Z: np.ndarray, column: np.ndarray) -> np.ndarray:
         """The node of every pair of tree and row after the first steps, tree after tree.
 
-        All nodes of the first levels are compared with all rows, a column at a time: that takes
-        less time than to gather what each row meets.
+        All nodes of the first levels are compared with all rows, a column at a time: this is faster
+        than gathering what each row meets.
         """
         if len(self.categories):
             return np.repeat(roots, len(Z))

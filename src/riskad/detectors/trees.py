@@ -1,4 +1,4 @@
-"""What detectors made of trees share: rows with gaps, text columns, and trees in model files."""
+"""Shared code of tree detectors: rows with gaps, text columns, and trees in model files."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _NO_EVIDENCE = LevelEvidence([], [], [], [])
 
 
 def check_trees(state: State, fewest: int = 1) -> None:
-    """Refuse a stored state whose trees are too few, or of other columns than it says."""
+    """Refuse a stored state whose trees are too few, or have other columns than stated."""
     trees, appended = state["trees_"], len(state.get("evidence_", _NO_EVIDENCE).places)
     require(trees.n_features == state["n_features_in_"] + appended, "trees_: of other columns")
     require(trees.n_trees >= fewest, "trees_: none")
 
 
 class TreeDetector(Detector):
-    """A detector that takes NaN for a value that is missing, and refuses infinities."""
+    """A detector that accepts NaN as a missing value, and refuses infinities."""
 
     random_state: int | None
 
@@ -64,7 +64,7 @@ class TreeDetector(Detector):
 
 
 class FrameDetector(TreeDetector):
-    """One that also takes frames with text columns, as codes of the texts seen in fit."""
+    """A detector that also takes frames with text columns, as codes of the texts seen in fit."""
 
     takes_frames: ClassVar[bool] = True
     categories_: Levels
@@ -72,7 +72,7 @@ class FrameDetector(TreeDetector):
 
     _state_fields: ClassVar[Fields] = {
         "categories_": DictOf(COUNT, ListOf(TEXT)),
-        "evidence_": Optional(Record(("LevelEvidence",))),  # files of earlier versions have none
+        "evidence_": Optional(Record(("LevelEvidence",))),  # absent from files of earlier versions
     }
 
     @classmethod
@@ -109,7 +109,7 @@ class FrameDetector(TreeDetector):
         return X
 
     def _learn_evidence(self, X: Any, codes: np.ndarray, weight: np.ndarray | None = None) -> Any:
-        """The training rows as trees see them: with what labels of other rows say of levels."""
+        """The training rows as trees see them: with evidence from labels of other rows."""
         self.evidence_ = LevelEvidence.learn(X, codes, self.categories_, weight)
         return self.evidence_.appended_in_fit(X, codes, self._seed, weight)
 
@@ -118,7 +118,7 @@ class FrameDetector(TreeDetector):
         return getattr(self, "evidence_", _NO_EVIDENCE)
 
     def _seen(self, X: Any) -> Any:
-        """New rows, validated, as trees see them."""
+        """New, validated rows as trees see them."""
         return self._evidence.appended(X)
 
     def _graph_rows(self, graph: Any, rows: str) -> str:

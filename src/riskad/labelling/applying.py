@@ -27,18 +27,18 @@ class Applied:
     frame
         The table, with the labels in a column.
     labels
-        That column, and what its values mean.
+        That column, and the meaning of its values.
     sources
-        By row, how it came to be judged: "suggested", "random", "chosen", or "" where the journal
-        says nothing of it.
+        By row, how it was chosen for labelling: "suggested", "random", "chosen", or "" if the
+        journal has no answer.
     first_judged
-        By row, when the journal first called it normal or an anomaly; "" where it has no label.
+        By row, when the journal first called it normal or an anomaly; "" if it has no label.
     located
         How many rows of the journal were found elsewhere, or not at all.
     disputed
-        Rows, counted from 1, about which people differ; they stay as they were in the table.
+        Rows, counted from 1, about which people disagree; they are unchanged in the table.
     skipped
-        What is to be said of lines of the journal that hold no answer, if any.
+        A sentence on lines of the journal that hold no answer; "" if there are none.
     """
 
     frame: pl.DataFrame
@@ -50,7 +50,7 @@ class Applied:
     skipped: str = ""
 
     def notes(self) -> list[str]:
-        """Say what a person should know."""
+        """List what the user should know."""
         said = [text for text in (str(self.located), self.skipped) if text]
         if self.disputed:
             rows = ", ".join(f"{row:,}" for row in self.disputed[:5])
@@ -67,10 +67,10 @@ def apply_labels(
     journal: Journal | str | os.PathLike[str],
     labels: LabelColumn | None = None,
 ) -> Applied:
-    """Put the answers of a journal into the column of labels of a table.
+    """Put the answers of a journal into the label column of a table.
 
-    An answer goes before what the table says of the row. Rows are found by what they hold, so that
-    the table may have been sorted or may have grown since. "unsure" and "skip" label nothing, and
+    An answer replaces the label of the row in the table. Rows are found by their content, so the
+    table may have been sorted or may have grown since. "unsure" and "skip" label nothing, and
     neither do answers that contradict each other.
 
     Parameters
@@ -78,10 +78,10 @@ def apply_labels(
     frame
         The table.
     journal
-        What `riskad label` wrote.
+        The journal of `riskad label`.
     labels
-        The column of labels and what its values mean; one that the table lacks is made. Without it
-        the column is "label".
+        The label column and the meaning of its values; a missing column is added. By default the
+        column is "label".
 
     Returns
     -------
@@ -136,7 +136,7 @@ def _with_words(labels: LabelColumn, frame: pl.DataFrame) -> LabelColumn:
 
 
 def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
-    """The same without words that no row has yet; a fit takes those for a slip of the keyboard."""
+    """The same without words that no row has yet; a fit would treat those as typing errors."""
     seen = set(to_text(column).str.strip_chars().unique().drop_nulls())
 
     def there(words: Sequence[str]) -> list[str]:
@@ -147,7 +147,7 @@ def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
 
 
 def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes, str | None]:
-    """Return the labels that a table has, and their column, which it may lack."""
+    """Return the labels that a table has, and their column, which may be missing."""
     nothing = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
     if labels is None:
         return nothing, None
@@ -159,5 +159,5 @@ def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes,
         return nothing, labels.column
     known = _occurring(labels, frame[labels.column])
     if (labels.normal or labels.anomaly) and not (known.normal or known.anomaly):
-        known = labels  # none of the words occurs: that is for the reader to say
+        known = labels  # none of the words occurs: the reader reports that
     return FrameTable(frame, known).codes, labels.column

@@ -1,4 +1,4 @@
-"""What a person sees of a row: its cells, where they lie, and the labelled rows nearest to it."""
+"""How a row is shown: its cells, where they lie, and the labelled rows nearest to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WIDEST = 2_000  # features by which rows are compared
 
 @dataclass(frozen=True, eq=False)
 class Card:
-    """A row: its number counted from 1, what it holds, and its features on one scale."""
+    """A row: its number counted from 1, its content, and its features on one scale."""
 
     row: int
     id: str | None
@@ -39,18 +39,18 @@ class Card:
 
 
 class Cards:
-    """The rows of a table as people see them, made when they are asked for.
+    """The rows of a table as they are shown, made on demand.
 
     Parameters
     ----------
     frame
         The table, without its labels.
     preparer, parsed
-        What was found out about its columns from some of its rows, and these.
+        What was found about its columns from some of its rows, and these.
     id
         The column that names the rows, if any.
     hashed
-        The columns that tell rows apart in a journal.
+        The columns that identify rows in a journal.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Cards:
         return [picture.drawn() for picture in self.pictures.values()]
 
     def ready(self, row: int) -> bool:
-        """Return whether a card need not be made any more."""
+        """Return whether a card is already made."""
         return row in self._made
 
     def of(self, rows: Sequence[int]) -> list[Card]:
-        """Return the cards of rows, counted from 1; those that are new are made together."""
+        """Return the cards of rows, counted from 1; new ones are made together."""
         with self._lock:
             new = [row for row in dict.fromkeys(rows) if row not in self._made]
             cards = {row: self._made[row] for row in rows if row in self._made}

@@ -1,7 +1,7 @@
-"""Fits in the background: starting their processes, hearing of them, and what changed.
+"""Fits in the background: starting their processes, following them, and what changed.
 
-A process works while people go on judging by what the last one found; when it is done, its scores,
-rows and reasons take over at once. One that fails leaves the last one in place.
+A process works while people continue with the results of the last one; when it is done, its scores,
+rows and reasons take over at once. If it fails, the last results stay.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from riskad.labelling.work import Found, Task
 __all__ = ["History", "Ranking", "Worker"]
 
 _TOP = 100
-_RECENT = 30  # labels within which the ranking has to stay the same
+_RECENT = 30  # labels within which the ranking must stay the same
 _FEW_CHANGES = 5
 
 
 @dataclass(eq=False)
 class Ranking:
-    """What a fit thinks of rows; `reasons` come later than the scores."""
+    """The results of a fit for rows; `reasons` come later than the scores."""
 
     found: Found
     places: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Ranking:
         self.order = np.argsort(-self.scores, kind="stable")
 
     def of(self, row: int) -> dict[str, Any]:
-        """Return what is known of a row: its score, probability and whether it is flagged."""
+        """Return what is known about a row: its score, probability and whether it is flagged."""
         i = self._index.get(row)
         if i is None:
             told = self.reasons.get(row, {})
@@ -68,9 +68,9 @@ class Worker:
     Parameters
     ----------
     task, frame
-        What to do, and the rows to do it with, in the order of the task.
+        The task, and its rows, in the order of the task.
     heard
-        Called, in a thread of its own, when there is news.
+        Called in a separate thread when there is news.
     """
 
     def __init__(self, task: Task, frame: pl.DataFrame, heard: Callable[[Worker], object]):
@@ -129,11 +129,11 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        """Whether the fit is under way."""
+        """Whether the fit is running."""
         return self.ranking is None and not self.failed
 
     def ask(self, row: int, frame: pl.DataFrame) -> None:
-        """Ask for the reasons of a row, which is the only one of `frame`."""
+        """Request the reasons of a row, which is the only one of `frame`."""
         if self.ranking is None or row in self.ranking.reasons:
             return
         path = Path(self._folder.name, f"row-{row}.ipc")
@@ -159,18 +159,18 @@ class Worker:
 
 @dataclass
 class History:
-    """The top rows of each fit, and how they changed while labels came."""
+    """The top rows of each fit, and how they changed as labels arrived."""
 
     fits: list[tuple[int, frozenset[int]]] = field(default_factory=list)
 
     def add(self, labelled: int, worst: Sequence[int]) -> None:
-        """Note the top rows of a fit to so many labels."""
+        """Record the top rows of a fit to this many labels."""
         self.fits.append((labelled, frozenset(worst[:_TOP])))
 
     def changed(self) -> tuple[int, int, int] | None:
-        """Return how many of the top rows a stretch of labels changed, of how many, and its length.
+        """Return how many of the top rows recent labels changed, of how many, and their number.
 
-        The stretch is the shortest up to the last fit that has 30 labels, or all there are.
+        The recent labels are the shortest series up to the last fit with 30 labels, or all.
         """
         if len(self.fits) < 2:
             return None
@@ -180,7 +180,7 @@ class History:
         return len(top - old), len(top), labelled - first
 
     def hint(self) -> str:
-        """Say what the last labels changed, and whether one could stop.
+        """Describe what the last labels changed, and whether one could stop.
 
         >>> history = History()
         >>> history.add(20, range(100))

@@ -1,6 +1,6 @@
-r"""What people said of rows, on disk: a file of JSON lines to which answers are only ever added.
+r"""Answers about rows, on disk: a file of JSON lines to which answers are only ever added.
 
-The first line says which table the answers are about:
+The first line describes the table:
 
     {"riskad_journal": 1, "table": "cards.csv", "columns": ["card", "amount"], "rows": 5000}
 
@@ -9,16 +9,16 @@ and every other line is an answer:
     {"row": 17, "hash": "5f2b…", "label": "anomaly", "source": "suggested", "who": "ada",
      "when": "2026-11-16T22:10:05+00:00", "note": ""}
 
-`row` counts from 1 below the header; `hash` is that of what the row holds in `columns`
-(`riskad.labelling.row_hashes`), by which it is found again when rows were added, removed or sorted.
-`label` is "normal", "anomaly", "unsure", "skip", or "" where an answer was taken back. `source`
-says how the row came to be judged: "suggested" by the model, drawn at "random", or "chosen" by
-the person. A row drawn at random tells the anomaly rate; others do not.
+`row` counts from 1 below the header; `hash` is that of the row's content in `columns`
+(`riskad.labelling.row_hashes`), by which it is found again if rows were added, removed or sorted.
+`label` is "normal", "anomaly", "unsure", "skip", or "" if an answer was withdrawn. `source` is how
+the row was chosen: "suggested" by the model, drawn at "random", or "chosen" by the person. Only
+rows drawn at random determine the anomaly rate.
 
-An answer is on the disk (`fsync`) before anybody hears that it was saved. A process that is killed
-while it writes leaves a line without an end, which was never acknowledged: readers skip it, and the
-next answer begins on a line of its own. Writers take turns by a lock on the file. Nothing is
-overwritten: the last answer of each person counts, and where two people differ both stay.
+An answer is on the disk (`fsync`) before it is confirmed. A process that is killed while it writes
+leaves an incomplete line, which was never confirmed: readers skip it, and the next answer begins on
+a new line. Writers take turns by a lock on the file. Nothing is overwritten: the last answer of
+each person counts, and if two people disagree both answers are kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person said of a row."""
+    """A person's answer about a row."""
 
     row: int
     hash: str
@@ -71,7 +71,7 @@ class Answer:
 
     @classmethod
     def read(cls, said: Any) -> Answer | None:
-        """Return the answer that a line of the journal holds; None where it is none."""
+        """Return the answer in a line of the journal; None if it has none."""
         if not isinstance(said, dict):
             return None
         told = {each.name: said.get(each.name, "") for each in fields(cls)}
@@ -91,12 +91,12 @@ class RowAnswers:
 
     @property
     def said(self) -> list[Answer]:
-        """The answers that were not taken back."""
+        """The answers that were not withdrawn."""
         return [answer for answer in self.by_person.values() if answer.label]
 
     @property
     def label(self) -> str:
-        """What all agree on who decided, normal or anomaly; blank where they do not."""
+        """The label on which all who decided agree, normal or anomaly; blank if they disagree."""
         found = {answer.label for answer in self.said} & {"normal", "anomaly"}
         return found.pop() if len(found) == 1 else ""
 
@@ -107,19 +107,19 @@ class RowAnswers:
 
     @property
     def unsure(self) -> bool:
-        """Whether somebody is unsure, and nobody decided."""
+        """Whether someone is unsure, and no one decided."""
         return {"unsure"} == {answer.label for answer in self.said} - {"skip"}
 
     @property
     def source(self) -> str:
-        """How the row came to be judged: the source of the first of the answers that count."""
+        """How the row was chosen: the source of the first of the answers that count."""
         found = [a.source for a in self.said if not self.label or a.label == self.label]
         return found[0] if found else ""
 
 
 @dataclass(frozen=True)
 class Located:
-    """Of how many rows there are answers, how many of them moved, and how many are gone.
+    """How many rows have answers, how many of them moved, and how many are gone.
 
     >>> print(Located(20, 3, 1))
     The table has changed: of 20 judged rows 3 have moved and 1 is gone.
@@ -145,14 +145,14 @@ class Located:
 
 
 class Journal:
-    """A file of answers, and what they come to.
+    """A file of answers, and the resulting labels.
 
     Parameters
     ----------
     path
-        Where it is, or is to be.
+        Path of the file, which may not exist yet.
     table, columns, rows
-        What a new journal says of its table.
+        Description of the table, for a new journal.
 
     Examples
     --------
@@ -176,11 +176,11 @@ class Journal:
         self.table, self.columns, self.rows = table, list(columns), rows
         self.log: list[Answer] = []
         self.answers: dict[int, RowAnswers] = {}
-        """Of the rows of the table, by their number."""
+        """Answers about the rows of the table, by row number."""
         self.disputed: set[int] = set()
-        """Rows about which people differ."""
+        """Rows about which people disagree."""
         self.unsure: set[int] = set()
-        """Rows without a label of which somebody said unsure."""
+        """Rows without a label about which someone is unsure."""
         self.unreadable = 0
         """Lines that hold no answer."""
         self._begun = False
@@ -233,7 +233,7 @@ class Journal:
             os.close(file)
 
     def add(self, *answers: Answer) -> None:
-        """Append answers; when this returns they are on the disk."""
+        """Append answers; when this returns, they are on the disk."""
         with self._lock:
             with self._open() as file, _locked(file):
                 _append(file, *map(asdict, answers))
@@ -296,14 +296,14 @@ class Journal:
         self.table = str(head.get("table", self.table))
         self.rows = rows if isinstance(rows, int) else 0
 
-    # --- what they come to ---------------------------------------------------------------
+    # --- resulting labels ----------------------------------------------------------------
 
     def labels(self) -> dict[int, str]:
-        """Return the label of each row of which all who decided think the same."""
+        """Return the label of each row on which all who decided agree."""
         return self._labels.copy()
 
     def disputes(self) -> list[int]:
-        """Return the rows about which people differ, in their order."""
+        """Return the rows about which people disagree, in order."""
         return sorted(self.disputed)
 
     def skipped(self) -> str:
@@ -322,8 +322,8 @@ class Journal:
     def locate(self, frame: pl.DataFrame) -> Located:
         """Find the rows of all answers in a table, which may have changed since.
 
-        A row that holds what it held is where it was. For others all rows are looked through, and
-        the nearest that holds the same is taken.
+        A row with unchanged content is where it was. For others all rows are searched, and the
+        nearest with the same content is used.
 
         Parameters
         ----------
@@ -333,7 +333,7 @@ class Journal:
         Returns
         -------
         Located
-            How many were found elsewhere, and how many nowhere: their answers count no more.
+            How many were found elsewhere, and how many nowhere: their answers no longer count.
         """
         with self._lock:
             keys = list(dict.fromkeys((answer.row, answer.hash) for answer in self.log))
@@ -382,7 +382,7 @@ def _nearest(row: int, places: Sequence[int]) -> int | None:
 
 
 def _append(file: int, *said: dict[str, Any]) -> None:
-    """Write lines, after the end of a torn one if need be, and wait for the disk."""
+    """Write lines, after ending an incomplete one if necessary, and wait for the disk."""
     line = b"".join(json.dumps(each, ensure_ascii=True).encode() + b"\n" for each in said)
     size = os.lseek(file, 0, os.SEEK_END)
     if size:
@@ -395,7 +395,7 @@ def _append(file: int, *said: dict[str, Any]) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Let the name of a new file outlast a power cut, where folders can be flushed."""
+    """Make the name of a new file survive a power cut, if folders can be flushed."""
     if os.name == "nt":
         return
     place = os.open(folder, os.O_RDONLY)
@@ -407,7 +407,7 @@ def _flush_folder(folder: Path) -> None:
 
 @contextmanager
 def _locked(file: int) -> Iterator[None]:
-    """Let no other process append meanwhile; the lock goes with the process that holds it."""
+    """Prevent other processes from appending; the lock ends with the process that holds it."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX)
     try:

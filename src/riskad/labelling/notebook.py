@@ -1,4 +1,4 @@
-"""The labelling page from Python: in a notebook as a frame, elsewhere as an address to open."""
+"""The labelling page from Python: in a notebook as a frame, otherwise as an address to open."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from riskad.tables.labelled import LabelColumn
 __all__ = ["Labelling", "label"]
 
 _CODES = {"normal": 1, "anomaly": -1}
-# A notebook on this machine; its page and ours must go by the same name for the cookie to count.
+# A notebook on this machine; its page and ours must use the same host name for the cookie to work.
 _NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:*"
 
 
 class Labelling:
-    """A page that is being served, and the answers that have come so far.
+    """A page that is being served, and the answers so far.
 
-    A notebook shows the page where this is the last value of a cell.
+    A notebook shows the page if this is the last value of a cell.
     """
 
     def __init__(self, session: Session, host: str, height: int):
@@ -53,12 +53,12 @@ class Labelling:
         return LabelCodes.of(codes)
 
     def applied(self) -> Applied:
-        """Return the table with its labels, and how each row came to be judged."""
+        """Return the table with its labels, and how each row was chosen for labelling."""
         session = self._session
         return apply_labels(session.whole, session.journal, session.options.labels)
 
     def stop(self) -> LabelCodes:
-        """Serve no longer, and return the labels."""
+        """Stop serving, and return the labels."""
         self._server.stop()
         self._thread.join()
         return self.labels()
@@ -96,26 +96,26 @@ def label(
     host: str = "localhost",
     height: int = 900,
 ) -> Labelling:
-    """Label the rows of a table in the browser; a model learns meanwhile.
+    """Label the rows of a table in the browser, while a model learns from the answers.
 
     Parameters
     ----------
     table
         A frame of polars, pandas, pyarrow or DuckDB.
     journal
-        The file in which answers are kept; one that is there is gone on with.
+        The file in which answers are stored; an existing one is continued.
     labels
-        The column of labels that the table has already, and what its values mean.
+        The existing label column of the table, and the meaning of its values.
     id, drop, kinds, group
         As in `riskad.fit_table`.
     who
-        Who answers; the user's name unless given.
+        Name of the person who answers; by default the user's name.
     budget
         Seconds that a fit in the background may take.
     host
-        The name by which this machine is opened in the browser, as the notebook is.
+        The host name of this machine in the browser, the same as for the notebook.
     height
-        Pixels of the frame in a notebook.
+        Height of the frame in a notebook, in pixels.
 
     Returns
     -------

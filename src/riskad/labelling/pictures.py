@@ -1,4 +1,4 @@
-"""Where a value lies among those of its column: bars to draw, and a place among them."""
+"""Where a value lies among those of its column: bars to draw, and a position among them."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class NumberPicture:
     ends: tuple[str, str]
 
     def drawn(self) -> dict[str, Any]:
-        """Return what the page draws."""
+        """Return the data that the page draws."""
         edges = np.linspace(self.low, self.high, _BINS + 1)
         counts = np.histogram(np.clip(self.known, self.low, self.high), edges)[0]
         about = {"name": self.name, "kind": self.kind, "usual": self.usual}
         return about | {"counts": counts.tolist(), "ends": list(self.ends)}
 
     def at(self, value: Any) -> float | None:
-        """Return the place of a value, 0 at the left end and 1 at the right; None if blank."""
+        """Return the position of a value, 0 at the left end and 1 at the right; None if blank."""
         if not np.isfinite(value):
             return None
         return float(np.clip((value - self.low) / (self.high - self.low), 0, 1))
 
     def rarity(self, value: Any) -> float:
-        """Return the share of rows that lie at least as far out on the same side; 1 for a blank."""
+        """Return the share of rows at least as far out on the same side; 1 for a blank."""
         if not np.isfinite(value):
             return 1.0
         first, last = (
@@ -69,7 +69,7 @@ class LevelPicture:
     shares: dict[str, float]
 
     def drawn(self) -> dict[str, Any]:
-        """Return what the page draws."""
+        """Return the data that the page draws."""
         about = {"name": self.name, "kind": self.kind, "usual": self.usual}
         return about | {"counts": self.counts, "levels": [cut(name) for name in self.levels]}
 
@@ -86,14 +86,14 @@ Picture = NumberPicture | LevelPicture
 
 
 def picture_of(column: UsedColumn, values: pl.Series) -> Picture | None:
-    """Return the picture of a column; None where every cell is blank.
+    """Return the picture of a column; None if every cell is blank.
 
     Parameters
     ----------
     column
-        What a preparer found.
+        The prepared column.
     values
-        Its cells, as the preparer reads them.
+        Its cells, as read by the preparer.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def _usual(column: UsedColumn) -> str:
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:
-    """Cut a long text off.
+    """Truncate a long text.
 
     >>> cut("abcdefgh", 5)
     'abcd…'

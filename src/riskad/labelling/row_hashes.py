@@ -1,4 +1,4 @@
-"""Hashes of what rows hold, by which an answer finds its row in a table that has changed."""
+"""Hashes of the content of rows, by which an answer finds its row in a changed table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["hash_rows"]
 
 
 def hash_rows(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Return a hash of what each row holds in some columns.
+    """Return a hash of the content of each row in some columns.
 
-    A cell counts as the text it is shown as, with its length before it, so that no two rows can be
-    taken for each other by moving text from one cell to the next.
+    A cell counts as its displayed text, preceded by its length, so that two rows cannot be confused
+    by moving text from one cell to the next.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A table that is being labelled: its rows, the answers, the fits, and what comes next."""
+"""A table that is being labelled: its rows, the answers, the fits, and the next rows."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Conflict(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """What is said of a table that is to be labelled, as in `riskad.fit_table`.
+    """Options of a table that is to be labelled, as in `riskad.fit_table`.
 
-    `labels` are those that the table has, if any; `budget` are the seconds of a fit, and `pool` the
-    rows that fits look at: all of them, or some drawn at random.
+    `labels` are those of the table, if any; `budget` are the seconds of a fit, and `pool` the rows
+    that fits use: all of them, or a random sample.
     """
 
     labels: LabelColumn | None = None
@@ -74,11 +74,11 @@ class Session:
     frame
         The table.
     journal
-        Where answers are, or are to be.
+        Where answers are stored.
     options
-        What is said of it.
+        Options of the table.
     source
-        What to call the table.
+        Name of the table.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Session:
             )
 
     def _draw(self, n: int) -> NDArray[np.int64]:
-        """Numbers of rows drawn at random, in order; all where there are no more."""
+        """Numbers of random rows, in order; all if there are no more."""
         rows = np.arange(1, self.frame.height + 1)
         if n >= len(rows):
             return rows
@@ -167,7 +167,7 @@ class Session:
         return {int(place) + 1: words[int(self.codes[place])] for place in known}
 
     def labels(self) -> dict[int, str]:
-        """Return the label of each row that has one; answers go before what the table says."""
+        """Return the label of each row that has one; answers override the table."""
         found = self._in_table | self.journal.labels()
         for row in self.journal.disputes():
             found.pop(row, None)
@@ -193,19 +193,19 @@ class Session:
     def answer(
         self, row: int, label: str, source: str, who: str, before: str, note: str = ""
     ) -> dict[str, Any]:
-        """Keep an answer; when this returns it is on the disk.
+        """Store an answer; when this returns, it is on the disk.
 
         Parameters
         ----------
         row, label, source, who, note
-            What is kept; see `riskad.labelling.journal`.
+            The answer; see `riskad.labelling.journal`.
         before
-            What the page thinks this person said of the row before, "" for nothing.
+            This person's earlier answer for the row according to the page, "" for none.
 
         Raises
         ------
         Conflict
-            If the person has said something else meanwhile.
+            If the person has given another answer meanwhile.
         """
         if label not in LABELS or source not in SOURCES:
             raise InputError(
@@ -239,7 +239,7 @@ class Session:
                 self._try_to_fit()
 
     def _try_to_fit(self) -> None:
-        """Start a fit; where that fails (a full disk), people are told and go on."""
+        """Start a fit; if that fails (a full disk), people are told and can continue."""
         try:
             self.fit()
         except OSError as error:
@@ -250,7 +250,7 @@ class Session:
         self.said = [*(each for each in self.said if each != said), said]
 
     def fit(self) -> bool:
-        """Start a fit in the background, if none is under way; say whether it was."""
+        """Start a fit in the background, if none is running; return whether it was started."""
         with self._fit_lock:
             if self.fitting is not None:
                 return False
@@ -277,7 +277,7 @@ class Session:
             return True
 
     def _how(self, labels: Mapping[int, str]) -> str:
-        """What the labels allow: a model needs both kinds."""
+        """The kind of fit that the labels allow: a model needs both kinds."""
         if self.options.model is not None and self.worker is None:
             return "model"
         found = list(labels.values())
@@ -335,12 +335,12 @@ class Session:
         ]
 
     def leave(self, tab: str) -> None:
-        """Let others have the rows that a tab was handed."""
+        """Release the rows that a tab was given."""
         with self._lock:
             self.upcoming.give_back(tab)
 
     def card(self, row: int, who: str) -> dict[str, Any]:
-        """Return a row that somebody asked for."""
+        """Return a requested row."""
         (card,) = self.cards.of([self._checked(row)])
         if self.worker is not None:
             self.worker.ask(row, self.frame.select(self.features)[[row - 1]])
@@ -379,7 +379,7 @@ class Session:
         ]
 
     def state(self, who: str) -> dict[str, Any]:
-        """Return all that the page shows beside a row."""
+        """Return everything that the page shows next to a row."""
         self.journal.refresh()
         found, worker = self.ranking.found, self.fitting
         return {
@@ -408,7 +408,7 @@ class Session:
         }
 
     def listed(self, query: str, order: str, offset: int, who: str) -> dict[str, Any]:
-        """Return rows that hold a text, or all, by score or by number: at most 50 of them."""
+        """Return rows that contain a text, or all, by score or by number: at most 50 of them."""
         labels = self.labels()
         if query:
             rows = self._holding(query)
@@ -443,12 +443,12 @@ class Session:
         return np.inf if score is None else -score
 
     def _summed_up(self, card: Card) -> str:
-        """The first cells in a line; the name of the row stands beside it."""
+        """The first cells in a line; the name of the row is shown next to it."""
         cells = [c for c in card.cells if c["text"] and c["column"] != self.options.id]
         return "; ".join(f"{c['column']} {c['text']}"[:_SHOWN] for c in cells[:4])
 
     def _holding(self, query: str, most: int = 500) -> list[int]:
-        """Numbers of rows that hold a text in some cell, in whatever case, or have this number."""
+        """Numbers of rows with a text in some cell, ignoring case, or with this number."""
         wanted = query.lower()
         found: list[int] = []
         if query.isdecimal() and 1 <= int(query) <= self.frame.height:
@@ -468,7 +468,7 @@ class Session:
         return list(dict.fromkeys(found))[:most]
 
     def export(self) -> bytes:
-        """Return the table with its labels, as a CSV that no spreadsheet takes for formulas."""
+        """Return the table with its labels, as a CSV without cells that spreadsheets execute."""
         applied = apply_labels(self.whole, self.journal, self.options.labels)
         with TemporaryDirectory() as folder:
             path = Path(folder, "labelled.csv")

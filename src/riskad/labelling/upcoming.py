@@ -1,4 +1,4 @@
-"""Which row comes next: suggested ones, every tenth drawn at random, none to two people at once."""
+"""Which row comes next: suggested rows, every tenth at random, none for two people at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RANDOM", "Upcoming"]
 RANDOM = "drawn at random"
 HIGH = "high score"
 _EVERY = 10  # of which one is drawn at random
-_SECONDS = 600.0  # for which a row that was handed out is kept from others
+_SECONDS = 600.0  # for which a row that was given to one person is kept from others
 _TRIES = 50
 _DRAWN = 20  # random rows that are drawn at a time
 
@@ -32,18 +32,18 @@ class _Handed(NamedTuple):
 
 
 class Upcoming:
-    """The rows to come.
+    """The next rows.
 
-    Rows that a model suggests are chosen for what they tell it, and say nothing of how many
-    anomalies there are; every tenth row is therefore drawn at random from all that nobody judged,
-    and its answer says so.
+    Rows that a model suggests are chosen to help it, and do not show how many anomalies there are.
+    So every tenth row is drawn at random from all rows that nobody judged, and its answer records
+    this.
 
     Parameters
     ----------
     n_rows
         Rows of the table.
     seed
-        Of the draws.
+        Seed of the draws.
     """
 
     def __init__(self, n_rows: int, seed: int = 0):
@@ -55,7 +55,7 @@ class Upcoming:
         self._count = 0
 
     def take_over(self, ranking: Ranking) -> None:
-        """Go on with the rows that another fit suggests, then with others by their score."""
+        """Continue with the rows that another fit suggests, then with others by their score."""
         self._suggested = deque(zip(ranking.found.rows, ranking.found.kinds, strict=True))
         known = set(ranking.found.rows)
         rest = (row for row in ranking.worst(len(ranking.places)) if row not in known)
@@ -69,9 +69,9 @@ class Upcoming:
         Parameters
         ----------
         tab
-            Who gets them; for ten minutes nobody else does.
+            The tab; for ten minutes no other tab gets these rows.
         n
-            How many.
+            Number of rows.
         judged
             Whether a row needs no further answer.
         """
@@ -91,7 +91,7 @@ class Upcoming:
             yield found
 
     def give_back(self, tab: str) -> None:
-        """Let others have the rows that a tab was handed and did not judge, before all others."""
+        """Release the rows that a tab was given and did not judge; others get them first."""
         self._release(lambda handed: handed.tab == tab)
 
     def _release(self, wanted: Callable[[_Handed], bool]) -> None:
@@ -115,7 +115,7 @@ class Upcoming:
         return [int(row) for row in self._rng.integers(1, self._n_rows + 1, _DRAWN)]
 
     def _drawn(self, free: Callable[[int], bool]) -> int | None:
-        """A row at random; where few are left, one of those."""
+        """A random row; if few are left, one of those."""
         for _ in range(_TRIES):
             row = self._random.popleft()
             if not self._random:
@@ -126,6 +126,6 @@ class Upcoming:
         return int(self._rng.choice(rest)) if rest else None
 
     def soon(self, n: int) -> list[int]:
-        """Return some rows that will come soon, so that they can be made ready."""
+        """Return some rows that will come soon, so that they can be prepared."""
         suggested = [row for row, _ in islice(self._suggested, n)]
         return list(islice(self._random, 5)) + suggested

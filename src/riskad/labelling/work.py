@@ -1,10 +1,10 @@
-"""One fit in a process of its own: what the page's server starts, and how the two talk.
+"""One fit in its own process: what the page's server starts, and how the two communicate.
 
 The server puts a task into a folder and starts `python -m riskad.labelling.work FOLDER`. The
 process writes lines of JSON to its standard output: what it is doing (`progress`), what it found
-(`done`; scores lie in the folder as arrays), then reasons of rows, those first that come next. On
-standard input the server asks for reasons of other rows. When that closes, as it does when the
-server ends in whatever way, the process ends, too. There is no pickle and no port.
+(`done`; scores are in the folder as arrays), then reasons of rows, first of those that come next.
+On standard input the server requests reasons of other rows. When that closes, as it does when the
+server ends for any reason, the process ends, too. There is no pickle and no port.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _WORDS = {1: "normal", -1: "anomaly", 0: ""}
 
 @dataclass(frozen=True)
 class Task:
-    """What a process is to do: from which rows to learn, and how.
+    """The task of a process: from which rows to learn, and how.
 
-    `how` is "labels" (`AutoRAD`), "outliers" (no label is learned from) or "model" (a model file
-    is there, and only scored with). `rows` are the numbers of the rows, counted from 1, and `codes`
-    their labels.
+    `how` is "labels" (`AutoRAD`), "outliers" (without learning from labels) or "model" (an existing
+    model file is only used for scores). `rows` are the numbers of the rows, counted from 1, and
+    `codes` their labels.
     """
 
     how: str
@@ -65,7 +65,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a task: rows to judge with the kind of each, and what is to be said."""
+    """The results of a task: rows to judge with the kind of each, and messages."""
 
     how: str
     rows: list[int]
@@ -83,7 +83,7 @@ class Found:
 def unsupervised(
     frame: pl.DataFrame, kinds: dict[str, str], group: str | None, seed: int = 0
 ) -> tuple[Pipeline, pl.DataFrame]:
-    """Return a ranking that needs no labels, fitted, and the rows as they were read."""
+    """Return a fitted ranking that needs no labels, and the parsed rows."""
     preparer = TablePreparer(kinds=kinds, group=group, form="frame")
     with no_warnings():
         parsed = preparer.fit_parse(frame)
@@ -110,7 +110,7 @@ def suggested(
 
 
 class _Scored:
-    """A model whose scores of the rows are known already."""
+    """A model whose scores of the rows are already known."""
 
     def __init__(self, anomaly_score: np.ndarray, offset: float):
         self._scores, self.offset_ = -anomaly_score, offset
@@ -134,7 +134,7 @@ class _Worker:
         self.start = perf_counter()
 
     def run(self) -> None:
-        """Fit, tell what was found, and explain rows until nobody asks any more."""
+        """Fit, report the results, and explain rows until there are no more requests."""
         task = self.task
         if task.how == "labels":
             label = _free_label(self.frame.columns)
@@ -158,7 +158,7 @@ class _Worker:
         self.tell(model, None)
 
     def tell(self, model: Pipeline, report: FitReport | None) -> None:
-        """Say what was found, then explain."""
+        """Report the results, then explain."""
         task = self.task
         self.say({"progress": "Choosing rows to judge"})
         found, scores = suggested(model, self.frame, self.codes, task.suggested, task.seed)
@@ -199,7 +199,7 @@ class _Worker:
         )
 
     def _explain(self, model: Pipeline) -> None:
-        """Explain rows that the server asks for before those that will come."""
+        """Explain rows that the server requests before those that come next."""
         done: set[int] = set()
         while (row := self.asked.get()) is not None:
             if row not in done:
@@ -235,7 +235,7 @@ def _free_label(columns: list[str]) -> str:
 
 
 class _Asked(queue.Queue[int | None]):
-    """Rows to explain; what the server asks for goes before the rest."""
+    """Rows to explain; requests of the server come first."""
 
     def first(self, row: int | None) -> None:
         with self.mutex:
@@ -244,7 +244,7 @@ class _Asked(queue.Queue[int | None]):
 
 
 def _listen(asked: _Asked, folder: Path) -> None:
-    """Take questions until the server is gone, in whatever way; then leave no row behind."""
+    """Read requests until the server has ended for any reason; then delete the folder."""
     for line in sys.stdin:
         asked.first(int(line))
     shutil.rmtree(folder, ignore_errors=True)

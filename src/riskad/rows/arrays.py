@@ -1,4 +1,4 @@
-"""What arrays, CSR matrices and torch tensors have in common for those who read rows of them."""
+"""Common operations on arrays, CSR matrices and torch tensors of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def to_dense(X: Any) -> np.ndarray:
 
 
 def on_host_array(values: Any) -> Any:
-    """A torch tensor as an array on the host; anything else as it is."""
+    """A torch tensor as an array on the host; anything else unchanged."""
     if not is_torch_array(values):
         return values
     values = values.detach().cpu()
@@ -31,7 +31,7 @@ def to_numpy(array: Any) -> np.ndarray:
 
 
 def places_of(mask: Any) -> Any:
-    """Places of entries that are not 0, as an array of the same kind."""
+    """Positions of entries that are not 0, as an array of the same kind."""
     return np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero()[:, 0]
 
 
@@ -41,7 +41,7 @@ def on_device(X: Any) -> bool:
 
 
 def row_slice(X: Any, rows: slice) -> Any:
-    """Consecutive rows of X without a copy where that can be; all but tensors in float64."""
+    """Consecutive rows of X, without a copy if possible; all but tensors in float64."""
     if is_torch_array(X):
         return X[rows]
     if not sparse.issparse(X):

@@ -18,11 +18,11 @@ _inside = contextvars.ContextVar("one_blas_thread", default=False)
 
 
 class _SharedLimit:
-    """BLAS libraries whose number of threads is the process's, at one while anybody is inside.
+    """BLAS libraries whose number of threads is set per process: one while anybody is inside.
 
-    Were each caller to restore what it found, calls that overlap in other threads would find one
-    another's limit and leave it for good. So the first to enter sets it, and the last to leave
-    restores what was there before.
+    If each caller restored the previous value, overlapping calls in other threads would see each
+    other's limit and leave it for good. So the first to enter sets the limit, and the last to leave
+    restores the original value.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _SharedLimit:
 
 
 def _release_blas() -> None:
-    """Let this thread set numbers of threads: from 3.8 on, threadpoolctl heeds only the first."""
+    """Let this thread set numbers of threads: from 3.8 on, threadpoolctl only allows the first."""
     release = getattr(OpenBLASController, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
@@ -60,9 +60,9 @@ class _Blas(NamedTuple):
     """The BLAS libraries of this process."""
 
     shared: list[Any]
-    """Those whose number of threads is the process's."""
+    """Libraries whose number of threads is set per process."""
     own: ThreadpoolController
-    """Those that ask OpenMP, in which every thread has a number of its own."""
+    """Libraries that use OpenMP, in which every thread has its own number."""
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from riskad.rows.arrays import on_device
 __all__ = ["MIN_BLOCK_ROWS", "dense_rows", "rows_per_block"]
 
 
-# Small enough to stay in cache, large enough that Python's cost per block does not show.
+# Small enough to stay in cache, large enough that Python's cost per block is negligible.
 _BLOCK_BYTES = 1 << 23
 MIN_BLOCK_ROWS = 256
 # On a device blocks are cut for the memory of what is made of their scores alone.

@@ -1,9 +1,9 @@
 """Rows on a Dask cluster: they stay on the workers, and each step of a solver is one round.
 
 In a round every worker sums over its own parts of the rows and sends back a few numbers, which are
-added in the order of the parts: the result does not depend on who worked on what, and is that of
-one process. A worker that dies takes its parts with it; Dask makes them again on the others, from
-the files or the graph they came from, and the fit goes on.
+added in the order of the parts: the result does not depend on which worker did what, and equals
+that of one process. If a worker dies, its parts are lost; Dask makes them again on the others, from
+the files or the graph they came from, and the fit continues.
 
 >>> import dask.array as da
 >>> from riskad import ShallowRAD
@@ -33,8 +33,8 @@ __all__ = ["ClusterError", "DaskEngine", "DaskRows", "dask_engine"]
 
 T = TypeVar("T")
 
-# Dask has its workers give memory back to the system at once. The arrays of a block, made and
-# dropped a thousand times in a pass, are then new memory each time, and a pass takes twice as long.
+# Dask lets its workers return memory to the system at once. The arrays of a block, made and dropped
+# a thousand times in a pass, are then new memory each time, and a pass takes twice as long.
 _WORKER_MEMORY = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 28,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 26,
@@ -48,16 +48,16 @@ class ClusterError(InputError):
 class DaskRows(PartedRows):
     """The rows of a Dask array or dataframe, whose partitions are the parts.
 
-    With a `distributed.Client` the partitions are kept on its workers; without one they are made
-    anew in each pass by threads of this process.
+    With a `distributed.Client` the partitions are kept on its workers; without one, threads of this
+    process make them again in each pass.
 
     Parameters
     ----------
     X : dask array or dask dataframe of numbers, of shape (n_rows, n_features)
         Rows.
     y : array or Dask collection of n_rows codes, optional
-        +1 normal, -1 anomaly, 0 unlabelled; all unlabelled by default. Where there is no -1, what
-        `riskad.parse_labels` returns.
+        +1 normal, -1 anomaly, 0 unlabelled; all unlabelled by default. If there is no -1, the
+        result of `riskad.parse_labels`.
     sample_weight : array or Dask collection of n_rows numbers, optional
         In totals and weighted sums a row of weight w counts as w rows.
     """
@@ -83,7 +83,7 @@ class DaskRows(PartedRows):
         self.feature_names = names
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """What `g` makes of the rows: a lazy array, with the partitions of the rows."""
+        """Apply `g` to the rows: a lazy array, with the partitions of the rows."""
         return self.array.map_blocks(_apply, g, drop_axis=1, dtype=float, meta=np.empty(0))
 
 
@@ -95,7 +95,7 @@ class DaskEngine:
         self.address = None if client is None else client.scheduler.address
 
     def keep(self, made: Sequence[Any]) -> Sequence[Any]:
-        """Have parts made and kept by the workers; without a cluster they are made when needed."""
+        """Make and keep parts on the workers; without a cluster they are made when needed."""
         return made if self.client is None else self.client.compute(made)
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
@@ -113,7 +113,7 @@ class DaskEngine:
 def dask_engine(address: str | None = None, n_workers: int | None = None) -> Iterator[DaskEngine]:
     """The engine of the cluster whose scheduler has this address; by default one started here.
 
-    That has a worker of one thread for each core, or `n_workers`, and ends with the context.
+    The latter has a worker of one thread for each core, or `n_workers`, and ends with the context.
     """
     distributed = _distributed()
     if address is not None:
@@ -139,7 +139,7 @@ def dask_engine(address: str | None = None, n_workers: int | None = None) -> Ite
 
 @contextmanager
 def _cluster_errors(address: str | None) -> Iterator[None]:
-    """What can happen to a cluster, in one sentence each."""
+    """Turn failures of a cluster into one-sentence errors."""
     distributed = _distributed()
     from concurrent.futures import CancelledError
 

@@ -1,13 +1,12 @@
 """Frames with columns of text or categories, as matrices for methods that split on either.
 
 A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit, the most frequent
-first: neighbouring codes are about as frequent, and a split parts frequent texts from rare ones.
-What is missing, and at scoring time what was never seen, is NaN: a tree sends it where missing
-values go.
+first: neighbouring codes are about as frequent, and a split separates frequent texts from rare
+ones. Missing values, and at scoring time new texts, are NaN: a tree treats them as missing.
 
-`as_table` is the door for whatever is given as X, and `check_numbers` that of methods which take
-numbers alone: whoever keeps them, NumPy, Arrow or pandas' own types with NA, the same numbers are
-the same matrix.
+`as_table` accepts anything that may be given as X, and `check_numbers` serves methods that take
+only numbers: the same numbers give the same matrix, whether they are stored by NumPy, Arrow or
+pandas' own types with NA.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ __all__ = [
 ]
 
 Levels: TypeAlias = dict[int, list[str]]
-"""The texts of each text column, by the column's place."""
+"""The texts of each text column, by the column's position."""
 
 _FEWEST_OF_LEVEL = 2
 FEW_LEVELS = 10
-"""Levels of a category, up to which each can be a yes/no column."""
+"""Most levels of a category with which each level can be a yes/no column."""
 
 
 def is_frame(X: Any) -> bool:
@@ -56,13 +55,13 @@ def is_frame(X: Any) -> bool:
 
 
 def _is_polars(X: Any, kind: str) -> bool:
-    """Whether X is of this class of polars, which is not imported for the question."""
+    """Whether X is of this class of polars, without importing polars."""
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(X, getattr(polars, kind))
 
 
 def as_table(X: Any) -> Any:
-    """X, a lazy frame collected, if it can be a table; columns must be told apart by their names.
+    """X if it can be a table, a lazy frame collected; column names must be unique.
 
     >>> import polars as pl
     >>> as_table(pl.LazyFrame({"age": [31, 47]})).shape
@@ -81,7 +80,7 @@ def as_table(X: Any) -> Any:
 
 
 def _check_names(names: Sequence[Any]) -> None:
-    """Two columns of one name cannot be told apart, nor can those of which some have no text."""
+    """Refuse duplicate column names, and frames in which only some names are texts."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(
@@ -106,7 +105,7 @@ _WITHOUT_TEXT = (
 
 @contextmanager
 def input_errors(who: str) -> Iterator[None]:
-    """What scikit-learn and NumPy find wrong with X, as mistakes of the user."""
+    """Turn complaints of scikit-learn and NumPy about X into mistakes of the user."""
     try:
         yield
     except InputError:
@@ -124,7 +123,7 @@ def check_numbers(
 ) -> Any:
     """X as an array of numbers by scikit-learn's checks, which take the `options`.
 
-    With `reset` the estimator remembers the columns, else they must be those it remembers.
+    With `reset` the estimator stores the columns, otherwise they must be the stored ones.
     """
     if not reset and _needs_no_check(estimator, X, dtype, options):
         return X
@@ -140,7 +139,7 @@ def check_numbers(
 
 
 def _needs_no_check(estimator: Any, X: Any, dtype: Any, options: Mapping[str, Any]) -> bool:
-    """Whether an array is what it should be; for few rows scikit-learn's look takes longest."""
+    """Whether an array needs no check; for few rows scikit-learn's check takes longest."""
     return (
         type(X) is np.ndarray
         and X.ndim == 2
@@ -153,7 +152,7 @@ def _needs_no_check(estimator: Any, X: Any, dtype: Any, options: Mapping[str, An
 
 
 def _is_plain(frame: Any) -> bool:
-    """Whether scikit-learn reads all columns of a frame as the numbers that they are."""
+    """Whether scikit-learn reads all columns of a frame correctly as numbers."""
     if _is_polars(frame, "DataFrame"):
         kinds = set(frame.dtypes)
         plain = all(kind.is_integer() or kind.is_float() for kind in kinds)
@@ -167,9 +166,9 @@ def _is_numpy(kind: Any) -> bool:
 
 
 def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
-    """The frame as floats, NaN for what is missing; refuses text, unless it spells a number.
+    """The frame as floats, NaN for missing values; refuses text, unless it spells a number.
 
-    Single precision stays where all columns have it.
+    Single precision is kept if all columns have it.
 
     >>> import polars as pl
     >>> _to_numbers(pl.DataFrame({"age": [31, None], "paid": [True, False]}), "ShallowRAD")
@@ -213,9 +212,9 @@ def _spells(text: str) -> bool:
 
 
 def learn_levels(frame: Any) -> Levels:
-    """The text columns of a frame and what they hold, the most frequent first.
+    """The text columns of a frame and their texts, the most frequent first.
 
-    Texts that are as frequent are in the order of their letters.
+    Equally frequent texts are in alphabetical order.
 
     >>> import polars as pl
     >>> learn_levels(pl.DataFrame({"age": [31, 47, 52], "town": ["Bonn", "Ulm", "Ulm"]}))
@@ -236,7 +235,7 @@ def _by_count(column: Any) -> list[str]:
 
 
 def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
-    """The frame as floats: codes of `levels` in the text columns, NaN for what is missing or new.
+    """The frame as floats: codes of `levels` in the text columns, NaN for missing or new texts.
 
     >>> import polars as pl
     >>> to_matrix(pl.DataFrame({"age": [31, None], "town": ["Bonn", "Ulm"]}), {1: ["Ulm"]})
@@ -264,21 +263,21 @@ def _codes(column: Any, levels: Sequence[str]) -> np.ndarray:
 
 
 class MadeColumns(NamedTuple):
-    """Columns that were made of others."""
+    """Columns that were computed from others."""
 
     marks: Sequence[tuple[int, int]] = ()
     """Columns that had gaps, each with the column that marks them."""
     levels: Sequence[tuple[int, int]] = ()
-    """Where the yes/no columns of each category begin and end."""
+    """Start and end of the yes/no columns of each category."""
 
 
 class Filled(TransformerMixin, BaseEstimator):
     """Such a matrix without gaps, for methods that measure distances.
 
-    A gap in a column of numbers becomes the median, and a further column says where gaps were. A
-    column of up to ten codes becomes one yes/no column for each code that at least two rows have.
-    With more codes it stays as it is, for what is missing one code more than all: next to the
-    rarest. As yes/no columns of their own its texts would outnumber all other columns.
+    The median replaces a gap in a column of numbers, and a further column marks gaps. A column of
+    up to ten codes becomes one yes/no column for each code that at least two rows have. With more
+    codes it is unchanged, and missing values get one code more than all: next to the rarest. As
+    yes/no columns its texts would outnumber all other columns.
 
     >>> matrix = np.array([[31.0, 0.0], [np.nan, 1.0], [35.0, 0.0]])
     >>> Filled({1: ["Bonn", "Ulm"]}).fit_transform(matrix)
@@ -298,7 +297,7 @@ class Filled(TransformerMixin, BaseEstimator):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         texts, numbers = state["texts_"], state["numbers_"]
         require(sorted(texts + numbers) == list(range(len(texts + numbers))), "texts_: not all")
         require(len(state["medians_"]) == len(numbers), "medians_: one for each number")
@@ -307,7 +306,7 @@ class Filled(TransformerMixin, BaseEstimator):
 
     @property
     def widths(self) -> tuple[int, int]:
-        """How many columns a matrix has before and after."""
+        """The number of columns of a matrix before and after."""
         coded = sum(len(codes) for codes in self.codes_)
         after = len(self.numbers_) + len(self.gaps_) + coded
         return len(self.numbers_) + len(self.texts_), after
@@ -324,7 +323,7 @@ class Filled(TransformerMixin, BaseEstimator):
         self.levels = levels
 
     def fit(self, X: np.ndarray, y: Any = None) -> Filled:
-        """Find medians, columns with gaps, and the codes that occur; y is not looked at."""
+        """Find medians, columns with gaps, and the codes that occur; y is ignored."""
         levels = self.levels or {}
         self.texts_ = [j for j in sorted(levels) if len(levels[j]) <= FEW_LEVELS]
         self.numbers_ = [j for j in range(X.shape[1]) if j not in self.texts_]
@@ -398,7 +397,7 @@ def _is_text(column: Any) -> bool:
 
 
 def _holds_numbers(kind: Any) -> bool:
-    """Whether a type of pandas' that is not NumPy's is one of numbers: decimals, or nothing."""
+    """Whether a pandas type that is not NumPy's holds numbers: decimals, or nothing."""
     scalar = None if isinstance(kind, np.dtype) else getattr(kind, "type", None)
     return isinstance(scalar, type) and issubclass(scalar, (Number, NoneType))
 
@@ -423,7 +422,7 @@ def _numbers(column: Any) -> np.ndarray:
 
 
 def _floats(column: Any) -> np.ndarray:
-    """The numbers of a column, NaN where it has none; a ValueError where these are no numbers."""
+    """The numbers of a column, NaN where it has none; a ValueError if they are not numbers."""
     if _is_polars(column, "Series"):
         return _polars_floats(column)
     try:

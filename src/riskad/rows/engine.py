@@ -1,4 +1,4 @@
-"""Who works on the parts of a source: the threads of this process, as many as it has CPUs."""
+"""Workers on the parts of a source: the threads of this process, as many as it has CPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Engine(Protocol):
-    """Who works on the parts of a source."""
+    """Works on the parts of a source."""
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
         """function(item, its number) for each item, in their order."""
@@ -45,7 +45,7 @@ def usable_cpus() -> int:
 
 
 def _container_cpus(folder: Path) -> float | None:
-    """CPUs by the quota of a control group, version 2 or 1; None where there is no quota."""
+    """CPUs by the quota of a control group, version 2 or 1; None without a quota."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):

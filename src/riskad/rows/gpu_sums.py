@@ -1,15 +1,15 @@
 r"""Value and gradient of a risk in one read of the rows, and sums of columns: for NVIDIA GPUs.
 
-A pass over rows on a GPU costs what it costs to read them. By products, one for the scores
-f = X w + b and one for the gradient X^T r, they are read twice, and the scores are written and read
-a dozen times in between. Here a program takes a tile of rows, finds its scores, losses and their
+On a GPU, the cost of a pass over rows is the cost of reading them. With one product for the scores
+f = X w + b and one for the gradient X^T r, rows are read twice, and the scores are written and read
+a dozen times in between. Here a program takes a tile of rows, computes its scores, losses and their
 derivatives r, and adds r^T X to its sums while the tile is still in registers:
 
     value = sum_i s_i (A[y_i] l(f_i) + L[y_i] f_i),    r_i = s_i (A[y_i] l'(f_i) + L[y_i])
 
 with weights s_i. Sums of a program are in single precision, those over programs in double, in a
-fixed order: every run gives the same numbers. Beside torch.compile value and gradient take 0.60 and
-0.76 of the time (`benchmarks/kernels.py`, results/scale/kernels.json).
+fixed order: every run gives the same numbers. Compared with torch.compile, value and gradient take
+0.60 and 0.76 of the time (`benchmarks/kernels.py`, results/scale/kernels.json).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MOST_COLUMNS = 1024
 
 
 def knows_loss(X: Any, s: RowSum) -> bool:
-    """Whether the kernel knows the loss, and takes such rows."""
+    """Whether the kernel knows the loss, and supports these rows."""
     return getattr(s.loss, "name", None) in _LOSSES and not s.B.any() and takes(X)
 
 
 def takes(X: Any) -> bool:
-    """Whether kernels take such rows: in single precision, neighbours in memory, not too wide."""
+    """Whether kernels support these rows: single precision, contiguous in memory, not too wide."""
     return X.dtype == torch.float32 and X.stride(1) == 1 and X.shape[1] <= _MOST_COLUMNS
 
 
@@ -73,7 +73,7 @@ def value_and_gradient(
 
 
 def _beside(X: Tensor, *vectors: np.ndarray) -> Tensor:
-    """The vectors, one after another, where the rows are."""
+    """The vectors, one after another, on the device of the rows."""
     return torch.as_tensor(np.concatenate(vectors), dtype=X.dtype, device=X.device)
 
 

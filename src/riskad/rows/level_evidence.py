@@ -1,20 +1,20 @@
-r"""What labelled anomalies say of the levels of a category, as one number for each level.
+r"""The evidence of labelled anomalies on the levels of a category, as one number for each level.
 
-Of m labelled anomalies k_v stand at level v, where the share f_v of all rows is. If levels told
-nothing this would be m f_v; with r_v the times that anomalies are more frequent there,
+Of m labelled anomalies k_v have level v, and so has the share f_v of all rows. If levels carried no
+information, k_v would be m f_v; with r_v the factor by which anomalies are more frequent there,
 
     k_v ~ Poisson(m f_v r_v),        r_v ~ Gamma(s, s), of mean 1,
 
 the posterior mean of r_v is (k_v + s) / (m f_v + s), and its logarithm is the evidence: near 0
-where rows are few, whatever their labels. s is the value of a grid under which the counts of all
-levels are most likely. Where no s makes them likelier than levels that tell nothing, a column has
-no evidence. Neither has one of ten levels or fewer: what labels say of these, detectors find from
+for few rows, whatever their labels. s is the value of a grid under which the counts of all levels
+are most likely. If no s makes them more likely than uninformative levels, a column has no evidence.
+Neither has a column with ten levels or fewer: detectors find the information of their labels from
 rows.
 
 A row must not see its own label: at training rows the evidence is cross-fitted. Each row is in one
-of five folds, and its evidence comes from labels in the other four. That holds for unlabelled rows
-as well, which could see all labels without harm to themselves: but then labelled rows would have
-values that no unlabelled row has, and a tree would learn which rows are labelled.
+of five folds, and its evidence comes from labels in the other four. This includes unlabelled rows,
+which could see all labels without harm to themselves: otherwise labelled rows would have values
+that no unlabelled row has, and a tree would learn which rows are labelled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["LevelEvidence"]
 
 _FOLDS = 5
 _PRIORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-_CLEARLY = 2.0  # what the logarithm of the likelihood must gain: one more number is chosen
+_CLEARLY = 2.0  # required gain in log likelihood, since one more number is chosen
 _FEWEST_ANOMALIES = 5
 
 
@@ -46,11 +46,11 @@ class LevelEvidence:
     places
         The columns that have evidence; codes are 0, 1, 2 ..., and NaN is a level of its own.
     shares
-        Of each such column f_v, that of NaN last.
+        f_v of each of these columns, that of NaN last.
     priors
-        Of each its s.
+        s of each column.
     evidence
-        Of each the evidence of its levels, that of NaN last.
+        Evidence of the levels of each column, that of NaN last.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class LevelEvidence:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         sizes = zip(state["shares"], state["evidence"], strict=True)
         require(all(len(f) == len(e) >= 1 for f, e in sizes), "evidence: of other levels")
 
@@ -92,11 +92,11 @@ class LevelEvidence:
         Parameters
         ----------
         matrix
-            Rows; those columns that `levels` names hold codes.
+            Rows; the columns that `levels` names hold codes.
         codes
             +1 normal, -1 anomaly, 0 unlabelled.
         levels
-            The texts of columns of codes, by the column's place.
+            The texts of columns of codes, by the column's position.
         weight
             A row of weight w counts as w rows.
         """
@@ -140,7 +140,7 @@ class LevelEvidence:
     def appended_in_fit(
         self, matrix: Any, codes: np.ndarray, seed: int, weight: np.ndarray | None = None
     ) -> Any:
-        """Return the rows that the evidence was learned from with cross-fitted evidence."""
+        """Return the training rows of the evidence, with cross-fitted evidence."""
         fold = _folds(codes, seed)
         columns = []
         for place, shares, prior in zip(self.places, self.shares, self.priors, strict=True):
@@ -159,7 +159,7 @@ class LevelEvidence:
         return np.column_stack([matrix, *columns]) if columns else matrix
 
     def by_column(self, values: np.ndarray) -> np.ndarray:
-        """Return values of columns, those of appended ones added to their own."""
+        """Return values of columns; those of appended columns are added to their origin's."""
         d = values.shape[-1] - len(self.places)
         total = values[..., :d].copy()
         for i, place in enumerate(self.places):
@@ -168,7 +168,7 @@ class LevelEvidence:
 
 
 def _level(column: np.ndarray, n_levels: int) -> np.ndarray:
-    """Codes as places of levels; NaN is the one after all others."""
+    """Codes as positions of levels; NaN is the one after all others."""
     return np.where(np.isnan(column), n_levels, column).astype(np.int64)
 
 
@@ -189,7 +189,7 @@ def _log_ratio(k: np.ndarray, shares: np.ndarray, prior: float) -> np.ndarray:
 
 
 def _likeliest_prior(k: np.ndarray, expected: np.ndarray) -> float | None:
-    """The s under which the counts are likeliest; None if levels seem to tell nothing."""
+    """The s under which the counts are most likely; None if levels seem uninformative."""
     there = expected > 0
     k, mu = k[there], expected[there]
     nothing = float((k * np.log(mu) - mu).sum())

@@ -1,6 +1,6 @@
 r"""Scores that are linear in their parameters: f = Z theta with Z = [(X - mean) / scale, B].
 
-Standardisation is algebra here, never a copy. In the units of X the scores are f = X w + b_0 with
+Standardisation is algebra here, not a copy. In the units of X the scores are f = X w + b_0 with
 w = v / scale and b_0 = B t - mean . w, where theta = (v, t); a gradient X^T r comes back as
 (X^T r - mean sum(r)) / scale and B sum(r). Every method is one sum over row blocks.
 """
@@ -39,13 +39,13 @@ _FEW_SCORES = 1 << 17
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over the rows of each kind: all that a risk needs at zero, and squared loss anywhere."""
+    """Sums over the rows of each kind: enough for a risk at zero, and for squared loss anywhere."""
 
     shift: np.ndarray
     sums: np.ndarray
     """(3, d): sum w (x - shift), indexed by label code."""
     products: np.ndarray | None = None
-    """(3, d, d): sum w (x - shift)(x - shift)^T, where asked for."""
+    """(3, d, d): sum w (x - shift)(x - shift)^T, if requested."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def column_statistics(rows: RowSource, second_moments: bool = False) -> ColumnSt
     """Mean and standard deviation of each column in one pass, and the moments of each kind.
 
     Columns with a large mean and a small spread (time stamps) would lose digits in sums of
-    squares; sums are taken about the first block's mean then. `second_moments` asks for the full
+    squares; sums are then taken around the first block's mean. `second_moments` requests the full
     products of each kind (dense rows only).
     """
     with np.errstate(invalid="ignore", over="ignore"):  # `finite` tells
@@ -87,9 +87,9 @@ def _column_statistics(rows: RowSource, second_moments: bool) -> ColumnStatistic
         total_squares = squares[0]
     variance = total_squares / total - (x / total) ** 2
     mean = shift + x / total
-    # A spread that rounding alone explains is no spread. Kernels that add one row after the other
-    # are off by up to eps for each, as a rule by far less; columns of a spread so small beside
-    # their mean have a shift, unless it is rows without weight that spread.
+    # A spread within rounding does not count. Kernels that add one row after the other have errors
+    # of up to eps for each, usually far less; columns with so small a spread relative to their mean
+    # have a shift, unless only rows without weight spread.
     eps = np.finfo(float).eps
     constant = variance <= 1_000 * eps * (mean - shift) ** 2 + (10 * eps * np.abs(mean)) ** 2
     scale = np.where(constant, np.inf, np.sqrt(np.maximum(variance, 0)))
@@ -98,7 +98,7 @@ def _column_statistics(rows: RowSource, second_moments: bool) -> ColumnStatistic
 
 
 def _shift(first: Any) -> np.ndarray:
-    """The first block's mean where some column needs it, else 0, which saves a copy per block."""
+    """The first block's mean if some column needs it, otherwise 0, which saves a copy per block."""
     if sparse.issparse(first):
         mean = np.asarray(first.mean(axis=0)).ravel()
         spread = np.sqrt(np.maximum(np.asarray(first.power(2).mean(axis=0)).ravel() - mean**2, 0))
@@ -142,7 +142,7 @@ def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _weights(block: Block) -> Any:
-    """The weights of a block's rows, ones where they have none."""
+    """The weights of a block's rows, ones if they have none."""
     if block.weight is not None:
         return block.weight
     if isinstance(block.y, np.ndarray):
@@ -168,13 +168,13 @@ def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _kind_sums(X: Any, labelled: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
-    """Weighted sums over all rows, the normals and the anomalies."""
+    """Weighted sums over all rows, the normal rows and the anomalies."""
     total = _weighted_rows(X, weight)
     return total, *_label_sums(X[labelled], y[labelled], weight[labelled])
 
 
 def _label_sums(X: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
-    """Weighted sums over the normals and the anomalies."""
+    """Weighted sums over the normal rows and the anomalies."""
     members = [weight * (y == kind) for kind in (NORMAL, ANOMALY)]
     if isinstance(weight, np.ndarray):
         return tuple(_weighted_rows(X, member) for member in members)
@@ -187,7 +187,7 @@ class RowSpace:
 
     A pivoted Cholesky factor of Z Z^T = L L^T, its rows put back in order, is C, and the pivot
     rows P with their triangle T = P Q give w = Q v = P^T T^{-T} v, so Q itself is never formed.
-    Norms stay as they are, hence so do an l2 penalty and Theorem 1; by the representer theorem
+    Norms do not change, and so neither do an l2 penalty and Theorem 1; by the representer theorem
     nothing outside the span can lower the objective.
     """
 
@@ -197,7 +197,7 @@ class RowSpace:
 
     @classmethod
     def of(cls, Z: np.ndarray) -> RowSpace:
-        """The row space of Z; directions in which no row reaches 1e-6 of the longest are left."""
+        """The row space of Z, without directions in which no row reaches 1e-6 of the longest."""
         gram = np.asfortranarray(Z @ Z.T)
         factor, order, rank, _ = linalg.lapack.dpstrf(gram, tol=1e-12 * gram.max(), lower=1)
         order = order - 1
@@ -222,7 +222,7 @@ class LinearModel:
         Standardisation; zeros and ones for none.
     constant : float
         B, the value of a last column like any other, whose weight t makes the intercept B t; 0 for
-        no such column.
+        none.
     """
 
     def __init__(self, rows: RowSource, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
@@ -243,7 +243,7 @@ class LinearModel:
         return w, float(b - self.mean @ w)
 
     def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        """(w, b_0) for rows as they came in, which may not be those of `rows`."""
+        """(w, b_0) for rows in their original form, which may not be that of `rows`."""
         return self.raw(theta)
 
     def score_rounding(self, theta: np.ndarray) -> float:
@@ -295,7 +295,7 @@ class LinearModel:
         ]
 
     def kind_slopes(self, theta: np.ndarray, s: RowSum) -> tuple[np.ndarray, np.ndarray]:
-        """Of each kind of row the sum of d s / d f_i, and the sum of the rows, indexed by code."""
+        """For each kind of row the sum of d s / d f_i, and the sum of the rows, by code."""
         w, b = self.raw(theta)
 
         def block_sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -359,8 +359,8 @@ class LinearModel:
         return product
 
     def _needed_rows(self, sums: Sequence[RowSum]) -> RowSource:
-        """The rows, without the unlabelled ones where none of the sums counts them and that spares
-        a pass.
+        """The rows, without the unlabelled ones if none of the sums counts them and this saves a
+        pass.
         """
         return self.rows if any(s.uses_unlabelled for s in sums) else self.rows.only_labelled()
 
@@ -409,14 +409,14 @@ def _scores(X: Any, w: np.ndarray, b: float) -> Any:
 
 
 def _at_hand(f: Any, marks: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Few scores on the host: a device takes longer to be asked than they to be brought."""
+    """Few scores on the host: for these, transfer is faster than work on a device."""
     if isinstance(f, np.ndarray) or len(f) > _FEW_SCORES:
         return f, marks
     return to_numpy(f), tuple(None if mark is None else mark.cpu().numpy() for mark in marks)
 
 
 def _sums_on_gpu(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) -> Any:
-    """Values, X^T r and sum(r) in one read of rows on a GPU; None where that is not to be had."""
+    """Values, X^T r and sum(r) in one read of rows on a GPU; None if that is not available."""
     gpu_sums = _kernels(block.X)
     if gpu_sums is None or not all(gpu_sums.knows_loss(block.X, s) for s in sums):
         return None
@@ -425,7 +425,7 @@ def _sums_on_gpu(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) 
 
 
 def _kernels(X: Any) -> Any:
-    """Kernels for rows on an NVIDIA GPU, where Triton is installed."""
+    """Kernels for rows on an NVIDIA GPU, if Triton is installed."""
     if isinstance(X, np.ndarray) or sparse.issparse(X) or X.device.type != "cuda":
         return None
     if find_spec("triton") is None:

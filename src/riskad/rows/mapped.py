@@ -1,4 +1,4 @@
-"""The features of rows that are too many to keep their features."""
+"""The features of rows, for too many rows to store their features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MappedRows"]
 
 
 class MappedRows(RowSource):
-    """The features phi(x) of rows that are too many to keep their features.
+    """The features phi(x) of rows, for too many rows to store their features.
 
     >>> rows = RowBlocks(np.arange(4.0).reshape(2, 2), np.array([1, 0], dtype=np.int8))
     >>> squares = rows.behind(lambda X: X**2, n_features=2)
@@ -35,7 +35,7 @@ class MappedRows(RowSource):
         self.n_features = n_features
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Add up the tuples `f(block)`: blocks are cut so small that their features are, too."""
+        """Add up the tuples `f(block)`, in blocks small enough for their features."""
         transform, size = self.transform, dense_rows(self.n_features)
         return self.rows.sum(
             lambda block: add_up(f(_mapped(part, transform)) for part in cut(block, size))
@@ -46,11 +46,11 @@ class MappedRows(RowSource):
         return self.rows.totals()
 
     def counts(self) -> LabelCounts:
-        """Number of rows of each kind, whatever they weigh."""
+        """Number of rows of each kind, regardless of weight."""
         return self.rows.counts()
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """What `g` makes of the features of each block, joined in order."""
+        """Apply `g` to the features of each block; results are joined in order."""
         transform = self.transform
         return self.rows.each(lambda X: g(to_dense(transform(X))))
 
@@ -74,7 +74,7 @@ class MappedRows(RowSource):
                 yield _mapped(part, self.transform)
 
     def without_label(self, kind: int) -> RowSource:
-        """The same features, those of rows labelled `kind` unlabelled."""
+        """The same features, with rows labelled `kind` made unlabelled."""
         return MappedRows(self.rows.without_label(kind), self.transform, self.n_features)
 
     def _materialised(self, rows: Any) -> RowBlocks:

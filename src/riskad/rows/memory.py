@@ -23,7 +23,7 @@ __all__ = ["RowBlocks"]
 
 
 _MIN_BLOCKS_PER_WORKER = 4
-# On a device a sample need not grow with the rows, and a pass costs no more than to ask for it.
+# On a device a sample need not grow with the rows, and a pass costs no more than its request.
 _DEVICE_SAMPLE_ROWS = 1 << 17
 _DEVICE_FEW_ROWS = 1 << 19
 
@@ -35,7 +35,7 @@ class RowBlocks(RowSource):
     ----------
     X : ndarray, CSR matrix or torch tensor of shape (n_rows, n_features)
         Blocks of it are views; float32 rows of an array are widened block by block, those of a
-        tensor stay as they are.
+        tensor are unchanged.
     y : int8 array or tensor of shape (n_rows,)
         Codes +1 normal, -1 anomaly, 0 unlabelled.
     sample_weight : float array or tensor of shape (n_rows,), optional
@@ -75,7 +75,7 @@ class RowBlocks(RowSource):
         return np.array([float(weights[self.y == kind].sum()) for kind in KINDS])
 
     def counts(self) -> LabelCounts:
-        """Number of rows of each kind, whatever they weigh."""
+        """Number of rows of each kind, regardless of weight."""
         unlabelled, normal, anomaly = (self._counts[kind] for kind in KINDS)
         return LabelCounts(normal, anomaly, unlabelled)
 
@@ -89,7 +89,7 @@ class RowBlocks(RowSource):
         return next(iter(self)).X
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """What `g` makes of the rows of each block, joined in order."""
+        """Apply `g` to the rows of each block; results are joined in order."""
         parts = [g(block.X) for block in self]
         return namespace(parts[0]).concat(parts)
 
@@ -103,7 +103,7 @@ class RowBlocks(RowSource):
     def _run(self, first: int, last: int, reuse: bool = False) -> Iterator[Block]:
         """Blocks number `first` to `last`, made one at a time.
 
-        With `reuse` rows that are widened stand in the same place in each block.
+        With `reuse`, widened rows use the same memory in each block.
         """
         widened = isinstance(self.X, np.ndarray) and self.X.dtype != np.float64
         place = np.empty((self.block_rows, self.n_features)) if reuse and widened else None
@@ -119,13 +119,13 @@ class RowBlocks(RowSource):
 
     @cached_property
     def _labelled(self) -> list[Any]:
-        """Places of the labelled rows in each block: few, and asked for in every pass."""
+        """Positions of the labelled rows in each block: few, and needed in every pass."""
         starts = range(0, self.n_rows, self.block_rows)
         return [places_of(self.y[start : start + self.block_rows]) for start in starts]
 
     @cached_property
     def _places(self) -> dict[int, Any]:
-        """Places of the normals, and of the anomalies, among all rows."""
+        """Positions of the normal rows, and of the anomalies, among all rows."""
         starts = range(0, self.n_rows, self.block_rows)
         parts = [start + part for start, part in zip(starts, self._labelled, strict=True)]
         places = namespace(parts[0]).concat(parts)
@@ -140,7 +140,7 @@ class RowBlocks(RowSource):
 
         Cores work on runs of blocks, each with single-threaded BLAS: threads inside products of
         this size gain nothing and wait for each other when cores are busy. The partial sums are
-        added in the order of the rows, so the result does not depend on who finishes first.
+        added in the order of the rows, so the result does not depend on which core finishes first.
         """
         with one_blas_thread():
             if self._n_workers == 1:
@@ -162,7 +162,7 @@ class RowBlocks(RowSource):
         return RowBlocks(self.X[rows], self.y[rows], weight)
 
     def only_labelled(self) -> RowBlocks:
-        """The same rows: to leave the unlabelled rows out in each block costs next to nothing."""
+        """The same rows: leaving out the unlabelled rows in each block costs almost nothing."""
         return self
 
     def blocks_of(self, kind: int) -> Iterator[Block]:
@@ -173,7 +173,7 @@ class RowBlocks(RowSource):
         return iter(self.take(places_of(members)).dense_sized())
 
     def without_label(self, kind: int) -> RowBlocks:
-        """The same rows, those labelled `kind` unlabelled."""
+        """The same rows, with those labelled `kind` made unlabelled."""
         y = unlabel(self.y, kind)
         other = RowBlocks(self.X, y, self.sample_weight, self.block_rows)
         other.labels_said = True
@@ -203,12 +203,12 @@ class RowBlocks(RowSource):
         return self.take(places if on_device(self.X) else xp.sort(places))
 
     def _pick(self, kind: int, count: int, quota: int, rng: np.random.Generator) -> Any:
-        """Places of all rows of a kind, or of `quota` at random."""
+        """Positions of all rows of a kind, or of `quota` at random."""
         if count <= quota:
             return self._places_of(kind)
         if is_torch_array(self.X) and 20 * quota < count > self.n_rows // 2:
-            # Of most rows a few: places are drawn and looked at, rather than all of them listed;
-            # now and then one comes twice.
+            # A few out of most rows: positions are drawn and checked instead of listing all;
+            # occasionally one is drawn twice.
             xp, device = namespace(self.X), self.X.device
             source = xp.Generator(device).manual_seed(int(rng.integers(1 << 63)))
             size = (quota * self.n_rows // count,)

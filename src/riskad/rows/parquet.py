@@ -1,4 +1,4 @@
-"""Rows of Parquet files, read anew in each pass: tables larger than memory.
+"""Rows of Parquet files, read again in each pass: for tables larger than memory.
 
 >>> import polars as pl, tempfile, pathlib
 >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -50,9 +50,9 @@ _MOST_LABELS = 1_000
 class ParquetRows(PartedRows):
     """The rows of one or many Parquet files, as a source for `fit` and `score_samples`.
 
-    Only the needed columns are read, batch by batch; row groups are the parts on which cores work.
-    All files must have the same columns, of the same kind. What cannot be read is an error that
-    names the file, never rows left out.
+    Only the needed columns are read, in batches; cores work on row groups in parallel. All files
+    must have the same columns, of the same kind. An unreadable part raises an error that names the
+    file; no rows are left out silently.
 
     Parameters
     ----------
@@ -60,21 +60,21 @@ class ParquetRows(PartedRows):
         Files, folders (all .parquet and .pq files below them), or patterns such as
         "data/*.parquet".
     label : str, optional
-        Column with the labels. Without it all rows are unlabelled, as scoring needs them.
+        Column with the labels. Without it all rows are unlabelled, which is enough for scoring.
     normal, anomaly, unlabelled, others :
-        What the labels mean, as `riskad.parse_labels` takes it; nothing where the column holds
-        +1, -1 and 0, and an anomaly is among them: 1 alone may elsewhere mean anomaly.
+        Meaning of the labels, as in `riskad.parse_labels`. Not needed if the column holds +1, -1
+        and 0 with at least one anomaly: 1 alone may elsewhere mean anomaly.
     columns : list of str, optional
         Columns to learn from; by default all but those of labels and weights.
     weight : str, optional
         Column with the weights of rows.
     prepare : callable, optional
-        From a polars frame of the columns to numbers, `TablePreparer.transform` for instance.
+        Turns a polars frame of the columns into numbers, for instance `TablePreparer.transform`.
         Without it all columns must hold numbers.
     feature_names : list of str, optional
-        Names of what `prepare` gives.
+        Names of the columns that `prepare` returns.
     engine : Engine, optional
-        Who reads; threads of this process by default.
+        Reads the files; by default threads of this process.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class ParquetRows(PartedRows):
         self.feature_names = self.columns if prepare is None else feature_names
 
     def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> ParquetRows:
-        """The same rows with the same labels, of which some columns are read, in another way."""
+        """The same rows with the same labels, with other columns or another preparation."""
         other = copy.copy(self)
         other.columns = list(columns)
         other._reader = replace(self._reader, columns=tuple(columns), prepare=prepare)
@@ -147,7 +147,7 @@ class ParquetRows(PartedRows):
 
 @dataclass(frozen=True)
 class _Reader:
-    """What is read of a file and how it becomes blocks."""
+    """What is read from a file and how it becomes blocks."""
 
     columns: tuple[str, ...]
     label: str | None
@@ -181,7 +181,7 @@ class _Reader:
         return X
 
     def _codes(self, column: Any, path: Path) -> np.ndarray:
-        """Codes of labels: few are distinct, so that each is looked up once."""
+        """Codes of labels: few are distinct, so each is looked up once."""
         assert self.codes is not None
         encoded = column.dictionary_encode(null_encoding="encode")
         values = encoded.dictionary.to_pylist()
@@ -222,7 +222,7 @@ class _RowGroup:
 
 
 def count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
-    """How often each value of a column occurs: a pass over this column alone."""
+    """How often each value of a column occurs: a pass over only this column."""
     counts: Counter[Any] = Counter()
     for path in paths:
         kind = ParquetSchema.of(path).types[column]
@@ -243,7 +243,7 @@ def count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
 
 
 def _numbers(column: Any) -> np.ndarray:
-    """A column of numbers, NaN where it is null."""
+    """A column of numbers, NaN for null."""
     return column.to_numpy(zero_copy_only=False)
 
 
@@ -257,7 +257,7 @@ def _check_known(names: Sequence[str], schema: ParquetSchema) -> None:
 
 
 def _check_alike(schemas: Sequence[ParquetSchema], names: Sequence[str]) -> None:
-    """Each column is of one kind in all files: numbers of all types are one kind, so are texts."""
+    """Check that each column has one kind in all files: all number types are one, so are texts."""
     first = schemas[0]
     for other in schemas[1:]:
         _check_known(names, other)
@@ -281,7 +281,7 @@ def _check_numbers(schema: ParquetSchema, columns: Sequence[str]) -> None:
 
 
 def _one_kind(here: Any, there: Any) -> bool:
-    """Whether values of both types can stand in one column; a column of nulls goes with all."""
+    """Whether one column can hold values of both types; a column of nulls fits all."""
     import pyarrow.types as kinds
 
     either = (here, there)

@@ -1,4 +1,4 @@
-"""Parquet files: which are meant, what their ends say, and their rows batch by batch."""
+"""Parquet files: finding them, reading their footers, and reading rows in batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def find_parquet(paths: Paths) -> list[Path]:
-    """The files that are meant, in the order of their names; an error where there are none."""
+    """The files of these paths, in the order of their names; an error if there are none."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found: list[Path] = []
     for item in given:
@@ -58,7 +58,7 @@ def parquet_columns(path: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class ParquetSchema:
-    """What the end of a file says of it."""
+    """The footer of a file."""
 
     path: Path
     types: dict[str, Any]
@@ -66,7 +66,7 @@ class ParquetSchema:
 
     @classmethod
     def of(cls, path: Path) -> ParquetSchema:
-        """Read the end of a file."""
+        """Read the footer of a file."""
         with parquet_errors(path):
             metadata = _arrow_parquet().read_metadata(path)
             fields = list(metadata.schema.to_arrow_schema())
@@ -89,10 +89,10 @@ def record_batches(
     *,
     threads: bool = False,
 ) -> Iterator[Any]:
-    """Read a file in batches of at most `size` rows, each found to be what it says it is.
+    """Read a file in batches of at most `size` rows, each of them verified.
 
-    Checksums of pages are verified where the file has them. Damaged texts would otherwise pass for
-    sound ones.
+    Checksums of pages are verified if the file has them. Damaged texts would otherwise go
+    unnoticed.
     """
     file = _arrow_parquet().ParquetFile(path, page_checksum_verification=True)
     with file:
@@ -108,7 +108,7 @@ def empty_batch(path: Path) -> Any:
 
 @contextmanager
 def parquet_errors(path: Path, where: str = "") -> Iterator[None]:
-    """Errors of the reader in one sentence that names the file."""
+    """Turn errors of the reader into one sentence that names the file."""
     _arrow_parquet()
     from pyarrow import ArrowException
 

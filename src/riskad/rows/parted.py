@@ -31,12 +31,12 @@ class Part(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """How many rows."""
+        """Number of rows."""
 
     def blocks(self) -> Iterator[Block]:
         """Read the rows, block by block: NumPy or CSR, in double precision.
 
-        A block is good until the next one is asked for, which may take its place in memory.
+        A block is valid until the next one is requested, which may reuse its memory.
         """
 
 
@@ -49,15 +49,15 @@ class PartedRows(RowSource):
     Parameters
     ----------
     parts : sequence of Part
-        Where the rows are.
+        The parts.
     n_features : int
         Columns of a block.
     sparse : bool
         Whether blocks are CSR.
     engine : Engine, optional
-        Who works on the parts; threads by default.
+        Works on the parts; threads by default.
     n_rows : int, optional
-        Rows of all parts together, where the parts themselves are elsewhere and cannot be asked.
+        Number of rows of all parts together, if the parts are elsewhere and cannot report it.
     """
 
     costly = True
@@ -104,7 +104,7 @@ class PartedRows(RowSource):
 
     @property
     def kept(self) -> Reservoir:
-        """What was kept of the rows; found by a pass of its own where there was none."""
+        """The kept rows; found by a separate pass if there was none."""
         if self._kept is None:
             self._first_pass(lambda block: ())
         assert self._kept is not None
@@ -115,11 +115,11 @@ class PartedRows(RowSource):
         return self.kept.totals
 
     def counts(self) -> LabelCounts:
-        """Number of rows of each kind, whatever they weigh."""
+        """Number of rows of each kind, regardless of weight."""
         return self.kept.counts
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """What `g` makes of the rows of each block, joined in order."""
+        """Apply `g` to the rows of each block; results are joined in order."""
         self.passes += 1
         return np.concatenate(list(self.engine.map(functools.partial(_each, g), self.parts)))
 
@@ -151,7 +151,7 @@ class PartedRows(RowSource):
                 yield block
 
     def without_label(self, kind: int) -> RowSource:
-        """The same rows, those labelled `kind` unlabelled; they are read anew."""
+        """The same rows, with those labelled `kind` made unlabelled; they are read again."""
         other = copy.copy(self)
         other._hidden, other._kept, other.passes = (*self._hidden, kind), None, 0
         other.labels_said = True
@@ -159,7 +159,7 @@ class PartedRows(RowSource):
 
 
 def _first(part: Part, number: int) -> Any:
-    """Some rows of the first block of a part; None where it has none."""
+    """Some rows of the first block of a part; None if it has none."""
     return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
 
 
@@ -189,7 +189,7 @@ def _visit(
     part: Part,
     number: int,
 ) -> tuple[tuple[Any, ...], Reservoir | None]:
-    """The sum of f over the blocks of a part, and what is to be kept of its rows."""
+    """The sum of f over the blocks of a part, and the rows to keep."""
     kept = None if pattern is None else pattern.empty(number)
 
     def sums() -> Iterator[tuple[Any, ...]]:

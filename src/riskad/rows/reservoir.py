@@ -16,9 +16,9 @@ __all__ = ["Reservoir"]
 class Reservoir:
     """A random sample of the rows of each kind, `most` of them, and the totals of all rows.
 
-    Each row draws a key between 0 and 1, and the rows with the smallest keys of their kind stay:
-    so samples of parts make a sample of the whole. Of the unlabelled rows, whose number is known,
-    keys above `share` need not even be looked at.
+    Each row draws a key between 0 and 1, and the rows with the smallest keys of their kind are
+    kept: so samples of parts make a sample of the whole. For the unlabelled rows, whose number is
+    known, keys above `share` need not be considered.
     """
 
     def __init__(self, most: int, share: float = 1.0, seed: int = 0):
@@ -31,7 +31,7 @@ class Reservoir:
         self._held = 0
 
     def empty(self, number: int) -> Reservoir:
-        """One like it, for the part of this number."""
+        """An empty reservoir with the same settings, for the part with this number."""
         return Reservoir(self.most, self.share, number)
 
     def add(self, block: Block) -> None:
@@ -46,7 +46,7 @@ class Reservoir:
         self._append(block.take(places), keys[places])
 
     def join(self, other: Reservoir | None) -> None:
-        """Take in the sample of another part."""
+        """Add the sample of another part."""
         if other is not None:
             self._counts += other._counts
             self.totals += other.totals
@@ -71,14 +71,14 @@ class Reservoir:
 
     @cached_property
     def rows(self) -> RowBlocks:
-        """The rows that stayed, in order, when all have been seen."""
+        """The kept rows, in order, when all have been seen."""
         self._thin()
         block = self._blocks[0][0]
         return RowBlocks(block.X, block.y, block.weight)
 
     @cached_property
     def labelled(self) -> RowBlocks:
-        """Those of them that have a label."""
+        """The kept rows that have a label."""
         rows = self.rows
         return rows.take(np.flatnonzero(rows.y))
 
@@ -89,5 +89,5 @@ class Reservoir:
         return LabelCounts(normal, anomaly, unlabelled)
 
     def complete(self, kind: int) -> bool:
-        """Whether all rows of a kind stayed."""
+        """Whether all rows of a kind were kept."""
         return bool(self._counts[kind] <= self.most)

@@ -1,24 +1,24 @@
 """Where rows come from: one primitive, "sum f(block) over row blocks".
 
-Solvers never see a whole table. They hand a function of one block to `RowSource.sum` and get the
-sum over all blocks back, so that memory stays flat and the same solver runs on any source that can
-do this one thing:
+Solvers never see a whole table. They pass a function of one block to `RowSource.sum` and get back
+the sum over all blocks. So memory stays bounded, and the same solver runs on any source that can do
+this one thing:
 
 ==============  ==================================================================================
 source          rows
 ==============  ==================================================================================
 `RowBlocks`     in memory: arrays, CSR matrices, memory-mapped arrays, torch tensors on a device
                 (`riskad.rows.memory`)
-`PartedRows`    in parts, read anew in each pass (`riskad.rows.parted`): Parquet files
+`PartedRows`    in parts, read again in each pass (`riskad.rows.parted`): Parquet files
                 (`riskad.rows.parquet`), or the partitions of a Dask collection
                 (`riskad.rows.cluster`)
 `MappedRows`    any of these behind a feature map, which is applied block by block
                 (`riskad.rows.mapped`)
 ==============  ==================================================================================
 
-What needs single rows, such as a first guess, a threshold, or the reach of the anomalies, is served
-by the labelled rows and by a random sample of the unlabelled ones: both are in memory after the
-first pass.
+Steps that need single rows, such as a first guess, a threshold, or the reach of the anomalies, use
+the labelled rows and a random sample of the unlabelled ones: both are in memory after the first
+pass.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
     @property
     def marks(self) -> tuple[Any, Any, Any]:
-        """All but the rows themselves, as `RowSum` takes it after their scores."""
+        """Everything but the rows themselves, in the order of `RowSum`'s arguments."""
         return self.y, self.weight, self.labelled
 
     def take(self, places: Any) -> Block:
@@ -61,7 +61,7 @@ class Block(NamedTuple):
         return Block(self.X[places], y, weight, places_of(y))
 
     def without_label(self, kind: int) -> Block:
-        """The same rows, those labelled `kind` unlabelled."""
+        """The same rows, with those labelled `kind` made unlabelled."""
         y = unlabel(self.y, kind)
         return Block(self.X, y, self.weight, places_of(y))
 
@@ -76,11 +76,11 @@ class Block(NamedTuple):
 class RowSource(ABC):
     """Rows with their labels and weights, wherever they are.
 
-    Each has `n_rows`, `n_features`, `sparse`, whether blocks are CSR, and where columns have names
-    these. `labels_said` tells whether the meaning of labels was said, should they be 0 and 1 alone
-    (`riskad.core.labels`). `eps` is the rounding of a block's numbers. `costly` says that a pass
-    over the rows takes much longer than one over a sample of them, however few they are, and `few`
-    up to how many rows there would be nothing to save.
+    Each has `n_rows`, `n_features`, `sparse` (whether blocks are CSR), and the names of columns if
+    they have any. `labels_said` is whether the meaning of labels is known, in case they are only 0
+    and 1 (`riskad.core.labels`). `eps` is the rounding of a block's numbers. `costly` means that a
+    pass over the rows takes much longer than one over a sample of them, however few they are;
+    `few` is the number of rows up to which a sample saves nothing.
     """
 
     n_rows: int
@@ -102,7 +102,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def counts(self) -> LabelCounts:
-        """Number of rows of each kind, whatever they weigh."""
+        """Number of rows of each kind, regardless of weight."""
 
     @abstractmethod
     def first(self) -> Any:
@@ -110,7 +110,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """What `g` makes of the rows of each block, a number for each row, joined in order."""
+        """Apply `g` to the rows of each block, a number for each row; results joined in order."""
 
     @abstractmethod
     def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
@@ -136,7 +136,7 @@ class RowSource(ABC):
         """The same rows, those labelled `kind` unlabelled; what the others mean is then said."""
 
     def behind(self, transform: Callable[[Any], Any], n_features: int) -> MappedRows:
-        """The features transform(x) of the rows, found anew in each pass."""
+        """The features transform(x) of the rows, computed again in each pass."""
         from riskad.rows.mapped import MappedRows  # here: it is a source itself
 
         return MappedRows(self, transform, n_features)

@@ -1,4 +1,4 @@
-"""What detectors may be given beside a table in memory: sources of rows, Dask collections."""
+"""What detectors take other than a table in memory: sources of rows, Dask collections."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | Non
     if isinstance(X, RowSource):
         _refuse_more(X, y, sample_weight)
         return X
-    dask = sys.modules.get("dask")  # who has a collection has imported it
+    dask = sys.modules.get("dask")  # a user with a collection has imported it
     if dask is not None and dask.is_dask_collection(X):
         from riskad.rows.cluster import DaskRows
 

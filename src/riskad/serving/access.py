@@ -1,9 +1,9 @@
-"""Who may ask: every request passes here before it is looked at, and every answer after.
+"""Who may send requests: every request is checked here first, and every answer passes here.
 
-- Only the names of this server are answered to (Host), but for /health, which is asked by address.
-- Every request but /health carries a token: `Authorization: Bearer ...`. Where clients show a
-  certificate (mTLS) it may take the place of the token.
-- A body says how long it is before it is read, and is JSON.
+- The server only answers to its own names (Host), except for /health, which is called by address.
+- Every request except /health carries a token: `Authorization: Bearer ...`. If clients show a
+  certificate (mTLS), it may replace the token.
+- A body states its length before it is read, and is JSON.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Access:
 
 
 class Guard:
-    """Refuses what may not be served, and counts what is answered.
+    """Refuses requests that may not be served, and counts answers.
 
     Parameters
     ----------
     app
-        What answers. It finds in its scope whether the request has shown the token
-        (`riskad_known`), and how long its body is (`riskad_length`).
+        The application. Its scope says whether the request has shown the token (`riskad_known`),
+        and how long its body is (`riskad_length`).
     access
-        Who may ask.
+        Who may send requests.
     answered
         Called with path, status and seconds of each request.
     """
@@ -113,7 +113,7 @@ class Guard:
         return scheme.lower() == "bearer" and same_secret(token.strip(), self._access.token)
 
     def _length(self, headers: Headers) -> int:
-        """How long the body is that follows."""
+        """The length of the body that follows."""
         if headers.only("content-type").partition(";")[0].strip().lower() != JSON:
             raise Refusal(415, f"Send JSON, and say so: 'Content-Type: {JSON}'.")
         if headers.only("content-encoding").lower() not in ("", "identity"):

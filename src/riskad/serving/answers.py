@@ -22,7 +22,7 @@ from riskad.web.guarding import Refusal
 __all__ = ["MOST_EXPLAINED", "Answers", "refuse", "to_bytes"]
 
 MOST_EXPLAINED = 100
-"""Rows of which reasons may be asked at once: they take as long as hundreds of rows."""
+"""Most rows whose reasons may be requested at once: they take as long as hundreds of rows."""
 _PART = 1_000
 Floats = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class Answers:
     Parameters
     ----------
     most_rows
-        Of one request.
+        Most rows of one request.
     scored
         Called with a model, prepared rows, their scores and which are flagged.
     """
@@ -67,7 +67,7 @@ class Answers:
         self._most_rows, self._scored = most_rows, scored
 
     def answer_small(self, jobs: Sequence[Job]) -> list[Answer]:
-        """Answer jobs of one model, all of whose rows are scored together."""
+        """Answer jobs of one model; all their rows are scored together."""
         read = [self._read(job) for job in jobs]
         good = [each for each in read if isinstance(each, _Read)]
         scores: Floats = np.empty(0)
@@ -99,7 +99,7 @@ class Answers:
         yield self._finish(read, scores, np.concatenate(found) if found else None)
 
     def _read(self, job: Job) -> _Read | Answer:
-        """The rows of a request as the detector takes them, or what is wrong with it."""
+        """The rows of a request in the detector's form, or what is wrong with it."""
         scorer = job.model.scorer
         try:
             rows, single = parse_rows(parse_body(job.body), self._most_rows)

@@ -1,8 +1,8 @@
-"""Labels that come back, into a journal of `riskad label`.
+"""Returned labels, into a journal of `riskad label`.
 
-A row is known by what it holds in the columns of the journal, as text
-(`riskad.labelling.row_hashes`): cells must be written as the table has them from which the next
-model is fitted.
+A row is identified by its content in the columns of the journal, as text
+(`riskad.labelling.row_hashes`): cells must be written as in the table from which the next model is
+fitted.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from riskad.tables.json_reading import frame_of_objects
 __all__ = ["MOST_LABELS", "Feedback"]
 
 MOST_LABELS = 1_000
-"""In one request."""
+"""Most labels in one request."""
 _KEYS = ("row", "label", "who", "source", "note", "number")
 
 
 class Feedback:
     """Appends labels to a journal; they are on the disk when `add` returns.
 
-    A row without a number gets the next one that is free, and the same one when it comes again:
-    what counts is what it holds.
+    A row without a number gets the next free one, and the same one when it comes again: only its
+    content counts.
 
     Parameters
     ----------
     path
-        The journal, or where it is to be.
+        Path of the journal, which may not exist yet.
     model
-        Whose columns a new journal tells rows apart by.
+        The model whose columns identify rows in a new journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], model: ServedModel):
@@ -48,7 +48,7 @@ class Feedback:
         self._lock = Lock()
 
     def add(self, said: Mapping[str, Any]) -> int:
-        """Append the label, or the labels, of a request; gives how many."""
+        """Append the label, or the labels, of a request; returns their number."""
         labels = said["labels"] if said.keys() == {"labels"} else [said]
         if not isinstance(labels, list) or not 0 < len(labels) <= MOST_LABELS:
             raise InputError(f"labels must be a list of 1 to {MOST_LABELS:,} labels.")
@@ -68,7 +68,7 @@ class Feedback:
         return len(answers)
 
     def _hash(self, said: Any) -> str:
-        """The hash of what a row holds."""
+        """The hash of a row's content."""
         cells = said.get("row") if isinstance(said, dict) else None
         if not isinstance(cells, dict):
             raise InputError(

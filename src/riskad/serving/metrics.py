@@ -23,14 +23,14 @@ Sample: TypeAlias = tuple[str, Labels, float]
 
 
 class Now:
-    """What a scrape is told of the present."""
+    """The current state for a scrape."""
 
     def __init__(self, model: ServedModel, reload_error: str, waiting: int):
         self.model, self.reload_error, self.waiting = model, reload_error, waiting
 
 
 class Metrics:
-    """What happened since the server was started.
+    """What happened since the server started.
 
     >>> metrics = Metrics()
     >>> metrics.request("/score", 200, 0.004)
@@ -61,7 +61,7 @@ class Metrics:
             self.flagged += flagged
 
     def text(self, now: Now, window: Window) -> str:
-        """Return all of it."""
+        """Return all metrics."""
         scores, flags = window.scores()
         lines = [
             *self.requests(),

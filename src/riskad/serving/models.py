@@ -1,4 +1,4 @@
-"""The model that answers: loaded from its file, and replaced when the file changes."""
+"""The model in use: loaded from its file, and replaced when the file changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A model as it was loaded; requests keep the one that they began with."""
+    """A loaded model; requests keep the one that they began with."""
 
     name: str
     header: ModelHeader
@@ -41,12 +41,12 @@ class ServedModel:
 
     @property
     def version(self) -> str:
-        """The first twelve digits of the checksum of what the file holds."""
+        """The first twelve digits of the checksum of the file's content."""
         return self.header.checksum[:12]
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """What `riskad inspect` says of the file, its card, and the columns that rows must have."""
+        """The output of `riskad inspect`, the card, and the columns that rows must have."""
         report = describe_model(self.scorer.model, self.header)
         kinds = self.scorer.preparer.kinds_
         return {
@@ -60,10 +60,10 @@ class ServedModel:
 
 
 class ModelFile:
-    """A model file that is looked at every second, and the model that answers.
+    """A model file that is checked every second, and the model in use.
 
-    A file that cannot be used leaves the old model in its place; `error` says why, until the file
-    changes again.
+    If a new file cannot be used, the old model stays; `error` says why, until the file changes
+    again.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class ModelFile:
     warm_up
         Called with a new model before it answers.
     taken_over
-        Called with a new model, or the reason why there is none, after each look that found a
+        Called with a new model, or the reason why there is none, after each check that found a
         changed file.
     """
 
@@ -91,11 +91,11 @@ class ModelFile:
         self._thread = threading.Thread(target=self._watch, name="riskad-reload", daemon=True)
 
     def watch(self) -> None:
-        """Begin to look at the file."""
+        """Start checking the file."""
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._ending.set()
 
     def _watch(self) -> None:
@@ -103,7 +103,7 @@ class ModelFile:
             self.look()
 
     def look(self) -> None:
-        """Take over another model if the file has changed."""
+        """Switch to another model if the file has changed."""
         seen = _look(self.path)
         if seen == self._seen:
             return
@@ -130,7 +130,7 @@ class ModelFile:
 
 
 def _look(path: Path) -> Seen | None:
-    """What tells a file from the one that was there before."""
+    """What distinguishes a file from the one that was there before."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,8 +1,8 @@
-"""One thread that scores, off the event loop, and a bound on what waits for it.
+"""One thread that scores, off the event loop, with a bounded queue.
 
-Small requests that wait together are answered together, as a detector takes little longer for ten
-rows than for one. A large one is worked on a part at a time, with the small ones that came
-meanwhile in between: nobody with one row waits for somebody with ten thousand.
+Small requests that wait together are answered together, since a detector takes little longer for
+ten rows than for one. A large request is processed in parts, with newly arrived small ones in
+between: a client with one row never waits for one with ten thousand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from riskad.serving.models import ServedModel
 __all__ = ["SMALL_BYTES", "Answer", "Job", "ScoringThread"]
 
 SMALL_BYTES = 32_768
-"""Up to which a request is small."""
+"""Size up to which a request is small."""
 _MOST_TOGETHER = 32
 
 
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A request for scores, and the model that was there when it came."""
+    """A request for scores, and the model in use when it arrived."""
 
     model: ServedModel
     body: bytes
@@ -42,21 +42,21 @@ class Job:
 
     @property
     def small(self) -> bool:
-        """Whether it is worth to answer it with others."""
+        """Whether it is worth answering together with others."""
         return len(self.body) <= SMALL_BYTES and not self.reasons
 
 
 class ScoringThread:
-    """Answers jobs in a thread of its own.
+    """Answers jobs in its own thread.
 
     Parameters
     ----------
     answer_small
         Answers small jobs, which all have the same model, together.
     answer_large
-        Answers any job in steps: gives None after each but the last.
+        Answers any job in steps: yields None after each but the last.
     most_waiting
-        Jobs that may wait.
+        Most jobs that may wait.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ScoringThread:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """Number of waiting jobs."""
         return len(self._small) + len(self._large)
 
     @property
@@ -87,11 +87,11 @@ class ScoringThread:
 
     @property
     def alive(self) -> bool:
-        """Whether it works."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def submit(self, job: Job) -> asyncio.Future[Answer]:
-        """Let a job wait for its answer; called from an event loop."""
+        """Queue a job; called from an event loop."""
         future = asyncio.get_running_loop().create_future()
         with self._news:
             (self._small if job.small else self._large).append((job, future))
@@ -109,7 +109,7 @@ class ScoringThread:
             raise failed[0]
 
     def close(self) -> None:
-        """End when the present step is done."""
+        """End when the current step is done."""
         with self._news:
             self._ending = True
             self._news.notify()
@@ -138,7 +138,7 @@ class ScoringThread:
                 under_way = None
 
     def _take_small(self) -> list[tuple[Job, asyncio.Future[Answer]]]:
-        """The small jobs that wait, as far as they have one model and are not too many."""
+        """The waiting small jobs that have one model, up to a limit."""
         taken: list[tuple[Job, asyncio.Future[Answer]]] = []
         while self._small and len(taken) < _MOST_TOGETHER:
             if taken and self._small[0][0].model is not taken[0][0].model:
@@ -167,8 +167,8 @@ def _call(function: Callable[[], object], done: threading.Event, failed: list[An
 
 
 def _step(future: asyncio.Future[Answer], steps: Iterator[Answer | None]) -> bool:
-    """Work on a large job for a while; whether it is done."""
-    if future.cancelled():  # the client has gone
+    """Work on a large job for a while; returns whether it is done."""
+    if future.cancelled():  # the client has disconnected
         return True
     try:
         answer = next(steps)

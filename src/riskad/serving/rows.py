@@ -1,4 +1,4 @@
-"""JSON in: what a body may hold, and the table that it makes."""
+"""JSON in: what a body may contain, and the table that it makes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXAMPLE = '{"amount": 12.5, "country": "BE"} or {"rows": [{"amount": 12.5}, {"a
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that a body holds; what is none is refused with status 400.
+    """Return the JSON object of a body; anything else is refused with status 400.
 
     >>> parse_body(b'{"amount": 1}')
     {'amount': 1}
@@ -69,7 +69,7 @@ def _check_letters(said: Any) -> None:
 
 
 def parse_rows(said: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
-    """Return the rows of a body, and whether it is one row by itself.
+    """Return the rows of a body, and whether it is a single row.
 
     A body is a row, unless it has a list under "rows".
 
@@ -97,7 +97,7 @@ def parse_rows(said: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[str
 
 
 def make_frame(rows: Sequence[Mapping[str, Any]], single: bool, scorer: RowScorer) -> pl.DataFrame:
-    """Return the columns of rows that the model reads, read as the lines of a JSON file would be.
+    """Return the columns of rows that the model reads, parsed like the lines of a JSON file.
 
     Every row must have all of these columns, so that the answer to a row is the same alone and
     among others.

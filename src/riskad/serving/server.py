@@ -18,12 +18,12 @@ _SHORTEST_TOKEN = 16
 
 
 def make_token() -> str:
-    """Return a new token, which nobody can guess."""
+    """Return a new token that cannot be guessed."""
     return secrets.token_urlsafe(32)
 
 
 def check_token(token: str) -> str:
-    """Return a token without the blanks around it; refuse one that could be guessed.
+    """Return a token without surrounding blanks; refuse one that could be guessed.
 
     >>> check_token(" correct-horse-battery ")
     'correct-horse-battery'
@@ -43,11 +43,11 @@ class Server:
     Parameters
     ----------
     service
-        What answers.
+        The service.
     binding
         Where to listen.
     token
-        What requests must carry; None only where clients show a certificate.
+        The token that requests must carry; None only if clients show a certificate.
     """
 
     def __init__(self, service: Service, binding: Binding, token: str | None):
@@ -67,17 +67,17 @@ class Server:
             raise
 
     def run(self) -> None:
-        """Serve until somebody interrupts; requests that are under way are answered first."""
+        """Serve until interrupted; running requests are answered first."""
         try:
             with warnings.catch_warnings():
-                # What is to be said of rows is in the answers; nothing else may pile up somewhere.
+                # Messages about rows are in the answers; nothing else may accumulate.
                 warnings.simplefilter("ignore")
                 asyncio.run(self._server.serve(sockets=[self._socket]))
         finally:
             self.close()
 
     def close(self) -> None:
-        """Give back the port, and end the service."""
+        """Release the port, and end the service."""
         self._socket.close()
         self.service.close()
 

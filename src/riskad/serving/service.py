@@ -36,20 +36,20 @@ _log = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a service takes on.
+    """The limits of a service.
 
     Attributes
     ----------
     rows
-        Of one request.
+        Most rows of one request.
     body
-        Bytes of one request.
+        Most bytes of one request.
     waiting
-        Requests that may wait for scores; further ones are told to come again (503).
+        Requests that may wait for scores; further ones are told to try again (503).
     all_bodies
-        Bytes of all bodies that are in memory at a time.
+        Most bytes of all bodies in memory at a time.
     body_seconds
-        In which a body has to come.
+        Time limit for receiving a body.
     """
 
     rows: int = 10_000
@@ -67,9 +67,9 @@ class Service:
     path
         The model file; when it changes, the new model takes over.
     journal
-        Where labels go that come back; None where none are taken.
+        Journal for returned labels; None if none are accepted.
     limits
-        How much it takes on.
+        The limits.
     """
 
     def __init__(self, path: str, journal: str | None = None, limits: Limits | None = None):
@@ -97,7 +97,7 @@ class Service:
         self.thread.close()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Count a request; all paths that are not there count as one."""
+        """Count a request; all unknown paths count as one."""
         self.metrics.request(path if path in self._routes else "other", status, seconds)
 
     def _warm_up(self, model: ServedModel) -> None:
@@ -165,11 +165,11 @@ class Service:
         return Answer(200, to_bytes({"saved": n, "journal": self.feedback.journal.path.name}))
 
     async def model(self, scope: Scope, receive: Receive) -> Answer:
-        """Say what the model is."""
+        """Describe the model."""
         return Answer(200, to_bytes(self.file.current.description))
 
     async def health(self, scope: Scope, receive: Receive) -> Answer:
-        """Say whether it works; who shows the token is told more."""
+        """Report whether the service works; clients with the token get more details."""
         live, ready = self.thread.alive, not self.thread.full
         said: dict[str, object] = {"live": live, "ready": live and ready}
         if scope["riskad_known"]:

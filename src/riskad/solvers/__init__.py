@@ -1,4 +1,4 @@
-"""Solvers: each declares what it needs of a problem, and a mismatch is one sentence.
+"""Solvers: each declares what it needs from a problem, and a mismatch is reported in one sentence.
 
 ==============  ==================================================================================
 solver          for
@@ -11,7 +11,7 @@ dc              anything else with an l2 penalty: kinks, non-convex losses, guar
 ==============  ==================================================================================
 
 All are written over one primitive, a sum over row blocks (`riskad.rows.source`). To add a solver,
-write a function `(problem, theta, tol, max_iter) -> Solution` and enter it in `SOLVERS` with its
+write a function `(problem, theta, tol, max_iter) -> Solution` and add it to `SOLVERS` with its
 needs.
 """
 
@@ -51,7 +51,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Solver:
-    """A solver and what it needs of a problem."""
+    """A solver and what it needs from a problem."""
 
     name: str
     run: Callable[..., Solution]
@@ -64,10 +64,10 @@ class Solver:
     random_starts: bool = False
     """Whether it takes a seed."""
     needs_warm_start: bool = False
-    """Whether it should start from the solution for a sample where passes over rows are costly."""
+    """Whether to start from the solution for a sample if passes over rows are costly."""
 
     def mismatch(self, problem: Problem) -> str | None:
-        """Why this solver cannot take `problem`, in one sentence; None if it can."""
+        """Why this solver cannot solve `problem`, in one sentence; None if it can."""
         risk, objective = problem.objective.risk, problem.objective
         what = f"the {risk.name} risk with {risk.loss.name} loss"
         reason = None
@@ -88,7 +88,7 @@ class Solver:
         return None if reason is None else f"solver={self.name!r} needs {reason}."
 
 
-# In order of preference: "auto" takes the first that fits.
+# In order of preference: "auto" chooses the first that fits.
 SOLVERS: dict[str, Solver] = {
     solver.name: solver
     for solver in (
@@ -119,7 +119,7 @@ def choose_solver(problem: Problem, name: str = "auto") -> Solver:
 
 
 def _closest_mismatch(problem: Problem) -> str:
-    """Of the solver that asks least of a problem with this penalty."""
+    """The mismatch of the solver with the fewest needs for this penalty."""
     name = "proximal" if problem.penalty == "l1" else "dc"
     return str(SOLVERS[name].mismatch(problem))
 
@@ -143,16 +143,17 @@ def solve(
     solver : str
         A name of `SOLVERS`, or "auto".
     theta : array, optional
-        Where to start; zero by default.
+        Starting point; zero by default.
     tol : float
-        Tolerance of the solver's stopping test, reported as `Solution.optimality`. Where rounding
-        allows no value as small, the least it allows is enough, and `Solution.criterion` says so.
+        Tolerance of the solver's stopping test, reported as `Solution.optimality`. If rounding does
+        not allow such a small value, the smallest possible one is enough, and `Solution.criterion`
+        reports it.
     max_iter : int
-        Most iterations.
+        Maximum number of iterations.
     seed : int
         For the random starts of non-convex problems.
     warn : bool
-        Whether a test not met is a `ConvergenceWarning`; `Solution.converged` says it anyway.
+        Whether to issue a `ConvergenceWarning` if the test is not met; see `Solution.converged`.
     """
     chosen = choose_solver(problem, solver)
     start = np.zeros(problem.model.n_parameters) if theta is None else theta
@@ -167,7 +168,7 @@ def solve(
 
 
 def warn_not_converged(solution: Solution, tol: float, max_iter: int) -> None:
-    """Say that a stopping test was not met, and what may help."""
+    """Warn that a stopping test was not met, and suggest remedies."""
     from sklearn.exceptions import ConvergenceWarning
 
     if solution.value < 0:

@@ -7,16 +7,16 @@ replaces h by its tangent at theta_k and minimises the convex majorant
     S_k(theta) = g(theta) - h(theta_k) - h'(theta_k) . (theta - theta_k),
 
 which touches F at theta_k; so F never rises. S_k is 2 lam-strongly convex, and a lower bound
-D <= min S_k is known at every moment. Replace each kink by the line below it whose slope the kink
-rounded over a width gamma has at theta, and the max by a mixture tau G1 + (1 - tau) G2: what
-results, T, is nowhere above S, and
+D <= min S_k is always known. Replace each kink by the line below it with the slope at theta of the
+kink rounded over a width gamma, and the max by a mixture tau G1 + (1 - tau) G2: the result, T, is
+nowhere above S, and
 
     D = T(theta) - ||T'(theta)||^2 / (4 lam).
 
 F(theta_k) - D bounds what a step can still gain: it is the stopping test, and zero only at a
-critical point. Without a concave part it is the duality gap of the problem itself; so it is for
-the guarded risks of linear-odd losses, which are convex: plain + max(0, G) is the largest of the
-mixtures plain + tau G, and each of these is.
+critical point. Without a concave part it is the duality gap of the problem itself. This also holds
+for the guarded risks of linear-odd losses, which are convex: plain + max(0, G) is the maximum of
+the mixtures plain + tau G, and each of these is convex.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ CONVEX_CRITERION = "duality gap relative to the objective at zero"
 CRITERION = "certified decrease still possible, relative to the objective at zero"
 
 _N_STARTS = 3
-# Kinks are not rounded over less: curvatures of 1 / gamma leave gradients no digits.
+# Kinks are not rounded over less: curvatures of 1 / gamma leave no digits in gradients.
 _LEAST_GAMMA = 1e-9
-# A bound that lies this close to the objective, relative to 1 + |F|, is as close as rounding and
-# such kinks allow.
+# A bound this close to the objective, relative to 1 + |F|, is as close as rounding and kinks
+# allow.
 _CLOSEST = 1e-11
 # As for Newton's method, a sample is solved first; kinks need more rows to show their place.
 _SAMPLE_ABOVE = 50_000
@@ -49,7 +49,7 @@ _SAMPLE_SHARE = 16
 
 @dataclass
 class _Warm:
-    """What the last convex step ended with, where the next one starts."""
+    """The end of the last convex step, where the next one starts."""
 
     theta: np.ndarray
     gamma: float = 1.0
@@ -135,7 +135,7 @@ class _Bracket:
     last: int = 0
 
     def narrow(self, tau: float, delta: float) -> float:
-        """Enter delta(tau) and say where to look next."""
+        """Enter delta(tau) and return where to look next."""
         side = 1 if delta > 0 else -1
         # The same end moved twice: halving the other's value keeps the search from creeping.
         if side > 0:
@@ -158,7 +158,7 @@ class _Bracket:
 def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int = 0) -> Solution:
     """Convex-concave procedure from several starts; the lowest objective wins.
 
-    From a cold start on many rows the starts compete on a sample, and only the winner goes on
+    From a cold start on many rows the starts compete on a sample, and only the winner continues
     with all rows.
     """
     small = None if theta.any() else problem.smaller(_SAMPLE_ABOVE, _SAMPLE_SHARE)
@@ -171,8 +171,8 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     splits = _split(problem.objective)
     concave = [s for _, h in splits for s in h]
     starts = [theta]
-    # A convex loss leaves little to choose, only its share a of the anomalies is concave; and a
-    # warm start is near a good minimum already. Elsewhere starts compete.
+    # A convex loss leaves little to choose, since only its share a of the anomalies is concave; and
+    # a warm start is already near a good minimum. Otherwise starts compete.
     compete = bool(concave) and not problem.objective.risk.loss.convex and not theta.any()
     if compete and small is None:
         rng = np.random.default_rng(seed)
@@ -235,7 +235,7 @@ def _descend(
 
 
 def _closest(value: float) -> float:
-    """The least gap to a bound that floating point can certify."""
+    """The smallest gap to a bound that floating point can certify."""
     return _CLOSEST * (1 + abs(value))
 
 

@@ -1,4 +1,4 @@
-"""What solvers are given, what they give back, and the smooth sums most of them work on."""
+"""The input and output of solvers, and the smooth sums most of them use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from riskad.rows.linear import LinearModel, Moments
 __all__ = ["AT_ROUNDING", "Problem", "SmoothTask", "Solution", "rounding"]
 
 AT_ROUNDING = ", as small as rounding allows"
-"""Added to what a stopping test measured where rounding, not the tolerance, ended it."""
+"""Added to the stopping test's description if rounding, not the tolerance, ended it."""
 
 
 def rounding(model: LinearModel, theta: np.ndarray, value: float, units: float = 500) -> float:
-    """Differences of an objective up to this may be rounding alone.
+    """Differences of an objective up to this may be only rounding.
 
-    `units` in the last place of its value, or ten times what rounding moves a score, to which
-    a loss is about as steep as 1.
+    `units` in the last place of its value, or ten times the rounding error of a score, for a loss
+    with a slope of about 1.
     """
     return max(units * model.rows.eps * (1 + abs(value)), 10 * model.score_rounding(theta))
 
@@ -38,7 +38,7 @@ class Problem:
     lam: float
     penalty: str = "l2"
     moments: Moments | None = None
-    """Moments of the rows, where a pass has already collected them."""
+    """Moments of the rows, if a pass has already collected them."""
 
     @property
     def smooth(self) -> bool:
@@ -62,7 +62,7 @@ class Problem:
     def reference(self) -> float:
         """||gradient at theta = 0||, to which gradient norms are compared, with B counted as 1.
 
-        Next to a large B any gradient of the other weights would look small.
+        Compared with a large B, any gradient of the other weights would look small.
         """
         gradient, constant = self.gradient_at_zero, self.model.constant
         if constant:
@@ -74,7 +74,7 @@ class Problem:
         return float(theta @ theta if self.penalty == "l2" else np.abs(theta).sum())
 
     def value(self, theta: np.ndarray) -> float:
-        """The true objective, guard and kinks included."""
+        """The true objective, including guard and kinks."""
         risk = Objective.join(self.model.values(theta, self.objective.sums))
         return risk + self.lam * self.penalty_value(theta)
 
@@ -93,7 +93,7 @@ class Problem:
     def smaller(self, above: int, share: int) -> Problem | None:
         """The problem on a sample to solve first: one row in `share` of more than `above` rows.
 
-        Where passes are costly it is all that is in memory; None where nothing would be gained.
+        If passes are costly, it is all rows in memory; None if nothing would be gained.
         """
         rows = self.model.rows
         if rows.costly:
@@ -123,7 +123,7 @@ class Solution:
     converged: bool
     """Whether `optimality` is at most the tolerance, or as small as rounding allows."""
     history: list[float] = field(default_factory=list)
-    """Objective after each iteration, where the solver keeps it."""
+    """Objective after each iteration, if the solver keeps it."""
     solver: str = ""
 
 

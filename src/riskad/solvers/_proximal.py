@@ -14,7 +14,7 @@ __all__ = ["proximal"]
 
 CRITERION = "least subgradient norm relative to the risk's gradient at zero"
 
-# An objective that has fallen to minus this many times its first value falls for ever.
+# An objective that has fallen to minus this many times its first value is unbounded.
 _NO_MINIMUM = 1e4
 # Differences of the objective that count as rounding, in units of its last place.
 _UNITS = 50
@@ -64,8 +64,8 @@ def _at_rounding(
 ) -> bool:
     """Whether the objective falls by no more than its rounding on the way to its minimum.
 
-    That is what the quadratic model promises, if `goal` is where the model is lowest: where its
-    subgradient is much smaller, or nothing but the rounding of terms as large as lam and of scores.
+    The quadratic model predicts this, if `goal` is where the model is lowest: where its subgradient
+    is much smaller, or only the rounding of terms as large as lam and of scores.
     """
     promised = _promise(theta, gradient, goal - theta, lam)
     if -promised > rounding(risk.model, theta, value, _UNITS):
@@ -92,7 +92,7 @@ def _as_lasso(
     """The model is a lasso with design S and target t, S^T S = H and S^T t = H theta - g.
 
     So scikit-learn's coordinate descent solves it. Directions in which R is flat get a trace of
-    curvature; the line search sees to what is true.
+    curvature; the line search corrects for this.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Lasso
@@ -106,7 +106,7 @@ def _as_lasso(
     lasso = Lasso(alpha=lam / n, fit_intercept=False, warm_start=True, max_iter=10_000)
     lasso.set_params(tol=min(1e-4, 1e-3 * residual**2 / float(target @ target)))
     lasso.coef_ = theta.copy()
-    with warnings.catch_warnings():  # a rough step is a good step: the outer loop goes on
+    with warnings.catch_warnings():  # a rough step is enough: the outer loop continues
         warnings.simplefilter("ignore", ConvergenceWarning)
         return lasso.fit(design, target).coef_
 

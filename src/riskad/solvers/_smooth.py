@@ -60,8 +60,8 @@ def _hessian_from_moments(problem: Problem, kind_products: np.ndarray) -> np.nda
 def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
     """Newton's method: Cholesky when a Hessian fits, conjugate gradients when it does not.
 
-    From a cold start on many rows the problem is solved on a sample first. What is left to do on
-    all rows is so little that the sample's Hessian, improved by secants, serves in place of theirs.
+    From a cold start on many rows the problem is solved on a sample first. So little remains to be
+    done on all rows that the sample's Hessian, improved by secants, can replace theirs.
     """
     task = SmoothTask(problem.model, problem.objective.sums, problem.lam)
     inverse = None
@@ -77,9 +77,9 @@ def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> So
 
 
 def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.ndarray:
-    """What the sample's gradient lacks because its rows have other means than all rows.
+    """The error of the sample's gradient because its rows have other means than all rows.
 
-    Where the derivatives r vary little within a kind, its part of the gradient is sum(r) times the
+    If the derivatives r vary little within a kind, its part of the gradient is sum(r) times the
     mean row; the true means are known from the moments.
     """
     if problem.moments is None:
@@ -92,7 +92,7 @@ def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.n
 
 
 class Minimum(NamedTuple):
-    """Where a smooth objective F was left."""
+    """The end point of a minimisation of a smooth objective F."""
 
     theta: np.ndarray
     value: float
@@ -100,7 +100,7 @@ class Minimum(NamedTuple):
     """||gradient||"""
     steps: int
     at_rounding: bool = False
-    """Whether what Newton's method still promised was less than the rounding of F."""
+    """Whether the predicted gain of Newton's method was less than the rounding of F."""
 
     def as_solution(self, reference: float, tol: float) -> Solution:
         """The same, its gradient measured in units of `reference`."""
@@ -163,8 +163,8 @@ def _at_rounding(
 ) -> bool:
     """Whether F falls by no more than its rounding on the way to where its gradient vanishes.
 
-    By -g . d / 2, if d is a solution of H d = -g; where columns of very different size leave H
-    without an inverse in floating point, it is none, and nothing is known.
+    By -g . d / 2, if d is a solution of H d = -g. If columns of very different size leave H without
+    an inverse in floating point, d is not a solution, and nothing is known.
     """
     if -0.5 * float(gradient @ direction) > rounding(task.model, theta, value):
         return False
@@ -180,10 +180,10 @@ def _line_search(
     gradient: np.ndarray,
     direction: np.ndarray,
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """Shorten the step until F falls by a share of what its slope promises.
+    """Shorten the step until F falls by a share of what its slope predicts.
 
-    F is convex along the line, so the slope at a step that is too long tells how far to go back.
-    Near the minimum F cannot be told from rounding; there a smaller gradient decides instead.
+    F is convex along the line, so the slope at a step that is too long shows how far to go back.
+    Near the minimum rounding hides changes of F; there a smaller gradient decides instead.
     """
     slope = float(gradient @ direction)
     unseen = rounding(task.model, theta, value)
@@ -271,7 +271,7 @@ def lbfgs(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Sol
     )
     value, norm = float(result.fun), float(np.linalg.norm(result.jac))
     finished = norm <= target
-    # What another step would gain, by the curvature that the last ones have seen.
+    # The predicted gain of another step, by the curvature of the last ones.
     promised = 0.5 * float(result.jac @ result.hess_inv(result.jac))
     unseen = rounding(problem.model, result.x, value)
     at_rounding = not finished and result.nit < max_iter and promised <= unseen

@@ -1,4 +1,4 @@
-"""How things are written down: checked plain values, bounded archives, files that appear whole."""
+"""How models are stored: checked plain values, bounded archives, files written atomically."""
 
 from riskad._lazy import lazy_modules
 

@@ -1,8 +1,8 @@
 """Zip archives of a few known members, read within bounds.
 
-Whatever an archive says of itself is believed only within limits: its members are those that are
-expected, each once, and none may become more than so many times as large as it is in the file. So
-what reading takes in memory is bounded by the size of the file.
+An archive's own statements are trusted only within limits: its members are the expected ones, each
+once, and none may expand by more than a fixed factor. So the memory for reading is bounded by the
+size of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_EXPANSION = 50
 _LEVEL = 1  # numbers hardly shrink, whatever the effort
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
-# What the zipfile module raises of damaged archives, according to where the damage is.
+# Exceptions of the zipfile module for damaged archives, depending on the damage.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -46,9 +46,9 @@ def write_members(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def read_members(path: Path, names: Sequence[str], others: bool = False) -> dict[str, bytes]:
-    """The bytes of the members, if the archive holds each once, and none but these.
+    """The bytes of the members, if the archive contains each once, and no others.
 
-    With `others` it may hold more, which are not looked at.
+    With `others` it may contain more, which are ignored.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -1,13 +1,13 @@
 """Fitted models as plain values: a tree of types, numbers and texts, and arrays by name.
 
-What may stand in a model file is a closed list: the types of `OURS` and those scikit-learn types
-that `riskad.storage.sklearn_types` describes. Each says what its attributes may be
-(`riskad.storage.fields`), and whatever is read is held against that before anything is built.
-Nothing in a file names a function, a module or a path, and building a model calls nothing but the
+A model file may contain only a closed list of types: those of `OURS` and the scikit-learn types
+that `riskad.storage.sklearn_types` describes. Each type declares the allowed values of its
+attributes (`riskad.storage.fields`), and everything is checked against these before anything is
+built. Nothing in a file names a function, a module or a path, and building a model only calls
 methods of these types.
 
-The tree is JSON. Numbers, texts, true, false, null and lists stand for themselves; all else is an
-object with one key, which says what it is:
+The tree is JSON. Numbers, texts, true, false, null and lists represent themselves; all else is an
+object with one key, which names its kind:
 
 =============  ======================================================
 `$number`      "nan", "inf" or "-inf"
@@ -128,11 +128,11 @@ _NUMBERS = {"bool", "float16", "float32", "float64"} | {
 
 
 def register(cls: type) -> type:
-    """Let models of a class of one's own be saved and loaded; usable as a decorator.
+    """Allow models of your own class to be saved and loaded; usable as a decorator.
 
     The class has `_state_fields`, a `riskad.storage.fields.Field` for each attribute, and may have
-    a static method `_check_state(state)` that raises an `InputError` where values that are right by
-    themselves do not fit each other. A file can only hold it where it has been registered.
+    a static method `_check_state(state)` that raises an `InputError` if individually valid values
+    are inconsistent. A file can only contain it if it has been registered.
     """
     name = cls.__name__
     if name in OURS or name in SKLEARN or not getattr(cls, "_state_fields", None):
@@ -159,7 +159,7 @@ def to_tree(model: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 class _Writer:
-    """Turns objects into trees; arrays that are met twice are kept once."""
+    """Turns objects into trees; arrays that occur twice are stored once."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
@@ -257,17 +257,17 @@ def _state_of(value: Any) -> dict[str, Any]:
 
 
 def from_tree(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The model of a tree and its arrays; an `InputError` says what is wrong with them."""
+    """The model of a tree and its arrays; an `InputError` explains what is wrong with them."""
     return _Reader(arrays).value(tree, 0)
 
 
 def from_members(text: bytes, arrays: bytes) -> Any:
-    """The model that `to_members` gave; an `InputError` says what is wrong with the bytes."""
+    """The model of `to_members`; an `InputError` explains what is wrong with the bytes."""
     return from_tree(read_json(text), read_arrays(arrays))
 
 
 def read_json(data: bytes) -> Any:
-    """What a JSON text says; numbers are finite, and no text holds half a character."""
+    """The content of a JSON text; numbers must be finite, and texts without half characters."""
     try:
         return json.loads(data, parse_constant=_refuse_constant)
     except RecursionError:
@@ -281,7 +281,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def read_arrays(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file; the library holds sizes against the bytes there are."""
+    """The arrays of a safetensors file; the library checks sizes against the number of bytes."""
     try:
         return load_arrays(data)
     except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type NumPy lacks
@@ -289,7 +289,7 @@ def read_arrays(data: bytes) -> dict[str, np.ndarray]:
 
 
 class _Reader:
-    """Builds what a tree says, innermost values first."""
+    """Builds the objects of a tree, innermost values first."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]):
         self._arrays = arrays
@@ -391,7 +391,7 @@ class _Reader:
 
 
 def build(cls: type, state: Mapping[str, Any]) -> Any:
-    """An object of a type on the list with this state, if it is one that it can have."""
+    """Build an object of a listed type with this state, if the state is valid."""
     if cls.__module__.startswith("sklearn."):
         state = {**_defaults(cls), **state}
         fields = _with_plain(cls, state, SKLEARN[cls.__name__].fields)
@@ -407,13 +407,13 @@ def build(cls: type, state: Mapping[str, Any]) -> Any:
 
 
 def _defaults(cls: type) -> dict[str, Any]:
-    """Settings that the version of scikit-learn that made the file may not have had."""
+    """Settings that the scikit-learn version of the file may not have had."""
     parameters = inspect.signature(cls).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def fields_of(cls: type) -> dict[str, Field]:
-    """The fields of a class, with those of the classes it rests on."""
+    """The fields of a class, including those of its base classes."""
     fields: dict[str, Field] = {}
     for each in reversed(cls.__mro__):
         fields |= vars(each).get("_state_fields", {})
@@ -423,7 +423,7 @@ def fields_of(cls: type) -> dict[str, Field]:
 def _with_plain(
     cls: type, state: Mapping[str, Any], fields: Mapping[str, Field]
 ) -> dict[str, Field]:
-    """Fields of a scikit-learn type: what other versions of it add may be plain values."""
+    """Fields of a scikit-learn type: attributes of other versions may be plain values."""
     known = set(cls._get_param_names())  # type: ignore[attr-defined]
     settings = {name for name in fields if not name.startswith("_") and not name.endswith("_")}
     gone = settings - known  # another version's
@@ -455,7 +455,7 @@ def _expect(holds: bool, what: str, got: Any) -> None:
 
 
 def _find_type(name: str) -> type | None:
-    """The type of a name on the list; those of networks need libraries that may not be there."""
+    """The listed type with this name; types of networks need libraries that may be missing."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     module = OURS.get(name) or (SKLEARN[name].module if name in SKLEARN else None)

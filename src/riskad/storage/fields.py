@@ -1,13 +1,13 @@
-"""What a stored value may be: fields, by which everything in a model file is checked.
+"""Allowed stored values: fields, by which everything in a model file is checked.
 
-A class that can stand in a model file says of each of its attributes which `Field` it is:
+A class that may occur in a model file declares a `Field` for each of its attributes:
 
     _state_fields = {"coef_": Array("f", ("n_features_in_",)), "offset_": Number()}
 
-`check_state` then holds a state against them: no attribute may be missing, none unknown, and every
-value must be of its type, shape and range. Sizes in shapes are numbers or names. A name that is an
-attribute of the state stands for its value; any other stands for whatever size it first meets, and
-must be the same wherever it appears.
+`check_state` then checks a state against them: no attribute may be missing or unknown, and every
+value must have its type, shape and range. Sizes in shapes are numbers or names. A name that is an
+attribute of the state has its value; any other name takes the first size that it meets, and must be
+the same wherever it appears.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _KINDS = {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "trut
 
 
 class Field(ABC):
-    """What a value may be."""
+    """The allowed values of an attribute."""
 
     @abstractmethod
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Raise an `InputError` that says what is wrong with the value."""
+        """Raise an `InputError` that explains what is wrong with the value."""
 
 
 Fields: TypeAlias = Mapping[str, Field]
@@ -79,7 +79,7 @@ def _require(holds: bool, expected: str, value: Any) -> None:
 
 
 def _within(where: str, field: Field, value: Any, sizes: Sizes) -> None:
-    """Check a part of a value; an error says which part."""
+    """Check a part of a value; an error names the part."""
     try:
         field.check(value, sizes)
     except InputError as error:
@@ -106,7 +106,7 @@ class Number(Field):
     open: bool = False
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse what is no number, or not in the range."""
+        """Refuse values that are not numbers, or not in the range."""
         types = int if self.whole else (int, float)
         what = "a whole number" if self.whole else "a number"
         _require(isinstance(value, types) and not isinstance(value, bool), what, value)
@@ -126,7 +126,7 @@ class Flag(Field):
 
 
 def is_printable(text: str) -> bool:
-    """Whether a text can be written down: not so, if half a character is in it."""
+    """Whether a text can be written: not if it contains half a character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -142,7 +142,7 @@ class Text(Field):
     longest: int = 1_000_000
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse what is no such text."""
+        """Refuse other values."""
         _require(isinstance(value, str), "a text", value)
         _require(len(value) <= self.longest and is_printable(value), "a text", value)
         if self.choices:
@@ -151,10 +151,10 @@ class Text(Field):
 
 @dataclass(frozen=True)
 class Span(Field):
-    """A slice from one place to a later one."""
+    """A slice from one position to a later one."""
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse what is no slice."""
+        """Refuse values that are not slices."""
         _require(isinstance(value, slice) and value.step is None, "a slice", value)
         for end in (value.start, value.stop):
             COUNT.check(end, sizes)
@@ -169,7 +169,7 @@ class Record(Field):
     fitted: bool = True
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse objects of other types, and such as nothing was learned for."""
+        """Refuse objects of other types, and unfitted ones."""
         known = type(value).__name__ in self.types if self.types else hasattr(value, "__dict__")
         _require(known, self._what, value)
         if self.fitted and hasattr(type(value), "get_params"):
@@ -185,12 +185,12 @@ class Record(Field):
 
 @dataclass(frozen=True)
 class Maybe(Field):
-    """None, or what the field says."""
+    """None, or a value of the field."""
 
     field: Field
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse what the field refuses, but None."""
+        """Refuse values that the field refuses, except None."""
         if value is not None:
             self.field.check(value, sizes)
 
@@ -202,18 +202,18 @@ class Optional(Field):
     field: Field
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse what the field refuses."""
+        """Refuse values that the field refuses."""
         self.field.check(value, sizes)
 
 
 class Either(Field):
-    """What one of several fields allows."""
+    """A value that one of several fields allows."""
 
     def __init__(self, *fields: Field):
         self.fields = fields
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse what all of them refuse, in the words of the last."""
+        """Refuse values that all of them refuse, with the message of the last."""
         for field in self.fields[:-1]:
             try:
                 return field.check(value, sizes)
@@ -245,7 +245,7 @@ class Array(Field):
     rising: bool = False
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse other types and shapes, and values that cannot be."""
+        """Refuse other types and shapes, and values out of range."""
         what = " or ".join(dict.fromkeys(_KINDS[kind] for kind in self.kinds))
         _require(
             isinstance(value, np.ndarray) and value.dtype.kind in self.kinds,
@@ -280,7 +280,7 @@ class Names(Field):
     size: str = "n_features_in_"
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse anything but so many different texts."""
+        """Refuse anything but an array of different texts of this size."""
         _require(isinstance(value, np.ndarray) and value.dtype == object, "names", value)
         _require(value.ndim == 1, "one dimension", value)
         for name in value:
@@ -291,13 +291,13 @@ class Names(Field):
 
 @dataclass(frozen=True)
 class ListOf(Field):
-    """A list or a tuple of values that are alike; `size` as in shapes."""
+    """A list or a tuple of values of one field; `size` as in shapes."""
 
     field: Field
     size: int | str | None = None
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse what is no such list."""
+        """Refuse values that are not such a list."""
         _require(type(value) in (list, tuple), "a list", value)
         for place, each in enumerate(value):
             _within(f"[{place}]", self.field, each, sizes)
@@ -307,7 +307,7 @@ class ListOf(Field):
 
 
 class Tuple(Field):
-    """A tuple of so many values, each of its own field."""
+    """A tuple of fixed length, each value with its own field."""
 
     def __init__(self, *fields: Field):
         self.fields = fields
@@ -322,7 +322,7 @@ class Tuple(Field):
 
 @dataclass(frozen=True)
 class DictOf(Field):
-    """A dict of values that are alike; `keys` is what each key may be."""
+    """A dict of values of one field; `keys` is the field of each key."""
 
     keys: Field
     values: Field
@@ -342,7 +342,7 @@ class Fixed(Field):
     fields: Mapping[str, Field]
 
     def check(self, value: Any, sizes: Sizes) -> None:
-        """Refuse other keys, and values that are not of their field."""
+        """Refuse other keys, and values that do not match their field."""
         _require(type(value) is dict, "a dict", value)
         check_state(value, self.fields, sizes)
 
@@ -373,9 +373,9 @@ def check_state(
     sizes: Sizes | None = None,
     needed: Iterable[str] | None = None,
 ) -> Sizes:
-    """Hold a state against its fields; an `InputError` names the attribute that does not fit.
+    """Check a state against its fields; an `InputError` names the attribute that does not match.
 
-    `needed` are the attributes that must be there; by default all that are not `Optional`.
+    `needed` are the required attributes; by default all that are not `Optional`.
     Returns the sizes that were found.
 
     >>> fields = {"coef_": Array("f", ("n_features_in_",)), "n_features_in_": COUNT}

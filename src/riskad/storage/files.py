@@ -1,4 +1,4 @@
-"""Files come whole or not at all: checks before the work, atomic writing after it."""
+"""Files are written completely or not at all: checks before the work, atomic writing after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def check_input_file(path: str | os.PathLike[str]) -> Path:
-    """Return `path` if a file is there; otherwise say what is there instead."""
+    """Return `path` if it is a file; otherwise raise an error that says what is there instead."""
     path = Path(path)
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; give the path of one file in it.")
@@ -44,9 +44,9 @@ def _near_names(path: Path) -> str:
 
 
 def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path:
-    """Return the place a file is to be written to, links resolved, if it may be written.
+    """Return the path to write a file to, with links resolved, if it may be written.
 
-    Called before long work, so that nobody waits for a result that has nowhere to go.
+    Called before long work, so that nobody waits for a result that cannot be written.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -68,7 +68,7 @@ def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path
 
 
 def check_different(paths: Iterable[str | os.PathLike[str]]) -> None:
-    """Fail if two things are to be written to one file."""
+    """Fail if two outputs have the same file."""
     seen: set[str] = set()
     for path in paths:
         target = os.path.realpath(path)
@@ -81,14 +81,14 @@ def check_different(paths: Iterable[str | os.PathLike[str]]) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A file that is complete but for its name."""
+    """A file that is complete except for its name."""
 
     path: str | os.PathLike[str]
     part: Path
     force: bool
 
     def check(self) -> Path:
-        """The place it is to take, which may have been taken meanwhile."""
+        """The final path, which may have been taken meanwhile."""
         return check_output_file(self.path, self.force)
 
     def publish(self) -> None:
@@ -105,8 +105,8 @@ _waiting: ContextVar[list[_Part] | None] = ContextVar("_waiting", default=None)
 def together(keep_if_interrupted: bool = False) -> Iterator[None]:
     """Let all files that `atomic_path` writes in the block appear at its end, or none of them.
 
-    What fails in the block, however late, leaves all files as they were before. A person who
-    interrupts it, or a signal that ends the process, gets what is complete, if that is asked for.
+    A failure in the block, however late, leaves all files as they were before. If requested, an
+    interrupt by the user, or a signal that ends the process, keeps the complete files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,7 @@ def _publish(parts: Sequence[_Part]) -> None:
 
 
 def write_again(path: str | os.PathLike[str]) -> None:
-    """Forget what was written for `path` inside `together`: a later version of it follows."""
+    """Discard what was written for `path` inside `together`: a later version follows."""
     waiting = _waiting.get() or []
     for part in [each for each in waiting if each.path == path]:
         waiting.remove(part)
@@ -151,10 +151,10 @@ def write_again(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path`; it takes the place of `path` when the block succeeds.
+    """Give a temporary path beside `path`; it replaces `path` when the block succeeds.
 
-    When the block fails, or is interrupted, `path` is as it was before and the temporary file
-    is gone. Inside `together` the file takes its place when all others do.
+    If the block fails, or is interrupted, `path` is as it was before and the temporary file is
+    gone. Inside `together` the file replaces `path` when all others do.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

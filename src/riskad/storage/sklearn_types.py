@@ -1,9 +1,9 @@
-"""The scikit-learn types that a model file may hold, and what their attributes may be.
+"""The scikit-learn types that a model file may contain, and the allowed values of their attributes.
 
-They are what a pipeline puts before a detector, and what detectors are made of. Attributes that
-are not named here may be plain values: other versions of scikit-learn have other settings, and it
-checks them itself when it is fitted. Types that keep functions (`FunctionTransformer` with one,
-scores for feature selection) are code, and trees are walked by compiled code that believes them:
+They are the usual pipeline steps before a detector, and the parts of detectors. Attributes that are
+not named here may be plain values: other versions of scikit-learn have other settings, and it
+checks them itself when it is fitted. Types that store functions (`FunctionTransformer` with one,
+scores for feature selection) are code, and trees are walked by compiled code that trusts them:
 neither is on the list.
 """
 
@@ -47,7 +47,7 @@ __all__ = ["SKLEARN", "SklearnType"]
 
 @dataclass(frozen=True)
 class SklearnType:
-    """Where a type is, what its attributes may be, and how they must fit each other."""
+    """The location of a type, its fields, and checks that its attributes are consistent."""
 
     module: str
     fields: Mapping[str, Field]
@@ -129,7 +129,7 @@ _LEVELS_OF_COLUMNS = _Categories(_Level(), "n_features_in_")
 
 
 def _encoder_fits(state: Mapping[str, Any]) -> None:
-    """The lookup of missing levels and dropped ones must point at levels that there are."""
+    """The lookup of missing and dropped levels must point at existing levels."""
     if "categories_" not in state:
         return
     sizes = [len(levels) for levels in state["categories_"]]
@@ -169,14 +169,14 @@ def _landmarks_fit(state: Mapping[str, Any]) -> None:
 
 
 def width_after(step: Any) -> int | None:
-    """How many columns a fitted step gives, if it says so."""
+    """The number of output columns of a fitted step, if known."""
     if not hasattr(step, "get_feature_names_out"):
         return None
     return len(step.get_feature_names_out())
 
 
 def _steps_fit(state: Mapping[str, Any]) -> None:
-    """Each step takes as many columns as the one before gives."""
+    """Each step takes as many columns as the previous one gives."""
     names = [name for name, _ in state["steps"]]
     require(len(set(names)) == len(names) > 0, "steps: expected different names")
     last = state["steps"][-1][1]
@@ -198,7 +198,7 @@ def _steps_fit(state: Mapping[str, Any]) -> None:
 
 
 def _parts_fit(state: Mapping[str, Any]) -> None:
-    """Every part of a column transformer is of columns that there are."""
+    """Every part of a column transformer uses existing columns."""
     n = state.get("n_features_in_", 0)
     for places in state.get("_transformer_to_input_indices", {}).values():
         right = all(type(place) is int and 0 <= place < n for place in places)
@@ -206,7 +206,7 @@ def _parts_fit(state: Mapping[str, Any]) -> None:
 
 
 def _has_what_it_uses(**needed: str) -> Callable[[Mapping[str, Any]], None]:
-    """A fitted step that does something has what it does it with: flags, and attributes."""
+    """A fitted step with these flags has the attributes that they need."""
 
     def check(state: Mapping[str, Any]) -> None:
         if "n_features_in_" in state:  # else it is not fitted

@@ -1,4 +1,4 @@
-"""What a person's table holds: reading, kinds of column, summaries over all rows, preparation."""
+"""Users' tables: reading, kinds of column, summaries over all rows, preparation."""
 
 from riskad._lazy import lazy_modules
 

@@ -1,4 +1,4 @@
-"""What is written in a cell, whatever it means: texts, blanks, and numbers to compute with."""
+"""The content of a cell, whatever it means: texts, blanks, and numbers to compute with."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _WHITE = (
 
 Value: TypeAlias = float | str | None  # of one cell; None is a number that is not there
 
-# Squares of larger numbers, summed over many rows, would leave the range of floating point. Of
-# smaller ones LightGBM sees no difference to zero, and spreads of some have no inverse.
+# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
+# smaller numbers from zero, and spreads of some have no inverse.
 LARGEST = 1e100
 _SMALLEST = 1e-35
 
 
 def is_blank(column: pl.Series) -> bool:
-    """Whether nothing is written in any row."""
+    """Whether all rows are blank."""
     if column.dtype == pl.String:
         return not any(part.str.contains(r"\S").any() for part in (column.head(9), column))
     return column.null_count() == len(column) or (
@@ -40,7 +40,7 @@ def is_blank(column: pl.Series) -> bool:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return the texts of a column, without blanks around them, null where there are no others."""
+    """Return the texts of a column, without surrounding blanks, null for blank cells."""
     check_flat(column)
     if column.dtype == pl.String and len(column) <= FEW_ROWS:
         texts = [(text or "").strip(_WHITE) or None for text in column.to_list()]
@@ -71,7 +71,7 @@ def check_sizes(values: pl.Series, written: pl.Series, first_row: int) -> pl.Ser
     values
         Numbers, null where there is none.
     written
-        The column as the table has it, to show what is wrong.
+        The original column, to show what is wrong.
     first_row
         The number of its first row.
 

@@ -1,4 +1,4 @@
-"""What dates, times and durations tell: numbers made of seconds.
+"""Features of dates, times and durations: numbers computed from seconds.
 
 A date is in seconds since 1970-01-01 by the wall clock, a time of day in seconds since midnight, a
 duration in seconds (`riskad.tables.formats.moments`). With s the seconds and D = floor(s / 86400)
@@ -32,7 +32,7 @@ from riskad.tables.formats.moments import MOMENT_KINDS
 
 __all__ = ["GapToPrevious", "MomentParts", "elapsed", "elapsed_pairs", "follows"]
 
-# After how many of its units a part begins again, and how many days that takes.
+# The period of each part in its units, and in days.
 _PERIODS = {"hour": (24, 1), "weekday": (7, 7), "day of month": (31, 31), "month": (12, 365)}
 _PARTS = {
     "date": ("weekday", "day of month", "month", "elapsed"),
@@ -40,7 +40,7 @@ _PARTS = {
     "time": ("hour",),
     "duration": ("seconds",),
 }
-_ROUNDS = 2  # of a part that comes back, for it to be told from the time that passes
+_ROUNDS = 2  # of a recurring part, to distinguish it from elapsed time
 _MOST_PAIRS = 10
 _MOST_KEPT = 200_000
 
@@ -58,13 +58,13 @@ def _varies(values: Floats) -> bool:
 
 @dataclass(frozen=True)
 class MomentParts:
-    """The parts of a column of moments that say something.
+    """The informative parts of a column of moments.
 
-    A part is left out if it is the same in all training rows. One that comes back (the hour, the
-    weekday, the day of the month, the month) is also left out where the rows span less than two
-    rounds of it (2, 14, 62 or 730 days): it has not come back yet, the elapsed time says nearly the
-    same, and what would be learnt of March could be learnt of that one March. A year is not a part:
-    it never comes back.
+    A part is left out if it is the same in all training rows. A recurring part (the hour, the
+    weekday, the day of the month, the month) is also left out if the rows span less than two
+    periods of it (2, 14, 62 or 730 days): it has not recurred yet, the elapsed time contains nearly
+    the same information, and what would be learned about March would be learned from one March. A
+    year is not a part: it never recurs.
 
     Examples
     --------
@@ -97,23 +97,23 @@ class MomentParts:
         return cls(kind, kept, origin)
 
     def names(self, column: str) -> list[str]:
-        """Names of what `ordered` makes of a column."""
+        """Names of the columns of `ordered`."""
         return [f"{column}: {part}" for part in self.parts]
 
     def ordered(self, seconds: pl.Series | Floats) -> Floats:
-        """Each part as one number, as trees like it: (rows, parts)."""
+        """Each part as one number, for trees: (rows, parts)."""
         values = _floats(seconds)
         made = self.ordered_parts(values)
         return np.column_stack(made) if made else np.empty((len(values), 0))
 
     def ordered_parts(self, seconds: Any) -> list[Any]:
-        """Each part by itself, of whatever has NumPy's functions: arrays, or numbers of a graph."""
+        """Each part separately, for anything with NumPy's functions: arrays, or graph numbers."""
         days = np.floor(seconds / DAY)
         calendar = civil_of_days(days) if {"month", "day of month"} & set(self.parts) else None
         return [_part(part, seconds, days, calendar, self.origin) for part in self.parts]
 
     def cyclic_names(self, column: str) -> list[str]:
-        """Names of what `cyclic` makes of a column.
+        """Names of the columns of `cyclic`.
 
         >>> MomentParts("time", ("hour",)).cyclic_names("at")
         ['at: hour (sine)', 'at: hour (cosine)']
@@ -125,15 +125,15 @@ class MomentParts:
         ]
 
     def cyclic(self, seconds: pl.Series | Floats) -> Floats:
-        """Parts that come back as points on a circle, sin and cos of 2 π part / period, others as
-        they are: for linear and kernel methods, to which 23:59 is to be near 0:00.
+        """Recurring parts as points on a circle, sin and cos of 2 π part / period, others
+        unchanged: for linear and kernel methods, so that 23:59 is near 0:00.
         """
         values = _floats(seconds)
         made = self.cyclic_parts(values)
         return np.column_stack(made) if made else np.empty((len(values), 0))
 
     def cyclic_parts(self, seconds: Any) -> list[Any]:
-        """What `cyclic` makes, column by column, of arrays or of numbers of a graph."""
+        """The columns of `cyclic`, one by one, for arrays or for numbers of a graph."""
         made: list[Any] = []
         for part, numbers in zip(self.parts, self.ordered_parts(seconds), strict=True):
             if part in _PERIODS:
@@ -144,12 +144,12 @@ class MomentParts:
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON holds."""
+        """Plain values for JSON."""
         return {"kind": self.kind, "parts": list(self.parts), "origin": self.origin}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Self:
-        """The parts of `to_dict`; anything else is refused."""
+        """The inverse of `to_dict`; anything else is refused."""
         if not isinstance(told, Mapping) or set(told) != {"kind", "parts", "origin"}:
             raise InputError(f"Parts of moments have other entries than {quoted(told)}.")
         kind = check_choice("kind", told["kind"], MOMENT_KINDS)
@@ -189,11 +189,11 @@ def elapsed(first: pl.Series | Floats, second: pl.Series | Floats) -> Floats:
 def elapsed_pairs(
     columns: Mapping[str, tuple[str, pl.Series | Floats]],
 ) -> list[tuple[str, str]]:
-    """The pairs of date columns between which the time that passes is worth knowing.
+    """The pairs of date columns whose time difference is informative.
 
     Both are filled in at least half of the rows and the time between them varies. Of more than ten
-    pairs those are taken whose difference spreads least, measured by the spread of the columns:
-    dates that belong together, and whose difference says what neither says alone.
+    pairs those are used whose difference spreads least, relative to the spread of the columns:
+    dates that belong together, and whose difference shows what neither shows alone.
 
     Parameters
     ----------
@@ -224,9 +224,9 @@ def elapsed_pairs(
 def follows(first: pl.Series | Floats, second: pl.Series | Floats) -> bool:
     """Whether the time since the first date varies less than the second date itself.
 
-    The first date and the time between them then say what the second says, with less noise: its
-    own month would be the other's month again. Dates that have nothing to do with each other are
-    farther apart than that, since var(b - a) = var(a) + var(b).
+    The first date and the time between them then contain the information of the second, with less
+    noise: its own month would repeat the other's month. Unrelated dates are farther apart than
+    that, since var(b - a) = var(a) + var(b).
 
     >>> sent, paid = pl.Series([0.0, 1e6, 2e6]), pl.Series([5e5, 2e6, 2.1e6])
     >>> follows(sent, paid), follows(sent, paid.reverse())
@@ -238,7 +238,7 @@ def follows(first: pl.Series | Floats, second: pl.Series | Floats) -> bool:
 
 
 def _spread(first: Floats, second: Floats) -> float:
-    """Standard deviation of the difference by the larger one of the two; 0 if it never varies."""
+    """Standard deviation of the difference, relative to the larger of the two; 0 if constant."""
     both = ~np.isnan(first) & ~np.isnan(second)
     first, second = first[both], second[both]
     if not _varies(second - first):
@@ -251,12 +251,12 @@ def _spread(first: Floats, second: Floats) -> float:
 
 @dataclass(frozen=True)
 class GapToPrevious:
-    """Seconds since the row before of the same group, among the training rows.
+    """Seconds since the previous row of the same group, among the training rows.
 
-    A row has the time since the last training row of its group that was earlier, whatever rows are
-    given along with it: so a training row has the same gap when it is scored, and rows of a table
-    in parts have those of the whole. Without an earlier row, and where group or moment is blank, it
-    is NaN. Kept are the moments of the last 200,000 training rows, with 64 bits of a hash of their
+    A row has the time since the last earlier training row of its group, independent of the other
+    rows that are given: so a training row has the same gap when it is scored, and rows of a table
+    in parts have those of the whole. Without an earlier row, or if group or moment is blank, it is
+    NaN. It stores the moments of the last 200,000 training rows, with 64 bits of a hash of their
     groups' names.
 
     Examples
@@ -274,7 +274,7 @@ class GapToPrevious:
 
     @classmethod
     def learn(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
-        """Keep the moments of training rows, in whatever order these are."""
+        """Store the moments of training rows, in any order."""
         rows = _by_group(groups, seconds).select("group", "second").unique()
         rows = rows.top_k(_MOST_KEPT, by=["second", "group"]).sort("group", "second")
         return cls(rows["group"].to_numpy(), rows["second"].to_numpy())
@@ -297,12 +297,12 @@ class GapToPrevious:
         return gaps
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
-        """The arrays that a model keeps."""
+        """The arrays that a model stores."""
         return {"groups": self.groups, "seconds": self.seconds}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Self:
-        """What `to_dict` gave; anything else is refused."""
+        """The inverse of `to_dict`; anything else is refused."""
         if not isinstance(told, Mapping) or set(told) != {"groups", "seconds"}:
             raise InputError("The moments of groups are 'groups' and 'seconds', nothing else.")
         groups, seconds = np.asarray(told["groups"]), np.asarray(told["seconds"])
@@ -320,7 +320,7 @@ class GapToPrevious:
 
 
 def _by_group(groups: pl.Series, seconds: pl.Series | Floats) -> pl.DataFrame:
-    """Rows that have a group and a moment: the hash of the group, the moment, the row's place."""
+    """Rows with a group and a moment: the hash of the group, the moment, the row's position."""
     if len(groups) != len(seconds):
         raise InputError(f"There are {len(groups):,} groups for {len(seconds):,} moments.")
     if groups.dtype.is_float():  # whole numbers with blanks among them: 17.0 is the group 17

@@ -1,4 +1,4 @@
-"""How rows to be scored differ from those that a model was fitted on."""
+"""How rows to score differ from the training rows of a model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from riskad.tables.words import say_count
 __all__ = ["MOST_NEW_VALUES", "NotAsInTraining"]
 
 MOST_NEW_VALUES = 1000
-"""New values of a column that are told apart; more of them only take memory."""
+"""Most new values of a column that are distinguished; more would only take memory."""
 
 
 class NotAsInTraining(DataWarning):
-    """What rows to be scored have and training rows had not, by column.
+    """What rows to score have and training rows did not have, by column.
 
     >>> a = NotAsInTraining(rows={"country": 2}, values={"country": {"NA"}})
     >>> b = NotAsInTraining(blanks={"age": 1}, rows={"country": 1}, values={"country": {"XX"}})
@@ -43,7 +43,7 @@ country: 3 rows with a new value ('NA', 'XX').
 
     @classmethod
     def of_all(cls, news: Iterable[NotAsInTraining]) -> NotAsInTraining:
-        """Return the news of several batches of rows as one."""
+        """Merge the differences of several batches of rows."""
         return reduce(cls._with, news)
 
     def _with(self, other: NotAsInTraining) -> NotAsInTraining:

@@ -39,7 +39,7 @@ def as_polars(X: Any) -> pl.DataFrame:
 
 
 def _from_arrow(X: Any) -> pl.DataFrame:
-    """A table of pyarrow, a relation of DuckDB, or what else speaks the protocol of Arrow."""
+    """A pyarrow table, a DuckDB relation, or another object with Arrow's protocol."""
     if hasattr(X, "to_arrow_table"):
         X = X.to_arrow_table()
     if not hasattr(X, "__arrow_c_stream__"):

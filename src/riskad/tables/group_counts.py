@@ -1,9 +1,9 @@
 """The rows of each group, in bounded memory: counts of parts of a table that join.
 
-Of each group at most so many rows are kept that all together hold no more than 8 million cells:
-those with the smallest of random keys, so that what parts keep is a sample of the whole. Small
-groups keep every row. Of more than 100,000 groups those with the most rows are kept; what is then
-learned of a group that was let go, and is met again in a later part, begins anew.
+Each group keeps a limited number of rows, so that all groups together hold no more than 8 million
+cells: those with the smallest of random keys, so that the rows kept from parts are a sample of the
+whole. Small groups keep every row. Of more than 100,000 groups those with the most rows are kept;
+if a dropped group occurs again in a later part, learning about it starts again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["MOST_GROUPS", "GroupCounts", "check_groups"]
 
 MOST_GROUPS = 100_000
 _MOST_CELLS = 8_000_000
-_OF, _KEY = "\0group", "\0key"  # no column of a table is called so
+_OF, _KEY = "\0group", "\0key"  # no column of a table has these names
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +36,15 @@ class GroupCounts:
     """
 
     group: str
-    """The name of the column that says who a row is of."""
+    """The name of the group column."""
     rows: pl.DataFrame
     most_rows: int
     dropped: int = 0
-    """Groups that were let go."""
+    """Number of dropped groups."""
 
     @classmethod
     def of(cls, parsed: pl.DataFrame, groups: pl.Series, *, seed: int = 0) -> Self:
-        """Count rows; the seed must be another for each part. Rows without a group stay apart."""
+        """Count rows; each part needs another seed. Rows without a group are kept separately."""
         check_groups(parsed, groups)
         keys = np.random.default_rng(seed).random(parsed.height, dtype=np.float32)
         hashes = hash_texts(as_texts(groups))
@@ -67,12 +67,12 @@ class GroupCounts:
 
     @property
     def hashes(self) -> pl.Series:
-        """The group of each row, null where it has none."""
+        """The group of each row, null if it has none."""
         return self.rows[_OF]
 
     @property
     def n_groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return self.hashes.drop_nulls().n_unique()
 
     def _thinned(self) -> Self:
@@ -90,7 +90,7 @@ class GroupCounts:
 
 
 def _most_each(sizes: np.ndarray, most: int) -> int:
-    """How many rows each group may keep, one at least, for all to keep at most so many."""
+    """How many rows each group may keep, at least one, so that all keep at most `most`."""
     ordered = np.sort(sizes)
     before = np.concatenate([[0], np.cumsum(ordered)[:-1]])
     left = len(ordered) - np.arange(len(ordered))
@@ -100,7 +100,7 @@ def _most_each(sizes: np.ndarray, most: int) -> int:
 
 
 def check_groups(parsed: pl.DataFrame, groups: pl.Series) -> None:
-    """Refuse groups of other rows, and cells that were not parsed."""
+    """Refuse groups of other rows, and unparsed cells."""
     if len(groups) != parsed.height:
         raise InputError(
             f"each row is of one group, got {len(groups):,} groups for {parsed.height:,} rows."

@@ -1,7 +1,7 @@
-"""Names of groups and levels by which a model knows them again without holding them.
+"""Hashed names of groups and levels, by which a model recognises them without storing them.
 
-A model keeps 64-bit hashes: they show nobody's name, though somebody who has a list of names can
-find out which of them are meant. Two of 100,000 names have the same hash with a probability of
+A model stores 64-bit hashes: they do not reveal names, though anyone with a list of names can find
+out which of them occur. Two of 100,000 names have the same hash with a probability of
 3 in 10 billion.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["as_texts", "find_hashes", "hash_texts"]
 
 
 def as_texts(names: pl.Series) -> pl.Series:
-    """Names as texts, null where there is none; 12.0 is 12, as a column with gaps may have it.
+    """Names as texts, null if missing; 12.0 becomes 12, since a column with gaps holds floats.
 
     >>> as_texts(pl.Series([12.0, None])).to_list(), as_texts(pl.Series([" Ann", ""])).to_list()
     (['12', None], ['Ann', None])
@@ -31,7 +31,7 @@ def as_texts(names: pl.Series) -> pl.Series:
 
 
 def hash_texts(texts: pl.Series) -> pl.Series:
-    """A hash of each text, the same in all versions and on all machines; null where it is null.
+    """A hash of each text, the same in all versions and on all machines; null for null.
 
     >>> hash_texts(pl.Series(["Ann", None])).to_list()
     [16065273467679184478, None]
@@ -46,7 +46,7 @@ def hash_texts(texts: pl.Series) -> pl.Series:
 
 
 def find_hashes(texts: pl.Series, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The place of each text's hash among `hashes`, which rise; -1 where it is none of them."""
+    """The position of each text's hash among sorted `hashes`; -1 if it is not among them."""
     if not len(hashes):
         return np.full(len(texts), -1)
     wanted = hash_texts(texts)

@@ -1,21 +1,21 @@
 r"""How unusual a number is within its group: a z-score that borrows from the table.
 
-Values of group g are taken for draws from N(mu_g, sigma_g^2), where mu_g ~ N(m, tau^2) and
+Values of group g are modelled as draws from N(mu_g, sigma_g^2), where mu_g ~ N(m, tau^2) and
 1 / sigma_g^2 ~ chi^2_d / (d s^2) over the groups. m, tau^2, s^2 and d are found by moments from the
 n_g values, mean m_g and variance s_g^2 of all groups. With k = s^2 / tau^2, the group then has
 
     mean      (n_g m_g + k m) / (n_g + k)
     variance  (d s^2 + (n_g - 1) s_g^2) / (d + n_g - 1)
 
-and a new value x of it the score
+and a new value x of the group has the score
 
     z = (x - mean) / sqrt(variance + tau^2 k / (n_g + k)).
 
-A group of many rows is judged by its own rows, one of few rows mostly by the table, and one that
-was never seen (n_g = 0) by the table alone, with its spread between groups and within them.
+A group with many rows is judged by its own rows, one with few rows mostly by the table, and a new
+one (n_g = 0) only by the table, with its spread between groups and within them.
 
-Some of the rows are anomalies. So what counts of a value is the value drawn in to within 1.5
-standard deviations of its group: a few wild values move neither mean nor variance by much.
+Some of the rows are anomalies. So values are first clipped to within 1.5 standard deviations of
+their group: a few extreme values then hardly change mean and variance.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ __all__ = ["NumberByGroup"]
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
-"""Which group each row is of, by its place among the groups; -1 where it is none of them."""
+"""The group of each row, by its position among the groups; -1 if it is not among them."""
 
 _REACH = 1.5
 _ROUNDS = 4
 _MOST_DEGREES = 1e4  # variances that differ by less than sampling does
-_LEAST_SCALE = 1e-3  # of the table's: where groups hold one value each, a gap still has a size
-_LARGEST = 1e100  # squares of larger numbers might have no end
-_FARTHEST = 30.0  # beyond so many standard deviations all values are alike
+_LEAST_SCALE = 1e-3  # of the table's: if groups hold one value each, a difference still has a size
+_LARGEST = 1e100  # squares of larger numbers might overflow
+_FARTHEST = 30.0  # beyond so many standard deviations all values count the same
 # E min(Z^2, c^2) of a standard normal Z: by so much drawing in lowers the variance.
 _KEPT = float(1 - 2 * _REACH * norm.pdf(_REACH) + 2 * (_REACH**2 - 1) * norm.sf(_REACH))
 
 
 @dataclass(frozen=True, eq=False)
 class NumberByGroup:
-    """A column of numbers: what is kept of each group, and of all groups together.
+    """A column of numbers: statistics of each group, and of all groups together.
 
     >>> values = np.array([10.0, 11, 12, 10, 11, 50, 52, 51, 49, 50])
     >>> amount = NumberByGroup.learn("amount", values, np.repeat([0, 1], 5), 2)
@@ -60,7 +60,7 @@ class NumberByGroup:
 
     name: str
     floor: float | None
-    """Values are compared by their logarithms, those below it by its own; None: as they are."""
+    """Lower limit of values whose logarithms are compared; None: values are not transformed."""
     centre: float
     """m."""
     between: float
@@ -87,7 +87,7 @@ class NumberByGroup:
 
     @classmethod
     def learn(cls, name: str, values: Floats, places: Places, n_groups: int) -> Self:
-        """Learn the groups of a column; NaN where a cell is blank."""
+        """Learn the groups of a column; NaN if a cell is blank."""
         known = np.isfinite(values) & (places >= 0)
         floor = _floor(values[np.isfinite(values)])
         x, of = _on_scale(values[known], floor), places[known]
@@ -95,10 +95,10 @@ class NumberByGroup:
         return cls(name, floor, *_moments(own), own.n, own.mean, own.variance)
 
     def scores(self, values: Floats, places: Places, *, without_itself: bool = False) -> Floats:
-        """Z of each value; NaN where the cell is blank.
+        """Z of each value; NaN if the cell is blank.
 
-        A row that was learned from is judged `without_itself`, by the other rows of its group: a
-        new row of the group will not be among those that it is judged by.
+        A training row is judged `without_itself`, by the other rows of its group: a new row of the
+        group will not be among the rows that judge it.
         """
         x = _on_scale(values, self.floor)
         known = places >= 0
@@ -119,7 +119,7 @@ class NumberByGroup:
         return np.maximum(blended, _LEAST_SCALE**2 * (self.between + self.within))
 
     def _without(self, x: Floats, n: Floats, mean: Floats, variance: Floats) -> list[Floats]:
-        """Number, mean and variance of a group after one of its values has been taken out."""
+        """Number, mean and variance of a group after removing one of its values."""
         reach = _REACH * np.sqrt(self._blended(n, variance))
         gap = np.clip(x - mean, -reach, reach)
         others = np.where(np.isnan(x), n, np.maximum(n - 1, 0))
@@ -133,9 +133,9 @@ class NumberByGroup:
 
 
 def _floor(values: Floats) -> float | None:
-    """The least value whose logarithm is taken, if logarithms spread more evenly than values.
+    """The smallest value whose logarithm is taken, if logarithms spread more evenly than values.
 
-    Amounts of money do: customers differ by factors, and so do the payments of one of them.
+    Amounts of money are an example: customers differ by factors, and so do the payments of one.
     """
     if not len(values) or values.min() <= 0 or _skew(values) < 0.1:
         return None
@@ -143,7 +143,7 @@ def _floor(values: Floats) -> float | None:
 
 
 def _skew(values: Floats) -> float:
-    """How much farther the upper tail reaches than the lower: from -1 to 1, 0 if both do alike."""
+    """How much farther the upper tail reaches than the lower: from -1 to 1, 0 if both are equal."""
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
     return float((high + low - 2 * middle) / (high - low)) if high > low else 0.0
 
@@ -159,7 +159,7 @@ def _on_scale(values: Floats, floor: float | None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """Number, mean and variance of each group, of values that are drawn in."""
+    """Number, mean and variance of each group, for clipped values."""
 
     n: NDArray[np.int64]
     mean: Floats
@@ -167,7 +167,7 @@ class _Groups:
 
     @classmethod
     def of(cls, x: Floats, of: Places, n_groups: int) -> Self:
-        """Begin at medians, and draw values in to about what was found before."""
+        """Start at medians, and clip values around the last estimate."""
         n = np.bincount(of, minlength=n_groups)
         mean = _medians(x, of, n_groups)
         own = _medians(np.abs(x - mean[of]), of, n_groups) / norm.ppf(0.75)
@@ -191,7 +191,7 @@ class _Groups:
 
 
 def _medians(x: Floats, of: Places, n_groups: int) -> Floats:
-    """The median of each group, 0 where it has no values."""
+    """The median of each group, 0 if it has no values."""
     rows = pl.DataFrame({"of": of, "x": x})
     found = rows.group_by("of").agg(pl.col("x").median())
     medians = np.zeros(n_groups)
@@ -214,7 +214,7 @@ def _moments(own: _Groups) -> tuple[float, float, float, float]:
     centre = float(np.average(means, weights=n))
     if len(n) < 2:
         return centre, 0.0, within, degrees
-    # Means of groups vary by tau^2, and by pooled / n_g besides.
+    # Means of groups vary by tau^2, and also by pooled / n_g.
     apart = float(n @ (means - centre) ** 2) - (len(n) - 1) * pooled
     between = max(0.0, apart / (n.sum() - n @ n / n.sum()))
     trust = n * between / (n * between + within)
@@ -223,7 +223,7 @@ def _moments(own: _Groups) -> tuple[float, float, float, float]:
 
 
 def _drawn_in(means: Floats) -> Floats:
-    """Means of groups, wild ones drawn in."""
+    """Means of groups, extreme ones clipped."""
     middle = np.median(means)
     reach = 3 * np.median(np.abs(means - middle)) / norm.ppf(0.75)
     return np.clip(means, middle - reach, middle + reach) if reach > 0 else means

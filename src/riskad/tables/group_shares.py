@@ -1,4 +1,4 @@
-r"""How unusual a level is within its group: its share there, blended with that in the table.
+r"""How unusual a level is within its group: its share there, blended with its share in the table.
 
 With c_gl the rows of group g that have level l, n_g its rows that have any, and p_l the share of l
 in the table,
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MOST_LEVELS = 1_000
-"""Levels of a column that are told apart; the rarer ones count as one."""
+"""Most levels of a column that are distinguished; the rarer ones count as one."""
 
 _LEAST, _MOST = 0.1, 1e6  # of k: groups that hold one level each, and groups all alike
 
@@ -49,17 +49,17 @@ class ShareByGroup:
     strength: float
     """k."""
     levels: NDArray[np.uint64]
-    """Hashes of the levels, in rising order; the one place more is that of all other levels."""
+    """Hashes of the levels, in rising order; one more position is for all other levels."""
     counts: Integers
-    """Rows of each level in the table, the others' last."""
+    """Rows of each level in the table, those of other levels last."""
     n: Integers
     """Rows of each group that have a level."""
     pairs: Integers
     """Each level that a group has, as group * (levels + 1) + level, in rising order."""
     rows: Integers
-    """How many rows of the group have it."""
+    """Number of rows of the group that have it."""
     n_others: int
-    """How many different levels count as one."""
+    """Number of different levels that count as one."""
 
     _state_fields: ClassVar[Fields] = {
         "name": TEXT,
@@ -74,7 +74,7 @@ class ShareByGroup:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         levels, size = state["levels"], len(state["levels"]) + 1
         require(bool((levels[1:] > levels[:-1]).all()), "levels: expected hashes in rising order")
         require(len(state["counts"]) == size, "counts: one for each level, and the others'")
@@ -86,7 +86,7 @@ class ShareByGroup:
 
     @classmethod
     def learn(cls, name: str, texts: pl.Series, places: Integers, n_groups: int) -> Self:
-        """Learn the groups of a column; null where a cell is blank."""
+        """Learn the groups of a column; null if a cell is blank."""
         counts = texts.drop_nulls().value_counts(sort=True, name="rows")
         kept = counts.head(MOST_LEVELS)[texts.name]
         levels = np.sort(hash_texts(kept).to_numpy())
@@ -100,9 +100,9 @@ class ShareByGroup:
         return cls(name, strength, levels, table, n, pairs, rows, others)
 
     def scores(self, texts: pl.Series, places: Integers, *, without_itself: bool = False) -> Floats:
-        """-log(share) of each level; NaN where the cell is blank.
+        """-log(share) of each level; NaN if the cell is blank.
 
-        A row that was learned from is judged `without_itself`, by the other rows.
+        A training row is judged `without_itself`, by the other rows.
         """
         found, size = _levels_of(texts, self.levels), len(self.levels) + 1
         itself = float(without_itself)
@@ -121,9 +121,9 @@ class ShareByGroup:
         return np.where(there, self.rows[at], 0.0), np.where(places >= 0, self.n[places], 0.0)
 
     def _in_table(self, found: Integers, itself: float) -> Floats:
-        """p_l, with a row more for each level and for one that was never seen.
+        """p_l, with one more row for each level and for a new one.
 
-        Levels that count as one share its rows alike.
+        Levels that count as one share its rows equally.
         """
         total = self.counts.sum() - itself + len(self.levels) + self.n_others + 1
         rows = np.maximum(self.counts[found] - itself, 0)
@@ -132,7 +132,7 @@ class ShareByGroup:
 
 
 def _levels_of(texts: pl.Series, levels: NDArray[np.uint64]) -> Integers:
-    """The place of each text among the levels, after the last if it is none, -1 if it is blank."""
+    """The position of each text among the levels, the last if it is none, -1 if it is blank."""
     found = find_hashes(texts, levels)
     return np.where(texts.is_null().to_numpy(), -1, np.where(found < 0, len(levels), found))
 
@@ -149,6 +149,6 @@ def _strength(table: Integers, n: Integers, rows: Integers) -> float:
 
 
 def _pairs(counts: Integers | np.int64) -> float:
-    """How many ordered pairs of rows there are within counts."""
+    """Number of ordered pairs of rows within counts."""
     counts = np.asarray(counts, dtype=float)
     return float((counts * (counts - 1)).sum())

@@ -1,10 +1,10 @@
-"""Compared with whom: how unusual a row's cells are within its group, such as its customer.
+"""How unusual a row's cells are within its group, such as its customer.
 
-A payment of 900 is nothing special in a table of payments, and odd for a customer who never spends
-more than 20. For each column of numbers the comparison adds how many standard deviations a value
-lies from what its group has (`group_numbers`), for each category how rare its level is there
-(`group_shares`). Both blend the group with the table, the more so the fewer rows the group has;
-rows of a group that was not seen before, or of none, are compared with the table.
+A payment of 900 is normal in a table of payments, but odd for a customer who never spends more than
+20. For each column of numbers the comparison adds how many standard deviations a value lies from
+the values of its group (`group_numbers`), for each category how rare its level is there
+(`group_shares`). Both blend the group with the table, more so if the group has few rows; rows of a
+new group, or of none, are compared with the table.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["GroupComparison"]
 
 @dataclass(frozen=True, eq=False)
 class GroupComparison:
-    """What a model keeps of groups; their names and levels as hashes, and no row.
+    """What a model stores about groups; their names and levels as hashes, and no row.
 
-    Rows that are learned from are compared by `training_features`, which leaves the row itself
-    out of its group; all other rows by `features`.
+    Training rows are compared by `training_features`, which leaves the row itself out of its group;
+    all other rows by `features`.
 
     Examples
     --------
@@ -48,15 +48,15 @@ class GroupComparison:
     """
 
     group: str
-    """The name of the column that says which group a row is of."""
+    """The name of the group column."""
     columns: list[str]
-    """The columns that are compared, in their order."""
+    """The compared columns, in their order."""
     groups: NDArray[np.uint64]
     """Hashes of the groups' names, in rising order."""
     numbers: list[NumberByGroup]
     shares: list[ShareByGroup]
     dropped: int = 0
-    """Groups that are not kept, since there are too many."""
+    """Number of groups that are not stored, since there are too many."""
 
     _state_fields: ClassVar[Fields] = {
         "group": TEXT,
@@ -69,7 +69,7 @@ class GroupComparison:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         parts = [*state["numbers"], *state["shares"]]
         names = [part.name for part in parts]
         require(sorted(names) == sorted(set(state["columns"])), "columns: others are compared")
@@ -82,20 +82,20 @@ class GroupComparison:
 
     @classmethod
     def learn(cls, parsed: pl.DataFrame, groups: pl.Series) -> Self:
-        """Learn the groups of a table that is in memory.
+        """Learn the groups of a table in memory.
 
         Parameters
         ----------
         parsed
-            Numbers and texts, null where a cell is blank; the column of groups is not among them.
+            Numbers and texts, null if a cell is blank; without the group column.
         groups
-            The group of each row; null where it has none.
+            The group of each row; null if it has none.
         """
         return cls.of(GroupCounts.of(parsed, groups))
 
     @classmethod
     def of(cls, counts: GroupCounts) -> Self:
-        """Learn the groups of a table whose rows were counted, perhaps part by part."""
+        """Learn the groups of a table whose rows were counted, perhaps in parts."""
         if not counts.columns:
             raise InputError(
                 f"there is nothing to compare within {counts.group!r}: the table has no column of "
@@ -127,13 +127,13 @@ class GroupComparison:
     def features(self, parsed: pl.DataFrame, groups: pl.Series) -> NDArray[np.float64]:
         """How unusual each cell of new rows is within its group: (rows, columns).
 
-        For numbers this is z, below 0 where the value is lower than the group's; for categories
-        it is -log(share). NaN where the cell is blank.
+        For numbers this is z, below 0 if the value is lower than the group's; for categories
+        it is -log(share). NaN if the cell is blank.
         """
         return self._features(parsed, groups, without_itself=False)
 
     def training_features(self, parsed: pl.DataFrame, groups: pl.Series) -> NDArray[np.float64]:
-        """The same for rows that were learned from, each compared with the others of its group."""
+        """The same for training rows, each compared with the others of its group."""
         return self._features(parsed, groups, without_itself=True)
 
     def _features(
@@ -184,6 +184,6 @@ class GroupComparison:
 
 
 def _floats(column: pl.Series) -> NDArray[np.float64]:
-    """Numbers, NaN where there is none; infinities are none."""
+    """Numbers, NaN for missing values and infinities."""
     values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
     return np.where(np.isfinite(values), values, np.nan)

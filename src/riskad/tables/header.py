@@ -1,7 +1,7 @@
-"""Where a table begins in a sheet or a CSV, and what its columns are called.
+"""Where a table begins in a sheet or a CSV, and the names of its columns.
 
-People write titles, dates and remarks above a table, give two columns one name, or none. What is
-done about it is noted.
+Tables often have titles, dates and remarks above them, and duplicate or missing column names. A
+note reports how this was resolved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _YEAR = re.compile(r"\s*(19|20)\d\d\s*")
 
 
 def split_record(record: str, separator: str) -> list[str]:
-    """The fields of a record, which may run over several lines; none if it is blank."""
+    """The fields of a record, which may span several lines; none if it is blank."""
     record = record.strip("\r\n")
     if not record:
         return []
@@ -33,10 +33,10 @@ def split_record(record: str, separator: str) -> list[str]:
 
 
 def find_separator(records: Sequence[str]) -> str:
-    """The mark that cuts the header into most fields, and most records into equally many.
+    """The separator that cuts the header into most fields, and most records into equally many.
 
-    Only marks by which half of the records are of one length count, if there is such a mark. The
-    comma, which stands in numbers and in texts, comes last; without any mark it is the comma.
+    Only separators with which half of the records have one length count, if there is one. The
+    comma, which occurs in numbers and in texts, comes last; without any separator it is the comma.
 
     >>> find_separator(["name;paid", "Ann;1,50", "Bob;2,25"])
     ';'
@@ -54,10 +54,10 @@ def find_separator(records: Sequence[str]) -> str:
 
 
 def find_header(records: Sequence[Sequence[str]]) -> int:
-    """The place of the record that names the columns, below what is only a title or remark.
+    """The position of the record that names the columns, below titles or remarks.
 
-    These have at most half as many cells as most records, begin at the left, and stand above a
-    record of names. In doubt the first record that is not blank is the header.
+    These have at most half as many cells as most records, begin at the left, and are above a record
+    of names. In doubt the first record that is not blank is the header.
 
     >>> find_header([["Report of March"], [], ["card", "paid", "shop"], ["007", "1.5", "A"]])
     2
@@ -87,7 +87,7 @@ def _are_names(record: Sequence[str]) -> bool:
 
 
 def name_columns(header: Sequence[str], name: str) -> list[str]:
-    """Names that are there and different: `column_3` where there is none, `paid_2` for a second.
+    """Names that exist and differ: `column_3` for a missing one, `paid_2` for a second.
 
     >>> import warnings
     >>> with warnings.catch_warnings(action="ignore"):
@@ -125,7 +125,7 @@ def _is_number(text: str) -> bool:
 
 
 def _free(wanted: str, taken: set[str], number: int = 1) -> str:
-    """A name that no column has: the one wanted, or with the first free number."""
+    """A name that no column has: the one requested, or with the first free number."""
     found = wanted if number == 1 else f"{wanted}_{number}"
     while found in taken:
         number += 1

@@ -1,8 +1,8 @@
-"""What kind of column each is, found on all rows, and what a pass over them counts in it.
+"""The kind of each column, found on all rows, and what a pass over the rows counts.
 
-Rows are gone through twice. The first pass looks at what is written and decides how each column is
-read; the second reads it and counts. What both tell of parts of a table can be joined, so that
-parts may be anywhere.
+Rows are read twice. The first pass looks at the spelling of cells and decides how each column is
+read; the second reads and counts them. Results for parts of a table can be joined, so parts may be
+anywhere.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _IDENTIFIER_NAME = re.compile(
 )
 _TIME_NAME = re.compile(r"(?i)(year|month|day|week|hour|minute|second|time|jahr|monat|tag|stunde)")
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
-_GLANCE = 1_000  # cells that tell whether a column may be of a kind at all
-_MANY = 20_000  # rows from which on some are looked at before all are read
+_GLANCE = 1_000  # cells that show whether a column may have a kind at all
+_MANY = 20_000  # rows from which some are looked at before all are read
 _CODE = r"^\s*0[0-9]+\s*$"
-# Cells that do not fit are slips, counted as blank and said, if they are so few among so many.
+# Cells that do not fit are slips, counted as blank and reported, if so few among so many.
 _SLIPS = 0.01
 _FEWEST_BESIDE_SLIPS = 50
-# What a table that comes in parts may take: values of a column that are told apart, rows drawn at
-# random for medians, and cells of these.
+# Limits for a table that comes in parts: distinct values of a column, random rows for medians, and
+# cells of these.
 _MOST_VALUES = 1 << 15
 _MOST_SAMPLED = 1 << 16
 _FEWEST_SAMPLED = 1 << 12
@@ -79,7 +79,7 @@ Fold: TypeAlias = Callable[
 def fold_batches(
     work: Callable[[Any, int], T], join: Callable[[T, T], T], batches: Iterable[Any]
 ) -> T:
-    """Return what batches tell, joined one after another; those without rows tell nothing."""
+    """Return the joined results of batches, in order; batches without rows are skipped."""
     total, first_row = None, 1
     for batch in batches:
         if batch.height:
@@ -91,16 +91,16 @@ def fold_batches(
     return total
 
 
-# --- kinds that a person gives -----------------------------------------------------------
+# --- kinds given by the user -------------------------------------------------------------
 
 GIVEN_KINDS = ("number", "flag", "category", "text", "date", "datetime", "time", "duration")
-"""What a column can be said to be; numbers and moments with how they are written."""
+"""Kinds that a user may give for a column; numbers and moments with their format."""
 _MOMENTS = ("date", "datetime", "time", "duration")
 
 
 @dataclass(frozen=True)
 class GivenKind:
-    """What a person said a column is: `date:%d.%m.%Y` is a kind and how it is written.
+    """A kind given by the user: `date:%d.%m.%Y` is a kind and a format.
 
     >>> GivenKind.read("when", "date:%d.%m.%Y")
     GivenKind(kind='date', written='%d.%m.%Y')
@@ -111,7 +111,7 @@ class GivenKind:
 
     @classmethod
     def read(cls, column: str, said: str) -> GivenKind:
-        """Return what was said of a column, if it can be."""
+        """Return the given kind of a column, if it is valid."""
         kind, _, written = said.partition(":")
         check_choice(f"The kind of column {quoted(column)}", kind, GIVEN_KINDS)
         if written and kind not in (*_MOMENTS, "number"):
@@ -127,7 +127,7 @@ class GivenKind:
         return self.kind in ("category", "text")
 
     def reader(self, column: str, look: Look) -> Reader:
-        """Return how to read the column: as was said, or else as it looks."""
+        """Return how to read the column: as given, otherwise as it looks."""
         if self.is_text:
             return TextReader()
         if self.kind == "flag":
@@ -155,12 +155,12 @@ class GivenKind:
         return MomentReader(moments)
 
 
-# --- the first pass: what is written -----------------------------------------------------
+# --- the first pass: spelling ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the cells of a column look like; a look that is None cannot be what the column is."""
+    """What the cells of a column look like; a look of None excludes a kind."""
 
     blank: bool
     unusable: str
@@ -169,9 +169,9 @@ class Look:
     moment: MomentLook | None = None
     n_rows: int = 0
     is_numeric: bool = False
-    """Whether the table has it as numbers, not as texts that may be some."""
+    """Whether the table holds numbers, not texts that may spell numbers."""
     values: pl.Series | None = None
-    """The cells, where they were read already."""
+    """The cells, if they were already read."""
 
     @classmethod
     def of(
@@ -181,10 +181,10 @@ class Look:
         given: GivenKind | None = None,
         whole: bool = False,
     ) -> Look:
-        """Look at a column; where texts were asked for, only at whether it can be used.
+        """Look at a column; if its kind is text, only check whether it can be used.
 
-        Of a `whole` column with many rows some tell how it is written. If all can be read so, that
-        is how it is written, and they are read.
+        For a `whole` column with many rows, some rows determine the format. If all cells can be
+        read in this format, it is used, and they are read.
         """
         n = len(column)
         if whole and given is None and column.dtype == pl.String and n > _MANY:
@@ -210,7 +210,7 @@ class Look:
         )
 
     def joined(self, other: Look) -> Look:
-        """Return what the cells of both look like; a part that is blank says nothing."""
+        """Return what the cells of both look like; a blank part changes nothing."""
         n = self.n_rows + other.n_rows
         if self.blank or other.blank:
             return replace(self if other.blank else other, n_rows=n)
@@ -226,7 +226,7 @@ class Look:
 
 
 def _read_as_some(column: pl.Series, first_row: int) -> Look | None:
-    """Read all cells as some of them are written; None where some do not fit."""
+    """Read all cells in the format of some of them; None if some do not fit."""
     look = Look.of(column.gather_every(len(column) // _GLANCE), first_row)
     reader = decide_reader(look)
     if not isinstance(reader, FormatReader) or reader.tolerant:
@@ -246,7 +246,7 @@ def _has_codes(texts: pl.Series) -> bool:
 def _glance(
     look: Any, column: pl.Series, first_row: int, given: GivenKind | None, words: Collection[str]
 ) -> Any:
-    """Look at all cells, unless the first of them tell that the column is of another kind."""
+    """Look at all cells, unless the first of them show that the column has another kind."""
     if given is not None and given.kind not in words:
         return None
     if given is None and column.dtype == pl.String and len(column) > _GLANCE:
@@ -277,7 +277,7 @@ def decide_reader(look: Look) -> Reader:
 
 
 def _fits(look: Any) -> bool:
-    """Whether all cells are of a kind, but for a few slips among many."""
+    """Whether all cells have a kind, except for a few slips among many."""
     if getattr(look, "codes", False):
         return False
     few = look.n_bad <= _SLIPS * look.n_good and look.n_good >= _FEWEST_BESIDE_SLIPS
@@ -302,7 +302,7 @@ def look_at(
 
 
 def over_columns(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What a function gives for each column; polars lets threads work side by side."""
+    """Apply a function to each column; polars lets threads work in parallel."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, items))
 
@@ -318,7 +318,7 @@ def join_looks(first: Looks, second: Looks) -> Looks:
     return names, {name: look.joined(second[1][name]) for name, look in looks.items()}
 
 
-# --- the second pass: what it holds ------------------------------------------------------
+# --- the second pass: content ------------------------------------------------------------
 
 
 def count_cells(
@@ -329,9 +329,9 @@ def count_cells(
     exact: bool,
     read: Mapping[str, pl.Series | None],
 ) -> Counts:
-    """Count what is in the columns, read as what they are, and keep a sample of the rows.
+    """Count the content of the columns, parsed by their kinds, and keep a sample of the rows.
 
-    If `exact` the sample is all of them, and some columns may have been read already.
+    If `exact` the sample is all rows, and some columns may already have been read.
     """
     most = None if exact else _MOST_VALUES
 

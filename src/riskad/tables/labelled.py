@@ -1,4 +1,4 @@
-"""Tables in which one column holds labels, wherever their rows are: one way to go through them."""
+"""Tables with a label column, in memory or in files, with one way to go through them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ __all__ = [
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[pl.DataFrame, Codes, int], T]
-"""Of some rows: their columns, their codes, and the number of the first, counted from 1."""
+"""For some rows: their columns, their codes, and the number of the first, counted from 1."""
 
-# What is kept in memory of tables that do not fit: rows of each kind, and cells.
+# Kept in memory from tables that do not fit: rows of each kind, and cells.
 _KEPT_ROWS = 100_000
 _FEWEST_KEPT = 4_096
 _KEPT_CELLS = 1 << 23
@@ -61,11 +61,11 @@ class LabelColumn:
     Parameters
     ----------
     column
-        Its name.
+        Name of the column.
     normal, anomaly, unlabelled
-        Values that mean so.
+        Values with this meaning.
     others
-        What all other values mean: "unlabelled", or "raise" an error.
+        What to do with all other values: treat them as "unlabelled", or "raise" an error.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class LabelColumn:
     others: str = "raise"
 
     def spelled(self) -> dict[str, Any]:
-        """Return what labels mean, as `riskad.parse_labels` takes it."""
+        """Return the meaning of labels as arguments of `riskad.parse_labels`."""
         return {
             "normal": self.normal or None,
             "anomaly": self.anomaly or None,
@@ -91,7 +91,7 @@ class LabelColumn:
         }
 
     def understood(self, seen: Mapping[Any, int]) -> LabelColumn:
-        """Accept 'normal' and 'anomaly' as they are; for other values, ask what they mean.
+        """Accept 'normal' and 'anomaly' directly; for other values, ask what they mean.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class LabelColumn:
         Returns
         -------
         LabelColumn
-            One in which every value has a meaning.
+            A column in which every value has a meaning.
         """
         if self.normal or self.anomaly:
             return self
@@ -129,7 +129,7 @@ class LabelColumn:
 
 @dataclass(frozen=True)
 class KeptRows:
-    """Rows in memory, read as what they are, with their codes: all of a table, or samples."""
+    """Parsed rows in memory, with their codes: all rows of a table, or samples."""
 
     parsed: pl.DataFrame
     codes: Codes
@@ -139,12 +139,12 @@ class KeptRows:
 
 
 class LabelledTable(ABC):
-    """Rows with labels. Every fit goes through them by `fold`; where they are does not matter."""
+    """Rows with labels. Every fit goes through them by `fold`, wherever they are stored."""
 
     columns: list[str]
-    """Without the column of labels."""
+    """Without the label column."""
     shown_columns: list[str]
-    """Those of rows that are shown: that of labels among them where it can be had."""
+    """Columns of rows that are shown, with the label column if it is available."""
     label: str
     counts: LabelCounts
     n_rows: int
@@ -152,7 +152,7 @@ class LabelledTable(ABC):
 
     @abstractmethod
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Return what `work` gives for all rows, joined in their order."""
+        """Return the results of `work` for all rows, joined in their order."""
 
     @abstractmethod
     def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
@@ -160,15 +160,15 @@ class LabelledTable(ABC):
 
     @abstractmethod
     def training_rows(self, preparer: TablePreparer) -> Any:
-        """Return all rows as a detector learns from them that goes through any source."""
+        """Return all rows for training, for a detector that can use any source."""
 
     @abstractmethod
     def how_read(self) -> list[str]:
-        """Say how the table was read, where that is worth saying."""
+        """Describe how the table was read, if that matters."""
 
 
 class FrameTable(LabelledTable):
-    """A table that is in memory."""
+    """A table in memory."""
 
     in_memory = True
 
@@ -187,7 +187,7 @@ class FrameTable(LabelledTable):
         self.counts, self.n_rows = count_labels(self.codes), frame.height
 
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Return what `work` gives for the frame."""
+        """Return the result of `work` for the frame."""
         return work(self.frame.select(columns), self.codes, 1)
 
     def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
@@ -196,16 +196,16 @@ class FrameTable(LabelledTable):
         return KeptRows(parsed, self.codes, True, "all rows")
 
     def training_rows(self, preparer: TablePreparer) -> Any:
-        """Return nothing: the rows that are kept are all there are."""
+        """Return None: all rows are already kept."""
         return None
 
     def how_read(self) -> list[str]:
-        """Say nothing."""
+        """Return no sentences."""
         return []
 
 
 class UnlabelledTable(FrameTable):
-    """A table in memory without any label, for detectors that need none.
+    """A table in memory without labels, for detectors that need none.
 
     >>> UnlabelledTable(pl.DataFrame({"amount": [1.0, 2.0]})).counts
     LabelCounts(normal=0, anomaly=0, unlabelled=2)
@@ -223,7 +223,7 @@ class UnlabelledTable(FrameTable):
 
 
 class ParquetTable(LabelledTable):
-    """Parquet files that need not fit in memory; some rows are read at a time."""
+    """Parquet files that need not fit in memory; they are read in batches."""
 
     in_memory = False
 
@@ -247,7 +247,7 @@ class ParquetTable(LabelledTable):
         self._training: ParquetRows | None = None
 
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
-        """Return what `work` gives for all blocks of rows, joined in their order."""
+        """Return the results of `work` for all blocks of rows, joined in their order."""
         self.passes += 1
         rows = self.rows.reading(columns, _unchanged)
         starts = list(accumulate((part.n_rows for part in rows.parts), initial=1))
@@ -270,11 +270,11 @@ class ParquetTable(LabelledTable):
         return samples.kept()
 
     def training_rows(self, preparer: TablePreparer) -> Any:
-        """Return all rows as numbers, read anew in each pass."""
+        """Return all rows as numbers, read again in each pass."""
         return self._training
 
     def how_read(self) -> list[str]:
-        """Say how many files were read, and how often."""
+        """Describe how many files were read, and how often."""
         n, passes = len(self.rows.paths), self.passes
         if self._training is not None:
             passes += self._training.passes
@@ -288,12 +288,12 @@ def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) ->
     Parameters
     ----------
     table
-        A frame (polars, pandas, pyarrow, a DuckDB relation), paths of Parquet files, or a
-        `LabelledTable` of one's own.
+        A frame (polars, pandas, pyarrow, a DuckDB relation), paths of Parquet files, or your own
+        `LabelledTable`.
     labels
-        The column of labels.
+        The label column.
     engine
-        Who reads files: threads of this process, unless given.
+        Reads files; by default threads of this process.
 
     Returns
     -------
@@ -312,7 +312,7 @@ def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) ->
 def _fold_part(
     work: Work[T], join: Callable[[T, T], T], starts: Sequence[int], part: Part, number: int
 ) -> list[T]:
-    """What all blocks of a part come to; nothing if it has no rows."""
+    """Joined results for all blocks of a part; empty if it has no rows."""
     first_row, total = starts[number], list[T]()
     for block in part.blocks():
         told = _on_block(work, block, first_row)
@@ -347,7 +347,7 @@ class _Samples:
     ) -> _Samples:
         parsed = preparer.parse(frame, first_row=first_row, quiet=True)
         most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
-        # Rows are taken by their places: polars filters neighbours to a view that keeps all rows.
+        # Rows are taken by position: a polars filter of neighbours is a view that keeps all rows.
         places = {kind: np.flatnonzero(codes == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}
         return cls({k: RowSample.of(parsed[rows], first_row, most) for k, rows in places.items()})
 

@@ -41,7 +41,7 @@ def join_sparse(blocks: Iterable[Matrix]) -> sparse.csr_matrix:
 
 
 def join_dense(blocks: Iterable[Matrix], shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Fill the matrix block by block, so that no second copy of it is ever held."""
+    """Fill the matrix block by block, so that there is never a second copy of it."""
     matrix = np.empty(shape)
     start = 0
     for block in blocks:

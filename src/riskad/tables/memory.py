@@ -1,4 +1,4 @@
-"""Whether a table fits in memory, found out without reading all of it."""
+"""Whether a table fits in memory, estimated without reading all of it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["check_memory", "check_place", "is_larger_than_memory"]
 
 # Peak of `riskad fit` over the size of the table, as measured on tables of numbers and of texts.
 _MEMORY_OF_A_FIT = 8
-_UNPACKED_SHEET = 4  # bytes in memory over bytes in a workbook, which is packed
+_UNPACKED_SHEET = 4  # bytes in memory over bytes in a workbook, which is compressed
 
 
 def is_larger_than_memory(paths: Sequence[Path]) -> bool:
-    """Whether tables are to be read some rows at a time: several files, or one that does not fit.
+    """Whether tables should be read in batches: several files, or one that does not fit.
 
-    That takes Parquet; of several files all must be.
+    This needs Parquet; of several files all must be Parquet.
     """
     others = [path.name for path in paths if path.suffix.lower() not in _PARQUET]
     if len(paths) == 1:
@@ -39,9 +39,9 @@ def is_larger_than_memory(paths: Sequence[Path]) -> bool:
 
 
 def check_memory(path: str | os.PathLike[str], available: int | None = None) -> None:
-    """Fail if fitting on the table needs more memory than there is, without reading all of it.
+    """Fail if fitting on the table needs more memory than available, without reading all of it.
 
-    `available` is in bytes; None asks the system, and checks nothing where it does not answer.
+    `available` is in bytes; None asks the system, and checks nothing if it does not answer.
     """
     check_place(check_readable(path), available)
 
@@ -62,14 +62,14 @@ def check_place(place: Place, available: int | None = None) -> None:
 
 
 def memory_shortage(place: Place, available: int | None = None) -> tuple[int, int] | None:
-    """Bytes that a fit needs and bytes there are, where these are fewer."""
+    """Bytes that a fit needs and available bytes, if these are fewer."""
     available = available_memory() if available is None else available
     needed = int(_MEMORY_OF_A_FIT * _estimate_size(place))
     return None if available is None or needed <= available else (needed, available)
 
 
 def available_memory() -> int | None:
-    """Bytes that this process may still take, as far as the system tells."""
+    """Bytes that this process may still use, if the system reports them."""
     found = [_free_memory(), _free_in_container()]
     return min((free for free in found if free is not None), default=None)
 

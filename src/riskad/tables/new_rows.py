@@ -24,7 +24,7 @@ _MONTH = re.compile(r"\d{4}-\d{2}")
 
 @dataclass(frozen=True)
 class Since:
-    """Which rows to look at: all, or those in which a column is at least some value.
+    """Which rows to look at: all, or those in which a column has at least some value.
 
     >>> Since.read("auto"), Since.read("day=2026-11-17")
     (Since(column=None, value=''), Since(column='day', value='2026-11-17'))
@@ -35,7 +35,7 @@ class Since:
 
     @classmethod
     def read(cls, said: str) -> Since:
-        """Return what a text spells."""
+        """Return the rule of a spelling."""
         if said.strip() == AUTO:
             return cls()
         column, equals, value = said.partition("=")
@@ -56,7 +56,7 @@ class Since:
         )
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Return the files that may hold such rows; folders such as day=2026-11-16 tell."""
+        """Return the files that may hold such rows, by folders such as day=2026-11-16."""
         return [path for path in paths if not self._is_before(hive_columns(path))]
 
     def _is_before(self, told: dict[str, str | None]) -> bool:
@@ -64,7 +64,7 @@ class Since:
         return value is not None and value < self.value
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows; one in which the column is blank is none of them."""
+        """Return the rows, without those in which the column is blank."""
         if self.column is None:
             return frame
         check_columns([self.column], frame.columns)
@@ -80,9 +80,9 @@ class Since:
         return self._by_text(frame, values.cast(pl.String).str.strip_chars())
 
     def _by_text(self, frame: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
-        """Compare cells of a CSV, which are all texts: as numbers or dates where these are meant.
+        """Compare cells of a CSV, which are all texts, as numbers or dates if they spell these.
 
-        Cells that are written otherwise than the value would be left out without a word, or taken.
+        Refuse cells that are not written like the value: they could not be compared with it.
         """
         written = texts.filter((texts != "").fill_null(False))
         try:
@@ -109,9 +109,9 @@ def _is_date(text: str) -> bool:
 
 
 class NewRows:
-    """The rows of a table that a target lacks; can be gone through again, with the same rows.
+    """The rows of a table that a target lacks; can be read repeatedly, with the same rows.
 
-    `skipped` counts the others, once they have been gone through.
+    `skipped` counts the others, once they have been read.
     """
 
     def __init__(self, batches: Iterable[pl.DataFrame], since: Since, target: Target):

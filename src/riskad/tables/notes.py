@@ -1,4 +1,4 @@
-"""What a person should know of how a file was read: said once, as a warning."""
+"""What the user should know about how a file was read: reported once, as a warning."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["ReadingNote", "note", "saying_once"]
 
 
 class ReadingNote(DataWarning):
-    """Something about a file that was decided for the reader: an encoding, a line left out."""
+    """A decision about a file that was made for the user: an encoding, a line left out."""
 
 
 def note(text: str) -> None:
-    """Say how a file was read."""
+    """Report how a file was read."""
     warnings.warn(ReadingNote(text), stacklevel=2)
 
 
 @contextmanager
 def saying_once(said: set[str]) -> Iterator[None]:
-    """Say on the way out what was noted and is not in `said`, and put it there.
+    """At the end, report notes that are not in `said`, and add them to it.
 
-    A file that is read several times has one story.
+    So a file that is read several times is reported once.
 
     >>> said = {"known"}
     >>> with warnings.catch_warnings(record=True) as caught:

@@ -1,7 +1,7 @@
-"""From a table as people keep it to what a detector learns from, and a plain account of how.
+"""From a user's table to what a detector learns from, and a plain account of how.
 
-The account matters as much as the numbers: a column that was silently dropped, or a code that
-was taken for a number, is a mistake nobody finds later.
+The account matters as much as the numbers: if a column is silently dropped, or a code is read as a
+number, nobody finds the mistake later.
 """
 
 from __future__ import annotations
@@ -84,51 +84,51 @@ _DERIVED_TYPES = ("BesideGroup", "SincePrevious", "TimeBetween")
 class TablePreparer(TransformerMixin, BaseEstimator):
     r"""Turn a table of raw columns into what detectors take; `fit` finds each column's kind.
 
-    - *number*: as people write them, with marks of thousands, decimal points or commas, currencies,
-      percent signs, units, and spellings of a missing one ("NA", "-", "?"). In a matrix blanks
-      become the median, and a further column says where they were. Numbers beyond 1e100 are
-      refused, and those within 1e-35 of zero count as 0.
+    - *number*: in usual spellings, with thousands separators, decimal points or commas, currencies,
+      percent signs, units, and spellings of a missing one ("NA", "-", "?"). In a matrix the median
+      replaces blanks, and a further column marks them. Numbers beyond 1e100 are refused, and those
+      within 1e-35 of zero count as 0.
     - *flag*: yes and no in any common spelling.
     - *category*, and with more than 50 levels *categories*: in a matrix one yes/no column for each
-      level that occurs in enough rows (2 to 10, by the size of the table); rarer ones share
-      "(other)", blanks have "(blank)". Whole numbers with leading zeros are codes, so they are
+      level that occurs in enough rows (2 to 10, by the size of the table). Rarer levels share
+      "(other)", blanks become "(blank)". Whole numbers with leading zeros are codes, and so
       categories.
     - *date, datetime, time, duration*: hour, weekday, day of the month, month and time since the
-      first row, as far as they differ; of a date that follows another one, the time between.
+      first row, if they vary; for a date that follows another one, the time between.
     - *text* and *list*: a short vector of numbers for each text.
-    - Left out are columns that hold one value (*constant*) and those that number or name the rows
+    - Left out are columns with a single value (*constant*) and columns that number or name the rows
       (*identifier*).
 
-    No label is looked at. Columns that were not there in `fit` are ignored in `transform`, so
-    that identifiers and labels may come along; columns that are missing are an error.
+    Labels are not used. `transform` ignores columns that `fit` did not see, so identifiers and
+    labels may be present; missing columns are an error.
 
     Parameters
     ----------
     kinds : dict, optional
-        What columns are, by name, whatever they look like: number, flag, category, text, date,
-        datetime, time or duration. How numbers and moments are written may follow after a colon:
+        Kinds of columns by name, which override what `fit` finds: number, flag, category, text,
+        date, datetime, time or duration. A colon and the format of numbers and moments may follow:
         `{"when": "date:%d.%m.%Y", "amount": "number:1.234,50"}`.
     group : str, optional
-        A column that says which rows belong together, such as a customer. It is not learned from
-        itself, but for each number and category a further number says how unusual it is within its
-        group (`riskad.tables.groups`), and where there is one column of dates, another how long ago
-        the row before it of the same group was.
+        A column that names the group of each row, such as a customer. The model does not learn from
+        the column itself. But for each number and category a further number says how unusual it is
+        within its group (`riskad.tables.groups`), and if there is one column of dates, another says
+        how long ago the previous row of the group was.
     max_levels : int
-        The most yes/no columns that one category may become.
+        Maximum number of yes/no columns for one category.
     form : "matrix" or "frame"
-        What `transform` gives: a matrix of numbers without gaps, or for detectors that take
-        frames (`takes_frames`) a polars frame of numbers and texts, null where there is a gap.
+        Result of `transform`: a matrix of numbers without missing values, or for detectors that
+        take frames (`takes_frames`) a polars frame of numbers and texts, with null for blanks.
 
     Attributes
     ----------
     derived_ : list
-        `riskad.tables.prepared.derived.Derived` numbers, which are made of several columns.
+        `riskad.tables.prepared.derived.Derived` numbers, which are computed from several columns.
     columns_ : dict
         A `riskad.tables.prepared.base.PreparedColumn` for each column, by name.
     shifts_ : Shifts
-        Where numbers lay and how many cells were blank, by which a changed unit is seen later.
+        Ranges of numbers and counts of blank cells, to detect a changed unit later.
     n_rows_ : int
-        Rows of the table.
+        Number of rows of the table.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     @classmethod
     def _upgrade_state(cls, state: State) -> dict[str, Any]:
-        """Return a stored state of an earlier version as one of today."""
+        """Upgrade a stored state of an earlier version."""
         if "kinds_" not in state:
             return dict(state)
         said = dict.fromkeys(state["text"], "category") | dict.fromkeys(state["number"], "number")
@@ -185,7 +185,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
         named = all(name == column.name for name, column in columns.items())
@@ -209,12 +209,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.form = form
 
     def fit(self, X: Any, y: object = None) -> TablePreparer:
-        """Find the kind of each column of a frame; `y` is not looked at."""
+        """Find the kind of each column of a frame; `y` is ignored."""
         self._fit([as_polars(X)], fold_batches, exact=True)
         return self
 
     def fit_parse(self, X: Any) -> pl.DataFrame:
-        """Fit, and return what `parse` would; each cell is read once.
+        """Fit, and return the result of `parse`; each cell is read once.
 
         Parameters
         ----------
@@ -224,31 +224,30 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         Returns
         -------
         polars.DataFrame
-            The columns that are used, read as what they are.
+            The used columns, parsed by their kinds.
         """
         rows = self._fit([as_polars(X)], fold_batches, exact=True)
         return rows.select(self.read_columns)
 
     def fit_transform(self, X: Any, y: object = None) -> Any:
-        """Fit, and return the rows as detectors learn from them: none is compared with itself."""
+        """Fit, and return the rows for training: no row is compared with itself."""
         return self.features(self.fit_parse(X), training=True)
 
     def fit_batches(self, batches: Iterable[Any], fold: Fold = fold_batches) -> TablePreparer:
         r"""As `fit`, for a table that comes in polars frames and need not fit in memory.
 
-        Kinds, blanks, constant columns and levels come out as in `fit`. Where there are more than
-        32,768 different values in a column, their number is an estimate that is off by some 0.6 %,
-        and levels are those of frequent values. Medians are those of up to 65,536 rows drawn at
-        random (`riskad.tables.sketches`).
+        Kinds, blanks, constant columns and levels are the same as in `fit`. If a column has more
+        than 32,768 different values, their number is an estimate with an error of about 0.6 %, and
+        levels are those of frequent values. Medians are those of up to 65,536 random rows
+        (`riskad.tables.sketches`).
 
         Parameters
         ----------
         batches : iterable of polars frames
-            Gone through twice, so no generator: a list, or
-            `riskad.tables.reading.read_batches(path)`.
+            Read twice, so not a generator: a list, or `riskad.tables.reading.read_batches(path)`.
         fold : callable, optional
-            Who works on the batches: fold(function, join, batches) gives function(batch, first_row)
-            of all of them, joined in order, where first_row counts rows from 1 over all batches.
+            Works on the batches: fold(function, join, batches) gives function(batch, first_row) of
+            all of them, joined in order, where first_row counts rows from 1 over all batches.
 
         Examples
         --------
@@ -262,14 +261,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self
 
     def refit(self) -> TablePreparer:
-        """Return an unfitted preparer that finds the same kinds in rows that `parse` gave."""
+        """Return an unfitted preparer that finds the same kinds in rows from `parse`."""
         kinds = {c.name: c.given_kind for c in self.used() if c.given_kind}
         return TablePreparer(
             kinds=kinds, group=self.group, max_levels=self.max_levels, form=self.form
         )
 
     def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> pl.DataFrame:
-        """Find all kinds; gives the rows, or a sample of them, read as what they are."""
+        """Find all kinds; returns the rows, or a sample of them, parsed by their kinds."""
         check_choice("form", self.form, _FORMS)
         given = {name: GivenKind.read(name, said) for name, said in (self.kinds or {}).items()}
         names, looks = fold(partial(look_at, given=given, whole=exact), join_looks, batches)
@@ -304,7 +303,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.shifts_ = Shifts.learn(some.select(self._compared_columns()))
         return sample.rows
 
-    # --- what was found ------------------------------------------------------------------
+    # --- results of fit ------------------------------------------------------------------
 
     def used(self) -> list[UsedColumn]:
         """Return the columns that a model learns from."""
@@ -317,7 +316,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     @property
     def read_columns(self) -> list[str]:
-        """The names of the columns that are read: those that are used, and that of groups."""
+        """The names of the columns that are read: the used columns, and that of groups."""
         return self.used_columns + ([] if self.group is None else [self.group])
 
     @property
@@ -327,7 +326,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     @property
     def usual_(self) -> dict[str, Value]:
-        """What the columns that are used usually hold."""
+        """Usual values of the used columns."""
         return {column.name: column.usual for column in self.used()}
 
     @property
@@ -342,12 +341,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self.form == "matrix" and self._is_sparse()
 
     def _is_sparse(self) -> bool:
-        """Whether most of the matrix is 0, as when categories have many levels."""
+        """Whether most of the matrix is 0, for instance if categories have many levels."""
         filled = sum(column.n_filled() for column in self.used()) + len(self.derived_names())
         return filled < len(self.matrix_names()) / 4
 
     def derived_names(self) -> list[str]:
-        """Return the names of the numbers that are made of several columns."""
+        """Return the names of the numbers that are computed from several columns."""
         return [name for derived in self.derived_ for name in derived.names()]
 
     def _names_of(self, column: UsedColumn) -> list[str]:
@@ -360,7 +359,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return np.array(own + self.derived_names(), dtype=object)
 
     def describe(self) -> list[str]:
-        """Return what `fit` found, in plain sentences."""
+        """Return the results of `fit` in plain sentences."""
         check_is_fitted(self, "columns_")
         notes = [note for column in self.columns_.values() for note in column.notes()]
         left_out = [note for note in notes if note.startswith("left out ")]
@@ -379,11 +378,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     # --- rows ----------------------------------------------------------------------------
 
     def transform(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> Any:
-        """Return a frame that has the columns `fit` used as detectors take it: see `form`.
+        """Return a frame with the columns of `fit` in the form that detectors take (`form`).
 
-        A row of it depends on no other row, so that a table may come in parts; `first_row` is the
-        number that messages give to the first row of a part. With `quiet` nothing is said of cells
-        that could not be read: those of training rows are known.
+        No row depends on another row, so a table may come in parts; `first_row` is the number of
+        the first row of a part in messages. With `quiet` there are no messages about cells that
+        could not be read: those of training rows are known.
         """
         parsed = self.parse(X, first_row=first_row, quiet=quiet)
         changes = {} if quiet or self.shifts_ is None else self.shifts_.changes(parsed, first_row)
@@ -392,14 +391,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self.features(parsed)
 
     def _compared_columns(self) -> list[str]:
-        """Columns in which changed units and new gaps are looked for."""
+        """Columns that are checked for changed units and new blanks."""
         return [column.name for column in self.used() if column.kind in ("number", "category")]
 
     def parse(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> pl.DataFrame:
-        """Return the columns that are used, read as what they are, null if blank.
+        """Return the used columns, parsed by their kinds, null if blank.
 
-        Numbers are Float64, yes and no Boolean, moments of a type of their own, all else String.
-        Rows that were parsed are parsed to themselves.
+        Numbers are Float64, yes and no Boolean, moments have their own type, all else is String.
+        Parsing parsed rows again does not change them.
         """
         check_is_fitted(self, "columns_")
         frame = as_polars(X)
@@ -410,9 +409,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return pl.DataFrame(parsed)
 
     def features(self, parsed: pl.DataFrame, *, training: bool = False) -> Any:
-        """Return rows that `parse` or `fit_parse` gave as detectors take them.
+        """Return rows from `parse` or `fit_parse` in the form that detectors take.
 
-        Rows that the preparer was fitted on (`training`) are not compared with themselves.
+        With `training`, the preparer was fitted on these rows, and they are not compared with
+        themselves.
         """
         news = [note for c in self.used() if (note := c.news(parsed[c.name])) is not None]
         if news:
@@ -420,14 +420,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self._joined(parsed, [each.values(parsed, training) for each in self.derived_])
 
     def usual_features(self, parsed: pl.DataFrame) -> Any:
-        """Return parsed rows in which all that is made of several columns is usual."""
+        """Return parsed rows with usual values for all numbers computed from several columns."""
         return self._joined(parsed, [np.tile(d.fills, (parsed.height, 1)) for d in self.derived_])
 
     def _joined(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Any:
         return (self._matrix if self.form == "matrix" else self._frame)(parsed, derived)
 
     def matrix(self, parsed: pl.DataFrame) -> Matrix:
-        """Return parsed rows as a matrix of numbers without gaps, whatever `form` is."""
+        """Return parsed rows as a matrix of numbers without missing values, for any `form`."""
         return self._matrix(parsed, [each.values(parsed) for each in self.derived_])
 
     def _matrix(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Matrix:

@@ -1,7 +1,7 @@
-"""Tables out of files of all kinds, whole or in batches.
+"""Tables from files of many formats, whole or in batches.
 
-`read_batches` holds a few batches at a time, so that a file of any length can be read.
-`read_table` needs it to fit in memory, and says so before it reads.
+`read_batches` holds a few batches at a time, so it can read files of any length. `read_table` needs
+the table to fit in memory, and raises an error before reading if it does not.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from riskad.tables.totals import without_totals
 
 __all__ = ["read_batches", "read_table"]
 
-# Products of a matrix come out to the last bit as over the whole table if batches are multiples
-# of what BLAS takes at once.
+# Products of a matrix equal those over the whole table to the last bit, if batches are multiples of
+# the block size of BLAS.
 _BATCH_MULTIPLE = 64
 
 
 def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
-    r"""Read a table, of the kind that the name of its file says.
+    r"""Read a table; the file name determines the format.
 
     ======================== ==================================================================
     CSV, TSV, text           Every column as text, blank as null. The separator (comma, semicolon,
@@ -48,9 +48,9 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
     ``-``                    Standard input, in any of these formats.
     ======================== ==================================================================
 
-    Text may be packed: `.gz`, `.bz2`, `.xz`, `.zst`, `.zip`. Rows that are blank from end to end
-    are left out, and so is a last row of totals. What was decided about a file (an encoding, lines
-    above the header, names of columns) is said by a `riskad.tables.notes.ReadingNote`.
+    Text may be compressed: `.gz`, `.bz2`, `.xz`, `.zst`, `.zip`. Completely blank rows are left
+    out, and so is a last row of totals. A `riskad.tables.notes.ReadingNote` reports what was
+    decided about a file (an encoding, lines above the header, names of columns).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -66,14 +66,14 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
 
 
 def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
-    r"""Read the rows that `read_table` reads, some at a time; the table need not fit in memory.
+    r"""Read the rows that `read_table` reads, in batches; the table need not fit in memory.
 
-    What is returned can be gone through as often as you like, and reads the file each time. A
-    mistake in the file is found when its batch is reached. There is at least one batch, without
-    rows if the file has none.
+    You can iterate over the result as often as you like; each pass reads the file again. A mistake
+    in the file is found when its batch is reached. There is at least one batch, without rows if the
+    file has none.
 
-    Several files come one after the other, as one table: they must have the same columns, each of
-    one kind. Whole and other numbers are one kind.
+    Several files are read one after the other, as one table: they must have the same columns, each
+    of one kind. Whole and other numbers are one kind.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -88,7 +88,7 @@ def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
 
 
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
-    """The rows of a file, some at a time, as its reader cuts them."""
+    """The rows of a file in batches, as its reader splits them."""
     if place.format == "csv":
         with open_bytes(place) as file:
             rows = csv_batches(file, place.name, known_separator(place.ending))
@@ -105,7 +105,7 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
 
 @dataclass(frozen=True)
 class _Batches:
-    """The rows of a file, some at a time."""
+    """The rows of a file in batches."""
 
     place: Place
     said: set[str] = field(default_factory=set)
@@ -141,7 +141,7 @@ class _Chained:
 
 
 def _common_schema(files: Sequence[_Batches]) -> pl.Schema:
-    """The columns that all files have, with types that hold what each of them holds."""
+    """The columns that all files have, with types that fit the values of each file."""
     first, *others = files
     schema = first.schema()
     for file in others:
@@ -166,7 +166,7 @@ def _common_schema(files: Sequence[_Batches]) -> pl.Schema:
 
 
 def _multiples(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Move the odd rows at the end of a frame to the next one."""
+    """Move the surplus rows at the end of a frame to the next one."""
     rest = None
     for frame in frames:
         both = frame if rest is None else pl.concat([rest, frame])

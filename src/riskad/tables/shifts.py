@@ -1,13 +1,13 @@
-"""Shifted units and new gaps: what an export that was changed does to the rows to be scored.
+"""Changed units and new blanks: the effects of a changed export on the rows to score.
 
-`riskad.decisions.drift` tells whether columns have moved by more than chance, and by how much. This
-tells two causes that a person can mend, in words that name them:
+`riskad.decisions.drift` tests whether columns have moved by more than chance, and by how much. This
+module finds two causes that a user can fix, and names them:
 
-- a unit that has changed. The middle half of a column lies a factor of 60, 100, 1,000, 3,600 or a
-  million away from where it lay, with each quartile moved by the same factor, and the middle lies
-  where hardly a value lay before; either of all rows or of those outside the range there was. Signs
-  and zeros are left aside;
-- blanks in at least 20 % of the rows more than before, by more than chance.
+- a changed unit. The middle half of a column lies a factor of 60, 100, 1,000, 3,600 or a million
+  away from where it was, with each quartile moved by the same factor, and the middle lies where
+  there was hardly any value before; either for all rows or for those outside the earlier range.
+  Signs and zeros are ignored;
+- blanks in at least 20 % more of the rows than before, by more than chance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FACTORS", "Shifts", "factor_between"]
 Floats = NDArray[np.float64]
 
 FACTORS = (60.0, 100.0, 1_000.0, 3_600.0, 1e6)
-"""By which units differ: minutes and hours, cents, thousands, and per mil, hours and seconds,
+"""Factors between units: minutes and hours, cents, thousands, and per mil, hours and seconds,
 millions.
 """
 
@@ -41,7 +41,7 @@ _MORE_BLANKS, _CHANCE = 0.2, 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Shifts:
-    """Where the values of each column lay, and how many cells of it were blank.
+    """Earlier quantiles of each column, and the number of its blank cells.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Shifts:
     rows: NDArray[np.int64]
     blanks: NDArray[np.int64]
     quantiles: Floats
-    """Of the sizes |x| > 0 of each column of numbers; NaN where there are too few of them."""
+    """Of the sizes |x| > 0 of each column of numbers; NaN if there are too few of them."""
 
     _state_fields: ClassVar[Fields] = {
         "columns": ListOf(Text(), "columns_"),
@@ -71,7 +71,7 @@ class Shifts:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         require(bool((state["blanks"] <= state["rows"]).all()), "blanks: more than rows")
         require(len(set(state["columns"])) == len(state["columns"]), "columns: a name twice")
         known = state["quantiles"][~np.isnan(state["quantiles"]).any(axis=1)]
@@ -80,7 +80,7 @@ class Shifts:
 
     @classmethod
     def learn(cls, parsed: pl.DataFrame) -> Self:
-        """Sum up the rows of a fit, or a sample of them; null where a cell is blank."""
+        """Summarise the training rows, or a sample of them; null if a cell is blank."""
         quantiles = np.full((parsed.width, len(_LEVELS)), np.nan)
         for place, column in enumerate(parsed):
             sizes = _sizes(column)
@@ -92,14 +92,14 @@ class Shifts:
         return cls(parsed.columns, rows, blanks, quantiles)
 
     def compare(self, parsed: pl.DataFrame, *, first_row: int = 1) -> list[str]:
-        """Say what has changed, one sentence each; columns that are not there are left out.
+        """Describe what has changed, one sentence each; missing columns are left out.
 
         Parameters
         ----------
         parsed
-            Rows to be scored, parsed as those of the fit.
+            Rows to score, parsed like those of the fit.
         first_row
-            The number of the first of these rows, where they are part of a table.
+            The number of the first of these rows, if they are part of a table.
         """
         return [said for each in self.changes(parsed, first_row).values() for said in each]
 
@@ -145,7 +145,7 @@ class Shifts:
 
 
 def factor_between(before: Floats, after: Floats, near: float = _NEAR) -> float | None:
-    """The factor by which all quartiles have moved, if it is one by which units differ.
+    """The factor by which all quartiles have moved, if it is a factor between units.
 
     >>> factor_between(np.array([1.0, 2.0, 3.0]), np.array([105.0, 200.0, 310.0]))
     100.0
@@ -167,7 +167,7 @@ def _factor(before: Floats, sizes: Floats) -> float | None:
 
 
 def _sizes(column: pl.Series) -> Floats:
-    """|x| of each number, NaN where it is blank, 0 or no number."""
+    """|x| of each number, NaN if it is blank, 0 or not a number."""
     if not column.dtype.is_numeric():
         return np.full(len(column), np.nan)
     sizes = np.abs(column.cast(pl.Float64).fill_null(np.nan).to_numpy())

@@ -1,16 +1,16 @@
-"""What a pass over a table tells of its columns: sketches of parts that join, in bounded memory.
+"""Summaries of columns in one pass over a table: sketches of parts that join, in bounded memory.
 
-Each sketch is made `of` some rows and is `joined` with that of the rows that follow, so that parts
-may be counted anywhere and in parallel. `most` bounds what it holds; None is for rows that are in
-memory anyway, and then everything is exact. Counts of rows and blanks, extremes, and up to `most`
+Each sketch is made `of` some rows and is `joined` with that of the following rows, so that parts
+may be counted anywhere and in parallel. `most` bounds its size; None is for rows that are already
+in memory, and then everything is exact. Counts of rows and blanks, extremes, and up to `most`
 different values are always exact. Beyond that
 
 - the number of different values is estimated from the `most` smallest of their hashes: they are
   spread evenly over [0, 1), so that with h the largest of them there are about (most - 1) / h, with
   a standard error of 1 / sqrt(most);
-- frequent texts are found as Misra and Gries do: when there are too many, all counts are lowered by
-  that of the first text to go. A count is then too small by at most (rows / most), and what occurs
-  more often than that is never lost;
+- frequent texts are found by Misra and Gries's method: if there are too many, all counts are
+  lowered by that of the first text to go. A count is then too small by at most (rows / most), and a
+  text that occurs more often than that is never lost;
 - medians come from a random sample of the rows.
 """
 
@@ -53,14 +53,14 @@ class Distinct:
         return replace(self, hashes=self.hashes.bottom_k(self.most))
 
     def meets(self, other: Self) -> bool:
-        """Whether a value that was looked at is in both."""
+        """Whether a hashed value is in both."""
         return pl.concat([self.hashes, other.hashes]).n_unique() < len(self.hashes) + len(
             other.hashes
         )
 
     @property
     def number(self) -> int:
-        """How many different values there are, or about how many."""
+        """The number of different values, or an estimate."""
         if self.most is None or len(self.hashes) < self.most:
             return len(self.hashes)
         return round((self.most - 1) * 2.0**64 / float(cast(int, self.hashes.max())))
@@ -68,7 +68,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A column of numbers; `distinct` is there as long as all are whole and different."""
+    """A column of numbers; `distinct` is kept as long as all are whole and different."""
 
     n_rows: int
     blanks: int
@@ -78,7 +78,7 @@ class Numbers:
 
     @classmethod
     def of(cls, values: pl.Series, most: int | None) -> Self:
-        """Sketch numbers, null where there is none."""
+        """Sketch numbers, null if missing."""
         filled = values.drop_nulls()
         low, high = (cast(float, end) for end in (filled.min(), filled.max()))
         if filled.is_empty():
@@ -105,7 +105,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of texts: how often each occurs. `distinct` is there where some were let go."""
+    """A column of texts: how often each occurs. `distinct` is kept if some were dropped."""
 
     n_rows: int
     blanks: int
@@ -115,7 +115,7 @@ class Texts:
 
     @classmethod
     def of(cls, texts: pl.Series, most: int | None) -> Self:
-        """Sketch texts, null where there is none."""
+        """Sketch texts, null if missing."""
         counts = texts.drop_nulls().alias("level").value_counts(name="rows")
         counts = counts.with_columns(pl.col("rows").cast(pl.Int64))
         return cls(len(texts), texts.null_count(), counts, most)._frequent()
@@ -146,7 +146,7 @@ class Texts:
 
     @property
     def n_distinct(self) -> int:
-        """How many different texts there are, or about how many."""
+        """The number of different texts, or an estimate."""
         return self.counts.height if self.distinct is None else self.distinct.number
 
     def levels(self, blank: str) -> pl.DataFrame:
@@ -158,7 +158,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class RowSample:
-    """Rows drawn at random: each draws a key, and those with the smallest keys stay.
+    """Random rows: each draws a key, and those with the smallest keys are kept.
 
     So samples of parts make a sample of the whole.
     """
@@ -170,7 +170,7 @@ class RowSample:
 
     @classmethod
     def of(cls, rows: pl.DataFrame, seed: int, most: int | None) -> Self:
-        """Sample some rows; the seed must be another for each part."""
+        """Sample some rows; each part needs another seed."""
         n = rows.height
         keys = np.empty(0) if most is None else np.random.default_rng(seed).random(n)
         return cls(rows, keys, n, most)._thinned()

@@ -1,22 +1,22 @@
 r"""Columns of free text as a few numbers, learned without a label.
 
-A text in small letters, with a blank put before and after it, is cut into its pieces of three, four
-and five characters and into its words. Each piece falls into one of 4,096 buckets by its hash, and
-counts there by how rare the bucket is,
+A text in lower case, with a blank before and after it, is cut into its pieces of three, four and
+five characters and into its words. Each piece falls into one of 4,096 buckets by its hash, and is
+weighted by how rare the bucket is,
 
     w_b = 1 + log((1 + n) / (1 + n_b)),        n_b of the n texts have a piece in bucket b.
 
 A text is then the vector with w_b for each of its pieces, divided by the root of the sum of their
-squares, so that long texts and short ones are as far from 0. Its sixteen numbers are the parts of
-this vector along the leading singular directions of up to 20,000 of the texts: texts with the same
-pieces, and those with pieces that occur together, are close.
+squares, so that long and short texts are equally far from 0. Its sixteen numbers are the components
+of this vector along the leading singular directions of up to 20,000 of the texts: texts with the
+same pieces, and texts with pieces that occur together, are close.
 
 The hash of a piece is that of a polynomial. With c_i the characters of many texts, one after the
 other, and A odd,
 
     H_i = c_0 + c_1 A + ... + c_{i-1} A^(i-1)    mod 2^64,
 
-the piece of the characters i to j - 1 has the hash (H_j - H_i) A^-i, wherever it stands, and all
+the piece of the characters i to j - 1 has the hash (H_j - H_i) A^-i, at any position, and all
 pieces are hashed in a few operations on arrays.
 """
 
@@ -42,7 +42,7 @@ _BITS = 12
 _BUCKETS = 1 << _BITS
 _DIRECTIONS = 16
 _MOST_LEARNED = 20_000
-_LONGEST = 1_000  # characters of a text that are looked at
+_LONGEST = 1_000  # characters of a text that are used
 _BLOCK = 1 << 20  # characters at a time
 _A = 0x9E3779B97F4A7C15  # odd, so that it has an inverse
 _A_INVERSE = pow(_A, -1, 1 << 64)
@@ -52,19 +52,19 @@ _SHAPE = ("length", "digits", "capitals", "words")
 
 @dataclass(frozen=True)
 class TextVectors:
-    """What texts are like, as numbers: their shape, and directions in which texts differ.
+    """Texts as numbers: their shape, and directions in which texts differ.
 
-    The numbers are the length in characters, the share of digits and of capitals among these, the
-    number of words, and up to sixteen directions. A blank text, null or without a character, has
-    length 0 and no words, and NaN in all else. Of a text longer than 1,000 characters the first
-    1,000 count.
+    The numbers are the length in characters, the shares of digits and of capitals, the number of
+    words, and up to sixteen directions. A blank text, null or without a character, has length 0 and
+    no words, and NaN in all else. Of a text longer than 1,000 characters only the first 1,000
+    count.
 
     Parameters
     ----------
     rarity
         w_b of each bucket.
     directions
-        Of each bucket, its part in each direction.
+        Components of each bucket in each direction.
 
     Examples
     --------
@@ -89,20 +89,20 @@ class TextVectors:
 
     @classmethod
     def learn(cls, texts: pl.Series, seed: int = 0) -> TextVectors:
-        """Learn rarities and directions from texts, of which at most 20,000 are looked at.
+        """Learn rarities and directions from texts, at most 20,000 of them.
 
         Parameters
         ----------
         texts
             A column of texts; null and "" are blank.
         seed
-            Of the sample and of the search for directions: the same texts and seed give the same
-            vectors.
+            Seed of the sample and of the search for directions: the same texts and seed give the
+            same vectors.
 
         Returns
         -------
         TextVectors
-            Without directions where fewer than two different texts are given.
+            Without directions if there are fewer than two different texts.
         """
         texts = _checked(texts)
         known = np.flatnonzero((texts.str.len_bytes() > 0).fill_null(False).to_numpy())
@@ -161,8 +161,8 @@ def _shape(texts: pl.Series) -> NDArray[np.float64]:
 
 
 def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
-    """The pieces of some texts at a time, one row for each text; a bucket stands as often in a row
-    as the text has pieces in it.
+    """The pieces of some texts at a time, one row for each text; a bucket occurs in a row once for
+    each piece of the text in it.
     """
     padded = " " + texts.fill_null("").str.to_lowercase() + " "
     ends = np.cumsum(padded.str.len_chars().to_numpy().astype(np.int64))
@@ -187,7 +187,7 @@ def _pieces(texts: pl.Series, ends: NDArray[np.int64]) -> sparse.csr_array:
 def _spans(
     c: NDArray[np.uint64], text_of: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where pieces begin and end: those of n characters within a text, and words."""
+    """Start and end of pieces: those of n characters within a text, and words."""
     starts, stops = [], []
     for n in _PIECES:
         inside = np.flatnonzero(text_of[: max(0, len(c) - n + 1)] == text_of[n - 1 :])
@@ -201,7 +201,7 @@ def _spans(
 def _hashed(
     c: NDArray[np.uint64], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The buckets of pieces; products and sums are meant to run over."""
+    """The buckets of pieces; products and sums overflow by design."""
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(c * _powers(_A, len(c)))])
     hashes = (sums[stops] - sums[starts]) * _powers(_A_INVERSE, len(c) + 1)[starts]
     return ((hashes * _MIX) >> np.uint64(64 - _BITS)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""A row of totals at the end of a table, which is no row of it."""
+"""A row of totals at the end of a table, which does not belong to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _COMPARED_ROWS = 1000
 
 
 def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.DataFrame]:
-    """Leave out a last row that is clearly one of totals; say that it may be where it is not clear.
+    """Leave out a last row that is clearly one of totals; report a doubtful one.
 
-    It is clear if the row begins with such a word, as no other row does, and is blank in a column
-    that is filled in all the rows before it.
+    It is clear if the row, and no other, begins with such a word, and is blank in a column that is
+    filled in all earlier rows.
 
     >>> import warnings
     >>> table = pl.DataFrame({"shop": ["A", "Total"], "paid": ["5", "5"], "who": ["x", None]})

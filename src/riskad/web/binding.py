@@ -1,4 +1,4 @@
-"""Where a server listens, and by which names it may be called."""
+"""Where a server listens, and which host names it accepts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Binding"]
 
 @dataclass(frozen=True)
 class Binding:
-    """Where a server listens: port 0 is any that is free, `names` are further names of the host.
+    """Where a server listens: port 0 is any free port, `names` are further names of the host.
 
-    Other machines can reach a server that is not bound to a loopback address. That needs a
-    certificate, or somebody who says that the network is safe.
+    Other machines can reach a server that is not bound to a loopback address. This needs a
+    certificate, or an explicit statement that the network is safe.
     """
 
     host: str = "127.0.0.1"
@@ -27,10 +27,10 @@ class Binding:
     key: Path | None = None
     insecure: bool = False
     client_ca: Path | None = None
-    """Certificates of those who sign the certificates of clients, which then need one (mTLS)."""
+    """Certificates of the authorities that sign client certificates, which are then required."""
 
     def check(self) -> None:
-        """Refuse to be reached by others in plain text."""
+        """Refuse to serve other machines in plain text."""
         if (self.certificate is None) != (self.key is None):
             raise InputError("TLS takes two files: tls_cert='...' and tls_key='...'.")
         if self.client_ca is not None and self.certificate is None:
@@ -58,11 +58,11 @@ class Binding:
 
     @property
     def scheme(self) -> str:
-        """How it is spoken to."""
+        """The scheme of its address."""
         return "http" if self.certificate is None else "https"
 
     def bound(self) -> socket.socket:
-        """Return a socket that listens, on a port of its own."""
+        """Return a listening socket, on its own port."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -80,7 +80,7 @@ class Binding:
         return sock
 
     def hosts(self, port: int) -> frozenset[str]:
-        """Return what a browser may call the server."""
+        """Return the host names that a browser may use."""
         names = {*self.names, f"[{self.host}]" if ":" in self.host else self.host}
         if self.local:
             names |= {"127.0.0.1", "localhost", "[::1]"}

@@ -1,4 +1,4 @@
-"""What guards of servers share: headers of requests and of answers, secrets, refusals."""
+"""Shared code of the servers' guards: headers of requests and answers, secrets, refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 
 class Headers:
-    """Headers of a request; one that comes twice is as good as none."""
+    """Headers of a request; a duplicated header counts as missing."""
 
     def __init__(self, raw: Iterable[tuple[bytes, bytes]]):
         self._found: dict[str, list[str]] = {}
@@ -53,13 +53,13 @@ class Headers:
             self._found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
 
     def only(self, name: str) -> str:
-        """Return the value of a header; blank where there is none, or several."""
+        """Return the value of a header; blank if it is missing or duplicated."""
         values = self._found.get(name, [])
         return values[0] if len(values) == 1 else ""
 
 
 def same_secret(first: str, second: str) -> bool:
-    """Compare secrets in a time that tells nothing of them."""
+    """Compare secrets in constant time."""
     return secrets.compare_digest(first.encode(), second.encode())
 
 

@@ -1,4 +1,4 @@
-"""The web server: HTTP/1.1 with bounded heads, and no patience with clients that dawdle."""
+"""The web server: HTTP/1.1 with bounded heads and time limits for slow clients."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from riskad.web.guarding import App
 __all__ = ["HEAD_SECONDS", "REQUEST_SECONDS", "make_server"]
 
 HEAD_SECONDS = 10.0
-"""In which the head of a request has to come."""
+"""Time limit for the head of a request."""
 REQUEST_SECONDS = 120.0
-"""In which a request has to be over, its answer read by the client."""
+"""Time limit for a whole request, until the client has read the answer."""
 _LOOK_SECONDS = 2.0
 
 
 class Impatient(H11Protocol):
-    """A connection that is cut when its client takes too long to send a head or read an answer.
+    """A connection that is closed when its client takes too long to send a head or read an answer.
 
     uvicorn bounds the time between requests (keep-alive), but neither the time in which a client
-    sends a head, nor that in which it reads an answer: who sends a letter a minute, or never reads,
-    would hold a connection and its memory forever.
+    sends a head, nor that in which it reads an answer: a client that sends a byte a minute, or
+    never reads, would hold a connection and its memory forever.
     """
 
     _since: float
     _look: asyncio.TimerHandle
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to count."""
+        """Start the clock."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._look = self.loop.call_later(_LOOK_SECONDS, self._look_again)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to look, and let go of what the connection holds.
+        """Stop checking, and free the buffers of the connection.
 
         uvicorn would keep the buffers of a connection that was reset until its time between
         requests is over.
@@ -51,13 +51,13 @@ class Impatient(H11Protocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Count from the first byte of a request."""
+        """Start the clock at the first byte of a request."""
         if self.timeout_keep_alive_task is not None:
             self._since = self.loop.time()
         super().data_received(data)
 
     def on_response_complete(self) -> None:
-        """Count for what the client has still to read."""
+        """Start the clock for what the client still has to read."""
         self._since = self.loop.time()
         super().on_response_complete()
 
@@ -84,13 +84,13 @@ def make_server(
     Parameters
     ----------
     app
-        What answers, behind its guard.
+        The application, behind its guard.
     binding
-        How it is spoken to.
+        Where it listens.
     most_connections
-        More are told to come again (503).
+        Further clients are told to try again (503).
     grace_seconds
-        How long requests that are under way may take when the server is to end.
+        How long running requests may take when the server is to end.
     """
     config = uvicorn.Config(
         app,

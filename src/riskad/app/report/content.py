@@ -1,4 +1,4 @@
-"""What stands in each section of the page: the numbers and charts that its template shows."""
+"""The content of each section of the page: the numbers and charts that its template shows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def scores(data: ReportData) -> Markup:
 
 
 def quality(data: ReportData) -> Markup:
-    """Say and draw how well held-out labelled rows are told apart."""
+    """Describe and draw how well held-out labelled rows are separated."""
     found = data.quality
     roc = precision_recall = calibrated = None
     if found.roc is not None:
@@ -137,7 +137,7 @@ def over_time(data: ReportData) -> Markup:
 
 
 def model_before(data: ReportData) -> Markup:
-    """Show the model beside the one that it came after."""
+    """Show the model next to its predecessor."""
     refit = data.sections["beside-the-model-before"]
     return fill(
         "model_before.html",
@@ -149,7 +149,7 @@ def model_before(data: ReportData) -> Markup:
 
 
 def anomaly_rate(data: ReportData) -> Markup:
-    """Say and draw the estimated anomaly rate beside the one that the fit assumed."""
+    """Describe and draw the estimated anomaly rate, and the rate that the fit assumed."""
     chart: Chart | None = None
     advice = ""
     if data.rate is not None:
@@ -162,7 +162,7 @@ def anomaly_rate(data: ReportData) -> Markup:
 
 
 def model(data: ReportData) -> Markup:
-    """Say what was fitted, what it found, and all its settings."""
+    """Describe what was fitted, its results, and all its settings."""
     effects = data.effects[:_MOST_COLUMNS]
     return fill(
         "model.html",
@@ -176,10 +176,10 @@ def model(data: ReportData) -> Markup:
 
 
 def columns(data: ReportData) -> Markup:
-    """Say what was done to the columns."""
+    """Describe what was done to the columns."""
     return fill("columns.html", data=data)
 
 
 def origin(data: ReportData) -> Markup:
-    """Say how the report and the model were made."""
+    """Describe how the report and the model were made."""
     return fill("origin.html", data=data)

@@ -1,4 +1,4 @@
-"""Facts that page and terminal show as tables, where a detector has them."""
+"""Facts that page and terminal show as tables, if a detector has them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def list_risk_parts(fitted: Mapping[str, Any]) -> dict[str, float]:
     Returns
     -------
     dict
-        Empty where the detector minimises none.
+        Empty if the detector minimises no risk.
     """
     parts: dict[str, float] = fitted.get("risk_parts", {})
     return parts

@@ -1,4 +1,4 @@
-"""Reports as files: a page or JSON, as the name of the file says."""
+"""Reports as files: a page or JSON, depending on the file name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_report_name", "write_report"]
 
 
 def check_report_name(path: str | os.PathLike[str]) -> Path:
-    """Check that the name of a report says what to write.
+    """Check that the name of a report has a known ending.
 
     Returns
     -------
@@ -30,7 +30,7 @@ def check_report_name(path: str | os.PathLike[str]) -> Path:
 
 
 def write_report(data: ReportData, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Write a page, or JSON where `path` ends in .json; whole or not at all."""
+    """Write a page, or JSON if `path` ends in .json, atomically."""
     if check_report_name(path).suffix.lower() == ".json":
         text = to_json(data, schema=SCHEMA) + "\n"
     else:

@@ -1,4 +1,4 @@
-"""How good a model is, by labelled rows that were held out: the AUC, curves and reliability."""
+"""The quality of a model on held-out labelled rows: the AUC, curves and reliability."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class HeldOutQuality:
 
 
 def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]) -> HeldOutQuality:
-    """Measure how good a model is by the held-out scores that it keeps.
+    """Measure the quality of a model by the held-out scores that it stores.
 
     Parameters
     ----------
     calibration
         Scores of labelled rows by fits that have not seen them, if the model has them.
     training
-        What the fit noted in the model's file; empty if nothing.
+        The notes of the fit in the model's file; empty if there are none.
 
     Returns
     -------
     HeldOutQuality
-        What the labels cannot tell is None in it, with the reason beside it.
+        Values that the labels cannot determine are None, with the reason in another field.
     """
     if calibration is None:
         return HeldOutQuality(
@@ -81,7 +81,7 @@ def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]
 
 
 def _average_precision(calibration: Calibration, pi_n: float | None) -> Estimate:
-    """Over the unlabelled rows of the fit; by labelled rows alone where the rate is not known."""
+    """Over the unlabelled rows of the fit; only by labelled rows if the rate is not known."""
     review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
     if review is not None:
         return review.average_precision()

@@ -1,7 +1,7 @@
 """The sections of the page, in order. To add one, write its content and enter it in `SECTIONS`.
 
-A section from outside the package is added by `add_section`. What its page shows and JSON holds
-beyond `ReportData` it collects itself, from the model.
+`add_section` adds a section from outside the package. Such a section collects its own data from the
+model, if its page and JSON show more than `ReportData`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Section:
     title
         Its heading; no two sections share one.
     content
-        Makes what stands below the heading: HTML by `riskad.app.report.jinja.fill_text`, or
-        text, which is escaped.
+        Makes the content below the heading: HTML by `riskad.app.report.jinja.fill_text`, or text,
+        which is escaped.
     is_shown
         Whether there is anything to show.
     collect
-        Finds data of its own in the model and the header of its file, as JSON can hold them, or
+        Finds its own data in the model and the header of its file, in a form that JSON can hold, or
         None. `ReportData.sections` has them by the section's `anchor`, on the page and in JSON.
     css_class
         Class of the HTML element.
@@ -68,7 +68,7 @@ SECTIONS: dict[str, Section] = {}
 
 
 def add_section(section: Section) -> Section:
-    """Add a section to the end of every report made from now on.
+    """Add a section to the end of every later report.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def shown_sections(data: ReportData) -> Iterator[Section]:
 
 
 def collect_data(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
-    """Let every section collect data of its own.
+    """Let every section collect its own data.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def collect_data(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
 
 
 def _periods(model: Pipeline, header: ModelHeader) -> Any:
-    """What the fit noted of periods of time, if it was told by which column to judge."""
+    """The notes of the fit on periods of time, if it had a time column."""
     return header.notes.get("fit", {}).get("over_time")
 
 

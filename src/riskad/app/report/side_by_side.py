@@ -15,12 +15,12 @@ __all__ = ["difference_line", "print_refit", "side_by_side"]
 
 
 def side_by_side(refit: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return what can be compared of two models: what it is, before, and after.
+    """Return what can be compared between two models: its name, before, and after.
 
     Parameters
     ----------
     refit
-        What the notes of a model file hold under "refit".
+        The notes of a model file under "refit".
     """
     models = refit["before"], refit["after"]
     lines = [
@@ -47,7 +47,7 @@ def side_by_side(refit: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def difference_line(refit: Mapping[str, Any]) -> str:
-    """Say by how much the AUCs differ, and what that rests on; blank if they were not compared."""
+    """Describe the difference of the AUCs and its basis; blank if they were not compared."""
     if (found := refit["comparison"]) is None:
         return ""
     d = found["difference"]
@@ -66,7 +66,7 @@ def _rate(rate: list[float] | None) -> str:
 
 
 def print_refit(console: Console, report: RefitReport, written: Mapping[str, str]) -> None:
-    """Print both models side by side, and which one is to be used."""
+    """Print both models side by side, and which one to use."""
     refit = report.notes()["refit"]
     print_title(console, f"{report.source}: {report.rows:,} rows")
     print_facts(console, {"Verdict": [report.verdict], "Differ": [difference_line(refit)]})

@@ -1,7 +1,7 @@
-"""All that a report says of a fit, or of a table that a model scored: page and JSON show it.
+"""The content of a report on a fit, or on a table that a model scored: page and JSON show it.
 
-Labelled rows appear here with scores by fits that have not seen them
-(`riskad.decisions.calibration`). What they cannot tell is None, with the reason beside it.
+Labelled rows have scores by fits that have not seen them (`riskad.decisions.calibration`). Values
+that they cannot determine are None, with the reason in another field.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class SuspiciousRow(ExplainedRow):
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report says; `subject` is "fit", or "table" for rows that a model scored later.
+    """The content of a report; `subject` is "fit", or "table" for rows that a model scored later.
 
-    The fields are those of the JSON report; `schema/report-1.json` says what each means.
+    The fields are those of the JSON report; `schema/report-1.json` explains each.
     """
 
     subject: str
@@ -101,16 +101,16 @@ class ReportData:
 def describe_fit(
     fit: Fit, *, command: str = "", notes: Mapping[str, Any] | None = None
 ) -> ReportData:
-    """Gather what there is to say of a fit.
+    """Collect the content of a report on a fit.
 
     Parameters
     ----------
     fit
-        What `riskad.fit_table` returned.
+        Result of `riskad.fit_table`.
     command
-        The command line that asked for it, if there was one.
+        The command line, if there was one.
     notes
-        What is saved with the model, if that is more than the notes of the fit.
+        The notes saved with the model, if they are more than the notes of the fit.
 
     Returns
     -------
@@ -159,23 +159,23 @@ def describe_table(
     command: str = "",
     progress: Progress = lambda _: None,
 ) -> ReportData:
-    """Score a table and gather what there is to say of it and of the model.
+    """Score a table and collect the content of a report on it and on the model.
 
-    Labels in the table are not read: quality and anomaly rate are those of the fit, as far as the
-    model holds them.
+    Labels in the table are not read: quality and anomaly rate are those of the fit, if the model
+    stores them.
 
     Parameters
     ----------
     model, header
-        A fitted pipeline, and what `riskad.app.model_files.read_header` says of its file.
+        A fitted pipeline, and the result of `riskad.app.model_files.read_header` for its file.
     frame
         The table to score.
     top
-        How many of the most suspicious rows to report.
+        Number of the most suspicious rows to report.
     source, command
-        What to call the table; the command line that asked for the report, if there was one.
+        Name of the table; the command line, if there was one.
     progress
-        A function that is told what is being done.
+        A function that is called with each step.
 
     Returns
     -------
@@ -219,7 +219,7 @@ def _describe(
     scores: NDArray[np.float64] | None = None,
     **known: Any,
 ) -> ReportData:
-    """Put together what is known of the rows and what the model knows of itself."""
+    """Combine what is known about the rows and the model's own description."""
     calibration: Calibration | None = getattr(model[-1], "calibration_", None)
     training = header.notes.get("fit", {})
     facts = _model_facts(model, header)
@@ -255,7 +255,7 @@ def _rate(calibration: Calibration | None) -> RateEstimate | None:
 
 
 def _three(calibration: Calibration | None) -> tuple[float, float, float] | None:
-    """The anomaly rate and the ends of its interval, where there is one."""
+    """The anomaly rate and the ends of its interval, if there is one."""
     rate = _rate(calibration)
     return None if rate is None else (rate.value, rate.low, rate.high)
 
@@ -279,7 +279,7 @@ def _expect(
     rate: tuple[float, float, float] | None,
     facts: dict[str, Any],
 ) -> list[str]:
-    """How many of the flagged rows to expect to be right, in lines."""
+    """How many of the flagged rows are expected to be right, in lines."""
     assumed = assumed_rate(facts["rule"], rate, facts["settings"], facts["fitted"])
     expected = None if review is None else review.flagged
     likely = 0 if review is None else review.likely
@@ -287,7 +287,7 @@ def _expect(
 
 
 def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
-    """What the model says of itself: its rule, settings, findings and columns."""
+    """The model's description: its rule, settings, results and columns."""
     about, detector = describe_model(model, header), model[-1]
     prior = about.settings.get("prior")
     selection = getattr(detector, "selection_", None)
@@ -311,7 +311,7 @@ def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
 
 
 def _defaults(detector: Any) -> dict[str, Any]:
-    """What the settings of a detector are unless given, as JSON can hold them."""
+    """The default settings of a detector, in a form that JSON can hold."""
     parameters = inspect.signature(type(detector)).parameters.values()
     given = {each.name: each.default for each in parameters if each.default is not each.empty}
     plain = (str, int, float, bool, type(None))

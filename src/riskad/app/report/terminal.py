@@ -279,7 +279,7 @@ def print_drift(console: Console, report: TableDrift) -> None:
 
 
 def _alarm_lines(report: TableDrift) -> list[str]:
-    """Say what has moved further than it may, where somebody asked."""
+    """Say what has moved further than it may, if a limit was given."""
     if report.fail_above is None:
         return []
     if not report.alarm:
@@ -410,7 +410,7 @@ def _say_threshold(threshold: float | None, rule: str) -> str:
 
 
 def _decision_lines(decision: Mapping[str, Any]) -> list[str]:
-    """Say by what a model decides and what other rules can rest on."""
+    """Describe by what a model decides and which other rules are possible."""
     if not decision:
         return []
     lines = [_say_threshold(decision["threshold"], decision["rule"])]

@@ -1,4 +1,4 @@
-"""What the terminal says of rows looked at against anomalies found."""
+"""What the terminal prints about rows looked at and anomalies found."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ __all__ = [
     "top_lines",
 ]
 
-_HARDLY = 0.1  # p-value below which scores speak against a random sample, if weakly
+_HARDLY = 0.1  # p-value below which scores speak weakly against a random sample
 
 
 def quality_lines(
@@ -40,9 +40,9 @@ def quality_lines(
     auc, why_not
         The AUC on held-out labelled rows, or why there is none.
     evidence
-        What held-out rows were scored by (`SelfDescribing.evidence_in_words`).
+        Which fits scored the held-out rows (`SelfDescribing.evidence_in_words`).
     labels
-        Those of the fit; the AUC may rest on fewer where not all were held out.
+        Labels of the fit; the AUC may use fewer if not all were held out.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def quality_lines(
 def say_prior(pi_p: float) -> str:
     """Spell a share of normal rows as the setting `prior` takes it.
 
-    A prior lies strictly between 0 and 1; three digits are more than its interval knows.
+    A prior lies strictly between 0 and 1; three digits are more precise than its interval.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def between(estimate: Estimate, to: str = " to ") -> str:
 
 
 def share_between(estimate: Estimate, to: str = " to ") -> str:
-    """Say a share with its interval; none is said to be all, or nothing, unless it is."""
+    """A share with its interval; it is only called all, or nothing, if it is exactly that."""
     value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
     value = "<1%" if 0 < estimate.value < 0.005 else value
     low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
@@ -137,15 +137,15 @@ def flagged_lines(
     Parameters
     ----------
     expected
-        What they are expected to hold, if the labels tell it.
+        Expected anomalies among them, if the labels determine these.
     flagged
-        How many there are.
+        Number of flagged rows.
     labels
-        Those of the fit.
+        Labels of the fit.
     assumed
         The anomaly rate that the fit assumed, if none was estimated or given.
     likely
-        How many rows are more likely an anomaly than not, flagged or not.
+        Number of rows that are more likely an anomaly than not, flagged or not.
 
     Returns
     -------
@@ -194,7 +194,7 @@ def _untold(labels: LabelCounts | None, assumed: float | None) -> list[str]:
 
 
 def rate_line(rate: Sequence[float] | None, rests_on: str) -> list[str]:
-    """Say the anomaly rate, its interval and what it rests on.
+    """Describe the anomaly rate, its interval and its basis.
 
     Examples
     --------
@@ -239,7 +239,7 @@ def top_lines(review: ReviewReport | None) -> list[str]:
     Returns
     -------
     list of str
-        Lines without a full stop; none where the labels cannot tell.
+        Lines without a full stop; none if the labels do not determine them.
     """
     if review is None:
         return []

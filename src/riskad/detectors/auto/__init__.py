@@ -1,8 +1,8 @@
 r"""AutoRAD: several kinds of detector over learned features, combined by held-out labels.
 
-Labels are few and the unlabelled rows are many. So the unlabelled rows teach the representation
-(`riskad.detectors.features.LearnedFeatures`), in two views of the columns, and labelled rows decide
-on it. By default the members are
+There are few labels and many unlabelled rows. So the representation is learned from the unlabelled
+rows (`riskad.detectors.features.LearnedFeatures`), in two views of the columns, and the labelled
+rows decide on top of it. The default members are
 
 | member | what it is | sees | b |
 |---|---|---|---|
@@ -13,10 +13,10 @@ on it. By default the members are
 | labelled trees | `LabelledTrees` | the plain view: columns | 2 min(1, m / 50) |
 | novelty | `Novelty` | the plain view: outlier scores | by held-out kinds |
 
-with m labelled anomalies. The network was trained on other tables and reads rows of this one; of
-more than 100 columns it gets components. Labelled trees learn from all labelled rows, however many,
-and from no others; they are a member from ten labelled rows of each kind on. They and the boosted
-member need LightGBM. `unseen_kinds` says what novelty weighs.
+where m is the number of labelled anomalies. The network was trained on other tables and reads rows
+of this one; with more than 100 columns it gets principal components. Labelled trees learn from all
+labelled rows, however many, and only from those; they need at least ten labelled rows of each kind.
+Labelled trees and the boosted member need LightGBM. `unseen_kinds` sets the weight of novelty.
 
 Others can be named in `members=[...]`:
 
@@ -26,35 +26,38 @@ Others can be named in `members=[...]`:
 | linear | `ShallowRAD` | the smooth view: columns | 1/2 |
 | distilled network | `DistilledForest` | as the smooth forest | 3 / (1 + m / 100) |
 
-The distilled network is a forest that has learned the scores which `PretrainedRAD` gives to a
-thousand unlabelled rows: it scores rows more quickly than the network. `members="quick"` takes it
-in place of the network, beside the other default members. Models of earlier versions have a
-distilled forest, which sees what the forest does. `deep=True` adds a `DeepRAD`, which sees what the
-smooth forest does.
+The distilled network is a forest trained to reproduce the scores that `PretrainedRAD` gives to a
+thousand unlabelled rows. It scores rows faster than the network. `members="quick"` uses it in place
+of the network, with the other default members unchanged. Models saved by earlier versions contain a
+distilled forest, which sees the same features as the forest. `deep=True` adds a `DeepRAD`, which
+sees the same features as the smooth forest.
 
-Of a frame, a column of up to ten categories becomes a yes/no column for each. One of more becomes
-their places in the order of frequency and, where it is clear, what labelled anomalies say of each
-category (`riskad.rows.level_evidence`): for the folds of held-out labels, without these.
+In a frame, a column with up to ten categories becomes one yes/no column for each. A column with
+more becomes the frequency rank of each category and, where the labels are clear enough, the
+evidence of the labelled anomalies on each category (`riskad.rows.level_evidence`). In each fold
+this evidence is computed without the held-out labels.
 
-Each member's scores are brought to mean 0 and standard deviation 1 on the unlabelled rows and
+Each member's scores are standardised to mean 0 and standard deviation 1 on the unlabelled rows and
 averaged with weights w_k. With A_k the AUC of member k on held-out labelled rows, A the best of
 them and SE the standard error of A,
 
-    w_k  ~  b_k exp(-(A - A_k) / SE):
+    w_k  ~  b_k exp(-(A - A_k) / SE).
 
-what is clearly worse counts little, and since SE is large where anomalies are few, weights are
-then nearly b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are.
-Unlabelled rows are held out, too, so that the scores of both may be compared. The average that is
-judged on a fold has the weights that the other folds give, and members whose settings no held-out
-label has chosen: its AUC is that of rows whose labels nobody has seen.
-What the network knows beforehand counts most where labels are few, and labelled trees where they
-are many: so b falls with m for the one and rises for the others. The kernel can do what a linear
-member does, and novelty is outside of this rule: it has the share w of the average that held-out
-kinds of anomaly ask for, which falls as 1 / (1 + m / 50).
+A clearly worse member counts little. SE is large when there are few anomalies, so the weights are
+then close to b_k. With fewer than two labelled rows of a kind nothing can be held out, and the
+weights are b_k. Unlabelled rows are held out, too, so that the scores of both can be compared. On
+each fold, the average is judged with the weights that the other folds give, and with members whose
+settings were chosen without held-out labels: its AUC is measured on rows whose labels no part of
+the model has seen.
 
-How much work a fit is to be is in `budget` and `plan`, which rows take part in `samples`, what
-members see in `views`, who they are in `members`, what they do on held-out labels in `held_out`,
-and how new rows are scored in `scoring`.
+The network's prior knowledge helps most with few labels, and labelled trees help most with many: so
+b falls with m for the network and rises for the trees. The kernel can do what a linear member does.
+Novelty does not follow this rule: its share w of the average comes from held-out kinds of anomaly,
+and falls as 1 / (1 + m / 50).
+
+`budget` and `plan` decide how much work a fit does, `samples` which rows take part, `views` what
+members see, and `members` which members there are. `held_out` measures members on held-out labels,
+and `scoring` scores new rows.
 """
 
 from riskad.detectors.auto.detector import AutoRAD

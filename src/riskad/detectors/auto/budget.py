@@ -1,10 +1,10 @@
-"""What a fit may do in its budget, and the clock that it is not to outrun by far.
+"""How much work a fit does in its budget, and a clock that stops a fit far beyond it.
 
-A budget of seconds buys work: rows to learn from, members, rows that a teacher reads and scores,
-folds. All is planned before the fit from the shape of the table (`plan`), with the constants here,
-which were measured once on one core of a usual machine. So the same data and seed give the same
-model on a slow and on a busy machine; there the fit takes longer than its budget. Only where it
-takes `PATIENCE` times as long is something left out that was planned, and a warning says so.
+A budget of seconds buys work: rows to learn from, members, rows that the pretrained network reads
+and scores, folds. All of it is planned before the fit from the shape of the table (`plan`), with
+the constants here, which were measured once on one core of a typical machine. So the same data and
+seed give the same model on a slow or busy machine; there the fit takes longer than its budget. Only
+if it takes `PATIENCE` times as long, planned work is left out, with a warning.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ __all__ = [
 ]
 
 MOST_ROWS = 20_000
-"""Rows that members learn from; beyond it unlabelled rows are sampled."""
+"""Most rows that members learn from; beyond it unlabelled rows are sampled."""
 MOST_DISTILLED, MOST_READ = 1_000, 300
-"""Unlabelled rows that a teacher scores, and reads."""
+"""Most unlabelled rows that the pretrained network scores, and reads, for a distilled forest."""
 PATIENCE = 10.0
-"""A fit that takes so many times its budget does not begin another step."""
+"""A fit that takes this many times its budget does not start another step."""
 _LEAST_PATIENCE = 60.0  # seconds
-_TELLING_SHARE, _WORTH_SAYING = 0.1, 2.0  # of the work, before what is left is told; seconds
+_TELLING_SHARE, _WORTH_SAYING = 0.1, 2.0  # share of the work before the rest is shown; seconds
 _ROWS_PER_SECOND, _FEWEST_PER_SECOND, _FEWEST_ROWS, _ENOUGH_ROWS = 1_000, 150, 200, 1_000
-_TEACHER_SHARE = 0.25  # of the budget
+_TEACHER_SHARE = 0.25  # of the budget, for the pretrained network
 _FEWEST_DISTILLED, _STEP = 50, 50
-_PER_PAIR, _ALONE = 5e-8, 400  # seconds for a cell and a row of the context; what it does alone
+_PER_PAIR, _ALONE = 5e-8, 400  # seconds per cell and context row; cost of a cell without a context
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the work of a fit depends on.
+    """The sizes that determine the work of a fit.
 
     Parameters
     ----------
     rows
-        Rows to learn from, labelled ones among them.
+        Rows to learn from, including labelled ones.
     columns
         Columns, in numbers.
     labelled
         Labelled rows.
     counting
-        Rows that teach a forest: labelled ones, or all with labels of one kind alone.
+        Rows that a forest learns from: labelled ones, or all if only one kind of label is present.
     read
-        Labelled rows that a teacher reads.
+        Labelled rows that the pretrained network reads.
     teacher_columns
-        Columns that it reads of each row.
+        Columns that the network reads of each row.
     all_labelled
-        Labelled rows, those beyond `rows` among them.
+        Labelled rows, including those beyond `rows`.
     """
 
     rows: int
@@ -70,7 +70,7 @@ class Sizes:
 
 
 def rows_to_learn_from(seconds: float, n_columns: int) -> tuple[int, int]:
-    """Return for how many rows features can be learned, and the fewest unlabelled ones.
+    """Return for how many rows features can be learned, and the minimum of unlabelled rows.
 
     >>> rows_to_learn_from(60, 30), rows_to_learn_from(2, 30)
     ((20000, 1000), (1250, 300))
@@ -81,14 +81,14 @@ def rows_to_learn_from(seconds: float, n_columns: int) -> tuple[int, int]:
 
 
 def teacher_seconds(scored: int, read: int, n_columns: int) -> float:
-    """Return what a pretrained network takes to read rows and to score others."""
+    """Return the seconds that a pretrained network takes to read rows and to score others."""
     return _PER_PAIR * (scored + read) * (n_columns + 1) * (read + _ALONE)
 
 
 def rows_to_distil(seconds: float, sizes: Sizes) -> int:
-    """Return how many rows a teacher can score in its share of a budget, 0 if too few.
+    """Return how many rows the network can score in its share of a budget, 0 if too few.
 
-    It is charged for the labelled rows that it reads, 600 at most, and for those read unlabelled.
+    The cost includes the labelled rows that it reads, at most 600, and the unlabelled ones.
 
     >>> many, few = (Sizes(9_000, 40, 3_000, 3_000, read, 42) for read in (600, 60))
     >>> rows_to_distil(60, many), rows_to_distil(6, many), rows_to_distil(6, few)
@@ -104,10 +104,10 @@ def rows_to_distil(seconds: float, sizes: Sizes) -> int:
 
 
 class Clock:
-    """Wall time, which planned work does not look at unless it outruns the budget by far.
+    """Wall time, which does not affect planned work unless it exceeds the budget by far.
 
-    It also tells how long the rest of the work will take, by what the work that is done was planned
-    to take and did take: on a busy machine both are longer.
+    It also predicts how long the rest of the work will take, from the planned and actual seconds of
+    finished steps: on a busy machine both are longer.
     """
 
     def __init__(self, seconds: float):
@@ -118,16 +118,16 @@ class Clock:
         self._lock = threading.Lock()  # folds end in threads
 
     def allows_more(self) -> bool:
-        """Return whether another step may begin; remembers if not."""
+        """Return whether another step may start, and remember if not."""
         self.ran_out = self.ran_out or time.perf_counter() - self.start > self.seconds
         return not self.ran_out
 
     def expect(self, planned: float) -> None:
-        """Hear what the whole fit is planned to take."""
+        """Set the planned seconds of the whole fit."""
         self._planned = planned
 
     def finish(self, planned: float) -> None:
-        """Hear that a step is done, and what it was planned to take."""
+        """Record that a step is done, with its planned seconds."""
         with self._lock:
             self._done += planned
 
@@ -149,7 +149,7 @@ class Clock:
         return spent * max(self._planned - self._done, 0.0) / self._done
 
     def in_words(self) -> str:
-        """Return how long the rest will take, to be put after a sentence; "" where it is short."""
+        """Return the remaining time, to be appended to a sentence; "" if it is short."""
         left = self.seconds_left()
         if left is None or left < _WORTH_SAYING:
             return ""

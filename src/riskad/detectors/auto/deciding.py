@@ -1,4 +1,4 @@
-"""What the decisions of an `AutoRAD` rest on: held-out scores, the anomaly rate, a threshold."""
+"""The basis of the decisions of an `AutoRAD`: held-out scores, the anomaly rate, a threshold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from riskad.detectors.auto.members import PRIOR
 
 __all__ = ["calibrated"]
 
-_GUESSED = 5  # rows that a guess of the anomaly rate is worth
+_GUESSED = 5  # rows that the default guess of the anomaly rate counts as
 
 
 def calibrated(
@@ -32,10 +32,10 @@ def calibrated(
     Parameters
     ----------
     fitted, codes
-        Scores by the fit to all rows, high = normal, and their codes; NaN for rows, all labelled or
-        not, whose scores do not matter here.
+        Scores by the fit to all rows, high = normal, and their codes. NaN for rows whose scores are
+        not needed, labelled or not.
     held_out
-        What members gave to rows that they had not seen.
+        Scores by members of rows that they had not seen.
     anomaly_rate, label_source, seed
         As in `AutoRAD`, and its seed.
     """
@@ -55,7 +55,7 @@ def calibrated(
 def _zero(
     unseen: np.ndarray, fitted: np.ndarray, codes: np.ndarray, prior: float, found: Calibration
 ) -> float:
-    """Where the zero-one risk of held-out rows is lowest; without these, by the prior."""
+    """The threshold with the lowest zero-one risk of held-out rows; without these, by the prior."""
     if found.rate is None or not found.tells_kinds:
         scores = fitted[codes == UNLABELLED]
         scores = scores if len(scores) else fitted[~np.isnan(fitted)]
@@ -68,9 +68,9 @@ def _zero(
 
 
 def labelled_rate(codes: np.ndarray) -> float:
-    """Return the share of anomalies among labelled rows, the usual guess counted as five more.
+    """Return the share of anomalies among labelled rows, with the usual guess as five more rows.
 
-    With one kind of label alone it is the guess.
+    If only one kind of label is present, it is the guess.
     """
     n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
     guess = 1 - PRIOR

@@ -1,4 +1,4 @@
-"""`AutoRAD` itself: members over views of the columns, combined by held-out labels."""
+"""The class `AutoRAD`: members over views of the columns, combined by held-out labels."""
 
 from __future__ import annotations
 
@@ -84,73 +84,73 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
-    weights from held-out labelled rows (`riskad.detectors.auto` says how). Columns may have gaps
-    (NaN), and those of a pandas or polars frame may hold text or categories. With labels of one
-    kind alone members take a risk that needs no others. Of more than 20,000 rows the unlabelled
-    rows are sampled.
+    weights from held-out labelled rows (see `riskad.detectors.auto`). Columns may have missing
+    values (NaN), and columns of a pandas or polars frame may hold text or categories. If only one
+    kind of label is present, members use a risk that needs no other. With more than 20,000 rows the
+    unlabelled rows are sampled.
 
-    The fitted model, and a file of it, hold training rows, standardised: up to 2,000 of any kind
-    for each of two views, and the labelled ones, with which new rows are compared (`kept_rows`).
+    The fitted model and its file contain standardised training rows, with which new rows are
+    compared: up to 2,000 rows for each of two views, and the labelled rows (`kept_rows`).
 
     Parameters
     ----------
     budget : float, default=60.0
-        Seconds of work, on one core of a usual machine, that a fit may take. It is planned by them
-        beforehand: where they are short, rows are sampled, fewer labels are held out, and slow
+        Seconds of work that a fit may take, on one core of a typical machine. The work is planned
+        in advance: with a small budget rows are sampled, fewer labels are held out, and slow
         members are left out. On a slow or busy machine the same work takes longer
         (`riskad.detectors.auto.budget`).
     deep : bool, default=False
-        Whether a network (`DeepRAD`; needs torch) is a member, too.
+        Whether to add a network (`DeepRAD`; needs torch) as a member.
     verbose : bool, default=False
-        Whether to print what is being done.
+        Whether to print each step.
     callback : callable, optional
-        Called with a sentence at each step of a fit; not saved with the model.
+        Called with a sentence at each step of a fit. It is not saved with the model.
     members : sequence of str or "quick", optional
-        Names of the detectors that are averaged (`riskad.detectors.auto` lists them). "quick" are
-        those that score rows quickly: in place of the network a forest that learned its scores.
+        Names of the members to average (`riskad.detectors.auto` lists them). "quick" selects
+        members that score rows quickly: a forest that learned the network's scores replaces it.
     n_jobs : int, optional
-        Threads of a fit: folds that are held out, and trees that are grown, at a time. None is
-        as many as there are processors. The model does not depend on it.
+        Threads of a fit: how many folds are held out, and how many trees are grown, at a time. None
+        uses all processors. The model does not depend on it.
     anomaly_rate : float, optional
-        Share of anomalies among the unlabelled rows, where it is known. By default it is estimated
+        Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
         (`riskad.decisions.rates`).
     random_state : int, optional
-        Seed. None is 0: the same data and budget give the same model.
+        Seed. None means 0: the same data and budget give the same model.
 
     Attributes
     ----------
     members_ : dict
         The fitted detectors by name.
     weights_ : dict
-        The weight of each in the score; they add up to 1.
+        The weight of each member in the score; the weights sum to 1.
     leaderboard_ : list of dict
-        For each member its weight, its AUC on held-out labelled rows with the standard error of
-        that (None where nothing could be held out), and the seconds it took, the best first.
-        Members for which the budget left no time come last, with weight 0 and `left_out`.
+        The members, best first: the weight of each, its AUC on held-out labelled rows with its
+        standard error (None if nothing could be held out), and the seconds it took. Members for
+        which the budget left no time come last, with weight 0 and `left_out`.
     auc_ : Auc or None
         AUC of the weighted average on the labelled rows that were held out, with its interval and
-        their numbers: all, or fewer where the budget ran short. Neither the fits of members nor
-        their settings and weights had seen the labels of these rows.
+        the numbers of rows: all, or fewer if the budget ran short. The labels of these rows were
+        not used to fit members, nor to choose their settings and weights.
     kinds_auc_ : Auc or None
-        AUC of labelled anomalies of a kind that fits have not seen (`riskad.detectors.auto.
-        unseen_kinds`): clusters of them, held out one by one; None where they are too few.
+        AUC for labelled anomalies of a kind that fits have not seen (`riskad.detectors.auto.
+        unseen_kinds`): clusters of them, held out one by one. None if there are too few.
     n_rows_ : int
-        Rows that members learned from.
+        Number of rows that members learned from.
     n_distilled_ : int
-        Unlabelled rows that the pretrained network scored for the distilled network.
+        Number of unlabelled rows that the pretrained network scored for the distilled network.
     prior_ : float
-        Share of normal rows among the unlabelled rows: as given, or as estimated from labels and
-        held-out scores; with labels of one kind alone 0.8.
+        Share of normal rows among the unlabelled rows: as given, or estimated from labels and
+        held-out scores. It is 0.8 if only one kind of label is present.
     offset_ : float
         Threshold on `score_samples`: the best list by probabilities
-        (`riskad.decisions.thresholds.Likely`); where labels do not tell these, so that the share
-        1 - prior_ of the unlabelled rows are below it.
+        (`riskad.decisions.thresholds.Likely`). If the labels do not determine probabilities, the
+        share 1 - prior_ of the unlabelled rows is below it.
     calibration_ : Calibration
-        What `set_threshold`, `p_values` and `anomaly_probability` rest on.
+        What `set_threshold`, `p_values` and `anomaly_probability` are computed from.
     categories_ : dict
-        Texts of each text column, by its place, the most frequent first.
+        Texts of each text column, by its position, the most frequent first.
     evidence_ : LevelEvidence
-        What labelled anomalies say of the texts of columns with many of them.
+        Evidence of the labelled anomalies on each text, for columns with many texts.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -204,7 +204,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             )
         ),
         "auc_": Maybe(Record(("Auc",))),
-        "kinds_auc_": Optional(Maybe(Record(("Auc",)))),  # files of earlier versions have none
+        "kinds_auc_": Optional(Maybe(Record(("Auc",)))),  # absent from files of earlier versions
         "prior_": SHARE,
     }
 
@@ -263,24 +263,24 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, gaps, and in a frame text.
+            Training rows: numbers, NaN, and in a frame text.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         groups : array of shape (n_rows,), optional
-            Which rows belong together, those of one customer for instance: they are held out
-            together, and `auc_` has an interval for as many groups. Blank (None, NaN) is a group
-            of its own.
+            Group of each row, such as its customer. Rows of a group are held out together, and the
+            interval of `auc_` counts groups instead of rows. A row with a blank group (None, NaN)
+            is a group of its own.
         label_source : str or array of str, default="unknown"
-            How rows came to be labelled: "random", "chosen" or "unknown", or a word for each row.
-            The anomaly rate depends on it (`riskad.decisions.rates`), the ranking does not.
+            How rows were chosen for labelling: "random", "chosen" or "unknown", or one of these for
+            each row. It affects the anomaly rate (`riskad.decisions.rates`), not the ranking.
         sample_weight : array of shape (n_rows,), optional
-            What each row counts in the fits of members that minimise a risk. A row of weight 0 is
-            as good as absent. Features, the network, AUC and rate count rows, whatever they weigh.
+            Weight of each row in the fits of members that minimise a risk. A row with weight 0 is
+            ignored. Features, the network, AUC and anomaly rate count every other row as one.
 
         Returns
         -------
         AutoRAD
-            Itself.
+            The fitted detector.
         """
         self._remembered: Remembered | None = None
         return self.refit(X, y, groups, label_source, sample_weight)
@@ -293,10 +293,9 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         label_source: Any = "unknown",
         sample_weight: Any = None,
     ) -> AutoRAD:
-        """Fit once more, after labels have changed for instance; the model is that of `fit`.
+        """Fit again, for instance after labels have changed; gives the same model as `fit`.
 
-        What was learned from the same rows is not learned again: features of rows, as long as the
-        model stays in memory.
+        Features learned from the same rows are reused, as long as the model stays in memory.
 
         Parameters
         ----------
@@ -306,7 +305,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         Returns
         -------
         AutoRAD
-            Itself.
+            The fitted detector.
         """
         clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
@@ -352,7 +351,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _average(
         self, views: Views, given: Given, names: Sequence[str], source: Any, clock: Clock
     ) -> None:
-        """Fit members to features, weigh them by held-out labels, and decide."""
+        """Fit members to features, weight them by held-out labels, and set the threshold."""
         codes, more = given.codes, given.more
         widths = table_widths(self.table_)[1], views.seen_by_teacher().shape[1]
         sizes = sizes_of(codes, *widths, 0 if more is None else len(more.codes))
@@ -378,7 +377,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             self.callback(what)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the callback, which is code, and without features of rows."""
+        """The state without the callback, which is code, and without the features of rows."""
         state = {**super().__getstate__(), "callback": None}
         state.pop("_remembered", None)
         return state
@@ -386,7 +385,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     # --- members --------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        """Members that are wanted and can be had."""
+        """Members that are requested and whose libraries are installed."""
         asked = chosen_members(self.members)
         had = [name for name in asked if MEMBERS[name].can_be_had(self)]
         if isinstance(self.members, str) or self.members is None or had == asked:
@@ -400,7 +399,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _fit_members(
         self, views: Views, given: Given, plan: Plan, clock: Clock
     ) -> dict[str, float]:
-        """Fit the members that are planned; gives the seconds of each."""
+        """Fit the planned members; returns the seconds that each took."""
         self.members_: dict[str, Any] = {}
         self.n_distilled_ = 0
         codes, labels = given.codes, LabelsGiven.of(given.codes)
@@ -432,9 +431,9 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _lesson(
         self, recipe: Recipe, views: Views, codes: np.ndarray, distilled: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Places of rows to learn from, and what is learned of them: labels or scores.
+        """Positions of the rows to learn from, and their targets: labels or scores.
 
-        Scores are those of unlabelled rows by a pretrained network.
+        Scores are those that a pretrained network gives to unlabelled rows.
         """
         if not recipe.distilled:
             rows = with_labelled(codes, recipe.most_rows)
@@ -448,7 +447,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _standardise(
         self, views: Views, decided: np.ndarray, compared: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Scores of some rows by each member; their mean and spread are its scale."""
+        """Scores of some rows by each member; their mean and spread set the member's scale."""
         rows, few = views.take(decided), np.isin(decided, compared)
         self.scales_, scores = {}, {}
         for name, detector in self.members_.items():
@@ -481,14 +480,14 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _decide(
         self, fitted: np.ndarray, codes: np.ndarray, held_out: HeldOut | None, source: Any
     ) -> None:
-        """The anomaly rate, the threshold, and what other thresholds rest on."""
+        """Set the anomaly rate, the threshold, and the calibration for other thresholds."""
         told = (self.anomaly_rate, source, self._seed)
         self.calibration_, self.prior_ = calibrated(fitted, codes, held_out, *told)
         self.offset_ = -self.calibration_.zero
         self.set_threshold(self.default_threshold)
 
-    # --- what it says of itself -----------------------------------------------------------
+    # --- description ----------------------------------------------------------------------
 
     def evidence_in_words(self) -> str:
-        """Say what the held-out AUC rests on."""
+        """Describe how the held-out rows were scored."""
         return "scored by members that were fitted, tuned and weighted without its label"

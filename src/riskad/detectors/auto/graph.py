@@ -32,7 +32,7 @@ class SaysItsGraph:
 
     @property
     def graph_tolerance(self) -> float:
-        """More than usual where a member computes in single precision and weighs much."""
+        """More than usual if a member with much weight computes in single precision."""
         members = (
             self.weights_[name] / self.scales_[name][1] * getattr(detector, "graph_tolerance", 0.0)
             for name, detector in self.members_.items()
@@ -50,7 +50,7 @@ class SaysItsGraph:
         return self._averaged(graph, standard), graph.node("Neg", own)
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows around those of the fit, a tenth of their cells blank."""
+        """Return random rows around the training rows, with a tenth of their cells blank."""
         view = self.views_["plain"]
         return rows_around(self.table_, view, self.n_features_in_, rng, n_rows)
 
@@ -77,7 +77,7 @@ class SaysItsGraph:
 
 
 def graph_numbers(graph: Any, rows: str, table: Filled | TruncatedSVD) -> str:
-    """Return the rows of a matrix as views take them, in an ONNX graph."""
+    """Return the rows of a matrix in the form that views take, in an ONNX graph."""
     if isinstance(table, Filled):
         return table.onnx_rows(graph, rows)
     return str(graph.node("MatMul", rows, table.components_.T))
@@ -86,11 +86,11 @@ def graph_numbers(graph: Any, rows: str, table: Filled | TruncatedSVD) -> str:
 def rows_around(
     table: Filled | TruncatedSVD, view: Any, n_columns: int, rng: np.random.Generator, n_rows: int
 ) -> np.ndarray:
-    """Return random rows with the means and scales of a view, a tenth of their cells blank."""
+    """Return random rows with the means and scales of a view, with a tenth of their cells blank."""
     X = rng.standard_normal((n_rows, n_columns))
     if not isinstance(table, Filled):
         return X
-    places = [j for j in table.numbers_ if j < n_columns]  # evidence comes behind all columns
+    places = [j for j in table.numbers_ if j < n_columns]  # evidence comes after all columns
     mean, scale = (each[: len(places)] for each in (view.scaler_.mean_, view.scaler_.scale_))
     X[:, places] = mean + scale * X[:, places]
     return np.where(rng.random(X.shape) < _TRIAL_BLANKS, np.nan, X)

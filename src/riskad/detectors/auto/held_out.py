@@ -1,4 +1,4 @@
-"""What members do on labelled rows that their fits have not seen, and what they weigh by it."""
+"""Scores of members on labelled rows that their fits have not seen, and the resulting weights."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 _QUANTILE = 1.96  # half an interval in standard errors
-_FEWEST_TO_DEAL = 2  # unlabelled rows for each fold; fewer are left to the fits
-_FEWEST_TO_SCALE = 10  # unlabelled rows that tell the scale of a fold
+_FEWEST_TO_DEAL = 2  # unlabelled rows for each fold; fewer are left in training
+_FEWEST_TO_SCALE = 10  # unlabelled rows that determine the scale of a fold
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class HeldOut:
     """Scores of held-out rows, member by member and fold by fold."""
 
     rows: np.ndarray
-    """Places of the rows that took part."""
+    """Positions of the rows that took part."""
     codes: np.ndarray
     scores: dict[str, list[np.ndarray]]
     folds: list[np.ndarray]
-    """Rows that were held out, labelled or not: fewer folds than `n_splits` where time ran
+    """Rows that were held out, labelled or not; fewer folds than `n_splits` if time ran
     short.
     """
     n_splits: int
@@ -55,7 +55,7 @@ class HeldOut:
         return self._auc(self.scores[name], range(len(self.folds)))
 
     def weights(self, without: int | None = None) -> dict[str, float]:
-        """Return what members weigh by the AUCs of all folds, or of all but one."""
+        """Return the weights of members by the AUCs of all folds, or of all but one."""
         folds = [i for i in range(len(self.folds)) if i != without]
         aucs = {
             name: self._auc([parts[i] for i in folds], folds) if folds else None
@@ -64,10 +64,10 @@ class HeldOut:
         return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.novelty)
 
     def combined(self) -> list[np.ndarray]:
-        """Return weighted averages, fold by fold, with weights by what the other folds say.
+        """Return weighted averages, fold by fold, with weights from the other folds.
 
-        No label has a part in the score of its own row: the AUC of these is that of rows whose
-        labels nobody has seen.
+        No label affects the score of its own row: their AUC is that of rows whose labels no part of
+        the model has seen.
         """
         return [
             np.sum([w * self.scores[name][i] for name, w in weights.items()], axis=0)
@@ -80,10 +80,10 @@ class HeldOut:
         return self._auc(self.combined(), range(len(self.folds)))
 
     def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield places of held-out rows, and their weighted averages on the scale of the fit.
+        """Yield positions of held-out rows, and their weighted averages on the scale of the fit.
 
-        Fits of folds have scales of their own; as many unlabelled rows are to be above a score
-        there as here (`riskad.decisions.cross_calibration.on_scale`).
+        Each fit of a fold has its own scale; a score is mapped so that as many unlabelled rows
+        exceed it in both (`riskad.decisions.cross_calibration.on_scale`).
         """
         for held, scores in zip(self.folds, self.combined(), strict=True):
             places, unlabelled = self.rows[held], self.codes[held] == UNLABELLED
@@ -112,9 +112,9 @@ def folds_to_hold_out(
 ) -> list[np.ndarray]:
     """Return rows to hold out, fold by fold: labelled ones of both kinds, and unlabelled ones.
 
-    Unlabelled rows are held out as labelled ones are, so that scores of both may be compared: a fit
-    takes the rows that it saw for normal. Rows of a group are held out together, and a fold that
-    leaves no unlabelled row to fits is left out.
+    Unlabelled rows are held out like labelled ones, so that their scores can be compared: a fit
+    tends to score the rows that it saw as normal. Rows of a group are held out together, and a fold
+    that leaves no unlabelled row for training is left out.
     """
     labelled = labelled_folds(codes, n_splits, seed, groups) if n_splits > 1 else []
     if not labelled:
@@ -156,21 +156,21 @@ def fold_scores(
 def fit_weighted(
     detector: Any, F: np.ndarray, target: np.ndarray, weight: np.ndarray | None, rows: np.ndarray
 ) -> Any:
-    """Fit a detector to rows with what these weigh, if it takes weights."""
+    """Fit a detector to rows with their weights, if it takes weights."""
     if weight is None or not has_fit_parameter(detector, "sample_weight"):
         return detector.fit(F, target)
     return detector.fit(F, target, sample_weight=weight[rows])
 
 
 def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
-    """Return what scores are standardised by; a constant one stays as it is."""
+    """Return mean and spread for standardising scores; a constant score is left unscaled."""
     return float(scores.mean()), float(scores.std()) or 1.0
 
 
 def member_weights(
     aucs: Mapping[str, Auc | None], n_anomaly: int, novelty: float = 0.0
 ) -> dict[str, float]:
-    """Return w_k ~ b_k exp(-(A - A_k) / SE), adding up to 1; novelty has the given share."""
+    """Return w_k ~ b_k exp(-(A - A_k) / SE), with sum 1; novelty has the given share."""
     known = [auc for name, auc in aucs.items() if auc is not None and name != NOVELTY]
     raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs}
     if known:
@@ -187,7 +187,7 @@ def leaderboard(
     seconds: Mapping[str, float],
     left_out: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Return a line for each member, the heaviest first, and for those left out for time."""
+    """Return a line for each member, the largest weight first, and for those left out for time."""
     lines: list[dict[str, Any]] = [
         {
             "member": name,

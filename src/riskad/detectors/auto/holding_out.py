@@ -1,4 +1,4 @@
-"""How `AutoRAD` holds labelled rows out: fits that have not seen them score them."""
+"""How `AutoRAD` holds out labelled rows: fits that have not seen them score them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Given(NamedTuple):
     groups: np.ndarray | None
     weight: np.ndarray | None
     more: More | None = None
-    """Labelled rows besides, of which only some members learn."""
+    """Further labelled rows, from which only some members learn."""
 
     def take(self, rows: np.ndarray) -> Given:
         """Some of the rows."""
@@ -106,7 +106,7 @@ class HoldsOut:
         return hold_kinds_out(views, given.codes, make, without, self._seed)
 
     def _fold_views(self, views: Views, given: Given, held: np.ndarray) -> Views:
-        """The views as if held-out rows had no label: neither distances nor evidence know it."""
+        """The views as if held-out rows had no label: distances and evidence do not use it."""
         matrix, codes = given.matrix, given.codes
         if not self.evidence_.places:
             return views.without_labels(codes, held)
@@ -126,7 +126,7 @@ class HoldsOut:
         scores: dict[str, np.ndarray] = {}
         for name in self.members_:
             recipe = MEMBERS[name]
-            if recipe.distilled:  # the teacher itself: it need not score many rows here
+            if recipe.distilled:  # the pretrained network itself: it scores few rows here
                 read, most = (min(self.n_distilled_, size) for size in (FOLD_READ, FOLD_SCORED))
                 teacher = PretrainedRAD(unlabelled=read, random_state=self._seed)
                 scores[name] = fold_scores(teacher, views.seen_by_teacher(), codes, held, most)
@@ -139,6 +139,6 @@ class HoldsOut:
         return scores
 
     def _for_fold(self, name: str, labels: LabelsGiven) -> Any:
-        """An unfitted member, light, none of whose settings was chosen by held-out labels."""
+        """An unfitted, light member, with no setting chosen by held-out labels."""
         recipe = MEMBERS[name]
         return recipe.build(labels, self._seed) if recipe.chooses else self.members_[name].lighter()

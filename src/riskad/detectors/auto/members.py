@@ -40,7 +40,7 @@ _TREES, _DISTILLED_TREES, _ROUNDS = 200, 100, 150
 _MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001
 _FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
-_KNOWLEDGE_WORTH = 100  # labelled anomalies that halve what knowledge of other tables counts
+_KNOWLEDGE_WORTH = 100  # labelled anomalies that halve the weight of pretrained members
 _KERNEL_LOSS = "squared"
 _KERNEL_CHOICES = [
     Candidate(_A, PRIOR, _LAMBDA),
@@ -54,7 +54,7 @@ _FREE_INTERCEPT = 10.0
 
 @dataclass(frozen=True)
 class LabelsGiven:
-    """How many rows there are of each kind, and which risk they allow."""
+    """The number of rows of each kind, and the risk that they allow."""
 
     normal: int
     anomaly: int
@@ -62,7 +62,7 @@ class LabelsGiven:
 
     @classmethod
     def of(cls, codes: np.ndarray) -> LabelsGiven:
-        """Count codes; labels of one kind alone tell nothing apart."""
+        """Count codes; refuse labels from which nothing can be learned."""
         labels = cls(*(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)))
         if (labels.normal > 0) + (labels.anomaly > 0) + (labels.unlabelled > 0) < 2:
             raise InputError(
@@ -73,7 +73,7 @@ class LabelsGiven:
 
     @property
     def risk(self) -> str:
-        """The risk for which all kinds of row are there."""
+        """The risk for which all kinds of row are present."""
         if not self.normal:
             return "nu"
         if not self.anomaly:
@@ -82,11 +82,11 @@ class LabelsGiven:
 
     @property
     def labelled_risk(self) -> str:
-        """The same for members to which unlabelled rows teach features alone."""
+        """The same for members that use unlabelled rows only through features."""
         return "pn" if self.risk == "rad" else self.risk
 
 
-# --- what a fit of each takes: measured once, and rounded up --------------------------------
+# --- seconds of a fit: measured once, and rounded up ----------------------------------------
 
 
 def _usual_seconds(sizes: Sizes) -> float:
@@ -111,7 +111,7 @@ def _boosted_seconds(sizes: Sizes) -> float:
 
 
 def _distilled_seconds(sizes: Sizes) -> float:
-    return 1.0  # beside its teacher
+    return 1.0  # in addition to the pretrained network
 
 
 def _labelled_trees_seconds(sizes: Sizes) -> float:
@@ -129,34 +129,35 @@ class Recipe:
     Parameters
     ----------
     view, parts
-        Which parts of which view of the columns it sees.
+        Which parts of which view of the columns the member sees.
     build
         Makes the unfitted detector from the labels and a seed.
     weight
-        b_k, its weight beside others that do as well on held-out rows, where anomalies are few.
+        b_k, its weight relative to others that do equally well on held-out rows, with few
+        anomalies.
     most_rows
-        Unlabelled rows that it learns from.
+        Most unlabelled rows that it learns from.
     distilled
-        Whether it learns the scores of a pretrained network rather than labels.
+        Whether it learns the scores of a pretrained network instead of labels.
     pretrained
-        Whether it is that network itself: it reads training rows whenever it scores others.
+        Whether it is the pretrained network itself, which reads training rows whenever it scores.
     fewest_labels
-        Labelled rows of each kind without which it is no member.
+        Minimum number of labelled rows of each kind.
     all_labelled
-        Whether it learns from labelled rows alone, and from more of them than the others.
+        Whether it learns only from labelled rows, and from more of them than the others.
     default
-        Whether it is a member unless others are asked for.
+        Whether it is a member by default.
     seconds
-        What a fit takes on one core of a usual machine.
+        Seconds of a fit on one core of a typical machine.
     tune
-        Chooses settings from what the member sees, the codes and a seed.
+        Chooses settings from the member's features, the codes and a seed.
     chooses
-        Whether labels choose its settings, by `tune` or in its own fit. Folds then take what it is
-        built with, or choose anew, so that no held-out label has a part in it.
+        Whether labels choose its settings, by `tune` or in its own fit. Folds then use the settings
+        it is built with, or choose again, so that held-out labels have no influence.
     needs
         A library that must be installed.
     asked_for
-        The parameter of `AutoRAD` that asks for it; without one it is always a member.
+        The parameter of `AutoRAD` that adds it; without one it needs no parameter.
     """
 
     view: str
@@ -176,7 +177,7 @@ class Recipe:
     asked_for: str = ""
 
     def weight_with(self, n_anomaly: int) -> float:
-        """Return b_k with so many labelled anomalies."""
+        """Return b_k for this many labelled anomalies."""
         if self.all_labelled:
             return self.weight * min(1.0, n_anomaly / _ENOUGH_TO_CLASSIFY)
         if not (self.distilled or self.pretrained):
@@ -184,10 +185,10 @@ class Recipe:
         return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
 
     def parts_among(self, slices: Mapping[str, slice]) -> tuple[str, ...]:
-        """Return the parts that it sees of a view that has these.
+        """Return the parts that the member sees, of a view that has these.
 
-        A network reads blank cells and levels of categories as such, and components in place of
-        columns where there are too many of these.
+        A network reads blank cells and levels of categories directly, and components instead of
+        columns if there are too many columns.
         """
         if not self.pretrained:
             return self.parts
@@ -198,11 +199,11 @@ class Recipe:
         return tuple(columns if part == "columns" else part for part in self.parts)
 
     def learns_from(self, labels: LabelsGiven) -> bool:
-        """Return whether there are labels enough of both kinds."""
+        """Return whether there are enough labels of both kinds."""
         return min(labels.normal, labels.anomaly) >= self.fewest_labels
 
     def can_be_had(self, auto: Any) -> bool:
-        """Return whether it is installed, and asked for where that is needed."""
+        """Return whether its library is installed, and its parameter set if it has one."""
         wanted = not self.asked_for or bool(getattr(auto, self.asked_for))
         return wanted and (not self.needs or find_spec(self.needs) is not None)
 
@@ -211,7 +212,7 @@ def _forest(labels: LabelsGiven, seed: int) -> ForestRAD:
     forest = ForestRAD(
         risk=labels.labelled_risk, prior=PRIOR, n_estimators=_TREES, random_state=seed
     )
-    # Without unlabelled rows no leaf is too small: each labelled row was looked at by somebody.
+    # Without unlabelled rows no leaf is too small: a person has looked at each labelled row.
     return forest.set_params(min_leaf=_ANY_LEAF) if forest.risk == "pn" else forest
 
 
@@ -265,7 +266,7 @@ def _distilled_forest(labels: LabelsGiven, seed: int) -> DistilledForest:
 
 
 def _deep(labels: LabelsGiven, seed: int) -> Any:
-    # By its name, since networks lie above the detectors that need no torch.
+    # By name, since networks are in a higher package than detectors that need no torch.
     deep = import_module("riskad.deep.risk_detectors")
     risk = labels.risk if labels.risk == "pn" else "nn" + labels.risk
     return deep.DeepRAD(risk=risk, prior=PRIOR, random_state=seed)
@@ -293,7 +294,7 @@ MEMBERS = {
         "plain",
         ("columns", "outliers"),
         _network,
-        seconds=_no_seconds,  # beside what it reads and scores
+        seconds=_no_seconds,  # beyond what it reads and scores
         weight=6.0,
         pretrained=True,
     ),
@@ -317,7 +318,7 @@ MEMBERS = {
         needs="lightgbm",
     ),
     "forest": Recipe("plain", _ALL, _forest, seconds=_forest_seconds, default=False),
-    # The kernel member can do what this does.
+    # The kernel member can do the same.
     "linear": Recipe(
         "smooth",
         ("columns",),
@@ -336,7 +337,7 @@ MEMBERS = {
         distilled=True,
         default=False,
     ),
-    # Of models that earlier versions made.
+    # For models that earlier versions made.
     "distilled forest": Recipe(
         "plain",
         _ALL,
@@ -349,7 +350,7 @@ MEMBERS = {
     "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
     NOVELTY: Recipe("plain", ("outliers",), _novelty, seconds=_no_seconds),
 }
-"""By name, in the order in which a budget is spent on them."""
+"""By name, in the order in which they get their share of a budget."""
 
 MEMBER_TYPES = [
     "ForestRAD",
@@ -361,19 +362,19 @@ MEMBER_TYPES = [
     "Novelty",
     "PretrainedRAD",
 ]
-"""Names of classes that may be members, in files as well."""
+"""Names of classes that may be members, also in files."""
 
 QUICK = "quick"
 _QUICK = ("smooth forest", "kernel", "distilled network", "boosted", "labelled trees", NOVELTY)
 
 
 def chosen_members(asked: str | Sequence[str] | None) -> list[str]:
-    """Return the names of members that are asked for.
+    """Return the names of the requested members.
 
     Parameters
     ----------
     asked
-        Names; "quick" for those that score rows quickly; None for the usual ones.
+        Names; "quick" for members that score rows quickly; None for the default members.
 
     Examples
     --------
@@ -401,7 +402,7 @@ def chosen_members(asked: str | Sequence[str] | None) -> list[str]:
 
 
 def add_member(name: str, recipe: Recipe, type_name: str) -> None:
-    """Make another kind of detector a member of every `AutoRAD` that is fitted from now on."""
+    """Make another kind of detector a member of every `AutoRAD` that is fitted later."""
     if name in MEMBERS:
         raise InputError(f"AutoRAD has a member {name!r} already; choose another name.")
     MEMBERS[name] = recipe

@@ -13,9 +13,9 @@ __all__ = ["More", "WithMore", "places_of_more"]
 
 
 def places_of_more(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-    """Return places of labelled rows that are not among `rows`.
+    """Return positions of labelled rows that are not among `rows`.
 
-    There are none with groups: rows of a group that is held out could be among them.
+    None with groups: these rows could belong to a held-out group.
 
     >>> places_of_more(np.array([1, 0, -1, 1]), None, np.array([0, 1])).tolist()
     [2, 3]
@@ -26,10 +26,10 @@ def places_of_more(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarra
 
 @dataclass(frozen=True)
 class More:
-    """What some members learn from besides.
+    """Further labelled rows that some members learn from.
 
-    With more than 10,000 labelled rows others take a sample: their time grows with the rows, and
-    what they tell hardly.
+    With more than 10,000 labelled rows the other members use a sample: their time grows with the
+    rows, but their quality hardly.
     """
 
     columns: np.ndarray
@@ -37,19 +37,19 @@ class More:
     weight: np.ndarray | None
 
     def before(self, detector: Any) -> WithMore:
-        """Return what fits the detector to these rows and to those that it is given."""
+        """Return an object that fits the detector to these rows and to those given to `fit`."""
         return WithMore(detector, self)
 
 
 class WithMore:
-    """A detector whose fit has more rows than it is given."""
+    """A detector whose fit uses more rows than it is given."""
 
     def __init__(self, detector: Any, more: More):
         self.detector = detector
         self.more = more
 
     def fit(self, F: np.ndarray, codes: np.ndarray, sample_weight: Any = None) -> Any:
-        """Fit the detector to all of them, and return it."""
+        """Fit the detector to all rows, and return it."""
         more = self.more
         weight = None
         if sample_weight is not None and more.weight is not None:

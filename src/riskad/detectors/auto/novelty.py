@@ -1,18 +1,18 @@
-r"""Novelty: how unlike all rows of a fit a row is, whether these are labelled or not.
+r"""Novelty: how unlike all training rows a row is, labelled or not.
 
-A detector that learned from labels ranks rows by how much they look like the labelled anomalies. A
-kind of anomaly that nobody labelled may then rank below most normal rows. Novelty asks for nothing
-but distance from what was seen:
+A detector that learned from labels ranks rows by their similarity to the labelled anomalies. A kind
+of anomaly that nobody labelled may then rank below most normal rows. Novelty measures only the
+distance from the training rows:
 
     novelty(x) = (u(x) - mean) / spread,    u(x) = i(x) + max(d(x), 0),
 
 with i the score of an isolation forest, d the log distance to the tenth neighbour, both in standard
 deviations from their means in the plain view, and the mean and the spread of u over the unlabelled
-rows. A row farther from others than usual is new; one among many that are nearly the same, of which
-log d would make much, is not for that less so. 0 is usual; 3 is three standard deviations more
-unusual.
+rows. A row farther from others than usual is new. Only positive d counts: a row in a dense group of
+near-duplicates would have a very low log distance, which must not make it less new. 0 is usual; 3
+is three standard deviations more unusual.
 
-What it weighs in the average is in `unseen_kinds`.
+`unseen_kinds` sets its weight in the average.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NOVELTY = "novelty"
 
 
 class Novelty(BaseEstimator):
-    """The sum of outlier scores, as a member: there is nothing to learn from labels.
+    """The sum of outlier scores, as a member: it does not learn from labels.
 
-    Of the first score all counts, of others what is above the mean.
+    The first score counts fully, the others only where they are above the mean.
 
     Examples
     --------
@@ -46,19 +46,19 @@ class Novelty(BaseEstimator):
     _state_fields: ClassVar[Fields] = {"n_features_in_": SIZE}
 
     def fit(self, X: Any, y: Any = None) -> Novelty:
-        """Remember how many scores there are.
+        """Store the number of scores.
 
         Parameters
         ----------
         X : array of shape (n_rows, n_scores)
             Outlier scores, high for unusual rows.
         y
-            Not looked at.
+            Ignored.
 
         Returns
         -------
         Novelty
-            Itself.
+            The fitted member.
         """
         self.n_features_in_ = np.shape(X)[1]
         return self
@@ -68,24 +68,24 @@ class Novelty(BaseEstimator):
         return Novelty()
 
     def kept_rows(self) -> int:
-        """Return 0: the scores are found elsewhere."""
+        """Return 0: the scores are computed elsewhere."""
         return 0
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the sum of each row's scores, with its sign changed: high for usual rows."""
+        """Return minus the sum of each row's scores: high for usual rows."""
         first, others = np.split(np.asarray(X, dtype=float), [1], axis=1)
         return -(first[:, 0] + np.maximum(others, 0).sum(axis=1))
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same in an ONNX graph."""
+        """Return the same scores in an ONNX graph."""
         least = np.zeros(self.n_features_in_)
-        least[0] = -np.inf  # of the first score all counts
+        least[0] = -np.inf  # the first score counts fully
         counted = graph.node("Max", rows, least)
         return str(graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0)))
 
 
 def with_novelty(weights: Mapping[str, float], share: float) -> dict[str, float]:
-    """Return weights of members that add up to 1, of which novelty has a share, if it is one.
+    """Return weights of members with sum 1, in which novelty has a share, if it is a member.
 
     >>> with_novelty({"kernel": 0.5, "forest": 0.5}, 0.2)
     {'kernel': 0.5, 'forest': 0.5}

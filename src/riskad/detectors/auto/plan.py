@@ -1,4 +1,4 @@
-"""The plan of a fit: which members, how many folds, by the work that each takes."""
+"""The plan of a fit: which members and how many folds, by the work that each takes."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ __all__ = [
 
 SPLITS = 5
 FOLD_READ, FOLD_SCORED = 150, 100
-"""Unlabelled rows that a teacher reads in a fold, and scores beside those held out."""
+"""Unlabelled rows that the network reads in a fold, and scores in addition to those held out."""
 FEATURES, FOLD, KINDS = "features", "fold", "kinds"
-"""Steps of a plan besides its members."""
+"""Steps of a plan other than its members."""
 _NETWORK_WORK = ((MOST_READ, 3_000), (MOST_READ, COMPARED), (150, COMPARED), (50, COMPARED))
-_FOLD_SHARE = 0.3  # of the seconds of a member, that its lighter fit of a fold takes
+_FOLD_SHARE = 0.3  # of the seconds of a member, for its lighter fit in a fold
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit does.
+    """The work of a fit.
 
     Parameters
     ----------
     members
         Names of members, in the order of their fits.
     distilled
-        Unlabelled rows that the teacher scores.
+        Number of unlabelled rows that the network scores for a distilled forest.
     read
-        Unlabelled rows that the network reads.
+        Number of unlabelled rows that the network reads.
     decided
-        Unlabelled rows whose scores decisions rest on.
+        Number of unlabelled rows whose scores are used for decisions.
     folds
-        How many folds of labelled rows are held out, of five.
+        How many of five folds of labelled rows are held out.
     kinds
         Whether kinds of anomaly are held out, too.
     seconds
-        What all of it takes on one core of a usual machine.
+        Seconds of the whole fit on one core of a typical machine.
     steps
-        What each part of it takes: features, each member, kinds, and one fold.
+        Seconds of each part: features, each member, kinds, and one fold.
     """
 
     members: tuple[str, ...]
@@ -74,17 +74,17 @@ class Plan:
     steps: Mapping[str, float]
 
     def folds_at_once(self, threads: int) -> int:
-        """Return how many folds so many threads hold out at a time."""
+        """Return how many folds this many threads hold out at a time."""
         return max(1, min(threads, self.folds))
 
     def seconds_in(self, threads: int) -> float:
-        """Return what all takes where folds are held out by so many threads."""
+        """Return the seconds of the whole fit if this many threads hold out folds."""
         folds = self.folds * self.steps[FOLD]
         return self.seconds - folds + folds / self.folds_at_once(threads)
 
 
 def sizes_of(codes: np.ndarray, n_columns: int, teacher_columns: int, more: int = 0) -> Sizes:
-    """Return what the work of a fit to rows with these labels, and to more labelled ones, is."""
+    """Return the sizes of a fit to rows with these labels, and to further labelled rows."""
     labelled = int((codes != UNLABELLED).sum())
     alone = LabelsGiven.of(codes).labelled_risk != "pn"
     return Sizes(
@@ -99,11 +99,11 @@ def sizes_of(codes: np.ndarray, n_columns: int, teacher_columns: int, more: int 
 
 
 def plan_fit(sizes: Sizes, names: Sequence[str], seconds: float) -> Plan:
-    """Return a plan that takes no more than the seconds, but for one member, which is always there.
+    """Return a plan within the seconds, but always with one member.
 
     Members come first, as long as one fold could still be held out of all of them; then folds, then
-    kinds of anomaly. A network reads fewer rows, and decisions rest on fewer, before it is left
-    out; it is, where nothing could be held out otherwise.
+    kinds of anomaly. If seconds are short, a network first reads fewer rows, and fewer rows are
+    used for decisions. It is left out if nothing could be held out otherwise.
 
     >>> sizes = Sizes(rows=3_000, columns=20, labelled=150, counting=150, read=150,
     ...               teacher_columns=22)
@@ -125,7 +125,7 @@ def plan_fit(sizes: Sizes, names: Sequence[str], seconds: float) -> Plan:
 
 
 def _plan(sizes: Sizes, names: Sequence[str], seconds: float, read: int, decided: int) -> Plan:
-    """The plan, if a network reads and scores so many rows."""
+    """The plan, if a network reads and scores this many rows."""
     distilled = rows_to_distil(seconds, sizes)
     spent, in_fold = _feature_seconds(sizes), 0.0
     members: list[str] = []
@@ -155,7 +155,7 @@ def _feature_seconds(sizes: Sizes) -> float:
 def _member_seconds(
     name: str, sizes: Sizes, distilled: int, read: int, decided: int
 ) -> tuple[float, float]:
-    """What a member takes, and in a fold."""
+    """Seconds of a member, in the fit and in a fold."""
     recipe = MEMBERS[name]
     fit = recipe.seconds(sizes)
     if not (recipe.distilled or recipe.pretrained):

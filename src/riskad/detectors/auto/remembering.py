@@ -1,4 +1,4 @@
-"""What an `AutoRAD` in memory remembers of the rows that it was fitted to."""
+"""Features that an `AutoRAD` keeps in memory for the next fit to the same rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Remembered:
     Parameters
     ----------
     digest
-        Of the rows and of all else that the features depend on.
+        Digest of the rows and of everything else that the features depend on.
     views
-        The features, none of which knows a label.
+        The features, which do not depend on labels.
     """
 
     digest: bytes
@@ -31,7 +31,7 @@ class Remembered:
 
     @staticmethod
     def digest_of(matrix: np.ndarray, members: Sequence[str], seed: int) -> bytes:
-        """Return what differs if rows, members or the seed do.
+        """Return a digest that differs if rows, members or the seed differ.
 
         >>> rows = np.zeros((2, 3))
         >>> first = Remembered.digest_of(rows, ["kernel"], 0)
@@ -53,7 +53,7 @@ def views_of(
     seed: int,
     made: MadeColumns,
 ) -> tuple[Views, Remembered | None]:
-    """Return the features of rows, remembered or learned, and what is to be remembered of them."""
+    """Return the features of rows, kept or learned, and what to keep of them."""
     digest = Remembered.digest_of(matrix, members, seed)
     if known is not None and known.digest == digest:
         return known.views, known

@@ -1,4 +1,4 @@
-"""Which rows take part where not all do."""
+"""Which rows take part if not all do."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _MOST_LABELLED = 10_000
 
 
 def thinned(places: np.ndarray, most: int) -> np.ndarray:
-    """Return at most so many of the places, evenly spaced."""
+    """Return at most this many of the positions, evenly spaced."""
     return places[:: max(1, -(-len(places) // most))]
 
 
 def some_unlabelled(codes: np.ndarray, most: int) -> np.ndarray:
-    """Return places of unlabelled rows, or of any kind where there is none, not too many."""
+    """Return positions of some unlabelled rows, or of rows of any kind if there are none."""
     places = np.flatnonzero(codes == UNLABELLED)
     return thinned(places if len(places) else np.arange(len(codes)), most)
 
 
 def with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
-    """Return places of the labelled rows and of at most so many unlabelled ones, in order."""
+    """Return positions of the labelled rows and of at most `most` unlabelled ones, in order."""
     unlabelled = thinned(np.flatnonzero(codes == UNLABELLED), most)
     return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
 
 
 def to_learn_from(codes: np.ndarray, most: int, fewest: int, seed: int) -> np.ndarray:
-    """Return places of rows to learn from: labelled ones, then at least `fewest` unlabelled."""
+    """Return positions of rows to learn from: labelled rows, then at least `fewest` unlabelled."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(codes))
     order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]
@@ -54,7 +54,7 @@ def to_learn_from(codes: np.ndarray, most: int, fewest: int, seed: int) -> np.nd
 def without_absent(
     matrix: Any, codes: Any, groups: Any, source: Any, weight: Any
 ) -> tuple[Any, ...]:
-    """Return all of them without the rows of weight 0."""
+    """Return all arrays without the rows of weight 0."""
     if weight is None or (weight > 0).all():
         return matrix, codes, groups, source, weight
     rows = np.flatnonzero(weight > 0)
@@ -63,5 +63,5 @@ def without_absent(
 
 
 def taken(rows: np.ndarray, *arrays: np.ndarray | None) -> list[np.ndarray | None]:
-    """Return some rows of arrays, of those that there are."""
+    """Return some rows of each array that is not None."""
     return [None if each is None else each[rows] for each in arrays]

@@ -1,4 +1,4 @@
-"""What a fitted `AutoRAD` says of itself: its members, what it rests on, which rows it holds."""
+"""The description of a fitted `AutoRAD`: its members, its evidence, the rows it stores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from riskad.detectors.description import SelfDescribing
 
 __all__ = ["SaysWhatItIs", "say_late"]
 
-_CLEARLY_LOWER = 0.05  # by how much an AUC is so
+_CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
 
 
 class SaysWhatItIs(SelfDescribing):
-    """Answers to what `riskad.detectors.description` asks."""
+    """The methods of `riskad.detectors.description`."""
 
     budget: float
     members_: dict[str, Any]
@@ -30,12 +30,12 @@ class SaysWhatItIs(SelfDescribing):
         return True
 
     def kept_rows(self) -> int:
-        """Return the number of training rows, standardised, in the views and members."""
+        """Return the number of standardised training rows in the views and members."""
         views = sum(view.kept_rows() for view in self.views_.values())
         return views + sum(member.kept_rows() for member in self.members_.values())
 
     def describe(self) -> dict[str, Any]:
-        """Return the members with their weights, the rate and how many rows took part."""
+        """Return the members with their weights, the anomaly rate and how many rows took part."""
         return super().describe() | {
             "leaderboard": self.leaderboard_,
             "prior": self.prior_,
@@ -43,7 +43,7 @@ class SaysWhatItIs(SelfDescribing):
         }
 
     def describe_in_words(self) -> list[str]:
-        """Return how many members there are, what they weigh by, and which were left out."""
+        """Return the number of members, the basis of their weights, and which were left out."""
         left_out = [row["member"] for row in self.leaderboard_ if row.get("left_out")]
         no_time = [f"left out for lack of time (budget={self.budget:g}): {', '.join(left_out)}"]
         others = [name for name in self.members_ if name != NOVELTY]
@@ -62,7 +62,7 @@ class SaysWhatItIs(SelfDescribing):
         ]
 
     def _say_kinds(self) -> list[str]:
-        """What becomes of anomalies that nobody labelled the like of, where that is known."""
+        """How anomalies of an unseen kind rank, if that is known."""
         auc = getattr(self, "kinds_auc_", None)
         if auc is None or self.auc_ is None or auc.value > self.auc_.value - _CLEARLY_LOWER:
             return []
@@ -73,7 +73,7 @@ class SaysWhatItIs(SelfDescribing):
 
 
 def say_late(clock: Clock, leaderboard: list[dict[str, Any]]) -> str:
-    """Say that a fit took so long that it did not do all that was planned."""
+    """Report that a fit took too long to do everything that was planned."""
     left_out = ", ".join(row["member"] for row in leaderboard if row.get("left_out"))
     return (
         f"The fit was still running after {clock.seconds:,.0f} s and was cut short: it has no "

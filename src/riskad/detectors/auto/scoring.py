@@ -1,4 +1,4 @@
-"""How `AutoRAD` scores rows: the weighted average of its members, and novelty beside it."""
+"""How `AutoRAD` scores rows: the weighted average of its members, and novelty."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from riskad.rows.blas_threads import one_blas_thread
 
 __all__ = ["ScoresRows"]
 
-_BLOCK = 5_000  # rows that are scored at a time
+_BLOCK = 5_000  # rows scored at a time
 
 
 class ScoresRows:
-    """Scoring, which changes nothing in the detector: threads may share one."""
+    """Scoring, which does not change the detector: threads may share one."""
 
     table_: Any
     views_: dict[str, Any]
@@ -31,11 +31,11 @@ class ScoresRows:
 
     @property
     def tells_novelty(self) -> bool:
-        """Whether `novelty` can be told: not by models that earlier versions saved."""
+        """Whether `novelty` is available: not for models saved by earlier versions."""
         return NOVELTY in getattr(self, "members_", {})
 
     def novelty(self, X: Any) -> np.ndarray:
-        """How unlike all rows of the fit each row is, labelled or not.
+        """Return how unlike all training rows each row is, labelled or not.
 
         Parameters
         ----------

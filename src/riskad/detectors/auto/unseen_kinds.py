@@ -1,18 +1,18 @@
-r"""Kinds of anomaly that fits have not seen, and what novelty weighs by them.
+r"""Kinds of anomaly that fits have not seen, and the weight of novelty that they justify.
 
-Novelty is a member of the average, with as much weight w as *held-out kinds* ask for. The labelled
-anomalies are parted into two or three clusters, and each in turn is held out with as large a part
-of the labelled normals: fits of the quicker members have then not seen an anomaly of that kind.
-With A(w) the AUC of (1 - w) s + w novelty on these rows, s the mean of these members, and SE the
-standard error of the best of them,
+Novelty is a member of the average, with a weight w that is chosen on *held-out kinds*. The labelled
+anomalies are split into two or three clusters, and each in turn is held out with an equally large
+share of the labelled normal rows: fits of the quicker members have then not seen an anomaly of that
+kind. With A(w) the AUC of (1 - w) s + w novelty on these rows, s the mean of these members, and SE
+the standard error of the best of them,
 
     w = 1 / (1 + m / 50) sum_j p_j w_j exp(A(w_j) / SE) / sum_j p_j exp(A(w_j) / SE)
 
-over the weights w_j and the p_j of `CHOICES`, with m labelled anomalies. Where these are too few to
-hold out kinds, A is constant. Clusters of many anomalies are always told apart well enough to ask
-for novelty, though few kinds are then left that nobody has labelled: so w falls with m. (On 100
-real tables with all rows labelled, weights that did not fall cost 0.008 of AUC and 0.02 of average
-precision.) Without any labelled anomaly w is `ALONE`.
+over the weights w_j and the p_j of `CHOICES`, with m labelled anomalies. If these are too few to
+hold out kinds, A is constant. Clusters of many anomalies are always separated well enough to favour
+novelty, though few kinds without a label then remain: so w falls with m. (On 100 real tables with
+all rows labelled, weights that did not fall cost 0.008 of AUC and 0.02 of average precision.)
+Without any labelled anomaly w is `ALONE`.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = [
 ]
 
 CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0}
-"""Weights that novelty may have in the average, and how likely each is beforehand."""
+"""Weights that novelty may have in the average, with their prior probabilities."""
 ALONE = 0.4
-"""Its weight where no anomaly is labelled: the other members then know little."""
+"""Its weight if no anomaly is labelled: the other members then know little."""
 JUDGES = ("kernel", "smooth forest", "forest")
-"""Members, the quick ones, that are fitted without a kind."""
+"""The quick members, which are fitted without a kind."""
 MOST_KINDS = 3
-_FEWEST, _FEWEST_FOR_THREE = 4, 9  # labelled anomalies that are parted into two or three kinds
+_FEWEST, _FEWEST_FOR_THREE = 4, 9  # labelled anomalies that are split into two or three kinds
 _LEAST_ERROR = 0.01
-_MANY_ANOMALIES = 50  # labelled ones that halve the weight
+_MANY_ANOMALIES = 50  # labelled anomalies that halve the weight
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Kinds:
         return auc_of_folds(values, len(self.folds), n, m)
 
     def weight(self, n_anomaly: int) -> float:
-        """Return the weight that novelty is to have in the average, with so many anomalies."""
+        """Return the weight of novelty in the average, for this many labelled anomalies."""
         weights, beliefs = (np.array(list(each)) for each in (CHOICES, CHOICES.values()))
         if self.folds:
             values = np.array([self.auc(weight).value for weight in weights])
@@ -89,14 +89,14 @@ class Kinds:
 
 
 def _error(auc: float, m: int) -> float:
-    """About the standard error of an AUC, of which the anomalies are the smaller kind."""
+    """Approximate standard error of an AUC, if the anomalies are the smaller kind."""
     return float(np.sqrt(auc * (1 - auc) / m))
 
 
 def kinds_to_hold_out(columns: np.ndarray, codes: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Return places of labelled rows, fold by fold: a cluster of anomalies, and some normals.
+    """Return positions of labelled rows, fold by fold: a cluster of anomalies, and normal rows.
 
-    There are none where labelled anomalies are fewer than 4, or all the same.
+    Empty if there are fewer than 4 labelled anomalies, or if they are all the same.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def kinds_to_hold_out(columns: np.ndarray, codes: np.ndarray, seed: int) -> list
     codes : array of shape (n_rows,)
         +1 normal, -1 anomaly, 0 unlabelled.
     seed : int
-        Of the clusters and of the parts of normals.
+        Seed of the clusters and of the parts of normal rows.
 
     Returns
     -------
@@ -142,16 +142,16 @@ def hold_kinds_out(
     views, codes
         Features and labels of the rows that take part.
     members
-        What makes an unfitted, light detector for the labels of a fold, by the member's name.
+        Makes an unfitted, light detector for the labels of a fold, from the member's name.
     without
-        Gives the views as if rows at some places had no label.
+        Returns the views as if rows at some positions had no label.
     seed
-        Of the clusters.
+        Seed of the clusters.
 
     Returns
     -------
     Kinds
-        The scores; no folds where there is nothing to hold out.
+        The scores; without folds if there is nothing to hold out.
     """
     columns = views.features["smooth"][:, views.learned["smooth"].slices_["columns"]]
     judges = [name for name in JUDGES if name in members]

@@ -33,7 +33,7 @@ VIEWS = {
 
 
 def fit_table(matrix: Any, categories: Any, seed: int) -> Filled | TruncatedSVD:
-    """Return what makes numbers without gaps; of a wide sparse matrix its leading directions."""
+    """Return the transformer to numbers without gaps; a wide sparse matrix is reduced by SVD."""
     if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
         size = min(_REDUCED, *(side - 1 for side in matrix.shape))
         return TruncatedSVD(size, random_state=seed).fit(matrix)
@@ -41,14 +41,14 @@ def fit_table(matrix: Any, categories: Any, seed: int) -> Filled | TruncatedSVD:
 
 
 def numbers_of(table: Filled | TruncatedSVD, matrix: Any) -> np.ndarray:
-    """Return the rows of a matrix as views take them."""
+    """Return the rows of a matrix in the form that views take."""
     if isinstance(table, Filled):
         matrix = sparse_to_dense(matrix)
     return np.asarray(table.transform(matrix))
 
 
 def table_widths(table: Filled | TruncatedSVD) -> tuple[int, int]:
-    """Return how many columns there are before and after."""
+    """Return the number of columns before and after."""
     if isinstance(table, Filled):
         return table.widths
     after, before = table.components_.shape
@@ -56,12 +56,12 @@ def table_widths(table: Filled | TruncatedSVD) -> tuple[int, int]:
 
 
 def made_of(table: Filled | TruncatedSVD) -> MadeColumns:
-    """Return which columns mark gaps or say levels of categories."""
+    """Return which columns mark gaps or levels of categories."""
     return table.made if isinstance(table, Filled) else MadeColumns()
 
 
 def _parts_seen(members: Iterable[str], made: MadeColumns) -> dict[str, list[str]]:
-    """The parts of each view that members see, and what others rest on, in the order of `VIEWS`."""
+    """The parts of each view that members see, and parts that these need, by view."""
     seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
     for name in members:
         seen[MEMBERS[name].view] |= set(MEMBERS[name].parts)
@@ -88,7 +88,7 @@ class Views:
         seed: int,
         made: MadeColumns,
     ) -> Views:
-        """Learn from all rows what members see; codes tell distances what is labelled."""
+        """Learn the features of members from all rows; codes tell distances what is labelled."""
         learned = {
             name: clone(VIEWS[name]).set_params(parts=parts, random_state=seed)
             for name, parts in _parts_seen(members, made).items()
@@ -112,7 +112,7 @@ class Views:
         seed: int,
         made: MadeColumns,
     ) -> Views:
-        """Learn both views from all rows but those held out, and give the features of all."""
+        """Learn both views from all rows but those held out, and return the features of all."""
         others = np.setdiff1d(np.arange(len(codes)), held)
         kept = cls.fit(matrix[others], codes[others], members, seed, made)
         rest = cls.of(kept.learned, matrix[held])
@@ -135,7 +135,7 @@ class Views:
         return Views(self.learned, {name: F[rows] for name, F in self.features.items()})
 
     def seen_by(self, member: str) -> np.ndarray:
-        """What a member sees."""
+        """The features that a member sees."""
         recipe = MEMBERS[member]
         slices = self.learned[recipe.view].slices_
         spans = [slices[part] for part in recipe.parts_among(slices)]
@@ -145,17 +145,17 @@ class Views:
         return np.hstack([F[:, span] for span in spans])
 
     def scores_by(self, member: str, detector: Any) -> np.ndarray:
-        """The scores that a member gives."""
+        """The scores of a member."""
         return np.asarray(detector.score_samples(self.seen_by(member)))
 
     def seen_by_teacher(self) -> np.ndarray:
-        """Outlier scores with the columns, or with their components where there are too many."""
+        """Outlier scores with the columns, or with their components if there are too many."""
         slices = self.learned["plain"].slices_
         first = "columns" if slices["outliers"].stop <= READS_COLUMNS else "components"
         return np.hstack([self.features["plain"][:, slices[part]] for part in (first, "outliers")])
 
     def columns_of(self, matrix: np.ndarray) -> np.ndarray:
-        """Return the columns of other rows in the plain view, without what is learned of them."""
+        """Return the columns of other rows in the plain view, without learned features."""
         return self.learned["plain"].columns_of(matrix)
 
     def without_labels(self, codes: np.ndarray, held: np.ndarray) -> Views:
@@ -175,10 +175,10 @@ class Views:
 
 
 class NewRows:
-    """Rows to score: parts of views are found when a member asks for them, and once.
+    """Rows to score: parts of views are computed when a member needs them, and only once.
 
-    Kernels, the widest part, are not even found for a member that is linear in them: it gives
-    weights to landmarks.
+    Kernels, the widest part, are not computed for a member that is linear in them: it gives weights
+    to landmarks.
     """
 
     def __init__(self, learned: Mapping[str, Any], matrix: np.ndarray):
@@ -203,7 +203,7 @@ class NewRows:
         return self._parts[view, part]
 
     def seen_by(self, member: str) -> np.ndarray:
-        """What a member sees."""
+        """The features that a member sees."""
         recipe = MEMBERS[member]
         key = recipe.view, recipe.parts_among(self.learned[recipe.view].slices_)
         if key not in self._seen:
@@ -211,7 +211,7 @@ class NewRows:
         return self._seen[key]
 
     def scores_by(self, member: str, detector: Any) -> np.ndarray:
-        """The scores that a member gives."""
+        """The scores of a member."""
         recipe = MEMBERS[member]
         if "kernels" in recipe.parts and isinstance(detector, ShallowRAD):
             return self._linear_scores(recipe, detector)

@@ -1,8 +1,8 @@
-"""Feature maps learned from all rows: unlabelled rows teach the representation, labels the rest.
+"""Feature maps learned from all rows: the representation comes from unlabelled rows.
 
-Each is a scikit-learn transformer: alone, in a pipeline, in a `FeatureUnion`, or as the
-`feature_map` of `ShallowRAD`. All are fitted on training rows only. Where a row would be its own
-nearest neighbour `fit_transform` leaves it out, so that training rows and new rows look alike.
+Each is a scikit-learn transformer, to be used alone, in a pipeline, in a `FeatureUnion`, or as the
+`feature_map` of `ShallowRAD`. All are fitted on training rows only. If a row would be its own
+nearest neighbour, `fit_transform` leaves it out, so that training rows and new rows look alike.
 """
 
 from riskad.detectors.features.kernels import GaussianKernels

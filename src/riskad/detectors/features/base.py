@@ -1,4 +1,4 @@
-"""What feature maps share: a seed, a sample of rows, the usual distance between rows."""
+"""Shared code of feature maps: a seed, a sample of rows, the median distance between rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from riskad.storage.fields import COUNT, NAMES, SEED, SIZE, Fields, Optional
 
 __all__ = ["FeatureMap", "squared_distances"]
 
-_DISTANCE_ROWS = 1000  # rows whose distances give the usual one
+_DISTANCE_ROWS = 1000  # rows whose distances give the median
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What the maps share: a seed, a sample of rows, finite numbers in."""
+    """Shared parts of the maps: a seed, a sample of rows, finite numbers in."""
 
     random_state: int | None
 
@@ -34,7 +34,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.random.default_rng(self.random_state or 0)
 
     def _places(self, n_rows: int, n_wanted: int) -> np.ndarray:
-        """Places of the rows to learn from: all, or as many as wanted."""
+        """Positions of the rows to learn from: all, or as many as requested."""
         if n_rows <= n_wanted:
             return np.arange(n_rows)
         return np.sort(self._rng().choice(n_rows, n_wanted, replace=False))
@@ -57,7 +57,7 @@ def _median_squared_distance(X: np.ndarray) -> float:
 
 
 def squared_distances(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return those of each row of X to each of `rows`, without a look at what is in them.
+    """Return squared distances of each row of X to each of `rows`, without checking them.
 
     >>> squared_distances(np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 4.0]])).tolist()
     [[16.0], [25.0]]

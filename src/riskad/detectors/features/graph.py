@@ -33,12 +33,12 @@ def standardised(g: Any, X: str, mean: np.ndarray, scale: np.ndarray) -> str:
 
 
 def clipped(g: Any, X: str, most: float) -> str:
-    """Return values with those beyond +-most drawn back to it."""
+    """Return values clipped to +-most."""
     return str(g.node("Clip", X, np.array(-most), np.array(most)))
 
 
 def squared_distances(g: Any, X: str, rows: np.ndarray) -> str:
-    """Return those of each row of X to each of `rows`, by one product of matrices."""
+    """Return squared distances of each row of X to each of `rows`, by one product of matrices."""
     own = g.node("ReduceSumSquare", X, np.array([1]), keepdims=1)
     squares = g.node("Add", own, np.einsum("ij,ij->i", rows, rows))
     return str(g.node("Relu", g.node("Sub", squares, g.node("MatMul", X, 2 * rows.T))))
@@ -47,8 +47,8 @@ def squared_distances(g: Any, X: str, rows: np.ndarray) -> str:
 def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str:
     """Return log(d + floor), with d the distance to the k-th neighbour among `rows`, as a column.
 
-    The k nearest rows r are those with the least |r|^2 - 2 <x, r>, one product of matrices. The
-    distances to them are found from differences, so that a row that is among them is at 0.
+    The k nearest rows r are those with the smallest |r|^2 - 2 <x, r>, one product of matrices. The
+    distances to them are computed from differences, so that a row among them is at distance 0.
     """
     ranks = g.node("Gemm", X, rows, np.einsum("ij,ij->i", rows, rows), alpha=-2.0, transB=1)
     _, nearest = g.several("TopK", 2, ranks, np.array([min(k, len(rows))]), largest=0, sorted=0)

@@ -40,9 +40,9 @@ class GaussianKernels(FeatureMap):
     n_components : int, default=200
         Landmarks for each width.
     max_rows : int, default=20_000
-        Rows among which landmarks are looked for.
+        Rows from which landmarks are chosen.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class GaussianKernels(FeatureMap):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         maps = state["maps_"]
         same = all(each.n_features_in_ == state["n_features_in_"] for each in maps)
         require(same, "maps_: of other columns")
@@ -89,7 +89,7 @@ class GaussianKernels(FeatureMap):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> GaussianKernels:
-        """Find the median distance and the landmarks; y is not looked at."""
+        """Find the median distance and the landmarks; y is ignored."""
         from sklearn.kernel_approximation import Nystroem
 
         if not len(self.widths) or min(self.widths) <= 0:
@@ -127,7 +127,7 @@ class GaussianKernels(FeatureMap):
         """Return `transform(X) @ weights`, for rows that were checked, without the features.
 
         The kernels of a width are K N', with N the normalisation of its landmarks: K (N' W) has
-        as many columns as W, and N' W is found once for all rows.
+        as many columns as W, and N' W is computed once for all rows.
         """
         total = np.zeros((len(X), weights.shape[1]))
         for part, span, K in self._kernels(X):
@@ -136,7 +136,7 @@ class GaussianKernels(FeatureMap):
         return total
 
     def _kernels(self, X: np.ndarray) -> Iterator[tuple[Any, slice, np.ndarray]]:
-        """Each width's map, its place among the features, and exp(-gamma D) to its landmarks."""
+        """Each width's map, its position among the features, and exp(-gamma D) to its landmarks."""
         ends = np.cumsum([0, *(len(part.components_) for part in self.maps_)])
         landmarks, gamma, K = None, 0.0, np.empty(0)
         for i in np.argsort([part.gamma for part in self.maps_], kind="stable"):
@@ -145,7 +145,7 @@ class GaussianKernels(FeatureMap):
             if not same:  # with one seed all widths have the same landmarks
                 landmarks = part.components_
                 squared = squared_distances(X, landmarks)
-            # Half the width: the square of what is known already takes no exponential.
+            # Half the width: squaring the known values saves an exponential.
             K = K * K if same and part.gamma == 2 * gamma else np.exp(-part.gamma * squared)
             gamma = part.gamma
             yield part, slice(int(ends[i]), int(ends[i + 1])), K

@@ -38,14 +38,14 @@ from riskad.storage.fields import (
 __all__ = ["LearnedFeatures"]
 
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
-_FEW_COLUMNS = 600  # up to which principal components are found from the covariance
-_COMPONENTS = ("components", "shapes")  # principal ones
+_FEW_COLUMNS = 600  # up to here principal components are computed from the covariance
+_COMPONENTS = ("components", "shapes")  # principal components
 _NATIVE = "native"
 _PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances", _NATIVE)
 
 
 class LearnedFeatures(FeatureMap):
-    """All that the rows say about a row: its columns, and what was learned from all of them.
+    """Features of a row: its columns, and what was learned from all rows.
 
     The features come in parts, side by side:
 
@@ -55,32 +55,33 @@ class LearnedFeatures(FeatureMap):
     - "kernels": `GaussianKernels`;
     - "shapes": the leading principal components of the kernels;
     - "distances": `NeighbourDistances`, the only part that looks at labels;
-    - "native": the columns with NaN where a mark says that a cell was blank, without the marks, and
-      one column for the yes/no columns of a category, for what reads blanks and levels as such.
+    - "native": the columns with NaN where a mark column says that a cell was blank, without the
+      marks, and one column instead of the yes/no columns of a category, for detectors that read
+      blanks and levels directly.
 
     Parameters
     ----------
     parts : sequence of str, default=("columns", "outliers", "components", "shapes", "distances")
-        Which parts, in which order.
+        Which parts to include, in this order.
     smooth : bool, default=False
-        Whether columns are brought to one scale by `SmoothScaler` rather than standardised and
-        clipped at 10.
+        Whether `SmoothScaler` scales the columns. By default they are standardised and clipped at
+        10.
     widths : sequence of floats, default=(0.5, 1, 2)
-        Of the kernels.
+        Widths of the kernels.
     n_components : int, default=20
-        Most principal components, of columns and of kernels.
+        Maximum number of principal components, of columns and of kernels.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
     marks : sequence of pairs of int, optional
-        Columns whose blanks were filled, each with the column that marks them with 1. Where columns
-        are smooth there can be no part "native".
+        Columns whose blanks were filled, each with the column that marks them with 1. With
+        `smooth` the part "native" is not available.
     levels : sequence of pairs of int, optional
-        Where the yes/no columns of each category begin and end.
+        Start and end of the yes/no columns of each category.
 
     Attributes
     ----------
     slices_ : dict of slice
-        Where each part is in the result.
+        Position of each part in the result.
 
     Examples
     --------
@@ -108,7 +109,7 @@ class LearnedFeatures(FeatureMap):
 
     @classmethod
     def _upgrade_state(cls, state: State) -> State:
-        """A state from before there were marks and levels."""
+        """Upgrade a state from before there were marks and levels."""
         return {"marks": None, "levels": None, **state}
 
     @classmethod
@@ -158,12 +159,12 @@ class LearnedFeatures(FeatureMap):
         self.levels = levels
 
     def fit(self, X: Any, y: Any = None) -> LearnedFeatures:
-        """Learn from all rows; `y` (codes) is needed for "distances" alone."""
+        """Learn from all rows; only "distances" needs `y` (codes)."""
         self.fit_transform(X, y)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Learn from all rows, and give their features, each row's without itself."""
+        """Learn from all rows, and return their features, each row's without itself."""
         for part in self.parts:
             check_choice("parts", part, _PARTS)
         if self.smooth and _NATIVE in self.parts:
@@ -181,7 +182,7 @@ class LearnedFeatures(FeatureMap):
         return np.hstack(blocks)
 
     def kept_rows(self) -> int:
-        """Return the number of training rows, standardised, that the parts hold."""
+        """Return the number of standardised training rows that the parts hold."""
         return sum(part.kept_rows() for part in self.maps_.values() if hasattr(part, "kept_rows"))
 
     def transform(self, X: Any) -> np.ndarray:
@@ -196,28 +197,28 @@ class LearnedFeatures(FeatureMap):
         return np.hstack([known[part] for part in self.parts])
 
     def columns_of(self, X: Any) -> np.ndarray:
-        """The columns on one scale, from which all parts are made."""
+        """The columns on one scale, from which all parts are computed."""
         check_is_fitted(self)
         return self._columns(self._check(X, reset=False))
 
     def part_of(self, part: str, Z: np.ndarray, kernels: np.ndarray | None = None) -> np.ndarray:
-        """One of the parts, other than the columns.
+        """Compute one of the parts, other than the columns.
 
         Parameters
         ----------
         part : str
-            Its name.
+            Name of the part.
         Z : array of shape (n_rows, n_columns)
-            What `columns_of` gave.
+            Result of `columns_of`.
         kernels : array, optional
-            The kernels, where they are known already.
+            The kernels, if they are already computed.
         """
         if part == _NATIVE:
             return _Native.of(self.kept_, self.marks, self.levels).of_columns(Z)
         each = self.maps_[part]
         if part not in _COMPONENTS:
             return np.asarray(each.transform(Z))
-        # As PCA does, without a look at rows that were looked at already.
+        # As PCA does, without checking rows again that were already checked.
         W = each.components_.T
         if part == "components":
             projected = Z @ W
@@ -243,7 +244,7 @@ class LearnedFeatures(FeatureMap):
         )
 
     def _fit_parts(self, Z: np.ndarray, y: Any) -> list[np.ndarray]:
-        """The parts; kernels are found once, whether they or their components are wanted."""
+        """The parts; kernels are computed once, for themselves and for their components."""
         known = {"columns": Z}
         if "kernels" in self.parts or "shapes" in self.parts:
             known["kernels"] = self._fit_map("kernels", Z, y)
@@ -294,10 +295,10 @@ class LearnedFeatures(FeatureMap):
 
 
 class _Native(NamedTuple):
-    """Where marks and the yes/no columns of categories are among the columns that vary.
+    """Positions of marks and of the yes/no columns of categories among the columns that vary.
 
     On one scale a column of 0 and 1 is above its mean, 0, where it is 1. A category with the levels
-    0 to K - 1 becomes their sum, weighted so that a row without any of them has K:
+    0 to K - 1 becomes their weighted sum, in which a row without any of them has K:
 
         K + sum_k (k - K) [yes_k].
     """
@@ -319,10 +320,10 @@ class _Native(NamedTuple):
         marks: Sequence[tuple[int, int]] | None,
         levels: Sequence[tuple[int, int]] | None,
     ) -> _Native:
-        """By places among all columns; those that never vary are left aside."""
+        """From positions among all columns; columns that never vary are left out."""
         place = {int(column): i for i, column in enumerate(kept)}
         pairs = [(place[a], place[b]) for a, b in marks or () if {a, b} <= set(place)]
-        # By the columns there are: a span of a file may be of any length.
+        # By the existing columns: a span in a file may have any length.
         groups = [[place[j] for j in place if start <= j < stop] for start, stop in levels or ()]
         groups = [group for group in groups if group]
         yes = [j for group in groups for j in group]
@@ -336,17 +337,17 @@ class _Native(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return len(self.others) + len(self.none)
 
     def of_columns(self, Z: np.ndarray) -> np.ndarray:
-        """The columns with blanks and levels, of columns on one scale."""
+        """The columns with blanks and levels, from columns on one scale."""
         out = Z.copy()
         out[:, self.marked] = np.where(Z[:, self.marks] > 0, np.nan, Z[:, self.marked])
         return np.hstack([out[:, self.others], self.none + (Z[:, self.yes] > 0) @ self.weights])
 
     def onnx_columns(self, graph: Any, Z: str) -> str:
-        """The same in an ONNX graph."""
+        """The same columns in an ONNX graph."""
         mark = dict(zip(self.marked, self.marks, strict=True))
         cells = graph.node("Gather", Z, self.others, axis=1)
         if mark:
@@ -365,7 +366,7 @@ class _Native(NamedTuple):
 
 
 def _map_types(part: str) -> tuple[type, ...]:
-    """What may learn a part."""
+    """The class that learns a part."""
     from sklearn.decomposition import PCA
 
     known = {

@@ -25,13 +25,13 @@ class TreeLeaves(FeatureMap):
     Parameters
     ----------
     n_estimators : int, default=100
-        Trees.
+        Number of trees.
     max_depth : int, default=5
         Depth of each: at most 2^max_depth leaves.
     max_rows : int, default=20_000
         Rows on which trees are grown.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class TreeLeaves(FeatureMap):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> TreeLeaves:
-        """Grow the trees; y is not looked at."""
+        """Grow the trees; y is ignored."""
         from sklearn.ensemble import RandomTreesEmbedding
 
         X = self._check(X, reset=True)

@@ -25,25 +25,25 @@ from riskad.storage.fields import (
 
 __all__ = ["NeighbourDistances", "distance_floor", "distances_to"]
 
-_MANY = 32  # rows from which on a search over all of them is worth setting up
+_MANY = 32  # rows from which a search structure is worth its cost
 
 
 class NeighbourDistances(FeatureMap):
     """Log distances to the nearest labelled normal, labelled anomaly and unlabelled rows.
 
-    A kind of row that is absent has no column. The last column, where there are labels of both
-    kinds, is the difference of their two: near which of them is the row?
+    A kind of row that is absent has no column. If there are labels of both kinds, the last column
+    is the difference of their two: to which of them is the row nearer?
 
     Parameters
     ----------
     n_neighbors : int, default=1
-        Which neighbour's distance is taken; the last one where a kind has fewer.
+        Which neighbour's distance to use; the last one if a kind has fewer.
     unlabelled : bool, default=True
-        Whether the distance to unlabelled rows is a column, too.
+        Whether to add the distance to unlabelled rows as a column.
     max_rows : int, default=5_000
-        Unlabelled rows among which neighbours are looked for.
+        Maximum number of unlabelled rows that are searched for neighbours.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class NeighbourDistances(FeatureMap):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         rows = state["rows_"]
         require(all(len(each) for each in rows.values()), "rows_: none of a kind")
         width = len(rows) + (NORMAL in rows and ANOMALY in rows)
@@ -84,7 +84,7 @@ class NeighbourDistances(FeatureMap):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> NeighbourDistances:
-        """Remember the rows of each kind."""
+        """Store the rows of each kind."""
         X, y = self._check(X, reset=True), check_codes(y)
         self.places_ = {}
         for kind in (NORMAL, ANOMALY, UNLABELLED)[: 3 if self.unlabelled else 2]:
@@ -101,7 +101,7 @@ class NeighbourDistances(FeatureMap):
         return self
 
     def fit_transform(self, X: Any, y: Any) -> np.ndarray:
-        """Fit, and give the distances of the training rows, each without itself."""
+        """Fit, and return the distances of the training rows, each without itself."""
         self.fit(X, y)
         X = self._check(X, reset=False)
         everyone = np.arange(len(X))
@@ -140,7 +140,7 @@ class NeighbourDistances(FeatureMap):
 
 
 def distance_floor(usual_squared: float) -> float:
-    """What is added to distances before their logarithm, a thousandth of the usual one."""
+    """What is added to distances before the logarithm, a thousandth of the median distance."""
     return 1e-3 * usual_squared**0.5
 
 
@@ -149,8 +149,8 @@ def distances_to(
 ) -> np.ndarray:
     """Distance of each row of X to its k-th neighbour among `rows`.
 
-    Rows marked in `leave_out` are among them: their nearest one, themselves, does not count, and a
-    row that is alone of its kind is as far as the others are from it.
+    Rows marked in `leave_out` are among them: their nearest one, themselves, does not count. For
+    the only row of its kind, the distance of the others to it is used.
     """
     nearest = _nearest(X, rows, k + 1)
     last = nearest.shape[1] - 1
@@ -166,8 +166,8 @@ def distances_to(
 def _nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
     """The k smallest distances of each row to `rows`, in rising order; fewer if there are fewer.
 
-    A product of matrices finds the rows, which leaves an error near zero. From differences a row
-    that is among them is at 0, however many rows are asked for at a time, and in any program.
+    A product of matrices finds the rows, but its distances have an error near zero. Distances from
+    differences are exactly 0 for a row that is among them, for any number of rows at a time.
     """
     places = _places_of_nearest(X, rows, min(k, len(rows)))
     away = rows[places] - X[:, None]
@@ -180,5 +180,5 @@ def _places_of_nearest(X: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
 
         search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
         return np.asarray(search.kneighbors(X, return_distance=False))
-    # For few rows, checking the remembered ones would take longer than the distances.
+    # For few rows, checking the stored ones would take longer than the distances.
     return np.argpartition(squared_distances(X, rows), k - 1, axis=1)[:, :k]

@@ -26,17 +26,17 @@ _MOST_DEVIATIONS = 5.0  # standard deviations at which scores are clipped
 class OutlierScores(FeatureMap):
     """Two unsupervised outlier scores: of an isolation forest, and the log distance to neighbours.
 
-    The one sees rows that few cuts separate from the rest, the other rows in thin regions. Both
-    are standardised over the training rows and clipped at five standard deviations.
+    The first finds rows that few cuts separate from the rest, the second rows in sparse regions.
+    Both are standardised over the training rows and clipped at five standard deviations.
 
     Parameters
     ----------
     n_neighbors : int, default=10
-        Which neighbour's distance is taken.
+        Which neighbour's distance to use.
     max_rows : int, default=2_000
-        Rows among which neighbours are looked for.
+        Maximum number of rows that are searched for neighbours.
     random_state : int, optional
-        Seed; None is 0.
+        Seed; None means 0.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class OutlierScores(FeatureMap):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state without rows to be near to."""
+        """Refuse a stored state without rows for the distances."""
         check_trees(state)
         require(len(state["rows_"]) > 0, "rows_: none")
 
@@ -71,12 +71,12 @@ class OutlierScores(FeatureMap):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> OutlierScores:
-        """Fit both scores; y is not looked at."""
+        """Fit both scores; y is ignored."""
         self.fit_transform(X)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit both scores and give those of the training rows, each without itself."""
+        """Fit both scores and return those of the training rows, each without itself."""
         X = self._check(X, reset=True)
         places = self._places(len(X), self.max_rows)
         self.rows_ = X[places]
@@ -125,11 +125,11 @@ def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, fl
     """
     size = min(_ISOLATED, len(X))
     places = np.stack([rng.choice(len(X), size, replace=False) for _ in range(_TREES)])
-    # Which rows a split parts is left to chance: all targets differ, and one column is tried.
+    # Splits are random: all targets differ, and one column is tried.
     growth = Growth(tries=1, most_depth=np.ceil(np.log2(max(size, 2))))
     found = grow(X, np.arange(len(X)), np.ones(len(X)), places, growth, int(rng.integers(2**31)))
     lengths = found.depth + _average_path_length(found.rows)
-    # One row alone is isolated from the start: any positive length says so.
+    # A single row is isolated from the start: any positive length shows this.
     usual = float(_average_path_length(np.array([size]))[0]) or 1.0
     return replace(found.trees, value=lengths), usual
 

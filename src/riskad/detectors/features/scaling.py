@@ -1,4 +1,4 @@
-"""Columns on one scale, with what lies far out drawn in."""
+"""Columns on one scale, with large values compressed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from riskad.storage.fields import SEED, Array, Fields, Optional, State, require
 
 __all__ = ["SmoothScaler"]
 
-_LARGEST = 3.0  # what scaled values never exceed
+_LARGEST = 3.0  # bound on scaled values
 _FARTHEST = 1e100  # whose square is still a number
 _NORMAL_IQR = 1.349  # interquartile range of a normal distribution
 
 
 class SmoothScaler(FeatureMap):
-    """Columns on one scale, where what lies far out is drawn in smoothly.
+    """Columns on one scale, with large values compressed smoothly.
 
     With m the median and s the interquartile range of a column, as a multiple of that of a normal
     distribution, z = (x - m) / s becomes z / sqrt(1 + (z / 3)^2), which is z near 0 and never
-    beyond 3. A few huge values then neither set the scale of a column nor outweigh all others in a
-    distance. Where most values of a column are the same, s is its standard deviation. Columns that
-    hold a single value are dropped.
+    beyond 3. So a few huge values neither set the scale of a column nor dominate distances. If most
+    values of a column are the same, s is its standard deviation. Columns with a single value are
+    dropped.
 
     Examples
     --------
@@ -44,14 +44,14 @@ class SmoothScaler(FeatureMap):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         kept = state["kept_"]
         require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
         require(bool((state["scale_"][kept] > 0).all()), "scale_: zero")
         require(len(kept) == state["n_features_out_"], "kept_: another number of columns")
 
     def fit(self, X: Any, y: Any = None) -> SmoothScaler:
-        """Find m and s of each column; y is not looked at."""
+        """Find m and s of each column; y is ignored."""
         X = self._check(X, reset=True)
         low, self.median_, high = np.percentile(X, [25, 50, 75], axis=0)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
@@ -60,7 +60,7 @@ class SmoothScaler(FeatureMap):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """The columns that are kept, on their new scale."""
+        """The kept columns, on their new scale."""
         check_is_fitted(self)
         X = self._check(X, reset=False)[:, self.kept_]
         z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
@@ -68,7 +68,7 @@ class SmoothScaler(FeatureMap):
         return np.asarray(z / np.sqrt(1 + (z / _LARGEST) ** 2))
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the same in an ONNX graph."""
+        """Return the same columns in an ONNX graph."""
         X = graph.node("Gather", rows, self.kept_, axis=1)
         z = standardised(graph, X, self.median_[self.kept_], self.scale_[self.kept_])
         z = clipped(graph, z, _FARTHEST)

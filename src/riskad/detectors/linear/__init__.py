@@ -1,4 +1,4 @@
-"""What `ShallowRAD` and `StreamingRAD` are made of: scores g(x) = <w, phi(x)> + b and their fit.
+"""The parts of `ShallowRAD` and `StreamingRAD`: scores g(x) = <w, phi(x)> + b and their fit.
 
 ==================  ==============================================================================
 module              one reason to change
@@ -14,6 +14,6 @@ stream_summary      what is kept of rows that came in batches
 stream_problem      the risk of all rows of such a summary, and its minimum
 ==================  ==============================================================================
 
-Each is plain functions and data classes over `riskad.rows` and `riskad.solvers`, without an
-estimator.
+Each module holds plain functions and data classes over `riskad.rows` and `riskad.solvers`, without
+an estimator.
 """

@@ -17,7 +17,7 @@ __all__ = ["SELECT_RULES", "candidates_around", "check_select", "select_candidat
 
 SELECT_RULES = ("cv",)
 
-# Candidates beside what is given, and rows by which they are compared.
+# Candidates in addition to the given values, and rows on which they are compared.
 _MIXING_WEIGHTS = (0.02, 0.1, 0.4)
 _PRIORS = (0.5, 0.8, 0.95)
 _DECADES = 2
@@ -26,7 +26,7 @@ _WIDE = 400
 
 
 def check_select(select: str, **others: Any) -> None:
-    """Refuse an unknown rule, and settings beside which a, prior and lambda cannot be chosen."""
+    """Refuse an unknown rule, and settings with which a, prior and lambda cannot be chosen."""
     check_choice("select", select, SELECT_RULES)
     fixed = {"risk": "rad", "penalty": "l2", "lam": "theorem"}
     for name, value in fixed.items():
@@ -38,7 +38,7 @@ def check_select(select: str, **others: Any) -> None:
 
 
 def candidates_around(a: float, prior: float, tight: float, top: float) -> list[Candidate]:
-    """What is compared; the first, (a, prior, tight), is the default.
+    """The candidates; the first, (a, prior, tight), is the default.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def candidates_around(a: float, prior: float, tight: float, top: float) -> list[
 
 
 def select_candidate(model: LinearModel, risk: Risk, seed: int) -> Selection:
-    """What held-out rows say of candidates around the risk's a and prior and the tight lambda.
+    """Compare candidates around the risk's a and prior and the tight lambda on held-out rows.
 
-    A sample of the rows is compared, as coordinates in its own span where columns are many.
+    Uses a sample of the rows, as coordinates in its own span if there are many columns.
 
     Returns
     -------
     Selection
-        Of `riskad.decisions.selection`.
+        A `riskad.decisions.selection.Selection`.
     """
     top, tight = (safe_lambda(model, risk, "l2", tight=tight) for tight in (False, True))
     n_rows = _ROWS if model.n_parameters <= _WIDE else _WIDE

@@ -1,4 +1,4 @@
-"""What `ShallowRAD` and `StreamingRAD` share: linear scores, and what they say of themselves."""
+"""Shared code of `ShallowRAD` and `StreamingRAD`: linear scores, and their description."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LAMBDA_SOURCES = {
 
 
 class HasLinearScores(MinimisesRisk):
-    """Answers of a detector whose scores are linear in features phi(x)."""
+    """The description of a detector whose scores are linear in features phi(x)."""
 
     fits_any_source: ClassVar[bool] = True
     has_bounds: ClassVar[bool] = True
@@ -76,7 +76,7 @@ class HasLinearScores(MinimisesRisk):
         return self._linear_scores(X)
 
     def describe(self) -> dict[str, Any]:
-        """Return the regularisation, the way of the solver and the parts of the objective."""
+        """Return the regularisation, the result of the solver and the parts of the objective."""
         return super().describe() | {
             "lambda": float(self.lambda_),
             "solver": self.solver_,
@@ -88,7 +88,7 @@ class HasLinearScores(MinimisesRisk):
         }
 
     def describe_in_words(self) -> list[str]:
-        """Return what was minimised, how much it was regularised and how the solver ended."""
+        """Return what was minimised, how strongly it was regularised and how the solver ended."""
         shape = "linear" if self.feature_map is None else f"{self.feature_map} features"
         source = _LAMBDA_SOURCES.get(str(self.lam), "as given")
         steps = "1 step" if self.n_iter_ == 1 else f"{self.n_iter_} steps"
@@ -100,27 +100,27 @@ class HasLinearScores(MinimisesRisk):
         ]
 
     def note_of_rows(self, X: Any) -> dict[str, float]:
-        """Return the largest norm of the rows, on which bounds rest."""
+        """Return the largest norm of the rows, which bounds need."""
         return {"row_norm": self.largest_norm(X)}
 
     def largest_norm(self, X: Any) -> float:
         """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
 
-        No score of theirs exceeds the product of the two: with the penalty "l2" by Cauchy and
-        Schwarz, with "l1" all the more.
+        No score exceeds the product of the two: with the penalty "l2" by Cauchy and Schwarz, with
+        "l1" all the more.
         """
         check_is_fitted(self)
         return self._linear_scores.largest_norm(self._check_rows(X, reset=False), self._constant)
 
     def lighter(self) -> Self:
-        """Return an unfitted copy that has nothing left to choose."""
+        """Return an unfitted copy with nothing left to choose."""
         chosen = {"a": self.a_, "prior": self.prior_, "lam": self.lambda_, "select": None}
         copy = clone(self)
         known = copy.get_params(deep=False)
         return copy.set_params(**{k: v for k, v in chosen.items() if k in known})
 
     def needs_rows(self) -> bool:
-        """Return whether the feature map has training rows for its centres, or may have."""
+        """Return whether the feature map uses training rows as centres, or may do so."""
         return self.feature_map == "nystroem" or not isinstance(self.feature_map, str | None)
 
     def kept_rows(self) -> int:
@@ -133,7 +133,7 @@ class HasLinearScores(MinimisesRisk):
         return linear_scores(graph, rows, self, sparse)
 
     def contributions(self, X: Any) -> tuple[Any, float] | None:
-        """Return w_j x_j and b; with a feature map the columns act together."""
+        """Return w_j x_j and b; None with a feature map, in which columns interact."""
         if self.feature_map_ is not None:
             return None
         return (X.multiply(self.coef_) if sparse.issparse(X) else X * self.coef_), self.intercept_

@@ -1,4 +1,4 @@
-"""Feature maps phi: standardised columns, or what a transformer makes of them."""
+"""Feature maps phi: standardised columns, or the output of a transformer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from riskad.rows.source import RowSource
 __all__ = ["FEATURE_MAPS", "Features", "fit_features", "named_map", "standardise"]
 
 _N_COMPONENTS = 300
-# A named feature map looks at the number of columns and at some rows; so many are enough.
+# A named feature map looks at the number of columns and at some rows; this many are enough.
 _MAP_ROWS = 20_000
 _FAR = 1e50  # standard deviations beyond which a feature map makes no difference
 
@@ -54,9 +54,9 @@ FEATURE_MAPS = tuple(_MAPS)
 
 @dataclass(frozen=True)
 class Features:
-    """phi(x): (x - mean) / scale, or what the fitted `feature_map` makes of it.
+    """phi(x): (x - mean) / scale, or the output of the fitted `feature_map`.
 
-    It can travel to other processes.
+    It can be sent to other processes.
     """
 
     feature_map: Any
@@ -70,7 +70,7 @@ class Features:
         return sparse_to_dense(self.transform(X))
 
     def transform(self, X: Any) -> Any:
-        """What the feature map makes of some rows; sparse where the map gives sparse rows."""
+        """The output of the feature map for some rows; sparse if the map gives sparse rows."""
         return self.feature_map.transform(standardise(X, self.mean, self.scale))
 
     def store(self, detector: Any) -> None:
@@ -81,7 +81,7 @@ class Features:
     def of_rows(self, rows: RowSource) -> RowSource:
         """The mapped features of all rows, standardised block by block.
 
-        Those of rows in memory are kept, others are found anew in each pass.
+        Features of rows in memory are kept, others are computed again in each pass.
         """
         if not isinstance(rows, RowBlocks):
             return rows.behind(self, self(rows.first()[:1]).shape[1])
@@ -103,14 +103,14 @@ def fit_features(
     feature_map : None, str or transformer
         A name of `FEATURE_MAPS`, or anything with fit and transform, which is cloned.
     rows : RowSource
-        A named map learns from a sample of them where they are many, and a transformer from all
-        that are in memory; neither from rows without weight, nor from the weights of the others.
+        A named map learns from a sample if there are many rows, and a transformer from all rows in
+        memory. Neither learns from rows without weight, nor uses the weights of the others.
     statistics : ColumnStatistics, optional
-        Of these rows; needed with `scale`.
+        Statistics of these rows; needed with `scale`.
     scale : bool
         Whether phi standardises columns.
     seed : int
-        Of the sample, and of the random features of a named map.
+        Seed of the sample, and of the random features of a named map.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def _rows_to_learn_from(rows: RowSource, named: bool, seed: int) -> Any:
 
 
 def named_map(name: str, n_rows: int, n_features: int, seed: int) -> Any:
-    """The unfitted transformer of a name of `FEATURE_MAPS`, for so many rows and columns."""
+    """The unfitted transformer of a name of `FEATURE_MAPS`, for this many rows and columns."""
     return lookup("feature_map", name, _MAPS)(n_rows, n_features, seed)
 
 
@@ -159,7 +159,7 @@ def standardise(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
     """(X - mean) / scale as a feature map sees it; sparse rows are scaled but not centred."""
     if sparse.issparse(X):
         scaled = X.tocsr().copy()
-        scaled.sort_indices()  # "poly" takes them to be sorted
+        scaled.sort_indices()  # "poly" assumes sorted indices
         scaled.data = _standardise_values(scaled.data, 0.0, scale[scaled.indices])
         return scaled
     return _standardise_values(X, mean, scale)
@@ -168,7 +168,7 @@ def standardise(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
 def _standardise_values(X: np.ndarray, mean: Any, scale: np.ndarray) -> np.ndarray:
     """(X - mean) / scale, limited to +-1e50, beyond which products of it could overflow.
 
-    Infinities of X itself stay, to be refused.
+    Infinities of X itself remain, to be refused.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         Z = (X - mean) / scale

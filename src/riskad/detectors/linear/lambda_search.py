@@ -1,4 +1,4 @@
-"""Lambda: Theorem 1's value, the smallest that is provably safe, or what held-out rows prefer."""
+"""Lambda: Theorem 1's value, the smallest provably safe value, or the best on held-out rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 SAFE_RULES = ("theorem", "tight")
-"""Rules that need no more than a bound on the rows."""
+"""Rules that only need a bound on the rows."""
 LAMBDA_RULES = (*SAFE_RULES, "cv")
 
 CV_DECADES = 3
@@ -47,9 +47,9 @@ CV_DECADES = 3
 CV_REPEATS = 2
 """Rounds of folds."""
 CV_ROWS = 5_000
-"""Rows by which lambdas are compared: a single number, which so many tell well enough."""
+"""Rows on which lambdas are compared: enough to choose a single number."""
 # Ranks of held-out rows settle long before the last digits: a relative gradient norm, a relative
-# gap where kinks are not rounded, and the width over which they are.
+# gap if kinks are not rounded, and the width over which they are.
 _CV_TOL = 1e-3
 _CV_GAP = 1e-2
 _CV_WIDTH = 0.5
@@ -71,11 +71,11 @@ def find_lambda(
     model : LinearModel
         The rows of the fit, and how they are standardised.
     risk : Risk
-        With its loss, a and prior.
+        The risk with its loss, a and prior.
     penalty : {"l2", "l1"}
-        What lambda multiplies.
+        The penalty that lambda multiplies.
     settings : SolverSettings
-        For the fits of "cv".
+        Settings for the fits of "cv".
 
     Returns
     -------
@@ -103,7 +103,7 @@ def theorem_terms(
 
 
 def safe_lambda(model: LinearModel, risk: Risk, penalty: str, tight: bool) -> float:
-    """Theorem 1's lambda; for risks that it does not cover that of a = 0, for its size."""
+    """Theorem 1's lambda; for risks that it does not cover, that of a = 0, for its size."""
     kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
     reach = _reach(model, kind)
     return theorem_lambda(reach, risk.loss, a=a, prior=prior, penalty=penalty, tight=tight)
@@ -126,11 +126,11 @@ class LambdaGrid:
 
     values: np.ndarray
     tight: int | None
-    """The place of the tight lambda; None for risks that have none."""
+    """Position of the tight lambda; None for risks that have none."""
 
     @classmethod
     def between(cls, top: float, tight: float) -> LambdaGrid:
-        """From `top` down past the tight value; six decades where that is zero.
+        """From `top` down past the tight value; six decades if that is zero.
 
         >>> LambdaGrid.between(5.0, 1.0).values.tolist()
         [5.0, 1.0, 0.1, 0.01, 0.001]
@@ -147,16 +147,16 @@ def cross_validated_lambda(
 ) -> float:
     """The lambda of a grid that ranks held-out rows best, if it is clearly the best.
 
-    The grid goes in decades from the theorem's value down past the tight one, which is kept
-    unless another gains more than two standard errors over it: few labels say little. The way
-    down ends where the objective becomes negative, which no true risk is: from there on the
-    fit chases noise. It also ends after two decades of clearly worse values, since the smallest
-    lambdas cost the most.
+    The grid goes in decades from the theorem's value down past the tight one, which is kept unless
+    another gains more than two standard errors over it, since few labels carry little information.
+    The search ends where the objective becomes negative, which is impossible for a true risk: from
+    there on the fit follows noise. It also ends after two decades of clearly worse values, since
+    the smallest lambdas cost the most.
 
     Returns
     -------
     float
-        Lambda; the tight one where fewer than two rows of a kind are labelled.
+        Lambda; the tight one if fewer than two rows of a kind are labelled.
     """
     top = safe_lambda(model, risk, penalty, tight=False)
     tight = safe_lambda(model, risk, penalty, tight=True) if risk.theorem else 0.0
@@ -176,14 +176,14 @@ def cross_validated_lambda(
 
 
 def choose_place(aucs: np.ndarray, tight: int | None) -> int:
-    """The place of the best lambda; the tight one unless that gains two standard errors over it.
+    """Position of the best lambda; the tight one unless that gains two standard errors over it.
 
     Parameters
     ----------
     aucs : array of shape (n_lambdas, n_folds)
         Held-out AUCs.
     tight : int or None
-        The place of the tight lambda. It may lie beyond the last row.
+        Position of the tight lambda. It may lie beyond the last row.
 
     Returns
     -------
@@ -194,13 +194,13 @@ def choose_place(aucs: np.ndarray, tight: int | None) -> int:
     if tight is None or tight >= len(aucs):
         return best
     gain = aucs[best] - aucs[tight]
-    # Repeats hold the same rows out again: they steady the mean, and are no more evidence.
+    # Repeats hold out the same rows again: they stabilise the mean, but are not further evidence.
     error = gain.std(ddof=1) / np.sqrt(len(gain) / CV_REPEATS)
     return tight if gain.mean() <= _CV_ERRORS * error else best
 
 
 def held_out_folds(rows: RowBlocks, risk: Risk, seed: int) -> list[np.ndarray]:
-    """Places of rows to hold out: labelled ones, and with a single kind of label all kinds."""
+    """Positions of rows to hold out: labelled ones, and with a single kind of label all kinds."""
     from sklearn.model_selection import StratifiedKFold
 
     y, used = rows.y, sorted(risk.kinds() - {UNLABELLED})
@@ -217,18 +217,18 @@ def held_out_folds(rows: RowBlocks, risk: Risk, seed: int) -> list[np.ndarray]:
 def held_out_aucs(
     problem: Problem, lambdas: np.ndarray, folds: list[np.ndarray], settings: SolverSettings
 ) -> np.ndarray:
-    """AUC of each fold's held-out rows, a row for each lambda until the way down ends.
+    """AUC of each fold's held-out rows, a row for each lambda until the search ends.
 
     Parameters
     ----------
     problem : Problem
-        Its rows are in memory; its own lambda does not matter.
+        The problem; its rows are in memory, and its own lambda is ignored.
     lambdas : array
-        From the largest to the smallest.
+        Lambdas from the largest to the smallest.
     folds : list of arrays
-        Places of the rows that each fold holds out.
+        Positions of the rows that each fold holds out.
     settings : SolverSettings
-        For the fits to the other rows.
+        Settings for the fits to the other rows.
 
     Returns
     -------
@@ -273,7 +273,7 @@ def _path(
 def _solve_roughly(
     problem: Problem, theta: np.ndarray, settings: SolverSettings
 ) -> tuple[np.ndarray, float]:
-    """Theta and objective, as far as ranks of held-out rows need them."""
+    """Theta and objective, as precisely as ranks of held-out rows need them."""
     objective = problem.objective
     if objective.guarded or problem.penalty == "l1" or objective.risk.loss.quadratic:
         tol = max(settings.tol, _CV_GAP)
@@ -290,11 +290,11 @@ def _without(rows: RowBlocks, held: np.ndarray) -> np.ndarray:
 
 
 def _held_out_auc(f: np.ndarray, y: np.ndarray, kinds: set[int]) -> float:
-    """AUC of held-out rows; unlabelled rows stand in for a kind of label the risk does not use.
+    """AUC of held-out rows; unlabelled rows replace a kind of label that the risk does not use.
 
     If labelled rows are like the unlabelled ones of their kind, AUC(P, U) = pi_p / 2 +
-    pi_n AUC(P, N), and likewise for N: what ranks best against the unlabelled rows ranks best
-    against the other kind.
+    pi_n AUC(P, N), and likewise for N: the best ranking against the unlabelled rows is also the
+    best against the other kind.
     """
     if NORMAL not in kinds:
         y = np.where(y == UNLABELLED, NORMAL, y)

@@ -30,7 +30,7 @@ class LinearScores:
     features : Features
         phi.
     names : array of str, optional
-        Those of the columns, for messages.
+        Names of the columns, for messages.
     """
 
     coef: np.ndarray
@@ -69,7 +69,7 @@ class LinearScores:
         return scores
 
     def contributions(self, X: Any) -> tuple[Any, float] | None:
-        """w_j x_j and b; None with a feature map, through which the columns act together."""
+        """w_j x_j and b; None with a feature map, in which columns interact."""
         if self.features.feature_map is not None:
             return None
         return (X.multiply(self.coef) if sparse.issparse(X) else X * self.coef), self.intercept
@@ -84,7 +84,7 @@ class LinearScores:
 
 
 def check_finite(X: Any, names: np.ndarray | None) -> None:
-    """Refuse a table in memory that holds NaN or infinities, and say where the first one is."""
+    """Refuse a table in memory with NaN or infinities, and report where the first one is."""
     if not np.isfinite(X.data if sparse.issparse(X) else X).all():
         refuse_non_finite(X, names)
 

@@ -33,7 +33,7 @@ SETTING_FIELDS: Fields = {
     "max_iter": Number(1, 10**9, whole=True),
     "random_state": SEED,
 }
-"""Parameters that all linear detectors have, as a model file holds them."""
+"""Parameters of all linear detectors, with their fields in a model file."""
 
 
 def bound_risk(risk: str, loss: str | Loss, a: float, prior: float) -> Risk:
@@ -42,7 +42,7 @@ def bound_risk(risk: str, loss: str | Loss, a: float, prior: float) -> Risk:
     Returns
     -------
     Risk
-        Of `riskad.core.risks`.
+        The risk, from `riskad.core.risks`.
     """
     check_choice("risk", risk, RISKS)
     check_in_interval(

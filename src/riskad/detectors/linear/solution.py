@@ -1,4 +1,4 @@
-"""What a fit of linear scores reports: weights, objective, risk parts and threshold."""
+"""The results of a fit of linear scores: weights, objective, risk parts and threshold."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
     "threshold_of",
 ]
 
-# The threshold is a single number: so many rows tell it well enough.
+# This many rows determine the threshold, a single number, well enough.
 _THRESHOLD_ROWS = 20_000
 
 FITTED_FIELDS: Fields = {
@@ -67,7 +67,7 @@ FITTED_FIELDS: Fields = {
     "converged_": FLAG,
     "risk_parts_": DictOf(TEXT, NUMBER),
 }
-"""What a fitted linear detector consists of, as a model file holds it."""
+"""Attributes of a fitted linear detector, with their fields in a model file."""
 
 
 def check_fitted_state(state: State) -> int:
@@ -114,11 +114,11 @@ def report_fit(problem: Problem, solution: Solution, seed: int) -> LinearFit:
     Parameters
     ----------
     problem : Problem
-        What was solved.
+        The solved problem.
     solution : Solution
-        Of that problem.
+        Its solution.
     seed : int
-        Of the sample from which the threshold is found where rows are many.
+        Seed of the sample from which the threshold is found if there are many rows.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def report_fit(problem: Problem, solution: Solution, seed: int) -> LinearFit:
 
 
 def threshold_of(problem: Problem, theta: np.ndarray, seed: int) -> float:
-    """Where the zero-one risk is lowest; a sample of the rows tells it well enough."""
+    """The threshold with the lowest zero-one risk, found on a sample of the rows."""
     risk = problem.objective.risk
     rows = at_most(problem.model.rows, _THRESHOLD_ROWS, risk.kind_weights(), seed)
     scores = rows.each(lambda X: problem.model.scores(theta, X))
@@ -158,13 +158,13 @@ def threshold_of(problem: Problem, theta: np.ndarray, seed: int) -> float:
 
 
 def risk_parts(problem: Problem, solution: Solution) -> dict[str, float]:
-    """Each term's contribution and their total, the guard applied."""
+    """Each term's contribution and their total, with the guard applied."""
     risk, model = problem.objective.risk, problem.model
     totals = model.rows.totals()
     penalty = problem.lam * problem.penalty_value(solution.theta)
     terms = [term for term in risk.terms() if term.weight != 0]
-    # The total is known and at most one term is over unlabelled rows: where no guard hides it,
-    # that term is what the labelled rows leave, and a pass over the unlabelled ones is spared.
+    # The total is known and at most one term is over unlabelled rows: if no guard hides it, that
+    # term is the remainder after the labelled rows, which saves a pass over the unlabelled ones.
     spared = [term for term in terms if term.kind == UNLABELLED and not risk.guarded]
     counted = [term for term in terms if term not in spared]
     sums = [_term_sum(risk.loss, term, totals) for term in counted]
@@ -186,12 +186,12 @@ def _term_sum(loss: Loss, term: Term, totals: np.ndarray) -> RowSum:
 def summarise_unlabelled(
     rows: RowSource, score: Callable[[Any], np.ndarray], seed: int
 ) -> UnlabelledSummary | None:
-    """What is kept of the unlabelled rows, to compare later rows with.
+    """Summarise the unlabelled rows, to compare later rows with.
 
     Returns
     -------
     UnlabelledSummary or None
-        None where there is no unlabelled row.
+        None if there is no unlabelled row.
     """
     shares, rng = np.array([1.0, 0.0, 0.0]), np.random.default_rng(seed)
     some = on_host(rows.sample(rows_to_sum_up(rows.n_features), shares, rng))

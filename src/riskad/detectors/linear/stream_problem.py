@@ -1,4 +1,4 @@
-"""The risk of all rows that came in batches, from what is kept of them, and its minimum."""
+"""The risk of all rows that arrived in batches, from their summary, and its minimum."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StreamProblem:
 
     @property
     def loss(self) -> Loss:
-        """That of the risk."""
+        """The loss of the risk."""
         return self.risk.loss
 
     @cached_property
@@ -60,7 +60,7 @@ class StreamProblem:
         return self.summary.moments[:, -1] @ self._S.T
 
     def measure_reach(self, kind: int) -> Reach:
-        """The reach of the rows of a kind; of those that have left the sample a bound."""
+        """The reach of the rows of a kind; for rows that have left the sample, a bound."""
         summary, B = self.summary, self.model.constant
         Z = (summary.X[summary.y == kind] - summary.mean) / summary.scale
         largest = max(float(np.einsum("ij,ij->i", Z, Z).max(initial=0)), summary.reach[kind] ** 2)
@@ -86,7 +86,7 @@ class StreamProblem:
         return replace(found.as_solution(reference, tol), solver="newton")
 
     def report(self, solution: Solution, kept: StreamSummary) -> LinearFit:
-        """The solution in the units of X; its threshold is that of the sample that is kept."""
+        """The solution in the units of X; its threshold is found on the kept sample."""
         theta = solution.theta
         w, b = self.model.raw(theta)
         scores = self.scores(theta, kept.X)
@@ -129,13 +129,13 @@ class StreamProblem:
         return parts | {"total": sum(parts.values())}
 
     def thinned(self, theta: np.ndarray) -> StreamSummary:
-        """The summary to go on with."""
+        """The summary to continue with."""
         return self.summary.thinned(lambda X: self.scores(theta, X), self.loss)
 
 
 @dataclass(frozen=True)
 class _Task(SmoothTask):
-    """F plus the parabolas of rows that are no longer there."""
+    """F plus the parabolas of rows that are no longer kept."""
 
     curvature: np.ndarray = None  # type: ignore[assignment]
     level: float = 0.0

@@ -1,23 +1,23 @@
-r"""What is kept of rows that come batch by batch: sums over all of them, and a sample.
+r"""What is kept of rows that arrive in batches: sums over all of them, and a sample.
 
-Of every row its share in the moments of its kind k is kept, with z = (x - shift, 1),
+Every row contributes to the moments of its kind k, with z = (x - shift, 1),
 
     M_k = sum_i w_i z_i z_i^T,
 
 from which totals, column means and spreads, the linear part of the risk and the tight lambda follow
-whenever they are needed. Of each kind a sample of 5,000 rows is kept as well. These count by their
-own loss; a row that leaves the sample counts from then on by the parabola that touches its loss at
-the score f_i it has at that moment,
+when they are needed. A sample of 5,000 rows of each kind is kept as well. These count by their own
+loss. From the moment a row leaves the sample, it counts by the parabola that touches its loss at
+its score f_i at that moment,
 
     l(f) ~ l(f_i) + l'(f_i) (f - f_i) + l''(f_i) (f - f_i)^2 / 2,
 
 and parabolas add up: three sums hold them all. `riskad.detectors.linear.stream_problem` minimises
-the risk so made. For a quadratic loss the parabola is the loss, and the fit is that to all rows at
-once. For others it is exact until rows leave the sample, and an approximation from then on.
+this risk. For a quadratic loss the parabola is the loss, and the fit equals that to all rows at
+once. For others it is exact until rows leave the sample, and then an approximation.
 
 The sample draws rows by weight. Row i has the key e_i / w_i, e_i exponential, and the smallest keys
 of a kind are kept; a row of weight w is then in the sample with probability 1 - exp(-w t), where t
-is the smallest key that was left out, and stands there for w / (1 - exp(-w t)) (Cohen and Kaplan,
+is the smallest key that was left out, and represents w / (1 - exp(-w t)) rows (Cohen and Kaplan,
 2007). Forgetting divides keys as it multiplies weights, so that a stream that forgets has a sample
 of recent rows.
 """
@@ -41,17 +41,17 @@ from riskad.storage.fields import COUNT, Array, Fields, State, Text, require
 __all__ = ["KEPT", "StreamSummary"]
 
 KEPT = 5_000
-"""Rows of each kind that are kept."""
+"""Number of rows of each kind that are kept."""
 
-_ROUNDING = 1e-9  # of a weight: what sums of weights may be off by
+_ROUNDING = 1e-9  # of a weight: allowed error of sums of weights
 _EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False)
 class StreamSummary:
-    """What is kept of all rows so far; arrays over kinds are indexed by label code.
+    """The summary of all rows so far; arrays over kinds are indexed by label code.
 
-    Every change gives a new summary: what fails leaves the old one as it was.
+    Every change returns a new summary: a failed change leaves the old one intact.
     """
 
     shift: np.ndarray
@@ -76,9 +76,9 @@ class StreamSummary:
     mean: np.ndarray
     scale: np.ndarray
     n_seen: int = 0
-    """Rows that were ever added: it seeds the keys."""
+    """Number of rows that were ever added: it seeds the keys."""
     loss: str = ""
-    """Whose parabolas these are."""
+    """Loss of these parabolas."""
 
     _state_fields: ClassVar[Fields] = {
         "shift": Array("f", ("d",)),
@@ -100,13 +100,13 @@ class StreamSummary:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         p, d = len(state["slope"][0]), len(state["shift"])
         require(p == d + 1, "moments: of other columns")
 
     @classmethod
     def empty(cls, d: int) -> StreamSummary:
-        """The summary of no rows, of d columns."""
+        """The summary of no rows, with d columns."""
         p = d + 1
         return cls(
             shift=np.zeros(d),
@@ -131,15 +131,15 @@ class StreamSummary:
 
     @property
     def complete(self) -> np.ndarray:
-        """Of which kinds every row is in the sample."""
+        """For which kinds every row is in the sample."""
         return np.isinf(self.cutoff)
 
     def missing(self, risk: Risk) -> list[str]:
-        """The kinds of row that the risk needs and of which there was none yet."""
+        """The kinds of row that the risk needs and that have not arrived yet."""
         return [KIND_NAMES[kind] for kind in sorted(risk.kinds()) if not self.totals[kind] > 0]
 
     def column_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each column, infinite where it does not vary."""
+        """Mean and standard deviation of each column, infinite if it does not vary."""
         M = self.moments.sum(axis=0)
         variance = np.diagonal(M)[:-1] / M[-1, -1]
         constant = variance <= (10 * _EPS * np.abs(self.shift)) ** 2
@@ -153,7 +153,7 @@ class StreamSummary:
     # --- changes --------------------------------------------------------------------------
 
     def forgotten(self, rate: float) -> StreamSummary:
-        """All rows so far with the share `rate` of their weight gone."""
+        """All rows so far, without the share `rate` of their weight."""
         if not 0 <= rate < 1:
             raise InputError(
                 f"forget must be at least 0 and below 1, got {rate!r}. It is the share of their "
@@ -195,8 +195,8 @@ class StreamSummary:
     ) -> StreamSummary:
         """Without these rows, whose loss is quadratic; each must have been added.
 
-        Where all rows of a kind are in the sample every row is looked for. Where not, a row that is
-        not in the sample is taken from the sums, which must stay sums over some rows.
+        If all rows of a kind are in the sample, every row is looked up. Otherwise, a row that is
+        not in the sample is subtracted from the sums, which must remain sums over some rows.
         """
         rest, not_found = _taken_out(self, X, y, weight)
         gone = not_found > _ROUNDING * weight
@@ -217,13 +217,13 @@ class StreamSummary:
             shrunk = shrunk._without_parabolas(*lost)
             _check_sums(shrunk.curvature, self.curvature)
         shrunk = shrunk._only(rest > 0)
-        # Where all rows are at hand the sums are made anew, without what subtraction leaves behind.
+        # If all rows are available, the sums are computed again, without errors of subtraction.
         anew = _moments(shrunk.X, shrunk.y, shrunk.weight, shrunk.shift)
         moments = np.where(self.complete[:, None, None], anew, shrunk.moments)
         return replace(shrunk, moments=moments)._centred()
 
     def thinned(self, score: Callable[[np.ndarray], np.ndarray], loss: Loss) -> StreamSummary:
-        """The sample down to `KEPT` rows of each kind; `score` says where parabolas touch."""
+        """The sample reduced to `KEPT` rows of each kind; `score` gives where parabolas touch."""
         stays = np.ones(len(self.y), dtype=bool)
         for kind in KINDS:
             rows = np.flatnonzero(self.y == kind)
@@ -248,11 +248,11 @@ class StreamSummary:
         return shrunk._only(stays)
 
     def standardised(self, mean: np.ndarray, scale: np.ndarray) -> StreamSummary:
-        """Rows that have left the sample are measured from another mean, in other units.
+        """Measure rows that have left the sample from another mean, in other units.
 
         By the triangle inequality ||(x - mean') / scale'|| is at most max(scale / scale') times
         ||(x - mean) / scale||, and ||(mean - mean') / scale'|| more. A column that was constant so
-        far has no part in the first.
+        far does not contribute to the first.
         """
         varied = np.isfinite(self.scale)
         stretch = float(np.max(self.scale[varied] / scale[varied], initial=0.0))
@@ -276,7 +276,7 @@ class StreamSummary:
         )
 
     def _centred(self) -> StreamSummary:
-        """The same sums about the mean of all rows, where they lose no digits."""
+        """The same sums around the mean of all rows, where they lose no digits."""
         M = self.moments.sum(axis=0)
         if not M[-1, -1] > 0:
             return self
@@ -329,7 +329,7 @@ def _with_one(X: np.ndarray) -> np.ndarray:
 def _taken_out(
     summary: StreamSummary, X: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights that the sample's rows have without these, and how much of these was not there."""
+    """Weights of the sample's rows without these, and how much of these was not in the sample."""
     places: dict[tuple[int, bytes], list[int]] = {}
     for i, name in enumerate(_row_names(summary.X, summary.y)):
         places.setdefault(name, []).append(i)
@@ -350,7 +350,7 @@ def _row_names(X: np.ndarray, y: np.ndarray) -> list[tuple[int, bytes]]:
 
 
 def _check_sums(left: np.ndarray, before: np.ndarray) -> None:
-    """What is left must be weights and squares of some rows: not negative."""
+    """Check that the remainder can be weights and squares of some rows: not negative."""
     if (np.einsum("kii->ki", left) < -_ROUNDING * np.einsum("kii->ki", before)).any():
         raise InputError(
             "the rows to be removed weigh or spread more than all that were added with these "

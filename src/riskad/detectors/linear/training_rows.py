@@ -1,4 +1,4 @@
-"""The rows of a fit: tensors on a device, labels that suffice, columns that vary."""
+"""The rows of a fit: tensors on a device, checks of labels and columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_MOMENT_COLUMNS = 500
 
 
 def check_tensor(X: Any) -> Any:
-    """A tensor of rows in single or double precision, the least that holds its numbers.
+    """A tensor of rows in single or double precision, the smallest that holds its numbers.
 
     It stays on its device.
     """
@@ -52,7 +52,7 @@ def check_tensor(X: Any) -> Any:
 
 
 def are_codes(y: Any, n_rows: int) -> bool:
-    """Whether y is a tensor of one code for each row, seen where it is."""
+    """Whether y is a tensor with one code for each row, checked on its device."""
     return is_torch_array(y) and tuple(y.shape) == (n_rows,) and bool((y == y.sign()).all())
 
 
@@ -72,7 +72,7 @@ def tensor_rows(X: Any, codes: Any, weight: np.ndarray | None) -> RowBlocks:
 
 
 def check_labels_suffice(risk: Risk, rows: RowSource, besides: str) -> None:
-    """The labels of a fit must be known to mean what they say, and be those the risk needs."""
+    """Check that the meaning of the labels is known, and that the risk has the kinds it needs."""
     check_said(rows)
     check_kinds_present(risk, rows.counts(), rows.totals(), besides)
 
@@ -80,7 +80,7 @@ def check_labels_suffice(risk: Risk, rows: RowSource, besides: str) -> None:
 def sample_in_memory(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
     """At most about `n_rows` rows on the host, divided among the kinds by `shares`.
 
-    A row without weight is never among them.
+    Rows without weight are never among them.
     """
     if isinstance(rows, RowBlocks):
         rows = _with_weight(rows)
@@ -96,22 +96,22 @@ def _with_weight(rows: RowBlocks) -> RowBlocks:
 def checked_statistics(
     rows: RowSource, names: np.ndarray | None, products: bool
 ) -> ColumnStatistics:
-    """Means and spreads; refuses what is not finite and warns of columns that do not vary.
+    """Means and spreads; refuses non-finite values and warns of columns that do not vary.
 
     Parameters
     ----------
     rows : RowSource
         The rows of a fit.
     names : array of str, optional
-        Those of the columns, for messages.
+        Names of the columns, for messages.
     products : bool
-        Whether a solver would use sums of products of columns. They are taken where rows are
-        dense and columns few enough.
+        Whether a solver would use sums of products of columns. They are computed if rows are dense
+        and there are few enough columns.
 
     Returns
     -------
     ColumnStatistics
-        Of `riskad.rows.linear`.
+        Statistics from `riskad.rows.linear`.
     """
     few = not rows.sparse and rows.n_features <= _MAX_MOMENT_COLUMNS
     statistics = column_statistics(rows, second_moments=products and few)
@@ -135,7 +135,7 @@ def linear_model(rows: RowSource, features: Features, constant: float, penalty: 
     """Scores <w, phi(x)> + b of rows as a function of theta = (w, b / constant).
 
     Without a feature map columns are standardised by algebra, and a table with more columns than
-    rows is rotated into the space of its rows, which an l2 penalty does not notice.
+    rows is rotated into the space of its rows, which does not change an l2 penalty.
     """
     if features.feature_map is not None:
         mapped = features.of_rows(rows)

@@ -1,4 +1,4 @@
-"""What every column of a prepared table answers."""
+"""The methods of every column of a prepared table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from riskad.tables.readers import Reader
 __all__ = ["MEDIAN_ROWS", "PreparedColumn", "UsedColumn", "thinned", "with_gaps"]
 
 MEDIAN_ROWS = 1 << 16
-"""Rows from which medians are taken; more change them by less than anybody notices."""
+"""Rows from which medians are computed; more rows hardly change them."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class PreparedColumn(ABC):
     Parameters
     ----------
     name
-        Its name in the table.
+        The column's name in the table.
     kind
-        What it is: number, flag, category, categories, date, datetime, time, duration, text, list,
+        Its kind: number, flag, category, categories, date, datetime, time, duration, text, list,
         identifier, constant or unusable.
     remarks
-        What a person should know of how it was read.
+        What the user should know about how it was read.
     """
 
     name: str
@@ -48,26 +48,26 @@ class PreparedColumn(ABC):
 
     @abstractmethod
     def made_of_it(self) -> str:
-        """Say in a few words what becomes of the column."""
+        """Describe in a few words what becomes of the column."""
 
     def notes(self) -> list[str]:
-        """Say what a person should know of it."""
+        """List what the user should know about it."""
         return [f"{self.name}: {remark}" for remark in self.remarks]
 
 
 @dataclass(frozen=True)
 class UsedColumn(PreparedColumn):
-    """A column that a model learns from. `values` are those that its reader gives."""
+    """A column that a model learns from. `values` are those from its reader."""
 
     @property
     @abstractmethod
     def reader(self) -> Reader:
-        """Who reads it."""
+        """The reader of the column."""
 
     @property
     @abstractmethod
     def usual(self) -> Value:
-        """What it usually holds, as `plain` has it."""
+        """Its usual value, in the form of `plain`."""
 
     @property
     def given_kind(self) -> str:
@@ -75,9 +75,9 @@ class UsedColumn(PreparedColumn):
         return self.kind
 
     def usual_of(self, values: pl.Series) -> Value:
-        """Return what these values usually are: the median number, the most frequent text.
+        """Return the usual value: the median number, or the most frequent text.
 
-        A blank is a text like others, but a number only where more than half of them are blank.
+        A blank is a text like others, but the usual number only if more than half are blank.
         """
         plain = pl.Series(self.plain(values).tolist(), strict=False)
         if plain.dtype in (pl.String, pl.Null):
@@ -95,7 +95,7 @@ class UsedColumn(PreparedColumn):
         """Return the names of its columns in the matrix."""
 
     def n_filled(self) -> int:
-        """Return how many of these columns a row fills, as a rule: others are 0."""
+        """Return how many of these columns a row usually fills: the others are 0."""
         return len(self.names())
 
     @abstractmethod
@@ -108,16 +108,16 @@ class UsedColumn(PreparedColumn):
 
     @abstractmethod
     def frame_columns(self, values: pl.Series) -> list[pl.Series]:
-        """Return its columns of the frame: Float64 or String, null where there is a gap."""
+        """Return its columns of the frame: Float64 or String, null for a gap."""
 
     def news(self, values: pl.Series) -> NotAsInTraining | None:
-        """Return what these values have that those of the fit had not."""
+        """Return what these values have that those of the fit did not have."""
         return None
 
     # --- for people ----------------------------------------------------------------------
 
     extremes: ClassVar[tuple[str, str] | None] = None
-    """What small and large values are called; None where values have no order."""
+    """Words for small and large values; None if values have no order."""
 
     @abstractmethod
     def plain(self, values: pl.Series) -> NDArray[Any]:
@@ -125,18 +125,18 @@ class UsedColumn(PreparedColumn):
 
     @abstractmethod
     def typed(self, values: list[Value]) -> pl.Series:
-        """Return what `plain` gave as the reader would."""
+        """Return values of `plain` in the form of the reader."""
 
     def listed(self) -> str:
-        """Return its name as it stands in a list."""
+        """Return its name for a list."""
         return self.name
 
     def in_words(self, value: Value) -> Value:
-        """Return a plain value as people know it: a number or a text."""
+        """Return a plain value as the user knows it: a number or a text."""
         return value
 
     def ends(self) -> tuple[str, str] | None:
-        """Return what small and large values of this column are called."""
+        """Return words for small and large values of this column."""
         return self.extremes
 
     # --- for graphs ----------------------------------------------------------------------
@@ -155,15 +155,15 @@ class UsedColumn(PreparedColumn):
 
     @abstractmethod
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return values like those of the fit, with gaps and new ones, to try a graph on."""
+        """Return values like those of the fit, with gaps and new ones, to test a graph on."""
 
 
 def thinned(values: pl.Series, most: int = 20_000) -> pl.Series:
-    """Return at most so many of the values, evenly spread over the rows."""
+    """Return at most `most` of the values, evenly spread over the rows."""
     return values.gather_every(max(1, -(-len(values) // most)))
 
 
 def with_gaps(values: NDArray[np.float64], rng: np.random.Generator) -> list[Value]:
-    """Return numbers, a tenth of which are gone."""
+    """Return numbers, a tenth of them replaced by gaps."""
     gone = rng.random(len(values)) < 0.1
     return [None if gap else float(v) for v, gap in zip(values, gone, strict=True)]

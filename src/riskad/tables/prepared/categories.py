@@ -1,4 +1,4 @@
-"""Columns of categories: texts of which each stands for a kind of row."""
+"""Columns of categories: texts that each name a kind of row."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class CategoryColumn(UsedColumn):
     """Texts, each of them a level.
 
     In a matrix each level that occurs in enough rows (2 to 10, by the size of the table) has a
-    yes/no column, rarer ones share "(other)", and blanks have "(blank)". In a frame the texts stay
-    as they are, for detectors that know better.
+    yes/no column, rarer ones share "(other)", and blanks have "(blank)". In a frame the texts are
+    unchanged, for detectors that can use them.
 
     Parameters
     ----------
     levels
-        Those that have a yes/no column.
+        Levels that have a yes/no column.
     n_levels
-        All that there are, or about so many.
+        Number of all levels, or an estimate.
     rare
-        How many of them share "(other)".
+        Number of levels that share "(other)".
     rare_hashes
-        Hashes of these where they are 1,000 at most; else None. A text that is neither a level nor
-        one of them is new.
+        Hashes of these if there are at most 1,000; otherwise None. A text that is neither a level
+        nor one of them is new.
     most_frequent
         The level that most rows have.
     """
@@ -67,7 +67,7 @@ class CategoryColumn(UsedColumn):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         levels = state["levels"]
         require(len(set(levels)) == len(levels) > 0, "levels: expected different texts")
 
@@ -106,7 +106,7 @@ class CategoryColumn(UsedColumn):
 
     @property
     def given_kind(self) -> str:
-        """Return that it is a category, of however many levels."""
+        """Return "category", for any number of levels."""
         return "category"
 
     @property
@@ -154,7 +154,7 @@ class CategoryColumn(UsedColumn):
         return [values]
 
     def news(self, values: pl.Series) -> NotAsInTraining | None:
-        """Return which levels are new, as far as that is known."""
+        """Return which levels are new, if that is known."""
         texts = _filled(values)
         unknown = self._codes(texts) < 0
         if not unknown.any():
@@ -203,7 +203,7 @@ class CategoryColumn(UsedColumn):
         return str(g.text(self.name))
 
     def onnx_block(self, g: Any, value: str) -> list[str]:
-        """Return yes/no columns: rows of the unit matrix, and of zeros for what was never seen."""
+        """Return yes/no columns: rows of the unit matrix, and of zeros for new texts."""
         n = len(self.levels)
         codes = {level: i for i, level in enumerate(self.levels)}
         rest = codes.get(OTHER, n)
@@ -223,13 +223,13 @@ class CategoryColumn(UsedColumn):
         return {self.name: value}
 
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return levels by chance, and a new one."""
+        """Return random levels, and a new one."""
         some = np.array([*self.levels, "a new value", None], dtype=object)
         return self.typed(rng.choice(some, n).tolist())
 
 
 def enough_rows(n_rows: int) -> int:
-    """Return how many rows must have a level for it to be told apart."""
+    """Return how many rows must have a level for it to be distinguished."""
     return min(max(n_rows // 200, 2), 10)
 
 
@@ -238,5 +238,5 @@ def _filled(texts: pl.Series) -> pl.Series:
 
 
 def _hash(text: str) -> int:
-    """A number by which to know a text again that a model should not hold itself."""
+    """A number by which to recognise a text that a model should not store."""
     return zlib.crc32(text.encode())

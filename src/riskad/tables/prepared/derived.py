@@ -1,4 +1,4 @@
-"""Numbers that are made of several columns: time between two dates, and rows beside their group."""
+"""Numbers computed from several columns: time between two dates, and comparisons with groups."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Derived(ABC):
-    """Numbers of each row that its columns have only together.
+    """Numbers of each row that are computed from several columns.
 
     Parameters
     ----------
     fills
-        What stands in gaps of a matrix: the medians of the training rows.
+        Replacements for gaps in a matrix: the medians of the training rows.
     """
 
     fills: list[float] = field(default_factory=list)
@@ -52,22 +52,22 @@ class Derived(ABC):
 
     @abstractmethod
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        """Return the numbers of parsed rows, NaN where a cell is blank.
+        """Return the numbers of parsed rows, NaN if a cell is blank.
 
-        Rows that were learned from (`training`) are not compared with themselves.
+        Training rows (`training`) are not compared with themselves.
         """
 
     @abstractmethod
     def needs(self) -> list[str]:
-        """Return the columns that they are made of."""
+        """Return the columns from which they are computed."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Say what they are."""
+        """Describe the numbers."""
 
     @abstractmethod
     def column(self, name: str) -> DerivedColumn:
-        """Return how people see one of the numbers."""
+        """Return how one of the numbers is shown."""
 
     def filled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the numbers without gaps."""
@@ -82,7 +82,7 @@ class Derived(ABC):
 
 
 def medians(values: NDArray[np.float64]) -> list[float]:
-    """Return the median of each column, 0 where all is blank."""
+    """Return the median of each column, 0 if all is blank."""
     known = ~np.isnan(values)
     return [
         float(np.median(values[known[:, j], j])) if known[:, j].any() else 0.0
@@ -92,7 +92,7 @@ def medians(values: NDArray[np.float64]) -> list[float]:
 
 @dataclass(frozen=True)
 class DerivedColumn:
-    """A number of a row as people see it."""
+    """A number of a row in the form that is shown."""
 
     name: str
     usual: float
@@ -107,7 +107,7 @@ class DerivedColumn:
         return f"{value:,.3g} {self.unit}"
 
     def ends(self) -> tuple[str, str]:
-        """Return what small and large numbers are called."""
+        """Return words for small and large numbers."""
         return self.low, self.high
 
 
@@ -175,7 +175,7 @@ class BesideGroup(Derived):
     Parameters
     ----------
     comparison
-        What is known of the groups.
+        What is known about the groups.
     """
 
     comparison: GroupComparison = None  # type: ignore[assignment]
@@ -189,7 +189,7 @@ class BesideGroup(Derived):
 
     @classmethod
     def learn(cls, parsed: pl.DataFrame, comparison: GroupComparison) -> BesideGroup:
-        """Return the comparison, with what is usual in parsed rows."""
+        """Return the comparison, with usual values of parsed rows."""
         values = comparison.training_features(parsed, parsed[comparison.group])
         return cls(medians(values), comparison)
 
@@ -203,7 +203,7 @@ class BesideGroup(Derived):
         return compare(parsed, parsed[self.comparison.group])
 
     def needs(self) -> list[str]:
-        """Return the group and what is compared within it."""
+        """Return the group and the columns compared within it."""
         return [self.comparison.group, *self.comparison.columns]
 
     def describe(self) -> str:
@@ -222,10 +222,10 @@ class BesideGroup(Derived):
 
 @dataclass(frozen=True)
 class SincePrevious(Derived):
-    """Days since the row before of the same group.
+    """Days since the previous row of the same group.
 
-    That is the last training row of its group that was earlier (`GapToPrevious`), so that it
-    depends on no other row that is scored; without one there is a gap.
+    This is the last earlier training row of its group (`GapToPrevious`), so that it does not depend
+    on other rows that are scored; without one there is a gap.
 
     Parameters
     ----------

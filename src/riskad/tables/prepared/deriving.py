@@ -1,4 +1,4 @@
-"""Which numbers are made of several columns of a table."""
+"""Which numbers are computed from several columns of a table."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = ["learn_derived", "without_repeats"]
 def learn_derived(
     preparer: TablePreparer, rows: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool
 ) -> list[Derived]:
-    """Return what is made of several columns.
+    """Return what is computed from several columns.
 
     Parameters
     ----------
     preparer
-        Whose columns are known.
+        A preparer whose columns are known.
     rows
         Parsed rows: all of them if `exact`, or some.
     batches, fold
-        The table, and who goes through it, as in `TablePreparer.fit_batches`.
+        The table, and how to go through it, as in `TablePreparer.fit_batches`.
     exact
-        Whether the rows are all there are.
+        Whether the rows are the whole table.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def learn_derived(
         else:
             counts = fold(count, GroupCounts.joined, batches)
         made.append(BesideGroup.learn(rows, GroupComparison.of(counts)))
-        if exact and len(dates) == 1:  # of a sample of rows nobody knows which came before
+        if exact and len(dates) == 1:  # a sample does not show which row came before
             made.append(SincePrevious.learn(rows, preparer.group, dates[0].name))
     return made
 
@@ -70,14 +70,14 @@ def learn_derived(
 def without_repeats(
     columns: Mapping[str, PreparedColumn], derived: Iterable[Derived], rows: pl.DataFrame
 ) -> dict[str, PreparedColumn]:
-    """Return the columns, of which dates that follow another one have no parts of their own.
+    """Return the columns, with dates that follow another one reduced to what is new.
 
     Parameters
     ----------
     columns
         All columns, by name.
     derived
-        What is made of several of them: here only the time between dates counts.
+        Numbers computed from several columns: here only the time between dates counts.
     rows
         Parsed rows, or some of them.
 

@@ -1,4 +1,4 @@
-"""From what both passes over a table told of a column to what it is and what becomes of it."""
+"""From the results of both passes over a table to the kind and preparation of a column."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from riskad.tables.words import say_count, say_distinct, show_number
 
 __all__ = ["Told", "learn_column", "left_out_unread"]
 
-# Texts of which hardly two are alike are names of the rows if they are codes, with digits or in one
-# word; if they are words, they may say something. Where many repeat, only sentences are text.
+# Texts of which hardly two are alike name the rows if they are codes, with digits or in one word;
+# words may carry information. If many repeat, only sentences are text.
 _WORDS_OF_TEXT, _WORDS_OF_ITEMS, _WORDS_OF_SENTENCES = 1.5, 3.0, 5.0
 _LETTERS = r"\p{L}"
 _BRACKETS = r"^[\[{(].*[\])}]$"
@@ -43,11 +43,11 @@ class Told:
     name
         Its name.
     look, reader
-        What the first pass told, and how it is read.
+        Result of the first pass, and how the column is read.
     sketch, sample
         What the second pass counted in all rows, and some of them.
     given
-        What a person said it is.
+        The kind given by the user.
     """
 
     name: str
@@ -75,14 +75,14 @@ def left_out_unread(name: str, look: Look, group: str | None) -> LeftOut | None:
 
 
 def learn_column(told: Told, max_levels: int) -> PreparedColumn:
-    """Return a column as it is prepared from then on.
+    """Return the prepared column.
 
     Parameters
     ----------
     told
-        What is known of it.
+        What is known about it.
     max_levels
-        The most yes/no columns that a category may become.
+        Maximum number of yes/no columns of a category.
 
     Returns
     -------
@@ -154,7 +154,7 @@ def _learn_text(told: Told, max_levels: int) -> PreparedColumn:
 
 
 def _kind_of_text(texts: pl.Series, n_distinct: int, n_filled: int) -> str:
-    """What texts are: a category, lists, words that say something, or names of the rows."""
+    """The kind of texts: a category, lists, informative words, or names of the rows."""
     known = texts.drop_nulls().head(_LOOKED_AT)
     different = n_distinct > n_filled / 2 and n_distinct > 2
     if not len(known):
@@ -175,7 +175,7 @@ def _mean(values: pl.Series) -> float:
 
 
 def _are_lists(texts: pl.Series) -> bool:
-    """Whether texts are lists: in brackets, or of few items, now more of them, now fewer."""
+    """Whether texts are lists: in brackets, or with few items of varying number."""
     if _mean(texts.str.contains(_BRACKETS).cast(pl.Float64)) >= _MOSTLY:
         return True
     for separator in _SEPARATORS:
@@ -195,7 +195,7 @@ def _are_lists(texts: pl.Series) -> bool:
 
 
 def _number_hint(look: NumberLook | None) -> list[str]:
-    """Say what keeps a column from being one of numbers, where little does."""
+    """Say what prevents a column from being one of numbers, if it is little."""
     if look is None or look.first_bad is None or not 0 < look.n_bad < look.n_good:
         return []
     row, cell = look.first_bad

@@ -13,7 +13,7 @@ __all__ = ["LeftOut"]
 
 @dataclass(frozen=True)
 class LeftOut(PreparedColumn):
-    """A column that tells nothing, or names the rows, and why it is left out."""
+    """A column without information, or one that names the rows, and why it is left out."""
 
     why: str = ""
 

@@ -40,18 +40,18 @@ __all__ = ["MomentColumn"]
 class MomentColumn(UsedColumn):
     """Moments. A model sees their parts: the hour, the weekday, the days since the first row.
 
-    Plain values are seconds: since 1970, since midnight, or long.
+    Plain values are seconds: since 1970, since midnight, or of a duration.
 
     Parameters
     ----------
     form
-        `MomentFormat.to_dict` of how they are written.
+        `MomentFormat.to_dict` of their format.
     tolerant
-        Whether cells that are no moments count as blank.
+        Whether cells that are not moments count as blank.
     parts
-        `MomentParts.to_dict` of what is made of them.
+        `MomentParts.to_dict` of the parts that are used.
     fills
-        What stands in gaps of the matrix: the medians of its columns.
+        Replacements for gaps of the matrix: the medians of its columns.
     middle, low, high
         The median, the first and the last moment.
     blanks, n_rows
@@ -82,7 +82,7 @@ class MomentColumn(UsedColumn):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts do not fit each other."""
+        """Refuse a stored state whose parts are inconsistent."""
         MomentFormat.from_dict(state["form"])
         parts = MomentParts.from_dict(state["parts"])
         require(len(parts.cyclic_names("")) == len(state["fills"]), "fills: one for each part")
@@ -114,9 +114,9 @@ class MomentColumn(UsedColumn):
         )
 
     def told_by(self, first: str) -> MomentColumn:
-        """Return the column without what an earlier date and the time since then tell.
+        """Return the column without what an earlier date and the time since then show.
 
-        Its hour stays: with days between the two it takes a sum and a remainder to find it.
+        Its hour is kept: from days between the two, it takes a sum and a remainder to find it.
         """
         parts = self.moment_parts
         kept = replace(parts, parts=tuple(part for part in parts.parts if part == "hour"))
@@ -136,12 +136,12 @@ class MomentColumn(UsedColumn):
 
     @cached_property
     def moment_parts(self) -> MomentParts:
-        """What is made of them."""
+        """The parts that are used."""
         return MomentParts.from_dict(self.parts)
 
     @property
     def usual(self) -> Value:
-        """The median; None where more than half of the rows are blank."""
+        """The median; None if more than half of the rows are blank."""
         return None if 2 * self.blanks > self.n_rows else self.middle
 
     def names(self) -> list[str]:
@@ -152,7 +152,7 @@ class MomentColumn(UsedColumn):
         return [f"{self.name} is blank"] * bool(self.blanks)
 
     def block(self, values: pl.Series) -> Matrix:
-        """Return the parts as distances know them, and where gaps are."""
+        """Return the cyclic parts, for distances, and where gaps are."""
         found = self.moment_parts.cyclic(to_seconds(values))
         filled = np.where(np.isnan(found), np.array(self.fills), found)
         if not self.blanks:
@@ -164,7 +164,7 @@ class MomentColumn(UsedColumn):
         return self.moment_parts.names(self.name)
 
     def frame_columns(self, values: pl.Series) -> list[pl.Series]:
-        """Return the parts as numbers in their order, as trees like them."""
+        """Return the parts as ordered numbers, for trees."""
         found = self.moment_parts.ordered(to_seconds(values))
         return [
             pl.Series(name, found[:, j], nan_to_null=True)
@@ -190,7 +190,7 @@ class MomentColumn(UsedColumn):
         return value if value is None or isinstance(value, str) else self.reader.format.show(value)
 
     def ends(self) -> tuple[str, str] | None:
-        """Return what small and large moments are called."""
+        """Return words for small and large moments."""
         return ("short", "long") if self.kind == "duration" else ("early", "late")
 
     def made_of_it(self) -> str:
@@ -199,7 +199,7 @@ class MomentColumn(UsedColumn):
         return ": ".join(filter(None, [self.reader.format.describe(), ", ".join(parts)]))
 
     def notes(self) -> list[str]:
-        """Say how it is written and what is made of it."""
+        """Describe its format and the parts that are used."""
         said = [f"{self.name}: {self.made_of_it()}", *super().notes()]
         if self.blanks:
             said.append(f"{self.name}: {say_count(self.blanks, 'blank')}")
@@ -212,7 +212,7 @@ class MomentColumn(UsedColumn):
         return str(g.number(self.name, f"{words}, NaN if blank"))
 
     def onnx_block(self, g: Any, value: str) -> list[str]:
-        """Return the parts as distances know them, and where gaps are."""
+        """Return the cyclic parts, for distances, and where gaps are."""
         gap = g.node("IsNaN", value)
         nodes = [part.node for part in self.moment_parts.cyclic_parts(GraphNumbers(g, value))]
         filled = [
@@ -227,6 +227,6 @@ class MomentColumn(UsedColumn):
         return dict(zip(self.frame_names(), nodes, strict=True))
 
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return moments by chance between the first and the last."""
+        """Return random moments between the first and the last."""
         seconds = np.floor(rng.uniform(self.low, max(self.high, self.low + 1), n))
         return self.typed(with_gaps(seconds, rng))

@@ -29,16 +29,16 @@ _SIZE = Maybe(Number(-LARGEST, LARGEST))
 
 @dataclass(frozen=True)
 class NumberColumn(UsedColumn):
-    """Numbers. Blanks become the median, and a further column says where they were.
+    """Numbers. The median replaces blanks, and a further column marks them.
 
     Parameters
     ----------
     form
-        `NumberFormat.to_dict` of how they are written.
+        `NumberFormat.to_dict` of their format.
     tolerant
-        Whether cells that are no numbers count as blank.
+        Whether cells that are not numbers count as blank.
     median
-        None where all numbers are the same: then only blanks say something.
+        None if all numbers are the same: then only blanks are informative.
     middle, spread
         The median, and half the distance between the quartiles.
     blanks, n_rows
@@ -100,7 +100,7 @@ class NumberColumn(UsedColumn):
 
     @property
     def usual(self) -> Value:
-        """The median; None where more than half of the rows are blank."""
+        """The median; None if more than half of the rows are blank."""
         return None if 2 * self.blanks > self.n_rows else self.middle
 
     def names(self) -> list[str]:
@@ -148,7 +148,7 @@ class NumberColumn(UsedColumn):
         return self.reader.format.describe()
 
     def notes(self) -> list[str]:
-        """Say how it is written where that is not plain, and what became of its blanks."""
+        """Describe its format if that is not plain, and what became of its blanks."""
         said = super().notes()
         words = self.reader.format.describe()
         if words != "numbers":
@@ -184,7 +184,7 @@ class NumberColumn(UsedColumn):
 
 @dataclass(frozen=True)
 class FlagColumn(NumberColumn):
-    """Yes and no: the numbers 1 and 0, but people see the words of the column."""
+    """Yes and no: the numbers 1 and 0, shown with the words of the column."""
 
     _state_fields: ClassVar[Fields] = {}
 
@@ -256,5 +256,5 @@ class FlagColumn(NumberColumn):
         return said
 
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return yes and no by chance."""
+        """Return random yes and no."""
         return self.typed(with_gaps(rng.integers(0, 2, n).astype(float), rng))

@@ -1,4 +1,4 @@
-"""Columns that name the rows, but not all of them: whether there is a name may say something."""
+"""Columns that name some of the rows: whether there is a name may be informative."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FILLED = "(filled)"
 
 @dataclass(frozen=True)
 class PresenceColumn(UsedColumn):
-    """A column of which only is used whether a cell is blank: a telephone number, a reference.
+    """A column of which only the blanks are used: a telephone number, a reference.
 
     Plain values are 1 for a blank and 0 for anything else.
 
     Parameters
     ----------
     why
-        Why what it holds is not used.
+        Why its values are not used.
     blanks
         Rows without a value.
     """
@@ -47,7 +47,7 @@ class PresenceColumn(UsedColumn):
 
     @property
     def given_kind(self) -> str:
-        """Return that there is none to give: it is found again."""
+        """Return that there is none: it is found again."""
         return ""
 
     @property
@@ -76,7 +76,7 @@ class PresenceColumn(UsedColumn):
         return values.is_null().cast(pl.Float64).to_numpy()
 
     def typed(self, values: list[Value]) -> pl.Series:
-        """Return something for 0, and nothing for 1."""
+        """Return some text for 0, and null for 1."""
         return pl.Series(self.name, [None if v else _FILLED for v in values], dtype=pl.String)
 
     def in_words(self, value: Value) -> Value:
@@ -114,5 +114,5 @@ class PresenceColumn(UsedColumn):
         return {self.names()[0]: self.onnx_block(g, value)[0]}
 
     def trial(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return values that are there and others that are not."""
+        """Return some values and some blanks."""
         return self.typed([1.0 if v is None else 0.0 for v in with_gaps(np.zeros(n), rng)])

@@ -24,14 +24,14 @@ __all__ = ["TextColumn"]
 
 @dataclass(frozen=True)
 class TextColumn(UsedColumn):
-    """Texts of which hardly two are alike: a short vector stands for each.
+    """Texts of which hardly two are alike: each becomes a short vector.
 
     Parameters
     ----------
     vectors
         Makes the vectors.
     fills
-        What stands for a blank: the medians of the vectors.
+        Replacement for a blank: the medians of the vectors.
     blanks, n_rows, n_different
         Rows without a text, all, and different texts.
     """
@@ -76,12 +76,12 @@ class TextColumn(UsedColumn):
 
     @property
     def given_kind(self) -> str:
-        """Return that it is text, if only of lists."""
+        """Return "text", also for lists."""
         return "text"
 
     @property
     def usual(self) -> Value:
-        """No text is usual; a blank stands for the middle of all."""
+        """No text is usual; a blank represents the middle of all."""
         return None
 
     def names(self) -> list[str]:

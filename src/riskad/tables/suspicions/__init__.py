@@ -1,16 +1,16 @@
-"""What looks wrong in a table, for a person to see before it is trusted.
+"""What looks wrong in a table, for a person to check before it is trusted.
 
-Nothing is changed or left out: each suspicion names a column, says what was seen, and in which
-rows. Thresholds are set so that tables in order are seldom suspected.
+Nothing is changed or left out: each suspicion names a column, what was seen, and in which rows.
+Thresholds are set so that correct tables are seldom suspected.
 
 ===========  ===========================================================================
 module       looks for
 ===========  ===========================================================================
 `changes`    columns that change their meaning halfway
-`clocks`     clocks that were set, and moments that stand for none
-`leaks`      columns that alone tell the labels
-`repeats`    rows that are there twice, and numbers that stand for a blank
-`units`      units that are mixed
+`clocks`     clocks that were set, and placeholder moments
+`leaks`      columns that alone determine the labels
+`repeats`    duplicate rows, and numbers that mean a blank
+`units`      mixed units
 ===========  ===========================================================================
 """
 
@@ -46,11 +46,11 @@ def find_suspicions(
     Parameters
     ----------
     parsed
-        Columns of numbers and texts, null where a cell is blank, without labels.
+        Columns of numbers and texts, null if a cell is blank, without labels.
     raw
-        The same rows as they were read, by which copies are found.
+        The same rows in their original form, to find copies.
     codes
-        The label of each row: +1 normal, -1 anomaly, 0 unlabelled; None where there are none.
+        The label of each row: +1 normal, -1 anomaly, 0 unlabelled; None if there are none.
     moments
         Dates and times by the names of their columns, as seconds since 1970-01-01.
     first_row
@@ -58,7 +58,7 @@ def find_suspicions(
 
     Returns
     -------
-    What looks wrong, that of whole rows first, then by column in their order.
+    What looks wrong, first for whole rows, then by column in their order.
 
     Examples
     --------

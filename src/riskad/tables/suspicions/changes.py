@@ -1,21 +1,21 @@
 """A column that changes its meaning halfway.
 
-Rows are taken in their order, in up to 64 blocks, and values in 32 classes: numbers by their
-quantiles, texts by their most frequent levels, blanks as a class of their own. For each border
+Rows are used in their order, in up to 64 blocks, and values in 32 classes: numbers by their
+quantiles, texts by their most frequent levels, blanks as a separate class. For each border
 between blocks the distance of the shares F before it and G after it is
 
     D = max_j |F_j - G_j|  of cumulative shares (numbers),     sum_j |f_j - g_j| / 2  (texts).
 
-A change is said where the largest D is at least 0.5 and far beyond chance, and where either side is
-uniform: wherever its middle half is parted, its own D is a quarter of that at most, and what chance
-adds. A column that trends with the rows, or wanders, differs within the sides as well and is left
-alone. So are
+A change is reported if the largest D is at least 0.5 and far beyond chance, and if both sides are
+uniform: wherever the middle half of a side is split, its own D is at most a quarter of that, plus
+what chance adds. A column that trends with the rows, or wanders, also differs within the sides and
+is ignored. So are
 
-- a column that holds one value on either side, by which the rows are sorted;
+- a column that holds one value on each side, by which the rows are sorted;
 - columns that change where the labels do;
-- columns that change where more than a quarter of the others move as well, by a D of 0.15: there
-  the rows are others, not what the column means. If more than half of the columns change outright,
-  this is said, once: two tables may have been joined.
+- columns that change where more than a quarter of the others also move, by a D of 0.15: there the
+  rows differ, not the meaning of the column. If more than half of the columns change outright, this
+  is reported, once: two tables may have been joined.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _BLOCKS, _CLASSES = 64, 32
 _DISTANCE, _WITHIN = 0.5, 0.25
 _CHANCE = 1e-4
 _MOVED, _MANY = 0.15, 0.25  # other columns: how far, and how many of them
-_SAMPLE = 50_000  # values that tell quantiles well enough
+_SAMPLE = 50_000  # values that determine quantiles well enough
 _LEAST_SIDE = 0.1  # of the rows: a few odd ones at an end are no change of meaning
 
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """How many cells of each block are of each class."""
+    """Number of cells of each class in each block."""
 
     name: str
     counts: NDArray[np.float64]
@@ -109,7 +109,7 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8], first_row: int) 
 
 
 def _classes(column: pl.Series) -> tuple[Integers, bool]:
-    """The class of each cell, and whether classes are in an order."""
+    """The class of each cell, and whether classes are ordered."""
     if column.dtype.is_numeric():
         values = floats_of(column)
         known = values[np.isfinite(values)]
@@ -128,7 +128,7 @@ def _classes(column: pl.Series) -> tuple[Integers, bool]:
 
 
 def _border(column: _Column, borders: Integers, n_columns: int) -> int | None:
-    """The border where a column changes, counted from 1; None where it does not."""
+    """The border where a column changes, counted from 1; None if it does not."""
     n, inner = int(borders[-1]), borders[1:-1]
     distances = column.distances()
     sides = (inner >= _LEAST_SIDE * n) & (inner <= (1 - _LEAST_SIDE) * n)
@@ -142,7 +142,7 @@ def _border(column: _Column, borders: Integers, n_columns: int) -> int | None:
 
 
 def _uniform(column: _Column, side: slice, distance: float) -> bool:
-    """Whether the rows of a side are alike, wherever its middle half is parted."""
+    """Whether the rows of a side are alike, wherever its middle half is split."""
     inner = column.distances(side)
     inner = inner[len(inner) // 4 : -(len(inner) // 4) or None]
     by_chance = 3.5 / np.sqrt(column.counts[side].sum())
@@ -152,8 +152,8 @@ def _uniform(column: _Column, side: slice, distance: float) -> bool:
 def _exact(classes: Integers, borders: Integers, at: int) -> int | None:
     """How many rows come before the change, which is near a border; None if rows are sorted by it.
 
-    Each row near the border speaks for the side where its class is the more frequent, by the
-    logarithm of how much more.
+    Each row near the border votes for the side where its class is more frequent, with the logarithm
+    of the ratio as its weight.
     """
     start, stop = int(borders[at - 1]), int(borders[at + 1])
     size = _CLASSES + 2
@@ -167,7 +167,7 @@ def _exact(classes: Integers, borders: Integers, at: int) -> int | None:
 
 
 def _others_move(columns: Sequence[_Column], change: _Change) -> bool:
-    """Whether the rows are others after a change, not only the column that changes."""
+    """Whether the rows differ after a change, not only the column that changes."""
     others = [column for column in columns if column.name != change.column]
     moved = [column.distances()[change.border - 1] >= _MOVED for column in others]
     return len(others) > 0 and bool(np.mean(moved) > _MANY)

@@ -1,10 +1,10 @@
-"""Clocks that jump, and moments that stand for none.
+"""Clocks that jump, and placeholder moments.
 
-- Where nearly all rows follow each other in time, a step back is said, of a minute at least.
-- There, too, a leap ahead by more than a day and more than 100 times as long as all but one in a
-  hundred of the steps.
-- In any order: moments that lie farther from all others than ten times the time that these take,
-  and a year at least, such as 1970-01-01 or 9999-12-31.
+- If nearly all rows follow each other in time, a step back of at least a minute is reported.
+- So is a leap ahead by more than a day and more than 100 times as long as all but one in a hundred
+  of the steps.
+- In any order: moments that are farther from all others than ten times the span of these, and at
+  least a year, such as 1970-01-01 or 9999-12-31.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _rows(where: NDArray[np.bool_], rows: NDArray[np.int64]) -> tuple[int, ...]:
 
 
 def _length(seconds: float) -> str:
-    """How long it is, in the largest unit that it has two of.
+    """A duration in the largest unit of which it has two.
 
     >>> _length(7200), _length(3600), _length(400 * 86400)
     ('2 hours', '60 minutes', '400 days')

@@ -1,4 +1,4 @@
-"""What looks wrong in a table, as it is told."""
+"""What looks wrong in a table, as a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Suspicion:
     """
 
     column: str | None
-    """None where it is about whole rows."""
+    """None if it is about whole rows."""
     words: str
     rows: tuple[int, ...] = ()
 
@@ -40,6 +40,6 @@ def row_numbers(where: NDArray[np.bool_], first_row: int) -> tuple[int, ...]:
 
 
 def floats_of(column: pl.Series) -> NDArray[np.float64]:
-    """Numbers, NaN where there is none; infinities are none."""
+    """Numbers, NaN for missing values and infinities."""
     values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
     return np.where(np.isfinite(values), values, np.nan)

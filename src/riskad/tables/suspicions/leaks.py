@@ -1,11 +1,11 @@
-"""A column that alone tells the labels: it may hold what was written down after the fact.
+"""A column that alone determines the labels: it may have been filled in after the fact.
 
 Numbers are ranked, blanks below them all, and have an AUC on the labelled rows; so has whether a
-cell is blank; of texts, levels that only anomalies have are set against all others. A column is a
-suspect where its AUC, either way round, is at least 0.995, the next best column's is below 0.95 (or
-anomalies are simply easy to tell), and a column of noise would reach it in one table of a thousand
-at most: with m anomalies among n labelled rows a given column does so with a probability of about
-2 / C(n, m).
+cell is blank; for texts, levels that only anomalies have are compared with all others. A column is
+suspected if its AUC, in either direction, is at least 0.995, that of the next best column is below
+0.95 (otherwise anomalies are simply easy to find), and a column of noise would reach it in at most
+one table of a thousand: with m anomalies among n labelled rows a given column does so with a
+probability of about 2 / C(n, m).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHANCE = 1e-3
 
 
 def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> list[Suspicion]:
-    """Look for a column that tells anomalies from normal rows nearly perfectly.
+    """Look for a column that separates anomalies from normal rows nearly perfectly.
 
     >>> codes = np.repeat(np.array([1, -1], dtype=np.int8), [40, 10])
     >>> rows = pl.DataFrame({"amount": [7.0, 3.0] * 25, "refund": [0.0] * 40 + [1.0] * 10})
@@ -59,7 +59,7 @@ def _by_chance(m: int, n: int) -> float:
 
 
 def _best_auc(column: pl.Series, anomalous: NDArray[np.bool_]) -> tuple[float, str]:
-    """The AUC of a column, and by what it has it."""
+    """The AUC of a column, and what it comes from."""
     blank = column.is_null().to_numpy()
     if column.dtype.is_numeric():
         values = floats_of(column)

@@ -1,10 +1,10 @@
-"""Rows that are there twice, and values that stand for a blank.
+"""Duplicate rows, and values that mean a blank.
 
-Copies are counted where rows would not be alike by chance: some column has different values in at
+Copies are counted if rows would not be alike by chance: some column has different values in at
 least a fifth of the different rows, and at most half of the rows are copies; fewer than 1 % hardly
-matter and are passed over. A number is taken for the sign of a blank if it is one that people use
-so (-1, -9, -99, 9999, ...), occurs several times, and lies apart: below 0 where nothing else does,
-or above all others by half of their range.
+matter and are ignored. A number counts as a placeholder for a blank if it is commonly used for this
+(-1, -9, -99, 9999, ...), occurs several times, and lies apart: below 0 where nothing else does, or
+above all others by half of their range.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def find_copies(raw: pl.DataFrame, first_row: int) -> list[Suspicion]:
 
 
 def find_stand_ins(column: pl.Series, first_row: int) -> Suspicion | None:
-    """Look for a number that stands for a blank.
+    """Look for a number that means a blank.
 
     >>> print(find_stand_ins(pl.Series("age", [*range(20, 80), *[999] * 6]), 1))
     age: 999 in 6 rows, far from all other values: does it stand for a blank? (rows 61, 62, 63, \

@@ -1,9 +1,9 @@
-"""Units mixed: some values of a column lie a factor away from the others.
+"""Mixed units: some values of a column lie a factor away from the others.
 
-The sizes |x| > 0 must fall into two clusters with hardly a value between them, of 20 different
-values each at least, and the quartiles of one must be those of the other times one and the same
-factor by which units differ (`riskad.tables.shifts`). Codes have too few values for that, and a
-second kind of row seldom has the same shape at such a distance.
+The sizes |x| > 0 must form two clusters with hardly a value between them, each of at least 20
+different values, and the quartiles of one must be those of the other times the same factor between
+units (`riskad.tables.shifts`). Codes have too few values for that, and a second kind of row seldom
+has the same shape at such a distance.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ is row 301, after which all do (rows 301, 302, 303, 304, 305)
 
 
 def _split(logs: NDArray[np.float64], step: float) -> float | None:
-    """Where the clusters part, half a step from the middle of the larger one; None if it is not
+    """Where the clusters separate, half a step from the middle of the larger one; None if it is not
     empty there.
     """
     middle = float(np.median(logs))

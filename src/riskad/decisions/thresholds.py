@@ -259,7 +259,7 @@ class FalseAlarms(Threshold):
 
 @dataclass(frozen=True)
 class TopK(Threshold):
-    """Flag the k most anomalous rows, for those who can look at k; of ties at the end none.
+    """Flag the k most anomalous rows, if people can review k; ties at the end are not flagged.
 
     They are counted among the unlabelled rows of the fit: in a larger table, more rows are flagged.
     Needs the unlabelled rows and no labels.
@@ -297,7 +297,7 @@ class TopK(Threshold):
 
 @dataclass(frozen=True)
 class Capacity(Threshold):
-    """Flag so many rows of every so many, for those who can look at no more of what arrives.
+    """Flag k of every n rows, if people can review no more of those that arrive.
 
     `of_rows` is by default the number of unlabelled rows of the fit; the threshold is the score
     that this share of them exceeds. It is fixed for later rows: in a table twice as large, about

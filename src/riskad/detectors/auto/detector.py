@@ -402,8 +402,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         """Fit the planned members; returns the seconds that each took."""
         self.members_: dict[str, Any] = {}
         self.n_distilled_ = 0
-        codes, labels = given.codes, LabelsGiven.of(given.codes)
-        seconds: dict[str, float] = {}
+        codes, seconds = given.codes, dict[str, float]()
         for name in plan.members:
             if seconds and not clock.allows_more():
                 break
@@ -411,7 +410,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             start = time.perf_counter()
             F, recipe = views.seen_by(name), MEMBERS[name]
             rows, target = self._lesson(recipe, views, codes, plan.distilled)
-            detector = self._build(recipe, F, codes, labels)
+            detector = self._build(recipe, F, given)
             if recipe.pretrained:
                 detector.set_params(unlabelled=plan.read)
             fit = given.more.before(detector) if recipe.all_labelled and given.more else detector
@@ -420,12 +419,14 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
             clock.finish(0.0 if recipe.pretrained else plan.steps[name])
         return seconds
 
-    def _build(self, recipe: Recipe, F: np.ndarray, codes: np.ndarray, labels: LabelsGiven) -> Any:
-        detector = recipe.build(labels, self._seed)
+    def _build(self, recipe: Recipe, F: np.ndarray, given: Given) -> Any:
+        detector = recipe.build(LabelsGiven.of(given.codes), self._seed)
         if "n_jobs" in detector.get_params():
-            detector.set_params(n_jobs=self._threads)
+            # Threads of LightGBM spin while they wait: of few rows one thread makes more.
+            alone = recipe.needs == "lightgbm" and given.more is None
+            detector.set_params(n_jobs=1 if alone else self._threads)
         if recipe.tune is not None:
-            detector.set_params(**recipe.tune(F, codes, self._seed))
+            detector.set_params(**recipe.tune(F, given.codes, self._seed))
         return detector
 
     def _lesson(

@@ -88,8 +88,13 @@ class Serving:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
+    def long_cpu(self):
+        """Seconds of processor time, to a hundredth, those of threads that have ended included."""
+        said = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(said[11]) + int(said[12])) / os.sysconf("SC_CLK_TCK")
+
     def cpu(self):
-        """Seconds of processor time that all of its threads have taken."""
+        """Seconds of processor time that the threads that run have taken."""
         total = 0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             try:

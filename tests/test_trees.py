@@ -242,6 +242,13 @@ def test_trees_come_back_as_they_were():
         np.testing.assert_array_equal(again.sum(X), expected)
 
 
+def test_a_pickle_is_no_larger_for_trees_that_have_scored():
+    _, ours = boosted({}, rounds=8)
+    fresh = pickle.dumps(ours)
+    ours.sum(new_rows(ours))
+    assert pickle.dumps(ours) == fresh
+
+
 WITHOUT_LIBRARIES = """
 import sys
 sys.modules |= dict.fromkeys(["lightgbm", "sklearn.ensemble", "sklearn.tree"])  # not to be imported

@@ -30,6 +30,7 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
 from riskad.detectors.features.graph import beside, standardised
+from riskad.detectors.features.scaling import standardise
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
 from riskad.rows.blas_threads import one_blas_thread
@@ -271,7 +272,7 @@ class PretrainedRAD(Detector):
         self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
         if len(self.kept_) > _TRAININGS[self.weights].columns:
             self.marked_ = self.marked_[:0]
-            Z = np.nan_to_num(_signed_log(self.scaler_.transform(X[:, self.kept_])))
+            Z = np.nan_to_num(_signed_log(standardise(X[:, self.kept_], self.scaler_)))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
             # Whitened, so that components look like the columns of a table.
@@ -281,7 +282,7 @@ class PretrainedRAD(Detector):
         return self._columns(X)
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        Z = _signed_log(self.scaler_.transform(X[:, self.kept_]))
+        Z = _signed_log(standardise(X[:, self.kept_], self.scaler_))
         if self.components_ is None:
             marks = _signed_log(np.isnan(Z[:, self.marked_]) * 2.0 - 1.0)
             return np.hstack([Z, marks]) if len(self.marked_) else Z

@@ -13,7 +13,7 @@ in front of it, so that no walk can loop or leave the arrays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -112,6 +112,10 @@ class Trees:
         rising = np.diff(codes) > 0
         rising[ends[:-1] - 1] = True  # from one set to the next
         require(bool(rising.all()), "category_codes: not in rising order")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: copies and pickles lay the trees out anew."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def walk(self) -> TreeWalk:

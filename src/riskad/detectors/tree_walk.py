@@ -32,6 +32,7 @@ _BLOCK_ROWS = 512
 _BLOCK_CELLS = 2**22  # prepared values of a block
 _PAIRS = 2**17  # of row and tree that step together: more and smaller steps take longer
 _TOP = 3  # levels that are compared, not walked
+_FEW_ROWS = 16  # for fewer, a step of Python for each tree takes longer than the sums
 _CODE_BITS = 32
 
 
@@ -71,6 +72,7 @@ class TreeWalk:
     def __init__(self, trees: Trees):
         n_nodes = len(trees.splits)
         self.trees = trees
+        self.features = np.unique(trees.feature)
         self.inner = np.flatnonzero(trees.splits)
         self.next = np.arange(n_nodes)
         self.next[self.inner] = trees.left
@@ -100,9 +102,7 @@ class TreeWalk:
         """The values of each row's leaves, added tree by tree."""
         total = np.zeros(X.shape[0])
         for rows, _, nodes in self._walked(X):
-            part = total[rows]
-            for values in self.value.take(nodes):
-                part += values
+            total[rows] = _added_in_order(total[rows], self.value.take(nodes))
         return total
 
     def leaves(self, X: Any) -> np.ndarray:
@@ -123,23 +123,22 @@ class TreeWalk:
 
     def blocks(self, X: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Blocks of rows: which, their prepared columns, and the column of each node."""
-        features = np.unique(self.trees.feature)
-        n_cells = max(1, 4 * len(features))
+        n_cells = max(1, 4 * len(self.features))
         n_rows = int(np.clip(_BLOCK_CELLS // n_cells, 1, _BLOCK_ROWS))
         for start in range(0, X.shape[0], n_rows):
             rows = slice(start, min(start + n_rows, X.shape[0]))
-            part = X[rows][:, features]
+            part = X[rows][:, self.features]
             part = part.toarray() if sparse.issparse(part) else part
             part = part.astype(self.threshold.dtype)
-            columns, column = self._columns_for(bool(np.isnan(part).any()), features)
+            columns, column = self._columns_for(bool(np.isnan(part).any()))
             yield rows, columns.prepare(part), column
 
-    def _columns_for(self, gaps: bool, features: np.ndarray) -> tuple[Columns, np.ndarray]:
+    def _columns_for(self, gaps: bool) -> tuple[Columns, np.ndarray]:
         if gaps not in self._columns:
             found = Columns.of(self.trees, gaps)
             of_node = np.zeros(len(self.next), dtype=int)
             of_node[self.inner] = found.of_split
-            place = np.searchsorted(features, found.feature)
+            place = np.searchsorted(self.features, found.feature)
             self._columns[gaps] = Columns(found.of_split, place, found.missing), of_node
         return self._columns[gaps]
 
@@ -201,3 +200,12 @@ class TreeWalk:
         place = np.searchsorted(self.categories, key)
         place[place == len(self.categories)] = 0
         return known & (self.categories[place] == key)
+
+
+def _added_in_order(start: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """The sum start + terms[0] + terms[1] + ..., rounded alike however many rows there are."""
+    if len(start) <= _FEW_ROWS:
+        return np.asarray(np.add.accumulate(np.vstack([start, terms]))[-1])
+    for term in terms:
+        start += term
+    return start

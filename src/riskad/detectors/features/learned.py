@@ -15,7 +15,7 @@ from riskad.detectors.features.graph import beside, clipped, principal, standard
 from riskad.detectors.features.kernels import GaussianKernels
 from riskad.detectors.features.neighbours import NeighbourDistances
 from riskad.detectors.features.outliers import OutlierScores
-from riskad.detectors.features.scaling import SmoothScaler
+from riskad.detectors.features.scaling import SmoothScaler, standardise
 from riskad.storage.fields import (
     COUNT,
     FLAG,
@@ -238,10 +238,10 @@ class LearnedFeatures(FeatureMap):
         return self._columns(X)
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        Z = self.scaler_.transform(X)
-        return np.asarray(
-            Z if self.smooth else np.clip(Z[:, self.kept_], -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
-        )
+        if self.smooth:
+            return np.asarray(self.scaler_.transform(X))
+        Z = standardise(X, self.scaler_)[:, self.kept_]
+        return np.clip(Z, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
     def _fit_parts(self, Z: np.ndarray, y: Any) -> list[np.ndarray]:
         """The parts; kernels are computed once, for themselves and for their components."""

@@ -11,11 +11,21 @@ from riskad.detectors.features.base import FeatureMap
 from riskad.detectors.features.graph import clipped, standardised
 from riskad.storage.fields import SEED, Array, Fields, Optional, State, require
 
-__all__ = ["SmoothScaler"]
+__all__ = ["SmoothScaler", "standardise"]
 
 _LARGEST = 3.0  # bound on scaled values
 _FARTHEST = 1e100  # whose square is still a number
 _NORMAL_IQR = 1.349  # interquartile range of a normal distribution
+
+
+def standardise(X: np.ndarray, scaler: Any) -> np.ndarray:
+    """Return what a `StandardScaler` makes of rows that were already checked.
+
+    For a single row, checking again would take five times as long as the arithmetic.
+    """
+    Z = X - scaler.mean_.astype(X.dtype)
+    Z /= scaler.scale_.astype(X.dtype)
+    return np.asarray(Z)
 
 
 class SmoothScaler(FeatureMap):

@@ -14,6 +14,7 @@ from riskad import InputError, ShallowRAD
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
+from riskad.rows import parquet_files
 from riskad.rows.parquet import ParquetRows
 from riskad.rows.parquet_files import find_parquet
 from riskad.tables.reading import read_batches, read_table
@@ -70,6 +71,15 @@ def test_files_may_be_named_in_several_ways(folder, how):
 def test_a_pattern_that_finds_nothing(tmp_path):
     with pytest.raises(InputError, match="no Parquet file at"):
         find_parquet(str(tmp_path / "*.parquet"))
+
+
+def test_a_folder_that_is_a_whole_disk_is_not_searched_to_the_end(folder, monkeypatch):
+    for name in ("notes.txt", "more.txt"):
+        (folder / name).touch()
+    assert find_parquet(folder)
+    monkeypatch.setattr(parquet_files, "_MOST_OTHERS", 1)
+    with pytest.raises(InputError, match=r"not searched to the end. Name the folder"):
+        find_parquet(folder)
 
 
 def test_labels_in_words_weights_and_single_precision(tmp_path, table):

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 ENDINGS = (".parquet", ".pq")
+_MOST_OTHERS = 100_000  # files and folders
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
@@ -35,7 +36,7 @@ def find_parquet(paths: Paths) -> list[Path]:
     for item in given:
         path = Path(item)
         if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS)
+            files = _parquet_below(path)
         elif path.exists():
             files = [path]
         else:
@@ -49,6 +50,23 @@ def find_parquet(paths: Paths) -> list[Path]:
     if not found:
         raise InputError("no Parquet file was named.")
     return found
+
+
+def _parquet_below(folder: Path) -> list[Path]:
+    """The Parquet files of a folder and its folders; an error for one that is a whole disk."""
+    found: list[Path] = []
+    n_others = 0
+    for file in folder.rglob("*"):
+        if file.suffix in ENDINGS:
+            found.append(file)
+        else:
+            n_others += 1
+        if n_others > _MOST_OTHERS:
+            raise InputError(
+                f"{str(folder)!r} holds more than {_MOST_OTHERS:,} files and folders that are not "
+                "Parquet, so it is not searched to the end. Name the folder of the .parquet files."
+            )
+    return sorted(found)
 
 
 def parquet_columns(path: Path) -> list[str]:

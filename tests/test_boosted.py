@@ -27,7 +27,7 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted, boosting
 from riskad.detectors.boosted import BoostedRAD
-from riskad.detectors.labelled_trees import LabelledTrees
+from riskad.detectors.labelled_trees import Growth, LabelledTrees
 from riskad.rows.memory import RowBlocks
 from riskad.storage.codec import build
 
@@ -530,8 +530,22 @@ def test_no_two_threads_use_lightgbm_at_once(monkeypatch):
     np.testing.assert_array_equal(found[1], found[3])
 
 
-def test_labelled_trees_are_more_where_labels_are_very_many():
-    rounds = [LabelledTrees()._rounds(n) for n in (100, 19_999, 20_000, 40_000, 10**6)]
-    assert rounds == [200, 200, 500, 1000, 1000]
-    assert LabelledTrees(n_rounds=7)._rounds(10**6) == 7
-    assert LabelledTrees().lighter()._rounds(10**6) == 80
+def test_labelled_trees_take_smaller_steps_where_labels_are_very_many():
+    few, many, very_many, wide = (
+        Growth.of(n, d) for n, d in ((100, 30), (19_999, 30), (100_000, 30), (10**6, 100))
+    )
+    assert (few.rounds, few.rate, few.leaves) == (200, 0.05, 15)
+    assert (many.rounds, many.rate, many.leaves) == (200, 0.05, 31)
+    assert (very_many.rounds, very_many.rate, very_many.leaves) == (2000, 0.025, 8)
+    assert (wide.rounds, wide.rate) == (500, 0.1)  # the same way in fewer steps
+
+
+@pytest.mark.parametrize(
+    ("model", "rounds"), [(LabelledTrees(n_rounds=7), 7), (LabelledTrees().lighter(), 80)]
+)
+def test_labelled_trees_with_a_given_number_of_rounds_grow_as_for_fewer_rows(model, rounds):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 2))
+    model.fit(X, np.where(X[:, 0] + X[:, 1] > 2, -1, 1))
+    assert model.trees_.n_trees == rounds
+    assert (~model.trees_.splits).sum() > 8 * rounds  # leaves

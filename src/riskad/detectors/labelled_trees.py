@@ -7,7 +7,7 @@ quick to fit to all of them, and makes other mistakes: `AutoRAD` then adds it as
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -19,13 +19,39 @@ from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, check_trees
 from riskad.storage.fields import JOBS, SEED, SIZE, Fields, Maybe, State
 
-__all__ = ["LabelledTrees"]
+__all__ = ["Growth", "LabelledTrees"]
 
-_RATE, _L2, _SHARE = 0.05, 1.0, 0.8
-_MANY, _VERY_MANY = 2_000, 20_000  # labelled rows from which trees are larger, and more
-_SMALL, _LARGE, _OF_MORE = (15, 5), (31, 20), (15, 20)  # leaves, and minimum rows of a leaf
-_ROWS_OF_ROUNDS, _MOST_ROUNDS = 8_000, 5  # rounds grow with the rows, up to this many times
-_ROUNDS, _FOLD_ROUNDS = 200, 80
+_L2, _SHARE = 1.0, 0.8
+_MANY, _VERY_MANY = 2_000, 20_000  # labelled rows from which trees grow differently
+_FOLD_ROUNDS = 80
+_STEPS = 50.0  # rounds times rate, for very many rows
+_MOST_ROUNDS, _FEWEST_ROUNDS = 2_000, 500
+_MOST_CELLS = 8e9  # cells that all rounds together read
+
+
+class Growth(NamedTuple):
+    """How trees grow."""
+
+    leaves: int
+    leaf_rows: int
+    """Minimum rows of a leaf."""
+    rounds: int = 200
+    rate: float = 0.05
+    columns: float = _SHARE
+    """Share of the columns that a tree may use."""
+
+    @classmethod
+    def of(cls, n_labelled: int, n_columns: int) -> Growth:
+        """For this many labelled rows: more of them allow smaller steps, and more.
+
+        >>> Growth.of(100, 10).rounds, Growth.of(30_000, 10).rounds, Growth.of(10**6, 100).rounds
+        (200, 2000, 500)
+        """
+        if n_labelled < _VERY_MANY:
+            return cls(15, 5) if n_labelled < _MANY else cls(31, 20)
+        affordable = _MOST_CELLS / (n_labelled * n_columns)
+        rounds = round(np.clip(affordable, _FEWEST_ROUNDS, _MOST_ROUNDS))
+        return cls(8, 20, rounds, _STEPS / rounds, 1.0)
 
 
 class LabelledTrees(BaseEstimator):
@@ -34,7 +60,8 @@ class LabelledTrees(BaseEstimator):
     Parameters
     ----------
     n_rounds : int, optional
-        Number of trees. None means 200 below 20,000 labelled rows, and with more up to 1,000.
+        Number of trees. None means 200 below 20,000 labelled rows, and with more 500 to 2,000
+        smaller trees.
     random_state : int, optional
         Seed; None means 0.
     n_jobs : int, default=1
@@ -98,36 +125,34 @@ class LabelledTrees(BaseEstimator):
         X, codes = np.asarray(X), np.asarray(y)
         known = np.flatnonzero(codes != UNLABELLED)
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        settings = self._settings(len(known))
         self.n_features_in_ = X.shape[1]
+        growth = self._growth(len(known))
+        settings = self._settings(growth)
         with one_fit_at_a_time:
             data = lightgbm.Dataset(
                 X[known], codes[known] == NORMAL, weight=weight, params=settings
             )
-            booster = lightgbm.train(settings, data, self._rounds(len(known)))
+            booster = lightgbm.train(settings, data, growth.rounds)
             self.trees_ = from_lightgbm(booster.dump_model(), self.n_features_in_)
         return self
 
-    def _rounds(self, n_labelled: int) -> int:
-        """Number of trees for this many rows."""
-        if self.n_rounds is not None:
-            return self.n_rounds
-        more = n_labelled / _ROWS_OF_ROUNDS if n_labelled >= _VERY_MANY else 1.0
-        return round(_ROUNDS * min(more, _MOST_ROUNDS))
+    def _growth(self, n_labelled: int) -> Growth:
+        """As rows allow; as for fewer rows if the rounds are given."""
+        if self.n_rounds is None:
+            return Growth.of(n_labelled, self.n_features_in_)
+        fewer = min(n_labelled, _VERY_MANY - 1)
+        return Growth.of(fewer, self.n_features_in_)._replace(rounds=self.n_rounds)
 
-    def _settings(self, n_labelled: int) -> dict[str, Any]:
-        leaves, rows = _LARGE if n_labelled >= _MANY else _SMALL
-        if n_labelled >= _VERY_MANY:
-            leaves, rows = _OF_MORE
+    def _settings(self, growth: Growth) -> dict[str, Any]:
         return {
             "objective": "binary",
-            "learning_rate": _RATE,
-            "num_leaves": leaves,
-            "min_data_in_leaf": rows,
+            "learning_rate": growth.rate,
+            "num_leaves": growth.leaves,
+            "min_data_in_leaf": growth.leaf_rows,
             "lambda_l2": _L2,
             "bagging_fraction": _SHARE,
             "bagging_freq": 1,
-            "feature_fraction": _SHARE,
+            "feature_fraction": growth.columns,
             "seed": self.random_state or 0,
             "num_threads": self.n_jobs,
             "deterministic": True,
@@ -137,7 +162,7 @@ class LabelledTrees(BaseEstimator):
 
     def lighter(self) -> LabelledTrees:
         """Return an unfitted copy that grows for fewer rounds."""
-        return clone(self).set_params(n_rounds=min(self.n_rounds or _ROUNDS, _FOLD_ROUNDS))
+        return clone(self).set_params(n_rounds=min(self.n_rounds or _FOLD_ROUNDS, _FOLD_ROUNDS))
 
     def kept_rows(self) -> int:
         """Return 0: trees hold no rows."""

@@ -20,7 +20,7 @@ from riskad.detectors.auto.samples import COMPARED, with_labelled
 from riskad.detectors.boosted import BoostedRAD
 from riskad.detectors.distilled import DistilledForest
 from riskad.detectors.forest import ForestRAD
-from riskad.detectors.labelled_trees import LabelledTrees
+from riskad.detectors.labelled_trees import Growth, LabelledTrees
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD
 from riskad.detectors.shallow import ShallowRAD
 
@@ -115,7 +115,8 @@ def _distilled_seconds(sizes: Sizes) -> float:
 
 
 def _labelled_trees_seconds(sizes: Sizes) -> float:
-    return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10)
+    rounds = Growth.of(sizes.all_labelled, max(sizes.columns, 1)).rounds
+    return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
 
 
 def _no_seconds(sizes: Sizes) -> float:

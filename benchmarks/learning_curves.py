@@ -451,7 +451,7 @@ SETS_TEXT = """
     RISKAD_DATA=... python -m benchmarks.learning_curves run sets
 
 One split of each, drawn as above; a share with fewer sets has not been run to the end. At 5 % the
-[field](README.md) has twenty splits of each set.
+[field](README.md) has thirty splits of each set.
 """
 LARGE_TEXT = """
 ## 100,000 labelled rows

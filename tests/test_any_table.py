@@ -294,6 +294,25 @@ def test_a_look_needs_no_labels_and_no_memory(table):
     assert {values.kind for column in whole.columns for values in column.values} == {"rows"}
 
 
+def test_a_look_counts_what_a_fit_counts_as_blank():
+    """Also "n/a", of a sample as of all rows, and not a list, which has no text."""
+    frame = pl.DataFrame(
+        {
+            "paid": ["1,50 €", "n/a", "2,50 €", "-", "3,00 €", "7,25 €"] * 20,
+            "day": ["2025-01-01", "n/a", "2025-03-01", "", "2025-01-05", "2025-02-02"] * 20,
+            "cleared": ["x", None, "x", "x", None, None] * 20,
+            "list": [[1, 2]] * 120,
+            "nothing": [""] * 120,
+        }
+    )
+    for table in (frame, [frame[:50], frame[50:]]):
+        found = {column.name: column for column in look_table(table).columns}
+        shares = {name: round(column.blank_share, 3) for name, column in found.items()}
+        assert shares == {"paid": 0.333, "day": 0.333, "cleared": 0.5, "list": 0, "nothing": 1}
+        assert "n/a" not in found["paid"].examples + found["day"].examples
+        assert found["cleared"].examples == ["x"]
+
+
 def test_a_leak_and_copies_are_said(table):
     frame, fraud = table
     checked = pl.Series(np.where(fraud, 9.5, 1.5) + np.arange(400) / 1e4)

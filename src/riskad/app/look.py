@@ -16,7 +16,7 @@ from riskad.app.results import earlier_results, pick_features, with_group
 from riskad.app.suspicious import say_suspicions
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
-from riskad.tables.cells import BLANK, as_text, is_blank
+from riskad.tables.cells import BLANK, as_text
 from riskad.tables.columns import is_flat
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.tables.preparation import TablePreparer
@@ -51,7 +51,8 @@ class ColumnLook:
     used: bool
     made_of_it: str
     examples: list[str]
-    blanks: int
+    blank_share: float
+    """Share of the rows that hold no value, also where somebody wrote "n/a"."""
     values: list[KindValues]
     remarks: list[str]
 
@@ -165,16 +166,21 @@ class _Seen:
     def column(self, column: PreparedColumn) -> ColumnLook:
         """The description of a column."""
         raw = self.raw[column.name]
-        texts = as_text(raw) if is_flat(raw) and not is_blank(raw) else pl.Series(dtype=pl.String)
-        values = self._values(column) if isinstance(column, UsedColumn) else []
+        filled = raw.is_not_null()
+        texts = pl.Series(dtype=pl.String)
+        if is_flat(raw):
+            texts = as_text(raw)
+            read = self.parsed[column.name] if column.used else texts
+            filled = texts.is_not_null() & read.is_not_null()
+            texts = texts.filter(filled)
         return ColumnLook(
             name=column.name,
             kind=column.kind,
             used=column.used,
             made_of_it=column.made_of_it(),
-            examples=texts.drop_nulls().unique(maintain_order=True).head(_EXAMPLES).to_list(),
-            blanks=texts.null_count() if len(texts) else raw.len(),
-            values=values,
+            examples=texts.unique(maintain_order=True).head(_EXAMPLES).to_list(),
+            blank_share=float(np.mean(~filled.to_numpy())),
+            values=self._values(column) if isinstance(column, UsedColumn) else [],
             remarks=column.remarks,
         )
 

@@ -25,7 +25,7 @@ def print_look(console: Console, look: TableLook, fit: str, page: str | None) ->
     if look.label is not None and look.labels is not None:
         print_facts(console, {"Labels": [f"{look.labels} (column {look.label!r})"]})
     head = ("column", "kind", "blank", "for example", "what becomes of it")
-    print_table(console, "Columns", head, [_line(c, look.rows) for c in look.columns], range(5))
+    print_table(console, "Columns", head, [_line(c) for c in look.columns], range(5))
     by_label = [
         f"{column.name}: " + "; ".join(f"{v.kind} {v.said}" for v in column.values)
         for column in look.columns
@@ -47,7 +47,7 @@ def print_look(console: Console, look: TableLook, fit: str, page: str | None) ->
     )
 
 
-def _line(column: ColumnLook, n_rows: int) -> tuple[str, ...]:
-    blank = f"{column.blanks / max(n_rows, 1):.0%}" if column.blanks else ""
+def _line(column: ColumnLook) -> tuple[str, ...]:
+    blank = f"{column.blank_share:.0%}" if column.blank_share else ""
     examples = ", ".join(column.examples)
     return column.name, column.kind, blank, examples, column.made_of_it

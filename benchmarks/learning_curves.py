@@ -450,8 +450,8 @@ SETS_TEXT = """
 
     RISKAD_DATA=... python -m benchmarks.learning_curves run sets
 
-One split of each, drawn as above; a share with fewer sets has not been run to the end. At 5 % the
-[field](README.md) has thirty splits of each set.
+One split of each, drawn as above; sets of which no anomaly came to be labelled are left out. At 5 %
+the [field](README.md) has thirty splits of each set.
 """
 LARGE_TEXT = """
 ## 100,000 labelled rows

@@ -139,13 +139,18 @@ def report(file: str) -> None:
         base = np.array([line["tables-3"] for line in chosen])
         for name in DETECTORS:
             values = np.array([line[name] for line in chosen])
-            less = base - values
-            error = less.std(axis=0, ddof=1) / np.sqrt(len(less))
-            print(
-                f"  {name:25} AUC {values[:, 0].mean():.4f} AP {values[:, 1].mean():.4f}; "
-                f"tables-3 less it {less[:, 0].mean():+.4f} ({error[0]:.4f}), "
-                f"{less[:, 1].mean():+.4f} ({error[1]:.4f}); {values[:, 2].mean():.2f} s"
-            )
+            found = said(values, base - values)
+            print(f"  {name:25} {found} (tables-3 less it); {values[:, 2].mean():.2f} s")
+
+
+def said(values: np.ndarray, differences: np.ndarray) -> str:
+    """Mean AUC and average precision, and mean differences with standard errors over tables."""
+    mean = differences.mean(axis=0)
+    error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
+    return (
+        f"AUC {values[:, 0].mean():.4f} AP {values[:, 1].mean():.4f}; "
+        f"{mean[0]:+.4f} ({error[0]:.4f}), {mean[1]:+.4f} ({error[1]:.4f})"
+    )
 
 
 if __name__ == "__main__":

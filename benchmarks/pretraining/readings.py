@@ -20,7 +20,7 @@ from scipy.stats import norm, rankdata
 from sklearn.decomposition import PCA
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from benchmarks.pretraining.judge import judged_rows, labels
+from benchmarks.pretraining.judge import judged_rows, labels, said
 from benchmarks.pretraining.split import name_hash, read_tables, side
 from riskad import PretrainedRAD
 from riskad.detectors.features import LearnedFeatures
@@ -83,12 +83,7 @@ def report(file: str) -> None:
     base = np.array([line[READINGS[0]] for line in lines])
     for names in AVERAGED:
         values = np.array([line[" + ".join(names)] for line in lines])
-        more = values - base
-        error = more.std(axis=0, ddof=1) / np.sqrt(len(more))
-        print(
-            f"{' + '.join(names):64} AUC {values[:, 0].mean():.4f} AP {values[:, 1].mean():.4f}; "
-            f"{more[:, 0].mean():+.4f} ({error[0]:.4f}), {more[:, 1].mean():+.4f} ({error[1]:.4f})"
-        )
+        print(f"{' + '.join(names):64} {said(values, values - base)}")
 
 
 if __name__ == "__main__":

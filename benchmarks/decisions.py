@@ -49,7 +49,7 @@ from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.thresholds import FalseAlarms, parse_threshold
 from riskad.detectors.auto.deciding import calibrated
 from riskad.detectors.auto.held_out import HeldOut
-from riskad.detectors.auto.views import Views, numbers_of
+from riskad.detectors.auto.views import Views
 
 SELECTED = ("more", "rule", "easy", "suggested")
 BANDS = (0.7, 0.85, 0.95)
@@ -133,7 +133,7 @@ def fit(X: np.ndarray, y: np.ndarray) -> tuple[AutoRAD, HeldOut | None]:
 
 def member_scores(model: AutoRAD, X: np.ndarray) -> np.ndarray:
     """Anomaly scores of each member, standardised."""
-    matrix = numbers_of(model.table_, model._seen(model._check_rows(X, reset=False)))
+    matrix = model.table_.transform(model._seen(model._check_rows(X, reset=False)))
     views = Views.of(model.views_, matrix)
     return np.array(
         [

@@ -48,7 +48,7 @@ def make_table(path: Path, rows: int, columns: int) -> None:
 
 
 def start(table: Path, journal: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "riskad.cli", "label", str(table), "--journal", str(journal)]
+    command = [sys.executable, "-m", "riskad", "label", str(table), "--journal", str(journal)]
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -208,6 +208,7 @@ def reload_under_load(folder: Path, models: list[Path], n: int, clients: int = 3
                     == client.get("/health")
                 )
             )
+            wait_for(lambda v=version: any(each.versions[v] for each in asking))
         for each in asking:
             each.ended.set()
         for each in asking:
@@ -223,7 +224,7 @@ def reload_under_load(folder: Path, models: list[Path], n: int, clients: int = 3
     }
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 3600.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:

@@ -19,7 +19,6 @@ extensions = [
     "architecture",
     "commands",
     "docstrings",
-    "figures",
 ]
 exclude_patterns = ["extensions", "images"]
 myst_enable_extensions = ["colon_fence", "deflist"]

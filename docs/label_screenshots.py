@@ -40,7 +40,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, sync_playwright() as driver:
         table = make_payments().drop("label")
         table.write_csv(Path(folder, "payments.csv"))
-        command = ["-m", "riskad.cli", "label", f"{folder}/payments.csv", "--id", "payment"]
+        command = ["-m", "riskad", "label", f"{folder}/payments.csv", "--id", "payment"]
         server = subprocess.Popen(
             [sys.executable, *command, "--who", "ada", "--budget", "60"],
             stdout=subprocess.PIPE,

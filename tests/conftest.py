@@ -2,8 +2,8 @@
 
 import os
 import shutil
+import sys
 from collections import Counter
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,14 +20,13 @@ if shutil.which("nvidia-smi") is None:
 import hypothesis
 import numpy as np
 import pytest
+from support import PATIENCE as PATIENCE
 
 # How long an example takes says how busy the machine is, and not whether the code is right.
-hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("patient")
-
-# Seconds that a test waits for another process: on no machine, however busy, does one that does not
-# hang take as long.
-PATIENCE = 600
 
 # Files with few tests that take long. One that is begun last keeps a single worker busy.
 LONG = ("test_docs", "test_export_auto", "test_fuzz", "test_kinds", "test_label_browser")
@@ -68,28 +67,44 @@ def contaminated_rows():
     return make_contaminated_rows()
 
 
-@contextmanager
-def unhurried():
-    """AutoRAD never runs out of time: on a very busy machine it might leave out what it planned."""
+@pytest.fixture(scope="session", autouse=True)
+def no_hurry():
+    """Nothing runs out of time: on a very busy machine a fit leaves out steps, or some reasons."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("riskad.detectors.auto.budget.Clock.allows_more", lambda clock: True)
+        patch.setattr("riskad.detectors.auto.budget._LEAST_PATIENCE", 100.0 * PATIENCE)
+        for limit in ("column_effects._LATER", "column_effects._SECONDS", "explain._SECONDS"):
+            patch.setattr(f"riskad.app.{limit}", PATIENCE)
         yield
+
+
+def pytest_runtest_setup(item):
+    """Skip what needs the benchmark data where they are not."""
+    if item.get_closest_marker("needs_data") and not (data_path() / "adbench").is_dir():
+        pytest.skip("RISKAD_DATA does not name a folder with the benchmark data")
+
+
+def data_path():
+    return Path(os.environ.get("RISKAD_DATA") or "no such folder")
 
 
 @pytest.fixture
-def no_hurry():
-    """For a test of what AutoRAD finds, rather than of what it finds in time."""
-    with unhurried():
-        yield
-
-
-@pytest.fixture(scope="session")
-def data_folder():
+def data_folder(request):
     """The benchmark data, for tests marked needs_data."""
-    folder = Path(os.environ.get("RISKAD_DATA", ""))
-    if not os.environ.get("RISKAD_DATA") or not (folder / "adbench").is_dir():
-        pytest.skip("RISKAD_DATA does not name a folder with the benchmark data")
-    return folder
+    assert request.node.get_closest_marker("needs_data"), "only tests marked needs_data may read it"
+    return data_path()
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """Be in a folder with files that Python might import; the names of those it did import."""
+    folder = tmp_path / "planted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    code = f"open({str(folder / 'imported')!r}, 'a').write(__name__ + ' ')\n"
+    names = {*sys.stdlib_module_names, "sitecustomize", "usercustomize"}
+    for name in names | {"riskad", "numpy", "polars", "sklearn", "lightgbm", "threadpoolctl"}:
+        (folder / f"{name}.py").write_text(code)
+    return lambda: (folder / "imported").read_text() if (folder / "imported").exists() else ""
 
 
 @pytest.fixture

@@ -14,9 +14,13 @@ from sklearn.preprocessing import StandardScaler
 import riskad
 from riskad import DataWarning, InputError, ShallowRAD, estimate_prior
 from riskad.app.anomaly_rate import check_labels
+from riskad.app.prior import PriorReport
+from riskad.app.report.terminal import print_prior
 from riskad.cli import main as cli
-from riskad.core.labels import read_codes
+from riskad.cli.shell import printed
+from riskad.core.labels import LabelCounts, read_codes
 from riskad.decisions.anomaly_rate import METHODS, PriorEstimate, _folds, _largest_share
+from riskad.decisions.label_check import LabelCheck
 from riskad.decisions.mixture import Histograms, divergence, em, log_ratio
 
 BOTH_KINDS = ("em", "divergence", "shift")
@@ -344,6 +348,14 @@ def test_the_check_holds_its_level_with_categories(levels, form):
     assert alarms <= 1  # two of 8 at 2.5 % are a matter of 1 in 60
 
 
+def test_the_check_warns_of_no_constant_column_in_sparse_rows():
+    """Rounding made its variance negative: warnings are errors here."""
+    X, y = with_levels(20, 0)
+    with_constant = np.hstack([X, np.full((len(X), 1), 0.1)])
+    found, without = (check_labels(sparse.csr_matrix(rows), y) for rows in (with_constant, X))
+    assert found.normal_p_value == pytest.approx(without.normal_p_value, abs=0.02)
+
+
 def test_the_check_finds_a_level_that_was_picked_too_often():
     checks = [check_labels(*with_levels(20, seed, often=5.0)) for seed in range(6)]
     assert sum(check.normal_p_value <= 0.025 for check in checks) >= 5
@@ -395,6 +407,16 @@ def test_the_command_prints_rate_check_and_what_to_pass(table):
     assert "Check no sign that labelled rows differ" in text
     prior = float(text.split("Next riskad fit --model shallow --prior ")[1])
     assert_allclose(prior, 0.9, atol=0.04)
+
+
+def test_the_command_prints_no_rate_that_may_be_anything():
+    counts = LabelCounts(90, 22, 1888)
+    estimate = PriorEstimate(1.0, 0.0, (0.0, 0.917), "em", {}, counts)
+    check = LabelCheck(None, None, None, "not checked")
+    report = PriorReport("bills.csv", 2000, "label", counts, [], estimate, check)
+    said = " ".join(printed(print_prior, report).split())
+    assert "Rate too few labels to tell which share of the unlabelled rows are anomalies" in said
+    assert "--prior" not in said
 
 
 def test_the_command_prints_json_and_takes_a_method(table):

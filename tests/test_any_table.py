@@ -72,8 +72,8 @@ def test_every_column_is_read_and_said(table):
         "when: dates like 27.03.2025 18:14: hour, weekday, day of month, elapsed",
         "amount: numbers in €",
         "share: numbers in %",
-        "time between dates: when to sent",
-        "sent: it follows 'when': the time since then takes the place of its calendar",
+        "time between dates: sent to when",
+        "sent: it goes with 'when': the time between them replaces its calendar",
         "1 yes/no column: paid",
         "1 many-level category column: shop (70 levels)",
     ):
@@ -93,6 +93,22 @@ def test_a_date_that_follows_another_repeats_no_calendar():
     for column in ("start", "other"):
         assert {f"{column}: month", f"{column}: elapsed"} <= set(names)
     assert "start to end" in names
+
+
+def test_time_between_dates_runs_from_the_one_that_is_usually_first():
+    """A booking 2 days after its invoice was called a long gap: the difference was negative."""
+    rng = np.random.default_rng(0)
+    invoice = [datetime(2024, 1, 1) + timedelta(days=int(day)) for day in rng.integers(0, 700, 300)]
+    gaps = rng.integers(20, 40, 300)
+    booked = [at + timedelta(days=int(gap)) for at, gap in zip(invoice, gaps, strict=True)]
+    table = pl.DataFrame({"booked": booked, "invoice": invoice})
+    [between] = TablePreparer().fit(table).derived_
+    assert between.names() == ["invoice to booked"]
+    np.testing.assert_array_equal(between.values(table)[:, 0], gaps)
+    assert between.fills == [np.median(gaps)]
+    column = between.column("invoice to booked")
+    assert column.ends() == ("short", "long")
+    assert (column.in_words(2.0), column.in_words(-3.0)) == ("2 days", "3 days before")
 
 
 def test_a_table_of_two_dates_alone_can_be_learned_from(tmp_path):
@@ -153,12 +169,12 @@ def test_reasons_speak_as_the_table_does(table):
     frame, _ = table
     fit = riskad.fit_table(frame, LABELS, model="shallow", group="customer")
     found = riskad.explain_rows(fit.model, frame[:20])
-    assert "when to sent" in found.columns
+    assert "sent to when" in found.columns
     assert "amount beside its customer" in found.columns
     by_name = {reason.column: reason for reason in found.of(0)}
     assert by_name["when"].value == frame["when"][0]
     assert by_name["paid"].value == frame["paid"][0]
-    assert by_name["when to sent"].value.endswith(" days")
+    assert by_name["sent to when"].value.endswith(" days")
     total = found.base + found.contributions.sum(axis=1)
     np.testing.assert_allclose(total, -fit.model.score_samples(frame[:20]), atol=1e-8)
 
@@ -256,11 +272,11 @@ def test_what_is_new_is_said_with_its_row(table):
     )
     with pytest.warns(NotAsInTraining, match="amount: usually .* 100 times as large"):
         preparer.transform(cents)
-    iso = frame.with_columns(when=pl.lit("2025-01-02 10:00"))
+    other = frame.with_columns(when=pl.lit("2025/01/02 10:00"))
     with pytest.raises(
         InputError, match=r"'when' holds dates like 27.03.2025 18:14, but '2025.*row 1 "
     ):
-        preparer.transform(iso)
+        preparer.transform(other)
     words = frame.with_columns(paid=pl.lit("vielleicht"))
     with pytest.raises(
         InputError, match=r"'paid' holds 'nein' and 'ja', but 'vielleicht' in row 1"

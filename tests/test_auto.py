@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import as_codes
+from support.contract import TranslatesScore, as_codes
 
 import riskad
 from riskad import AutoRAD, InputError, explain_rows
@@ -381,7 +381,7 @@ def test_a_budget_that_is_none_is_refused():
         AutoRAD(budget=0).fit(X, y)
 
 
-class Small(AutoRAD):
+class Small(TranslatesScore, AutoRAD):
     """Two members only, on labels of scikit-learn's checks."""
 
     def fit(self, X, y=None):

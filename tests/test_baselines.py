@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import as_codes
+from support.contract import TranslatesScore, as_codes
 
 from riskad.core.checks import InputError
 from riskad.core.labels import read_codes
@@ -486,14 +486,18 @@ def test_kernels_want_dense_rows(contaminated_rows, name):
 
 # --- scikit-learn's common checks ---------------------------------------------------------
 #
-# `OneClassSVM` takes them as they are, since it needs no labels. The others refuse the labels
+# `OneClassSVM` needs labels only for `score`. The others refuse the labels
 # that the checks invent (test_sklearn_contract.py); here the checks run on subclasses that
 # translate labels, without exceptions.
 
 
-class Translated:
+class Translated(TranslatesScore):
     def fit(self, X, y=None):
         return super().fit(X, as_codes(X, y))
+
+
+class ScoredOneClass(TranslatesScore, OneClassSVM):
+    pass
 
 
 class TranslatedOneClass(Translated, OneClassSVM):
@@ -504,7 +508,7 @@ class TranslatedSemiSupervised(Translated, SemiSupervisedOneClassSVM):
     pass
 
 
-class TranslatedPU(ShallowPU):
+class TranslatedPU(TranslatesScore, ShallowPU):
     def fit(self, X, y=None, sample_weight=None):
         return super().fit(X, as_codes(X, y), sample_weight)
 
@@ -513,7 +517,7 @@ class TranslatedPU(ShallowPU):
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API.*")
 @parametrize_with_checks(
     [
-        OneClassSVM(),
+        ScoredOneClass(),
         TranslatedOneClass(use_labels=True),
         TranslatedSemiSupervised("laplacian"),
         TranslatedSemiSupervised("biased"),

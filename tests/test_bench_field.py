@@ -109,7 +109,7 @@ def test_budgets_share_rows_and_a_share_keeps_its_labels():
 
 
 @pytest.mark.needs_data
-def test_the_splits_are_those_of_the_shallow_experiments(data_folder):
+def test_the_splits_are_those_of_the_shallow_experiments():
     """Labels of a recorded trial of results/shallow, counted there before there were budgets."""
     path = Path(__file__).parents[1] / "results" / "shallow" / "records" / "main.jsonl"
     if not path.exists():
@@ -632,7 +632,7 @@ def test_the_command_line_knows_all_parts_the_main_one_first():
 
 
 @pytest.mark.needs_data
-def test_the_command_line_runs_a_part_and_writes_its_report(tmp_path, data_folder):
+def test_the_command_line_runs_a_part_and_writes_its_report(tmp_path):
     out = ["--out", str(tmp_path), "--jobs", "1", "--trials", "1", "--dataset", "vertebral"]
     names = ("ShallowRAD", "LogReg", "LogReg+U")
     methods = [part for name in names for part in ("--method", name)]

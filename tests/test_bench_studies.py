@@ -158,7 +158,7 @@ def assert_same(found, expected, place=""):
 @needs_results
 @pytest.mark.needs_data
 @pytest.mark.parametrize("dataset", ["vertebral", "thyroid"])
-def test_priors_come_out_again(dataset, data_folder):
+def test_priors_come_out_again(dataset):
     found = priors.report(run(cells("priors", dataset=dataset)))["of"]
     assert_same(found[dataset], committed("theory/priors.json")["sets"]["of"][dataset])
 
@@ -166,7 +166,7 @@ def test_priors_come_out_again(dataset, data_folder):
 @needs_results
 @pytest.mark.needs_data
 @pytest.mark.parametrize("dataset", ["cardio", "vowels"])
-def test_probabilities_come_out_again(dataset, data_folder):
+def test_probabilities_come_out_again(dataset):
     rows = run(cells("probabilities", dataset=dataset))
     found = probabilities.report(rows)
     assert_same(found["sets"][dataset], committed("decisions/probabilities.json")["sets"][dataset])
@@ -176,14 +176,14 @@ def test_probabilities_come_out_again(dataset, data_folder):
 
 @needs_results
 @pytest.mark.needs_data
-def test_choices_come_out_again(data_folder):
+def test_choices_come_out_again():
     found = choosing.report(run(cells("choosing", dataset="vertebral")))["sets"]
     assert_same(found["vertebral"], committed("theory/choosing.json")["sets"]["vertebral"])
 
 
 @needs_results
 @pytest.mark.needs_data
-def test_curves_of_labelling_come_out_again(data_folder):
+def test_curves_of_labelling_come_out_again():
     rows = run(cells("suggesting", dataset="vertebral", lam="tight"))
     found = suggesting.report(rows)["by_lambda"]["tight"]
     expected = committed("decisions/suggesting.json")["by_lambda"]["tight"]
@@ -192,7 +192,7 @@ def test_curves_of_labelling_come_out_again(data_folder):
 
 
 @pytest.mark.needs_data
-def test_rules_for_lambda_come_out_again(data_folder):
+def test_rules_for_lambda_come_out_again():
     """The committed file has means over all sets only; these AUCs are of the same code."""
     (row,) = run(cells("lambda-rules", dataset="vertebral", budget="2 + 20", trial=0))
     expected = {"theorem": 0.8077, "tight": 0.8525, "cv": 0.8525}
@@ -201,7 +201,7 @@ def test_rules_for_lambda_come_out_again(data_folder):
 
 @needs_results
 @pytest.mark.needs_data
-def test_trees_come_out_again(data_folder):
+def test_trees_come_out_again():
     rows = run(cells("trees", dataset="vertebral", method="ForestRAD"))
     expected = committed("trees.json")["ForestRAD"]["auc_by_set"]["vertebral"]
     assert fmean(row["auc"] for row in rows) == pytest.approx(expected, abs=2e-3)
@@ -209,7 +209,7 @@ def test_trees_come_out_again(data_folder):
 
 @needs_results
 @pytest.mark.needs_data
-def test_ways_to_choose_lambda_come_out_again(data_folder):
+def test_ways_to_choose_lambda_come_out_again():
     """One set and one loss of the committed file: 30 splits, all rules."""
     rows = run(cells("cv-rules", dataset="vertebral", loss="squared"))
     assert len(rows) == 30

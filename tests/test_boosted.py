@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import as_codes
+from support.contract import TranslatesScore, as_codes
 
 pytest.importorskip("lightgbm")
 
@@ -29,7 +29,7 @@ from riskad.detectors import boosted, boosting
 from riskad.detectors.boosted import BoostedRAD
 from riskad.detectors.labelled_trees import Growth, LabelledTrees
 from riskad.rows.memory import RowBlocks
-from riskad.storage.codec import build
+from riskad.storage.codec import build, state_of
 
 QUICK = {"n_rounds": 30}
 
@@ -306,8 +306,11 @@ def test_the_seed_decides(contaminated_rows):
 
 
 @pytest.mark.parametrize("risk", ["rad", "nnrad"])
-def test_a_weight_is_a_repeated_row(risk, contaminated_rows):
-    """Where all splits are tried: random ones are drawn leaf by leaf, that of fewer rows first."""
+def test_a_weight_is_a_repeated_row(risk, contaminated_rows, monkeypatch):
+    """Where all splits are tried: random ones are drawn leaf by leaf, that of fewer rows first.
+
+    `min_leaf` and the penalty of a leaf's value count rows of mean weight.
+    """
 
     class Exhaustive(BoostedRAD):
         def _parameters(self):
@@ -317,7 +320,10 @@ def test_a_weight_is_a_repeated_row(risk, contaminated_rows):
     X = X.round()  # so few values that each has its own bin
     weight = np.random.default_rng(0).integers(0, 4, len(y))
     weighted = Exhaustive(risk=risk, n_rounds=5).fit(X, y, weight)
-    repeated = Exhaustive(risk=risk, n_rounds=5).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
+    mean = weight[weight > 0].mean()
+    monkeypatch.setattr(boosted, "_L2", mean * boosted._L2)
+    repeated = Exhaustive(risk=risk, n_rounds=5, min_leaf=mean * weighted.min_leaf)
+    repeated.fit(np.repeat(X, weight, 0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted.train_risk_, repeated.train_risk_, rtol=1e-6)
     np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-6)
 
@@ -379,8 +385,8 @@ def test_frames_are_compared_with_that_of_the_fit():
         model.predict(np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"'age' held numbers when .* type String"):
         model.predict(frame.with_columns(age=pl.lit("old")))
-    with pytest.raises(InputError, match=r"'when' holds values of type Date"):
-        BoostedRAD().fit(frame.with_columns(when=pl.date(2020, 1, 1)), y)
+    with pytest.raises(InputError, match=r"'when' holds values of type List"):
+        BoostedRAD().fit(frame.with_columns(when=pl.concat_list("age")), y)
 
 
 def test_sparse_rows_are_the_same_rows(contaminated_rows):
@@ -448,7 +454,7 @@ def test_trees_that_are_not_of_the_model_are_refused(contaminated_rows):
     uncounted = dataclasses.replace(model.trees_, cover=None)
     for trees, message in ((other.trees_, "of other columns"), (uncounted, "training rows")):
         with pytest.raises(InputError, match=message):
-            build(BoostedRAD, vars(model) | {"trees_": trees})
+            build(BoostedRAD, state_of(model) | {"trees_": trees})
 
 
 def test_lightgbm_is_needed_to_fit_and_not_to_score_or_explain(
@@ -477,7 +483,7 @@ DRAWS = "random splits are drawn for the leaf of fewer rows first; repeated rows
 EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": DRAWS for k in ("dense", "sparse")}
 
 
-class Translated(BoostedRAD):
+class Translated(TranslatesScore, BoostedRAD):
     """BoostedRAD that reads a check's invented labels as codes, whatever they are."""
 
     def fit(self, X, y=None, sample_weight=None):

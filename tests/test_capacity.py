@@ -17,13 +17,17 @@ from riskad.app.report.html import render_page
 from riskad.app.report.summary import describe_fit, describe_table
 from riskad.app.report.wording import (
     about,
+    auc_cell,
     flagged_lines,
+    looked_at,
+    quality_lines,
     rate_line,
     sample_line,
     say_found,
     share_between,
+    top_lines,
 )
-from riskad.app.review import assumed_rate, count_groups, review_rows
+from riskad.app.review import assumed_rate, count_groups, review_rows, review_table
 from riskad.app.score import _Sample, score_table
 from riskad.app.threshold import change_threshold
 from riskad.cli.main import cli
@@ -33,7 +37,7 @@ from riskad.decisions.calibration import Calibration
 from riskad.decisions.capacity import LabelledScores, Review, round_counts
 from riskad.decisions.curves import precision_recall_with_interval, roc_with_interval
 from riskad.decisions.estimates import Estimate
-from riskad.decisions.ranking_metrics import average_precision_with_interval
+from riskad.decisions.ranking_metrics import Auc, average_precision_with_interval
 from riskad.decisions.row_groups import GroupEffect
 from riskad.decisions.thresholds import Capacity, parse_threshold
 
@@ -339,7 +343,7 @@ def test_the_command_line_takes_a_capacity(tmp_path):
     table, model = tmp_path / "cards.csv", tmp_path / "cards.riskad"
     dated_cards().write_csv(table)
     words = f"fit {table} --label label --normal ok --anomaly fraud --id card --model shallow"
-    run = CliRunner().invoke(cli, [*words.split(), "-o", str(model), "--capacity", "30"])
+    run = CliRunner().invoke(cli, [*words.split(), "-o", str(model), "--capacity", "30", "-v"])
     assert run.exit_code == 0, run.output
     said = " ".join(run.output.split())
     assert "of these 30 rows about" in said
@@ -398,8 +402,40 @@ def test_rates_say_what_they_rest_on():
     assert "no random sample of the table" in sample_line(0.0004)[0]
     assert sample_line(None) == []
     assert about(0.004) == "less than 0.1"
-    assert share_between(Estimate(0.9999, 0.4, 1.0, 5, 5)) == ">99% (40% to 100%)"
-    assert share_between(Estimate(0.5, 0.4, 1.0, 5, 5), "-") == "50% (40-100%)"
+    assert share_between(Estimate(0.9999, 0.6, 1.0, 5, 5)) == ">99% (60% to 100%)"
+    assert share_between(Estimate(0.7, 0.6, 1.0, 5, 5), "-") == "70% (60-100%)"
+
+
+def test_an_interval_that_says_nothing_is_said_in_words():
+    """They were "about 40 are anomalies (0 to 48)", "97% (0% to 100%)" and a rate of 0% to 90%."""
+    wide = found_like(40, 0, 48, k=48)
+    assert flagged_lines(wide, 48) == [
+        "too few labels to tell how many of these 48 rows are anomalies; label 20 more "
+        "(`riskad suggest`, or some at random)"
+    ]
+    assert "too few labels" in say_found(found_like(3378, 1, 4168, k=20_000))
+    assert "too few labels to tell whether this row" in say_found(found_like(0.97, 0, 1, k=1))
+    assert "about 2 are anomalies (95% interval 0 to 5)" in say_found(found_like(2, 0, 5))
+    assert share_between(Estimate(0.97, 0.0, 1.0, 5, 5)) == "not known"
+    assert rate_line((0.4, 0.0, 0.9), "given")[0].startswith("too few labels to tell which share")
+
+
+def test_an_auc_that_may_be_chance_is_said_in_words():
+    counts = LabelCounts(20, 6, 200)
+    [line] = quality_lines(Auc(0.75, 0.41, 0.93, 20, 6), "", "held out", counts)
+    assert line.startswith("too few labels to tell whether the order of the rows is better than")
+    [line] = quality_lines(Auc(0.51, 0.48, 0.54, 2000, 600), "", "held out", counts)
+    assert line.startswith("AUC 0.510 (95% interval 0.480 to 0.540)")
+    assert auc_cell(Auc(0.75, 0.41, 0.93, 20, 6)) == "not known"
+
+
+def test_rows_whose_anomalies_are_not_known_are_not_in_the_table():
+    labelled, scores, _ = draw("easy", 9)
+    sure = review_table(Review(scores, labelled, (0.05, 0.04, 0.06)), 20, "top:20")
+    assert [is_flagged for is_flagged, _ in looked_at(sure)].count(True) == 1
+    vague = review_table(Review(scores, labelled, (0.05, 0.0, 0.6)), 20, "top:20")
+    assert looked_at(vague) == []
+    assert top_lines(vague)[0].startswith("too few labels to tell how many of the highest scores")
 
 
 def test_scores_of_many_rows_are_sampled_evenly(monkeypatch):

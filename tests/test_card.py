@@ -37,12 +37,19 @@ def test_a_card_says_data_quality_decisions_and_limits(model, tmp_path):
         assert f"\n## {title}\n" in text
     assert "200 rows of cards.csv" in text
     assert "30 normal, 8 anomalies, 162 unlabelled" in text
-    assert "AUC 1.000 (95 % interval" in text
+    assert "- AUC 1.000 (95% interval" in text
     assert "8 labelled anomalies are few" in text
     assert "holds no training row" in text
     again = CliRunner().invoke(cli, ["inspect", str(model), "--card", str(card)])
     assert again.exit_code != 0
     assert "--force" in again.output
+
+
+def test_an_auc_that_says_nothing_is_said_in_words(model):
+    report = describe_model(riskad.load(model), read_header(model))
+    report.training["auc"]["low"] = 0.3
+    card = make_card(report, "cards.riskad")
+    assert "- Too few labels to tell whether the order of the rows is better than chance" in card
 
 
 def test_names_of_the_data_are_no_markup(model):

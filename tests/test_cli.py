@@ -3,9 +3,13 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+import zipfile
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +24,11 @@ from support.cards import FIT, LABELLED, SHALLOW, make_cards
 import riskad
 from riskad.app import column_effects, demo
 from riskad.app.fit import fit_table
+from riskad.app.model_files import FORMAT_VERSION
+from riskad.app.report.terminal import print_fit
+from riskad.cli import shell
 from riskad.cli.main import cli, main
-from riskad.cli.shell import ALARM
+from riskad.cli.shell import ALARM, ScoringProgress, printed
 from riskad.core.losses import LOSSES
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import RISKS
@@ -122,6 +129,54 @@ def test_fit_says_what_it_did(folder):
     ]
     assert set(ranked["label"]) <= {"", None}
     assert ranked["card"].str.len_chars().unique().to_list() == [5]
+
+
+def _wide_table():
+    """80 columns of every kind, with long names, blanks and mixed formats."""
+    rng = np.random.default_rng(0)
+    n = 120
+    kinds = {
+        "number": lambda: [f"{x:.2f}".replace(".", ",") for x in rng.normal(20, 5, n)],
+        "level": lambda: rng.choice(["red", "green", "blue", ""], n),
+        "date": lambda: [f"{d:02}.{m:02}.2025" for d, m in rng.integers(1, 13, (n, 2))],
+        "flag": lambda: rng.choice(["yes", "no"], n),
+        "constant": lambda: ["same"] * n,
+    }
+    columns = {
+        f"a {k} column with a long name {i}": f() for i in range(16) for k, f in kinds.items()
+    }
+    return pl.DataFrame(columns | {"label": ["ok"] * 20 + ["fraud"] * 5 + [""] * 95})
+
+
+@pytest.mark.parametrize("table", ["cards", "demo", "wide"])
+def test_the_summary_of_a_fit_has_at_most_40_lines(folder, table):
+    words = LABELLED
+    if table == "demo":
+        demo.make_tables()[0].write_csv("cards.csv")
+        words = ["--label", "label", "--normal", "benign", "--anomaly", "malignant"]
+    elif table == "wide":
+        _wide_table().write_csv("cards.csv", separator=";")
+    fit = ["fit", "cards.csv", *words, "--model", "shallow", "--lam", "tight", "--force"]
+    fit += ["-o", "model.riskad"]
+    lines = succeed(*fit).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].startswith("Next      riskad score")
+    every = succeed(*fit, "--verbose")
+    assert "--verbose" not in every
+    if table == "wide":
+        assert re.search(r"\.\.\. \d+ more lines \(--verbose\)", "\n".join(lines))
+        assert len(every.splitlines()) > 40
+
+
+def test_many_warnings_do_not_lengthen_the_summary_of_a_fit(folder):
+    labels = riskad.LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    report = fit_table(pl.read_csv("cards.csv"), labels, model="shallow").report
+    report = replace(report, warnings=[f"a note, number {i} of many " * 9 for i in range(30)])
+    for verbose, longest in ((False, 40), (True, 200)):
+        text = printed(print_fit, report, {"model": "model.riskad"}, verbose)
+        assert longest / 2 < len(text.splitlines()) <= longest
+    assert "a note, number 29" in text
 
 
 def test_score_adds_columns_and_changes_nothing(fitted):
@@ -290,7 +345,6 @@ def test_inspect_of_a_model_from_python(folder):
     )
 
 
-@pytest.mark.usefixtures("no_hurry")
 @pytest.mark.parametrize("model", DETECTORS)
 def test_the_way_through_with_every_model(folder, model):
     if DETECTORS[model].library:
@@ -307,6 +361,7 @@ def test_the_way_through_with_every_model(folder, model):
         "m.riskad",
         "--report",
         "r.html",
+        "--verbose",
     )
     said = {
         "auto": r"Model +average of \d kinds of detector, weighted by held-out labels\n"
@@ -349,6 +404,38 @@ def test_a_model_whose_library_is_missing(folder, monkeypatch, model, library):
     monkeypatch.setattr(registry, "find_spec", lambda name: None if name == library else name)
     message = fail("fit", "cards.csv", *LABELLED, "--model", model, "-o", "model.riskad")
     assert f"needs {library}, which is not installed: pip install 'riskad[" in message
+
+
+def test_a_single_word_is_not_taken_for_normal(folder):
+    cards = pl.read_csv("cards.csv", infer_schema=False)
+    cards.with_columns(pl.col("label").replace("ok", "")).write_csv("frauds.csv")
+    said = fail("fit", "frauds.csv", "--label", "label", "-o", "model.riskad")
+    assert "If it is an anomaly: --anomaly fraud; if it is normal: --normal fraud" in said
+
+
+def test_explain_takes_the_row_that_is_named(fitted):
+    asked = ("explain", "model.riskad", "new.csv", "--json")
+    report = json.loads(succeed(*asked, "--only", "00007", "--only", " 00003 "))
+    assert {(row["id"], row["row"]) for row in report["explained"]} == {("00007", 8), ("00003", 4)}
+    cards = pl.read_csv("new.csv", infer_schema=False)
+    cards.with_columns(card=pl.Series(["twice"] * 2 + ["once"] * 38)).write_csv("again.csv")
+    found = json.loads(succeed("explain", "model.riskad", "again.csv", "--only", "twice", "--json"))
+    assert sorted(row["row"] for row in found["explained"]) == [1, 2]
+    cards.drop("card").write_csv("nameless.csv")
+    found = json.loads(succeed("explain", "model.riskad", "nameless.csv", "--only", 8, "--json"))
+    assert [row["row"] for row in found["explained"]] == [8]
+
+
+def test_explain_says_that_no_row_has_this_name(fitted):
+    asked = ("explain", "model.riskad", "new.csv", "--only")
+    said = fail(*asked, "0007")
+    assert "No row has '0007' in column 'card'. Did you mean '00007'?" in said
+    assert "Did you mean '000" in fail(*asked, "00O07")
+    assert "Its values are '00000', '00001', '00002' and 37 more." in fail(*asked, "Miller")
+    pl.read_csv("new.csv").drop("card").write_csv("nameless.csv")
+    said = fail("explain", "model.riskad", "nameless.csv", "--only", "41")
+    assert "There is no row '41': rows are numbered from 1 to 40." in said
+    assert "--id COLUMN" in said
 
 
 def test_explain_says_why(fitted):
@@ -443,7 +530,7 @@ def test_json_is_the_only_output(folder, monkeypatch):
     assert report["command"] == "score"
     assert report["top"][0]["anomaly_score"] >= report["top"][1]["anomaly_score"]
     report = json.loads(succeed("inspect", "model.riskad", "--json"))
-    assert report["header"]["format_version"] == 3
+    assert report["header"]["format_version"] == FORMAT_VERSION
     quick = partial(fit_table, model="shallow")  # what it says does not depend on the model
     monkeypatch.setattr(demo, "fit_table", quick)
     report = json.loads(succeed("demo", "--json"))
@@ -532,7 +619,7 @@ def test_columns_can_be_told_what_they_are(folder):
         (["cards.csv", *LABELLED, "--max-iter", "9"], "shallow has one: --model shallow"),
         (["cards.csv", *LABELLED, "--budget", "-1"], "budget must be a number strictly between 0"),
         (["cards.csv", *LABELLED, "--model", "boosted", "--lam", "1"], "has no setting 'lam'"),
-        (["cards.csv", *FIT, "--ranked", "ranked.xlsx"], "must end in one of"),
+        (["cards.csv", *FIT, "--ranked", "ranked.ods"], "must end in one of"),
         (["cards.csv", *FIT, "--ranked", "no/ranked.csv"], "there is no folder"),
     ],
 )
@@ -688,7 +775,7 @@ def test_letters_that_a_terminal_lacks_are_no_failure(fitted, monkeypatch, comma
     os.rename("new.csv", "é.csv")
     more = [] if command == "drift" else ["-o", "scored.csv"]
     process = riskad_process(command, "model.riskad", "é.csv", *more)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert ".csv: 40 rows" in output
 
@@ -766,6 +853,32 @@ def test_values_are_never_markup_or_escapes(folder):
     assert "'[bold]m.riskad'" in output
 
 
+HOSTILE = "x\x1b[31m\x9b2J\u202ey"  # red, erase the screen, from right to left
+
+
+def test_names_in_errors_notes_and_json_send_nothing_to_the_terminal(folder):
+    for name in (HOSTILE, "other"):
+        with closing(sqlite3.connect("cards.sqlite")) as database:
+            database.execute(f'CREATE TABLE "{name}" (a)')
+        with zipfile.ZipFile("cards.zip", "a") as packed:
+            packed.writestr(f"{name}.csv", "a,a\n1,2\n")
+    make_cards().rename({"amount": HOSTILE}).write_csv(f"{HOSTILE}.csv")
+    outputs = [
+        fail("look", "cards.sqlite"),
+        fail("look", f"cards.sqlite::{HOSTILE}?"),
+        fail("look", "cards.zip"),
+        fail("look", f"cards.zip::{HOSTILE}.csv"),
+        fail("look", f"no{HOSTILE}.csv"),
+        fail("look", f"{HOSTILE}.csv", "--kind", f"{HOSTILE}=ship"),
+        fail("look", f"{HOSTILE}.csv", f"--{HOSTILE}", code=2),
+        succeed("look", f"{HOSTILE}.csv"),
+        succeed("look", f"{HOSTILE}.csv", "--json"),
+    ]
+    for output in outputs:
+        assert not {"\x1b", "\x9b", "\u202e"} & set(output), output
+    assert json.loads(outputs[-1])["columns"][1]["name"] == HOSTILE
+
+
 # --- as a process ------------------------------------------------------------------------
 
 
@@ -825,12 +938,12 @@ def test_the_documents_list_all_exit_codes():
 
 
 SLOW_WRITE = """
-import time, riskad.tables.writing
+import signal, riskad.tables.writing
 from riskad.cli.main import main
 def slow(frame, part, name, separator, header):
     part.write(b"half")
     print("half", flush=True)
-    time.sleep(600)
+    signal.pause()
 riskad.tables.writing._write_csv = slow
 main()
 """
@@ -861,13 +974,19 @@ def test_a_reader_that_leaves_early_is_no_error(fitted):
         process.wait(timeout=PATIENCE)
 
 
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "riskad", "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=QUICK).stdout
+    assert printed.startswith(f"riskad {riskad.__version__}")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_progress_on_a_terminal_goes_to_stderr(fitted):
     import pty
 
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "riskad.cli.main", "inspect", "model.riskad", "--json"],
+        [sys.executable, "-m", "riskad", "inspect", "model.riskad", "--json"],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env=QUICK | {"TERM": "xterm"},
@@ -888,6 +1007,43 @@ def test_progress_on_a_terminal_goes_to_stderr(fitted):
     stdout, _ = process.communicate(timeout=PATIENCE)
     assert json.loads(stdout)["command"] == "inspect"
     assert b"Reading model.riskad" in shown
+
+
+def test_score_says_beforehand_how_long_it_takes(capsys):
+    now = iter([0.0, 1.0, 2.2, 5.0])
+    shown = ScoringProgress(clock=lambda: next(now))
+    shown.total, shown.hint = 2_000_000, " A quicker model: riskad compress"
+    for done in (0, 512, 2_000, 4_000):
+        shown.rows(done)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        "Scoring about 2,000,000 rows takes about 37 minutes. A quicker model: riskad compress\n"
+    )
+
+
+def test_scoring_that_is_quick_or_of_unknown_length_says_nothing(capsys):
+    for total in (10_000, None):
+        now = iter([0.0, 2.5])
+        shown = ScoringProgress(clock=lambda now=now: next(now))
+        shown.total = total
+        for done in (0, 9_000):
+            shown.rows(done)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_score_hints_at_compress_only_for_slow_models(fitted, monkeypatch):
+    hints = []
+    monkeypatch.setattr(shell, "_SECONDS_TO_TELL", 0.0)
+    monkeypatch.setattr(shell, "_LONG", 0.0)
+    for model in ("shallow", "outliers"):
+        options = [*LABELLED, "--model", model, "-o", f"{model}.riskad"]
+        assert run("fit", "cards.csv", *options).exit_code == 0
+        result = run("score", f"{model}.riskad", "new.csv", "-o", f"{model}.csv", "--json")
+        assert json.loads(result.stdout)["rows"] == 40
+        assert re.match(r"Scoring about \d\d rows takes about 0 seconds\.", result.stderr)
+        hints.append("riskad compress outliers.riskad" in result.stderr)
+    assert hints == [False, True]
 
 
 @pytest.mark.parametrize("option", ["--top", "--reasons"])

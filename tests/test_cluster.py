@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from riskad.rows.cluster import ClusterError, DaskRows, dask_engine
 @pytest.fixture(scope="module")
 def cluster():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=":0"
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
     ) as cluster:
         yield cluster
 
@@ -149,16 +150,18 @@ def test_a_worker_killed_in_the_middle_does_not_lose_the_fit(client, tmp_path):
 
 def test_a_lost_scheduler_is_a_clear_error(tmp_path):
     X, y = make_table()
-    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
-    client = distributed.Client(cluster, timeout="30s")
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    )
+    client = distributed.Client(cluster, timeout=PATIENCE)
     try:
-        make = _Slow(0.2, tmp_path / "begun")
+        make = _Slow(2.0, tmp_path / "begun")
         slow = da.from_array(X, chunks=(100, 4)).map_blocks(make, dtype=float)
         threading.Thread(target=lambda: (make.wait(), cluster.close())).start()
         with pytest.raises(ClusterError, match="stopped answering in the middle"):
             ShallowRAD(lam=0.1).fit(slow, y)
     finally:
-        client.close(timeout=1)
+        client.close()
         cluster.close()
 
 
@@ -166,6 +169,29 @@ def test_an_address_where_nobody_answers():
     nobody = r"no Dask scheduler answers at 'tcp://127.0.0.1:9'"
     with pytest.raises(ClusterError, match=nobody), dask_engine("tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="needs /proc")
+def test_without_an_address_no_port_is_opened_and_no_process_started():
+    before = listening()
+    with dask_engine() as engine:
+        for ports, pid in engine.map(lambda item, i: (listening(), os.getpid()), [1, 2]):
+            assert ports <= before
+            assert pid == os.getpid()
+
+
+def listening():
+    """Ports on which this process listens."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        with open(f"/proc/net/{name}") as lines:
+            rows = [line.split() for line in lines][1:]
+        found |= {(row[1], row[9]) for row in rows if row[3] == "0A"}
+    ours = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            ours.add(os.readlink(f"/proc/self/fd/{fd}"))
+    return {port for port, inode in found if f"socket:[{inode}]" in ours}
 
 
 def test_parquet_files_on_a_cluster(tmp_path, cluster):

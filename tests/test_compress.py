@@ -14,7 +14,7 @@ from riskad.app.model_files import load, make_header, read_header, save
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
-from riskad.storage.codec import build
+from riskad.storage.codec import build, state_of
 from riskad.tables.labelled import LabelColumn
 
 LABELS = LabelColumn("status", normal=["ok"], anomaly=["fraud"])
@@ -132,10 +132,10 @@ def test_a_file_gives_the_same_scores_and_keeps_what_was_lost(small, rows, tmp_p
 def test_a_forged_file_is_refused(small):
     falling = small.knots_[:, ::-1]
     with pytest.raises(InputError, match="knots_: falling"):
-        build(CompressedRAD, vars(small) | {"knots_": falling})
+        build(CompressedRAD, state_of(small) | {"knots_": falling})
     other = ForestRAD(n_estimators=2, risk="pn").fit(np.eye(4), [1, 1, -1, -1])
     with pytest.raises(InputError, match="trees_: of other columns"):
-        build(CompressedRAD, vars(small) | {"trees_": other.trees_})
+        build(CompressedRAD, state_of(small) | {"trees_": other.trees_})
 
 
 # --- tables and the command line ------------------------------------------------------------

@@ -6,10 +6,17 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
 
+import riskad
+from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD
 from riskad.core.checks import InputError
-from riskad.tables.date_features import GapToPrevious, MomentParts, elapsed, elapsed_pairs
-from riskad.tables.formats.moment_calendar import civil_of_days, days_of_civil
+from riskad.detectors.compressed import CompressedRAD
+from riskad.detectors.outlier_mean import OutlierMean
+from riskad.rows.date_features import GapToPrevious, MomentParts, elapsed, elapsed_pairs
+from riskad.rows.moment_calendar import civil_of_days, days_of_civil
+from riskad.storage.codec import build, state_of
 
 DAY = 86_400.0
 EPOCH = dt.datetime(1970, 1, 1)
@@ -235,7 +242,7 @@ def test_a_row_before_all_known_ones_has_no_gap():
 
 
 def test_no_more_moments_are_kept_than_fit(monkeypatch):
-    monkeypatch.setattr("riskad.tables.date_features._MOST_KEPT", 3)
+    monkeypatch.setattr("riskad.rows.date_features._MOST_KEPT", 3)
     kept = GapToPrevious.learn(pl.Series(range(10)), pl.Series(np.arange(10.0)))
     assert sorted(kept.seconds.tolist()) == [7.0, 8.0, 9.0]
 
@@ -279,3 +286,140 @@ def test_changed_arrays_are_refused(change):
     assert len(GapToPrevious.from_dict(told).groups) == 2
     with pytest.raises(InputError):
         GapToPrevious.from_dict(told | change)
+
+
+# --- columns of dates in the frames of detectors --------------------------------------------------
+
+
+def nightly(n=600, seed=0):
+    """Payments over 100 days, of which those at night are anomalies."""
+    rng = np.random.default_rng(seed)
+    odd = rng.random(n) < 0.2
+    hours = np.where(odd, rng.uniform(0, 5, n), rng.uniform(8, 20, n))
+    days = rng.integers(0, 100, n)
+    moments = [
+        dt.datetime(2025, 1, 1) + dt.timedelta(int(day), int(3600 * hour))
+        for day, hour in zip(days, hours, strict=True)
+    ]
+    frame = pl.DataFrame(
+        {
+            "amount": rng.normal(size=n),
+            "paid": pl.Series(moments).set(pl.Series(rng.random(n) < 0.02), None),
+            "lasted": pl.Series([dt.timedelta(seconds=float(x)) for x in rng.uniform(1, 60, n)]),
+        }
+    )
+    truth = np.where(odd, -1, 1)
+    return frame, np.where(rng.random(n) < 0.3, truth, 0), truth
+
+
+FRAMES = {
+    "polars": lambda frame: frame,
+    "polars, milliseconds": lambda frame: frame.cast({"paid": pl.Datetime("ms")}),
+    "polars, zoned": lambda frame: frame.with_columns(
+        pl.col("paid").dt.replace_time_zone("Asia/Tokyo")
+    ),
+    "pandas": lambda frame: frame.to_pandas(),
+    "pandas, nanoseconds": lambda frame: frame.to_pandas().astype({"paid": "datetime64[ns]"}),
+    "pandas, zoned": lambda frame: frame.to_pandas().assign(
+        paid=lambda table: table["paid"].dt.tz_localize("Asia/Tokyo")
+    ),
+    "pandas, objects": lambda frame: frame.to_pandas().astype({"paid": object}),
+    "pandas, Arrow": lambda frame: frame.to_pandas(use_pyarrow_extension_array=True),
+}
+DETECTORS = {
+    "AutoRAD": AutoRAD(budget=1, members=["kernel", "forest", "novelty"]),
+    "BoostedRAD": BoostedRAD(n_rounds=40),
+    "ForestRAD": ForestRAD(n_estimators=40),
+}
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_learn_from_parts_of_dates(name, tmp_path):
+    frame, y, truth = nightly()
+    model = clone(DETECTORS[name]).fit(frame, y)
+    assert model.moments_ == {1: ["hour", "weekday", "day of month"], 2: []}
+    assert model.n_features_in_ == 3
+    scores = model.score_samples(frame)
+    assert roc_auc_score(truth[y == 0], scores[y == 0]) > 0.95
+    np.testing.assert_array_equal(clone(model).fit(frame, y).score_samples(frame), scores)
+    np.testing.assert_allclose(model.score_samples(frame[:1]), scores[:1])
+    riskad.save(model, tmp_path / "model.riskad")
+    loaded = riskad.load(tmp_path / "model.riskad")
+    np.testing.assert_array_equal(loaded.score_samples(frame.to_pandas()), scores)
+    shares = getattr(model, "feature_importances_", None)
+    assert shares is None or (len(shares) == 3 and shares.argmax() == 1)
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_dates_are_the_same_in_every_frame(kind):
+    if "pandas" in kind:
+        pytest.importorskip("pandas")
+    if "Arrow" in kind:
+        pytest.importorskip("pyarrow")
+    frame, y, _ = nightly(300)
+    given = FRAMES[kind](frame)
+    model, other = (ForestRAD(n_estimators=10).fit(X, y) for X in (frame, given))
+    assert other.moments_ == model.moments_
+    np.testing.assert_array_equal(other.score_samples(given), model.score_samples(frame))
+    np.testing.assert_array_equal(model.score_samples(given), model.score_samples(frame))
+
+
+def test_days_without_a_clock_have_weekdays():
+    frame, y, _ = nightly()
+    days = frame.with_columns(pl.col("paid").cast(pl.Date), at=pl.col("paid").dt.time())
+    parts = ["weekday", "day of month"]
+    model = ForestRAD(n_estimators=5).fit(days, y)
+    assert model.moments_ == {1: parts, 2: [], 3: []}
+    pandas = days.select("amount", "paid").to_pandas()
+    pandas["paid"] = np.array(days["paid"].to_list(), dtype=object)  # of datetime.date
+    assert pandas["paid"].dtype == object
+    assert ForestRAD(n_estimators=5).fit(pandas, y).moments_ == {1: parts}
+
+
+def test_a_column_that_is_no_longer_of_dates_is_refused():
+    frame, y, _ = nightly(300)
+    model = ForestRAD(n_estimators=5).fit(frame, y)
+    for wrong in (pl.lit("2025-01-01"), pl.lit(1.0)):
+        with pytest.raises(InputError, match=r"'paid' held dates or times .* Give it as dates"):
+            model.score_samples(frame.with_columns(paid=wrong))
+    with pytest.raises(InputError, match="'amount' held no dates or times"):
+        model.score_samples(frame.with_columns(amount="paid"))
+    with pytest.raises(InputError, match="frame with dates in 'paid', 'lasted', got ndarray"):
+        model.score_samples(np.zeros((2, 3)))
+    blank = frame.with_columns(paid=None)
+    assert np.isfinite(model.score_samples(blank)).all()
+    assert np.isfinite(model.score_samples(blank.to_pandas())).all()
+    with pytest.raises(InputError, match=r"'paid' .* ForestRAD take dates as they are"):
+        ShallowRAD().fit(frame, y)
+
+
+def test_a_stored_model_with_other_parts_of_dates_is_refused():
+    frame, y, _ = nightly(300)
+    model = ForestRAD(n_estimators=5).fit(frame, y)
+    for wrong, message in (
+        ({1: ["hour"]}, "trees_: of other columns"),
+        ({9: model.moments_[1]}, "moments_: no column"),
+        ({1: ["century"]}, "moments_"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build(ForestRAD, state_of(model) | {"moments_": wrong})
+
+
+@pytest.mark.parametrize("name", [*DETECTORS, "CompressedRAD", "OutlierMean"])
+def test_a_graph_takes_dates_as_seconds(name, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from riskad.app.onnx import export, feeds, to_onnx
+
+    frame, y, _ = nightly()
+    if name == "CompressedRAD":
+        model = CompressedRAD(n_estimators=20).learn(DETECTORS["ForestRAD"].fit(frame, y), frame)
+    else:
+        model = clone(DETECTORS.get(name, OutlierMean())).fit(frame, y)
+    proto = to_onnx(model)
+    words = {entry.name: entry.doc_string for entry in proto.graph.input}
+    assert words["paid"].startswith("seconds since 1970-01-01")
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    scores = session.run(["anomaly_score"], feeds(proto, frame))[0]
+    np.testing.assert_allclose(scores, model.anomaly_score(frame), atol=1e-6)
+    assert np.ptp(scores) > 0.5
+    assert export(model, tmp_path / "model.onnx").largest_difference < 1e-5

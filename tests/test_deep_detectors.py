@@ -15,9 +15,13 @@ from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import as_codes, assert_rows_score_alike, run_in_single_precision
+from support.contract import (
+    TranslatesScore,
+    as_codes,
+    assert_rows_score_alike,
+    run_in_single_precision,
+)
 from torch import nn
 
 import riskad
@@ -29,6 +33,7 @@ from riskad.decisions.thresholds import zero_one_threshold
 from riskad.deep.deep_sad import DeepSAD
 from riskad.deep.nets import ARCHITECTURES
 from riskad.deep.risk_detectors import NNPU, DeepRAD
+from riskad.detectors.features import SmoothScaler
 
 torch.set_num_threads(1)
 METHODS = [DeepRAD, NNPU, DeepSAD]
@@ -386,7 +391,7 @@ def test_bad_rows():
 @pytest.mark.parametrize("method", METHODS)
 def test_saved_and_loaded_scores_are_the_same_to_the_last_bit(method, tmp_path):
     X, y, _ = make_contaminated_rows()
-    model = make_pipeline(StandardScaler(), quick(method)).fit(X, y)
+    model = make_pipeline(SmoothScaler(), quick(method)).fit(X, y)
     riskad.save(model, tmp_path / "model.riskad")
     again = riskad.load(tmp_path / "model.riskad")
     np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
@@ -411,19 +416,19 @@ def test_a_row_has_the_same_score_alone_in_company_and_in_any_order(method):
 # --- scikit-learn's checks ---------------------------------------------------------------------
 
 
-class TranslatedRAD(DeepRAD):
+class TranslatedRAD(TranslatesScore, DeepRAD):
     """Reads a check's invented labels as codes, whatever they are."""
 
     def fit(self, X, y=None):
         return super().fit(X, as_codes(X, y))
 
 
-class TranslatedPU(NNPU):
+class TranslatedPU(TranslatesScore, NNPU):
     def fit(self, X, y=None):
         return super().fit(X, as_codes(X, y))
 
 
-class TranslatedSAD(DeepSAD):
+class TranslatedSAD(TranslatesScore, DeepSAD):
     def fit(self, X, y=None):
         return super().fit(X, as_codes(X, y))
 

@@ -90,7 +90,7 @@ def test_what_cannot_be_stored_is_refused():
     X, y, _ = make_contaminated_rows()
     with pytest.raises(InputError, match="is not fitted"):
         state_to_bytes(DeepRAD())
-    with pytest.raises(InputError, match=r"loss is a riskad\.core\.losses\.Logistic, not on"):
+    with pytest.raises(InputError, match=r"loss is a riskad\.core\.losses\.Logistic, and a model"):
         state_to_bytes(DeepRAD(loss=Logistic(), **QUICK).fit(X, y))
     with pytest.raises(InputError, match="only DeepRAD, NNPU, DeepSAD can be stored, not Own"):
         state_to_bytes(Own(**QUICK).fit(X, y))

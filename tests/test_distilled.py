@@ -10,7 +10,7 @@ from sklearn.base import clone
 import riskad
 from riskad.core.checks import InputError
 from riskad.detectors.distilled import DistilledForest
-from riskad.storage.codec import build
+from riskad.storage.codec import build, state_of
 
 PER_NODE = ("splits", "feature", "threshold", "missing", "value")
 
@@ -49,7 +49,7 @@ def test_a_file_without_trees_or_with_those_of_other_columns_is_refused(lesson):
     )
     for trees, message in ((others, "of other columns"), (none, "trees_: none")):
         with pytest.raises(InputError, match=message):
-            build(DistilledForest, vars(forest) | {"trees_": trees})
+            build(DistilledForest, state_of(forest) | {"trees_": trees})
 
 
 def test_wide_tables_try_some_columns_at_a_split():

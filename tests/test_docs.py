@@ -23,7 +23,6 @@ sys.path[:0] = [str(DOCS), str(DOCS / "extensions")]
 import architecture
 import commands
 import docstrings
-import figures
 import pages
 
 # --- the code of the pages --------------------------------------------------------------------
@@ -43,7 +42,7 @@ def drawing(monkeypatch):
 
 
 @pytest.mark.filterwarnings("default")  # as a reader runs it: a warning is no error
-@pytest.mark.usefixtures("registries_as_before", "drawing", "no_hurry")
+@pytest.mark.usefixtures("registries_as_before", "drawing")
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_the_code_of_a_page_runs_and_prints_what_is_shown(page):
     names, package = {}, DATA_OF.get(page.name)
@@ -89,7 +88,7 @@ def test_parts_of_an_output_are_shown_in_their_order():
     assert not pages.shown_part(printed, "Labels 3 normal\n")
 
 
-NOT_RUN = re.compile(r"(pip install|riskad |torchrun |  --)")
+NOT_RUN = re.compile(r"(pip install|riskad |torchrun |docker |openssl |  -)")
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=pages.name_of)
@@ -103,8 +102,15 @@ def test_every_block_has_a_language_that_is_run_or_cannot_be(page):
         assert [line for line in code.splitlines() if not NOT_RUN.match(line)] == []
 
 
+@pytest.mark.parametrize("page", pages.pages(), ids=pages.name_of)
+def test_no_words_of_a_page_are_made_when_the_site_is_built(page):
+    """People read the pages in the repository, too."""
+    assert re.findall(r"\{[\w:-]+\}`[^`]*`", page.read_text("utf-8")) == []
+
+
 def test_the_readme_is_a_page():
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 160
+    seen = re.sub(r"<!--.*?-->\n", "", (ROOT / "README.md").read_text("utf-8"), flags=re.S)
+    assert len(seen.splitlines()) <= 160
 
 
 def test_links_of_the_documents_lead_to_files():
@@ -195,27 +201,6 @@ def test_there_is_a_page_for_each_of_ten_questions(site):
 
 
 # --- what the extensions make -----------------------------------------------------------------
-
-
-FIELD = "field/records/field.jsonl"
-
-
-def test_a_figure_is_that_of_the_results():
-    assert figures.find("trees.json: BoostedRAD / auc") == "0.872"
-    assert figures.find("trees.json: BoostedRAD / auc: .1%") == "87.2%"
-    assert figures.find(f"{FIELD}: AutoRAD / auc") == "0.933"
-    for unknown in ("trees.json: Boosted / auc", "none.json: a", f"{FIELD}: X / auc"):
-        with pytest.raises((KeyError, OSError)):
-            figures.find(unknown)
-
-
-def test_a_table_is_a_part_of_one_of_the_results():
-    table = figures.table_of("field/tables/field.md", "5 % labelled: 10 methods")
-    head, first, second = figures.part_of(table, ["method", "AUC"], ["CatBoost", "AutoRAD"])
-    assert head == ["method", "AUC"]
-    assert (first[0], second) == ("CatBoost", ["AutoRAD", "0.933"])
-    with pytest.raises(KeyError):
-        figures.part_of(table, [], ["nothing"])
 
 
 def test_commands_are_described_by_their_help():

@@ -355,7 +355,7 @@ def test_few_rows_raise_no_alarm_by_chance(folder):
 
 
 def test_the_process_ends_with_the_code_of_the_alarm(folder):
-    command = [sys.executable, "-m", "riskad.cli", "drift", folder / "model.riskad"]
+    command = [sys.executable, "-m", "riskad", "drift", folder / "model.riskad"]
     command += [folder / "moved.csv", "--fail-above", "0.1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stderr) == (3, "")
@@ -385,7 +385,6 @@ def small():
     return X, np.r_[[1, -1] * 5, [0] * 40]
 
 
-@pytest.mark.usefixtures("no_hurry")
 def test_any_model_of_a_table_remembers_unlabelled_rows():
     table = make_table(300, 0)
     fit = fit_table(

@@ -1,5 +1,7 @@
 import itertools
+import json
 import math
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -13,10 +15,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from riskad import BoostedRAD, DataWarning, ForestRAD, InputError, RADSearchCV, ShallowRAD
+from riskad.app.column_effects import suspicious_value
+from riskad.app.fit import fit_table as app_fit_table
 from riskad.app.model_files import load, save
 from riskad.app.reasons import Reason, explain_rows
 from riskad.detectors.base import Detector
 from riskad.detectors.one_class_svm import OneClassSVM
+from riskad.storage.codec import build, state_of
+from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 
 
@@ -605,3 +611,84 @@ def test_rows_that_are_scored_together_get_the_reasons_that_they_get_alone(slowl
         assert_allclose(together.contributions[i], alone.contributions[0], atol=1e-9)
     assert not together.contributions[3].any()
     assert len(explain_rows(model, X[:7], background=usual, seconds=0)) == 1
+
+
+# --- words and usual rows ----------------------------------------------------------------
+
+
+def invoices(n=600, seed=0):
+    """German invoices: some are booked on a Saturday or Sunday, and these are the anomalies."""
+    rng = np.random.default_rng(seed)
+    first = date(2024, 1, 1)
+    days = np.array([day for day in range(728) if (first + timedelta(day)).weekday() < 5])
+    odd = rng.random(n) < 0.1
+    booked = np.where(odd, 7 * rng.integers(0, 104, n) + rng.choice([5, 6], n), rng.choice(days, n))
+    due = booked + np.where(odd, rng.integers(-20, 0, n), rng.integers(10, 30, n))
+    amounts = [f"{x:,.2f}".translate(str.maketrans(",.", ".,")) for x in rng.uniform(900, 9000, n)]
+    table = pl.DataFrame(
+        {
+            "Betrag": amounts,
+            "Buchungsdatum": [f"{first + timedelta(int(d)):%d.%m.%Y}" for d in booked],
+            "Faellig": [f"{first + timedelta(int(d)):%d.%m.%Y}" for d in due],
+            "label": np.where(rng.random(n) < 0.3, np.where(odd, "Betrug", "ok"), ""),
+        }
+    )
+    return table, odd
+
+
+def test_a_reason_says_which_part_of_a_date_counts():
+    table, odd = invoices()
+    labels = LabelColumn("label", normal=["ok"], anomaly=["Betrug"])
+    fit = app_fit_table(table, labels, model="forest")
+    reasons = explain_rows(fit.model, table.filter(odd).head(20))
+    place = reasons.columns.index("Buchungsdatum")
+    for row in range(20):
+        [reason] = [each for each in reasons.of(row) if each.column == "Buchungsdatum"]
+        day = datetime.strptime(table.filter(odd)["Buchungsdatum"][row], "%d.%m.%Y")
+        assert reason.value == f"{day:%d.%m.%Y}, {day:%A}"
+        assert reason.usual in ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
+    assert suspicious_value(reasons, place) in ("Saturday", "Sunday")
+    assert suspicious_value(reasons, reasons.columns.index("Buchungsdatum to Faellig")) == "before"
+    assert reasons.first(3).parts["Buchungsdatum"] == ["weekday"] * 3
+
+
+def test_reasons_write_numbers_as_the_table_does():
+    table, _ = invoices()
+    model = fit_table(
+        (table.drop("label"), np.where(table["label"] == "", 0, 1)), IsolationForest()
+    )
+    reasons = explain_rows(model, table.head(1))
+    [reason] = [each for each in reasons.of(0) if each.column == "Betrag"]
+    assert str(reason).startswith(f"Betrag {table['Betrag'][0].rstrip('0')} (usual ")
+    number = float(table["Betrag"][0].replace(".", "").replace(",", "."))
+    assert json.loads(json.dumps(reason.value)) == number
+
+
+def two_groups(n=1000, seed=0):
+    """Half of the rows are at (0, 10), half at (10, 0), anomalies between them, as are medians."""
+    rng = np.random.default_rng(seed)
+    side, odd = rng.random(n) < 0.5, rng.random(n) < 0.1
+    a, b = np.where(side, 0, 10), np.where(side, 10, 0)
+    a, b = (np.where(odd, 5, x) + rng.normal(0, 0.5, n) for x in (a, b))
+    known = rng.random(n) < 0.3
+    label = np.where(known, np.where(odd, "Betrug", "ok"), "")
+    return pl.DataFrame({"a": a, "b": b, "label": label})
+
+
+def test_the_usual_row_is_not_suspicious(tmp_path):
+    """Reasons compared with a row of medians, which was more suspicious than 94 % of the rows."""
+    table = two_groups()
+    labels = LabelColumn("label", normal=["ok"], anomaly=["Betrug"])
+    fit = app_fit_table(table, labels, model="forest")
+    scores = fit.ranked["anomaly_score"].to_numpy()
+    medians = table.select(pl.col("a", "b").median())
+    assert (scores < -fit.model.score_samples(medians)[0]).mean() > 0.8
+    reasons = explain_rows(fit.model, table.head(3))
+    assert (scores < reasons.base).mean() < 0.5
+    assert_allclose(reasons.base + reasons.contributions.sum(axis=1), reasons.anomaly_score)
+    save(fit.model, tmp_path / "model.riskad")
+    assert explain_rows(load(tmp_path / "model.riskad"), table.head(3)).usual == reasons.usual
+    for wrong in ({"a": "text", "b": 1.0}, {"a": 1.0}):
+        fit.model[0].usual_row_ = wrong
+        with pytest.raises(InputError, match="usual_row_"):
+            build(TablePreparer, state_of(fit.model[0]))

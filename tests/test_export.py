@@ -12,6 +12,7 @@ import riskad
 from riskad.app.onnx import TOLERANCE, export, feeds, to_onnx
 from riskad.app.onnx_graph import Graph
 from riskad.core.checks import InputError
+from riskad.detectors.compressed import CompressedRAD
 from riskad.detectors.tree_arrays import from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.tables.preparation import TablePreparer
@@ -309,6 +310,19 @@ def test_a_forest_that_splits_nothing():
     model = riskad.ForestRAD(n_estimators=5, min_leaf=1e9).fit(X, y)
     got = run(to_onnx(model), {"X": X})["anomaly_score"]
     np.testing.assert_allclose(got, -model.score_samples(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("knots", [slice(None), slice(5, -5), slice(1)])
+def test_a_compressed_model(knots, tmp_path):
+    X, y, _ = make_contaminated_rows()
+    X[::7, 1] = np.nan
+    teacher = riskad.ForestRAD(n_estimators=30).fit(X, y)
+    model = CompressedRAD(n_estimators=10).learn(teacher, X)
+    model.knots_ = model.knots_[:, knots]  # so that scores lie beyond all of them, too
+    new = make_contaminated_rows(seed=1)[0]
+    new[::9, :2] = np.nan
+    assert_parity(model, to_onnx(model), new, tolerance=1e-9)
+    assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
 
 
 # --- the file ----------------------------------------------------------------------------

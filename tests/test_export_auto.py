@@ -1,6 +1,8 @@
 """The ONNX graphs of `AutoRAD` and `PretrainedRAD` beside the models, run in onnxruntime."""
 
 import json
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -175,6 +177,10 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     got = run(session, feeds(onnx.load("m.onnx"), columns))
     for name in said["outputs"]:
         np.testing.assert_allclose(got[name], scored[name].to_numpy(), atol=1e-5, err_msg=name)
+    succeed("compress", "m.riskad", "t.csv", "-o", "small.riskad")
+    said = json.loads(succeed("export", "small.riskad", "small.onnx", "--json"))
+    assert said["model"] == "CompressedRAD"
+    assert said["outputs"] == ["anomaly_score", "is_anomaly", "anomaly_probability"]
 
 
 def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
@@ -245,7 +251,29 @@ def test_a_pretrained_network(weights, n_features, tmp_path):
         np.testing.assert_allclose(alone, score[i : i + 1], **close)
     report = export(model, tmp_path / "model.onnx")
     assert report.largest_difference < model.graph_tolerance
-    assert report.bytes < 15e6  # neither keys nor values are in the file
+
+
+PEAK = """
+import onnxruntime, sys
+onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_graph_loads_in_a_few_times_the_memory_of_its_file(tmp_path):
+    """A context of 900 rows, the most that are read; onnxruntime alone takes 50 MB."""
+    X, _, _ = make_contaminated_rows(3000, 20)
+    y = np.repeat([1, -1, 0], [400, 200, 2400])
+    model = riskad.PretrainedRAD().fit(X, y)
+    assert model.context_.shape == (900, 20)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(to_onnx(model).SerializeToString())
+    loaded = subprocess.run(
+        [sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True
+    )
+    assert path.stat().st_size < 60e6
+    assert int(loaded.stdout) * 1024 < 50e6 + 6 * path.stat().st_size
 
 
 def test_a_network_as_a_member(monkeypatch):

@@ -178,7 +178,7 @@ def test_a_detector_on_the_command_line(folder):
     assert "class NearestMean cannot be exported" in refused.output
 
 
-@pytest.mark.usefixtures("nearest_mean", "no_hurry")
+@pytest.mark.usefixtures("nearest_mean")
 def test_a_detector_as_a_member_of_the_average(tmp_path):
     X, y, _ = make_contaminated_rows(300, 3, shift=3.0)
     model = riskad.AutoRAD(random_state=0).fit(X, y)
@@ -209,7 +209,7 @@ class BeyondNormals(Threshold):
 def test_a_threshold(folder):
     register_threshold(BeyondNormals)
     options = ("--model", "shallow", "--threshold", "beyond-normals:0.25")
-    assert "beyond-normals:0.25)" in run(*FIT, "-o", "m.riskad", *options)
+    assert "beyond-normals:0.25)" in run(*FIT, "-o", "m.riskad", "--verbose", *options)
     assert "what scores above all labelled normals" in run("threshold", "--help")
     assert "beyond-normals:0.25" in run("inspect", "m.riskad")
     run("threshold", "m.riskad", "beyond-normals:1", "-o", "n.riskad")

@@ -1,5 +1,7 @@
 """Feature maps learned from all rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist, pdist
@@ -216,8 +218,9 @@ def test_files_whose_trees_do_not_fit_the_map_are_refused(rows):
     X, _ = rows
     leaves, outliers = TreeLeaves(3).fit(X), OutlierScores().fit(X)
     for model, change, message in (
-        (leaves, {"n_features_out_": leaves.n_features_out_ + 1}, "one column for each leaf"),
-        (leaves, {"trees_": outliers.trees_}, "one column for each leaf"),
+        (leaves, {"n_features_out_": leaves.n_features_out_ + 1}, "another number of leaves"),
+        (leaves, {"trees_": outliers.trees_}, "another number of leaves"),
+        (leaves, {"trees_": replace(leaves.trees_, value=leaves.trees_.value + 1)}, "each leaf"),
         (outliers, {"trees_": OutlierScores().fit(X[:, :2]).trees_}, "of other columns"),
     ):
         with pytest.raises(InputError, match=message):

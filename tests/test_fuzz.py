@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow")
 
 from random import Random
 
-from fuzz import play, runner
+from fuzz import bases, play, runner
 
 from riskad import DataWarning
 
@@ -44,6 +44,22 @@ def test_the_committed_run_of_100_000_inputs_found_nothing():
     assert summary["outcomes"]["ok"] + summary["outcomes"]["sentence"] == 100_000
     assert set(summary["by_kind"]) == set(runner.KINDS)
     assert summary["peak_memory_mb"] < 2000
+
+
+def test_the_committed_run_of_20_000_model_files_found_nothing():
+    root = Path(__file__).parents[1]
+    summary = json.loads((root / "results/fuzz/model_files/summary.json").read_text())
+    assert summary["inputs"] == 20_000
+    assert summary["failures"] == []
+    assert summary["outcomes"]["ok"] + summary["outcomes"]["sentence"] == 20_000
+    assert set(summary["by_kind"]) == set(runner.MODEL_KINDS)
+    assert summary["peak_memory_mb"] < 2000
+
+
+def test_every_file_of_the_fixtures_is_changed():
+    """`tests/test_model_format.py` sees to it that these files hold every type."""
+    fixtures = Path(__file__).parent / "fixtures" / "models"
+    assert {f"fixture_{path.stem}" for path in fixtures.glob("*.riskad")} <= set(bases.NAMES)
 
 
 def leave(code, said="", name=None, text=""):
@@ -80,7 +96,9 @@ def test_a_command_is_judged_by_what_it_says_and_leaves(main, verdict, tmp_path,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(play, "main", main)
     (tmp_path / "old.csv").write_text("old")
-    assert play._judge(["riskad", "score"], tmp_path).verdict == verdict
+    (tmp_path / "table.csv").write_text("amount\n1.5\n2.5\n")
+    step = ["riskad", "score", "model.riskad", "table.csv"]
+    assert play._judge(step, tmp_path).verdict == verdict
 
 
 def test_scores_that_are_not_finite_are_silent_unless_a_warning_says_so(tmp_path, monkeypatch):
@@ -97,7 +115,7 @@ def test_scores_that_are_not_finite_are_silent_unless_a_warning_says_so(tmp_path
     monkeypatch.setattr(play.riskad, "load", lambda path: Model(), raising=False)
     verdicts = []
     for Model.warning in (None, RuntimeWarning, DataWarning):
-        verdicts.append(play._judge(["python", "score", "x", "mapped"], tmp_path).verdict)
+        verdicts.append(play._judge(["python", "score", "x", "fixture_shallow"], tmp_path).verdict)
     assert verdicts == ["silent", "silent", "ok"]
 
 

@@ -3,6 +3,7 @@
 Needs Debian's `chromium` and playwright. With RISKAD_BROWSER=required the tests fail without them.
 """
 
+import itertools
 import os
 import random
 import re
@@ -13,6 +14,7 @@ from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from conftest import PATIENCE
 from support.labelling import Client, make_payments, start_server
 from support.page import HOSTILE, make_hostile
 
@@ -32,12 +34,15 @@ from riskad.labelling.server import Binding, Server
 from riskad.labelling.session import Options, Session
 
 expect = playwright.expect
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=1000 * PATIENCE
+        )
         yield opened
         opened.close()
 
@@ -57,6 +62,7 @@ class Served:
             size = {"width": width, "height": 900}
             context = self.browser.new_context(viewport=size, **options)
             self.contexts.append(context)
+        context.set_default_timeout(1000 * PATIENCE)
         page = context.new_page()
         page.on("console", lambda said: self.heard.append(f"{said.type}: {said.text}"))
         page.on("pageerror", lambda error: self.heard.append(str(error)))
@@ -272,9 +278,9 @@ def test_two_people_who_differ_see_it(served):
     bob.locator("#found button").filter(has_text=re.compile(f"^{row}$")).click()
     expect(bob.locator("#row-said")).to_contain_text("ada said normal")
     press(bob, "a")
-    expect(ada.locator("#disputes")).to_contain_text("People disagree about 1 row", timeout=10_000)
+    expect(ada.locator("#disputes")).to_contain_text("People disagree about 1 row")
     ada.locator("#disputes button").click()
-    expect(ada.locator("#row-said")).to_contain_text("bob said anomaly", timeout=10_000)
+    expect(ada.locator("#row-said")).to_contain_text("bob said anomaly")
     assert served.session.journal.disputes() == [row]
     assert served.heard == []
 
@@ -363,10 +369,11 @@ def test_another_site_can_neither_write_nor_frame_the_page(served):
 
 
 def answer_until_killed(process, client, said, chance):
-    """Answer rows as fast as they are acknowledged, while somebody kills the server."""
-    threading.Timer(chance.uniform(0.05, 0.5), process.kill).start()
+    """Answer rows as fast as they are acknowledged; after three somebody kills the server."""
     try:
-        while True:
+        for number in itertools.count():
+            if number == 3:
+                threading.Timer(chance.uniform(0, 0.4), process.kill).start()
             row, label = chance.randint(1, 200), chance.choice(["normal", "anomaly"])
             status, _ = client.answer(row, label, before=said.get(row, ""))
             assert status == 200
@@ -381,6 +388,7 @@ def test_no_acknowledged_answer_is_lost_when_the_server_is_killed(browser, tmp_p
     make_payments(200)[0].write_csv(table)
     chance, said, port = random.Random(0), {}, 0
     page = browser.new_page()
+    page.set_default_timeout(1000 * PATIENCE)
     for attempt in range(5):
         process, address = start_server(table, journal, port)
         port = re.search(r":(\d+)/", address)[1]

@@ -37,6 +37,24 @@ def add(journal, table, row, label, who="ada", source="suggested", note=""):
     journal.add(Answer(row, held, label, source, who, note=note))
 
 
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_journal_is_begun_in_no_file_that_a_link_names(tmp_path, content):
+    target, link = tmp_path / "elsewhere", tmp_path / "cards.csv.labels.jsonl"
+    link.symlink_to(target)
+    if content is not None:
+        target.write_text(content)
+    with pytest.raises(InputError, match=r"a link to a file that is no journal\. Give another"):
+        Journal(link, "cards.csv", COLUMNS, 4)
+    assert not target.exists() if content is None else not target.read_text()
+
+
+def test_a_journal_may_be_kept_elsewhere_behind_a_link(tmp_path, journal, table):
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(journal.path)
+    add(Journal(link, "cards.csv", COLUMNS, 4), table, 2, "anomaly")
+    assert [answer.row for answer in Journal(journal.path).log] == [2]
+
+
 def test_answers_are_read_again(journal, table):
     add(journal, table, 4, "anomaly", note="too much: “900”\n")
     add(journal, table, 1, "normal")
@@ -294,6 +312,19 @@ def test_export_writes_a_copy_and_leaves_the_table_alone(labelled):
     assert labels[:60] == ["anomaly" if each else "normal" for each in fraud[:60]]
     assert set(labels[60:]) == {None}
     assert (folder / "cards.csv").read_bytes() == before
+
+
+def test_export_writes_as_the_table_was_written(labelled):
+    folder, fraud = labelled
+    table = folder / "cards.csv"
+    table.write_bytes(table.read_text().replace(",", ";").encode("utf-8-sig"))
+    for name in ("out.csv", "out.xlsx"):
+        told = CliRunner().invoke(cli, ["label", str(table), "--export", str(folder / name)])
+        assert told.exit_code == 0, told.output
+        labels = riskad.read_table(folder / name)["label"].to_list()
+        assert labels[:60] == ["anomaly" if each else "normal" for each in fraud[:60]]
+    lines = (folder / "out.csv").read_bytes().splitlines()
+    assert [line.rpartition(b";")[0] for line in lines] == table.read_bytes().splitlines()
 
 
 def test_export_does_not_replace_the_table(labelled):

@@ -43,7 +43,7 @@ class Browser:
             "client": ("127.0.0.1", 1),
             "http_version": "1.1",
         }
-        chunks = list(parts or [body])
+        self.scope, chunks = scope, list(parts or [body])
 
         async def receive():
             more = len(chunks) > 1
@@ -148,6 +148,14 @@ def test_nothing_is_served_without_a_cookie(browser, path):
 def test_a_token_that_is_none_opens_nothing(browser, access, token):
     access.invite()
     assert browser.send("GET", f"/?token={token}")[0] == 403
+
+
+def test_connections_of_browsers_that_entered_are_told_from_others(browser):
+    browser.send("GET", "/api/state")
+    assert not browser.scope.get("riskad_known")
+    browser.enter()
+    browser.send("GET", "/api/state")
+    assert browser.scope["riskad_known"]
 
 
 def test_the_terminal_hears_a_new_address_when_the_last_is_spent(session):
@@ -257,6 +265,10 @@ def test_a_large_body_is_refused_before_it_is_read(browser):
     assert browser.post("/api/answer", b"x" * (LARGEST_BODY + 1))[0] == 413
     assert browser.post("/api/answer", b"{}", content_length=None)[0] == 411
     assert browser.post("/api/answer", b"{}", content_length="-5")[0] == 411
+
+
+def test_a_body_of_two_lengths_is_refused(browser):
+    assert browser.post("/api/answer", b"{}", transfer_encoding="chunked")[0] == 400
 
 
 def test_a_body_that_is_longer_than_it_says_is_refused(browser):

@@ -1,24 +1,29 @@
 """Which row comes next, what a person sees of it, and what a fit in the background changes."""
 
 import io
+import os
 import re
+import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
+from conftest import PATIENCE
 from support.labelling import Client, make_payments
 
 import riskad
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCodes
 from riskad.detectors.outlier_mean import OutlierMean
-from riskad.labelling.fitting import History, Ranking
+from riskad.labelling.fitting import History, Ranking, Worker
 from riskad.labelling.session import Conflict, Options, Session
 from riskad.labelling.upcoming import RANDOM, Upcoming
-from riskad.labelling.work import Found, _Asked, _listen
+from riskad.labelling.work import Found, Task, _Asked, _listen
+from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.labelled import LabelColumn, UnlabelledTable
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
@@ -238,6 +243,14 @@ def test_the_download_has_the_labels(session):
     assert [line.rsplit(",", 1)[1] for line in lines[1:4]] == ["", "anomaly", ""]
 
 
+def test_the_download_is_written_as_the_table_was(tmp_path, no_fits):
+    options = replace(OPTIONS, csv=CsvFormat(";", "cp1252"))
+    table = make_payments(30)[0].with_columns(pl.lit("Köln").alias("country"))
+    lines = open_session(tmp_path, table, options).export().decode("cp1252").splitlines()
+    assert lines[0] == "card;amount;age;country;label"
+    assert ";Köln;" in lines[1]
+
+
 def test_the_download_runs_in_no_spreadsheet(tmp_path, no_fits):
     table = make_payments(30)[0].with_columns(pl.lit("=1+1").alias("country"))
     lines = open_session(tmp_path, table).export().decode().splitlines()
@@ -257,8 +270,8 @@ def test_large_tables_are_sampled_and_any_row_can_be_opened(tmp_path, no_fits, m
 # --- fits -----------------------------------------------------------------------------------------
 
 
-def wait_for(session, done, seconds=300):
-    end = time.monotonic() + seconds
+def wait_for(session, done):
+    end = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < end, (session.said, session.state("ada")["progress"])
         time.sleep(0.05)
@@ -291,6 +304,27 @@ def test_a_model_takes_over_and_explains(tmp_path):
     finally:
         session.close()
     assert session.worker._process.poll() is not None
+
+
+@pytest.mark.parametrize(
+    "first", ["", "the folder", "lib"], ids=["console", "python -m", "relative"]
+)
+def test_a_fit_imports_nothing_from_the_working_folder(planted, monkeypatch, first):
+    """A table that somebody sent may lie beside a `queue.py`."""
+    first = os.getcwd() if "itself" in first else first  # as after `python -m riskad`
+    monkeypatch.setattr(sys, "path", [first, *sys.path])
+    table, _ = make_payments(80)
+    model = riskad.fit_table(UnlabelledTable(table), LabelColumn("label"), model="outliers").model
+    riskad.save(model, "m.riskad")
+    done = threading.Event()
+    task = Task("model", list(range(1, 81)), [0] * 80, model=os.path.abspath("m.riskad"))
+    worker = Worker(task, table, lambda worker: worker.running or done.set())
+    try:
+        assert done.wait(PATIENCE)
+        assert worker.ranking is not None, worker.failed
+    finally:
+        worker.close()
+    assert planted() == ""
 
 
 def test_labels_of_one_kind_leave_the_ranking_without_labels(tmp_path, monkeypatch):
@@ -343,7 +377,7 @@ def test_nobody_waits_while_a_fit_is_started(tmp_path, monkeypatch):
 
     def slow(task, frame, heard):
         started.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as context:
@@ -352,7 +386,7 @@ def test_nobody_waits_while_a_fit_is_started(tmp_path, monkeypatch):
     monkeypatch.setattr("riskad.labelling.session.Worker", slow)
     for card in session.next("tab", "ada", 5):
         assert say(session, card["row"], "normal")["saved"] == card["row"]
-    assert started.wait(60)
+    assert started.wait(PATIENCE)
     (card,) = session.next("tab", "ada", 1)
     assert say(session, card["row"], "anomaly")["counts"]["anomaly"] == 1
     go_on.set()

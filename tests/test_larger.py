@@ -37,7 +37,7 @@ def make_cards(n, seed=0, labelled=0.2):
     return pl.DataFrame(
         {
             "card": rng.permutation(n),
-            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(3),
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(6),
             "age": pl.Series(rng.normal(40, 9, n)).set(pl.Series(rng.random(n) < 0.1), None),
             "country": np.where(fraud, "XX", "FR"),
             "label": pl.Series(label).replace("", None),
@@ -141,7 +141,6 @@ def test_only_a_sample_is_kept_and_the_report_says_so(folder, cards, monkeypatch
     np.testing.assert_allclose(fit.ranked["anomaly_score"].to_numpy(), best)
 
 
-@pytest.mark.usefixtures("no_hurry")
 def test_other_models_learn_from_labelled_rows_and_a_sample(folder, cards, monkeypatch):
     monkeypatch.setattr(labelled, "_KEPT_ROWS", 200)
     settings = {"budget": 2.0, "random_state": 0}

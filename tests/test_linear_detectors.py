@@ -6,13 +6,15 @@ import torch
 from conftest import make_contaminated_rows
 from scipy import sparse, stats
 from sklearn.decomposition import PCA
+from sklearn.kernel_approximation import Nystroem, RBFSampler
+from sklearn.preprocessing import PolynomialFeatures
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.objective import Objective
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.linear.candidates import candidates_around, check_select, select_candidate
-from riskad.detectors.linear.feature_maps import Features, fit_features, named_map, standardise
+from riskad.detectors.linear.feature_maps import Features, fit_features, standardise
 from riskad.detectors.linear.lambda_search import (
     CV_DECADES,
     CV_REPEATS,
@@ -154,10 +156,33 @@ def test_sparse_rows_are_scaled_but_not_centred():
 
 
 def test_named_maps_need_no_more_components_than_rows():
-    assert named_map("nystroem", 20, 4, 0).n_components == 20
-    assert named_map("rbf", 20, 4, 0).gamma == 0.25
+    rows = RowBlocks(*make_contaminated_rows(20, 4)[:2])
+    landmarks = fit_features("nystroem", rows, None, scale=False, seed=0).feature_map
+    assert len(landmarks.landmarks) == 20
+    assert landmarks.gamma == 0.25
     with pytest.raises(InputError, match="Did you mean 'poly'"):
-        named_map("polly", 20, 4, 0)
+        fit_features("polly", rows, None, scale=False, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("rbf", RBFSampler(gamma=0.25, n_components=300, random_state=3)),
+        ("nystroem", Nystroem(gamma=0.25, n_components=200, random_state=3)),
+        ("poly", PolynomialFeatures(degree=2, include_bias=False)),
+    ],
+)
+def test_named_maps_are_those_of_scikit_learn(name, same):
+    X, y, _ = make_contaminated_rows(200, 4)
+    for rows in (X, sparse.csr_array(np.where(X > 0.5, X, 0.0))):
+        named = fit_features(name, RowBlocks(rows, y), None, scale=False, seed=3)
+        found, expected = named.transform(rows), same.fit_transform(rows)
+        assert sparse.issparse(found) == sparse.issparse(expected)
+        if sparse.issparse(found):
+            found, expected = found.toarray(), expected.toarray()
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+        assert named.feature_map.n_features_in_ == 4
+        assert named.feature_map.n_features_out_ == found.shape[1]
 
 
 # --- rows ---------------------------------------------------------------------------------

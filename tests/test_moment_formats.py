@@ -1,7 +1,9 @@
 """Dates, times and durations: how they are written, looked at, read and shown."""
 
 import datetime as dt
+import itertools
 import math
+import re
 
 import numpy as np
 import polars as pl
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riskad.core.checks import InputError
+from riskad.tables.formats import moment_looks
 from riskad.tables.formats.moment_looks import MomentLook
 from riskad.tables.formats.moment_patterns import checked_pattern, ways_to_read
 from riskad.tables.formats.moment_reading import read_cells
@@ -762,3 +765,22 @@ def test_patterns_that_are_found_may_be_given():
     for cell, _, kind in FORMS:
         for way, pattern in ways_to_read(cell):
             assert checked_pattern(way, pattern) == pattern, (cell, kind)
+
+
+def test_what_iso_writes_is_read_in_a_column_that_writes_otherwise():
+    written = MomentFormat.given("%d.%m.%Y")
+    seconds, bad = written.read(pl.Series(["27.03.2025", "2025-03-27", "2025-03-27 00:00:00"]))
+    assert (seconds.to_list(), bad.any()) == ([seconds_of(MARCH)] * 3, False)
+    offset = pl.Series(["2025-03-27T18:14:03+02:00"])  # by which clock is not known
+    assert MomentFormat.given("%d.%m.%Y %H:%M").read(offset)[1].to_list() == [True]
+    assert MomentFormat.given("%Y-%d-%m").read(pl.Series(["2025-03-27"]))[1].to_list() == [True]
+
+
+def test_plain_numbers_that_are_not_tried_have_no_way_to_be_read():
+    rng = np.random.default_rng(0)
+    for whole, decimals in itertools.product(range(8), range(1, 9)):
+        for sign in ("", "-", "+"):
+            digits = "".join(rng.choice(list("0123456789"), whole + decimals))
+            for cell in (f"{sign}{digits[:whole]}.{digits[whole:]}", sign + digits[: whole or 1]):
+                assert re.match(moment_looks._NO_MOMENT, cell)
+                assert ways_to_read(cell, moment_name=True) == (), cell

@@ -241,6 +241,11 @@ COLUMNS = {
     "spellings of a unit": (["12 kg", "13kg", "4 KG"], [12, 13, 4]),
     "unknown unit": (["1 star", "4.5 stars", "5 stars", "3"], [1, 4.5, 5, 3]),
     "rare unknown unit": (["1", "2", "3", "4 boxes"], [1, 2, 3, None]),
+    "a few rare units": (["12 kg", "13 kg", "4 boxes", "1"], [12, 13, 4, 1]),
+    "pieces and ranks": (["12 St", "13 kg", "14 kg", "1st"], [12, 13, 14, None]),
+    "an abbreviated unit": (["38,0 kg", "0,665 t", "18 Stk."], [38, 0.665, 18]),
+    "several letters that are units": (["12 m", "3,5 l", "14 t"], [12, 3.5, 14]),
+    "letters of which one is no unit": (["12 m", "3 l", "4 a", *"5678"], [None] * 3 + [5, 6, 7, 8]),
     "house numbers": (["12", "13", "14", "14a", "14b"], [12, 13, 14, None, None]),
     "one letter": (["12 m", "13 m", "14 m"], [12, 13, 14]),
     "scales": (["900", "1.2k", "3M", "1.1bn"], [900, 1200, 3e6, 1.1e9]),
@@ -395,6 +400,7 @@ def test_whole_numbers_with_leading_zeros_are_codes(cells, code):
         (["1.234 €"], "Say kind 'number:1,234.5' for the other one."),
         (["1.5", "2.5", "1,5", "1,5 €"], "'1,5' in row 3 has a decimal comma, unlike most: 2 such"),
         (["12 kg", "3 kg", "4 lb"], "Units are mixed: '12 kg' in 2 rows, '4 lb' in 1 row; the"),
+        (["5 USD", "$7", "12 Stk", "3 Stück"], "Units are mixed: '5 USD' in 2 rows, '12 Stk' in 2"),
         (["79.8%", "5%", "0.5"], "Units are mixed: '79.8%' in 2 rows, '0.5' in 1 row; the numbers"),
     ],
 )
@@ -410,6 +416,7 @@ def test_remarks_say_what_was_a_guess(cells, words):
         ["1,5 €", "1.234 €"],
         ["12 kg", "12 KG", "5kg"],
         ["9", "5k", "3M"],
+        ["5 EUR", "7 €", "Euro 8"],
         ["x"],
     ],
 )

@@ -289,6 +289,21 @@ def test_the_page_says_what_matters(findings):
         assert words in text, words
 
 
+def test_the_page_shows_no_interval_that_says_nothing(findings):
+    review, auc = findings.review, findings.quality.auc
+    top = replace(review.table[0], found=replace(review.table[0].found, low=0, high=5))
+    flagged = replace(review.flagged, found=replace(review.flagged.found, low=0))
+    vague = replace(review, table=[top], flagged=flagged)
+    quality = replace(findings.quality, auc=replace(auc, low=0.3))
+    text = Reader(
+        render_page(replace(findings, review=vague, quality=quality, rate=(0.4, 0.0, 0.9)))
+    ).text
+    assert "Too few labels to tell whether the order of the rows is better than chance" in text
+    assert "Too few labels to tell how many of the highest scores are anomalies" in text
+    assert "Too few labels to tell which share of the unlabelled rows are anomalies" in text
+    assert not re.search(r"AUC on labelled rows|Anomalies among these|, probability", text)
+
+
 def test_the_page_needs_nothing_else(findings):
     page = render_page(findings)
     assert not re.search(r"https?:|//|@import|url\(", page)

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from conftest import PATIENCE
 from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
 from riskad.app.report.files import write_report
@@ -76,7 +77,9 @@ CHARTS = """
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=1000 * PATIENCE
+        )
         yield opened
         opened.close()
 
@@ -120,8 +123,9 @@ def look_at(browser, path, width, scheme):
     page.on("request", lambda request: noise.append(f"request: {request.url}"))
     page.on("requestfailed", lambda request: noise.append(f"failed: {request.url}"))
     page.on("dialog", lambda dialog: (noise.append("dialog"), dialog.dismiss()))
+    page.set_default_timeout(1000 * PATIENCE)
     page.goto(path.as_uri())
-    page.wait_for_timeout(100)
+    page.evaluate("new Promise(requestAnimationFrame)")  # it has been drawn
     return page, [line for line in noise if line != f"request: {path.as_uri()}"]
 
 

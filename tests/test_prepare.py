@@ -104,6 +104,51 @@ def test_columns_that_name_the_rows_are_dropped():
     assert kind_of(range(10), name="x")[0] == "number"
 
 
+def test_running_numbers_are_left_out_though_some_are_skipped():
+    gaps = np.random.default_rng(0).integers(1, 20, 3_000)
+    running = 5_100_000_000 + np.cumsum(gaps)
+    kind, reason = kind_of(running.astype(str), name="Referenz")
+    assert (kind, reason) == ("identifier", "it numbers the rows (3,000 different values)")
+    blank = ["" if i % 500 == 7 else str(number) for i, number in enumerate(running)]
+    assert kind_of(blank, name="Referenz")[0] == "identifier"
+    assert kind_of(running, name="Referenz", kinds={"Referenz": "number"})[0] == "number"
+    wide = [str(number) for number in 7_000_003 + 401 * running[:200]]
+    for name in ("Belegnummer", "Beleg-Nr.", "Rechnungsnr", "Beleg", "invoiceNumber", "OrderNo"):
+        assert kind_of(wide, name=name)[0] == "identifier", name
+
+
+def test_rows_that_occur_twice_do_not_make_a_number_of_a_running_number():
+    running = pl.Series(range(5_100_000_000, 5_100_009_000))
+    twice = pl.concat([running, running[::1500]])
+    assert kind_of(twice, name="Referenz") == (
+        "identifier",
+        "it numbers the rows (9,000 different values)",
+    )
+    assert kind_of(twice * 1001, name="Belegnummer")[0] == "identifier"
+    often = pl.concat([running, running[::10]])
+    assert kind_of(often, name="Belegnummer")[0] == "number"
+
+
+def test_measurements_clocks_and_years_do_not_number_the_rows():
+    rng = np.random.default_rng(0)
+    seconds = np.cumsum(rng.integers(1, 20, 3_000))
+    for name in ("elapsed_s", "Sekunde", "Time", "t", "Zeitstempel"):
+        assert kind_of(seconds, name=name)[0] == "number", name
+    assert kind_of(range(0, 30_000, 10), name="offset")[0] == "number"  # every ten seconds
+    assert kind_of(range(1990, 2025), name="Jahr")[0] == "number"
+    cents = np.unique(rng.lognormal(10, 1.5, 2_000).astype(int))  # sorted and all different
+    assert kind_of(cents, name="Betrag in Cent")[0] == "number"
+    few = np.sort(rng.choice(200_000, 1_000, replace=False))
+    assert kind_of(few, name="odometer")[0] == "number"
+
+
+def test_amounts_in_several_units_are_no_lists():
+    cells = [f"{i % 90 + 7},{i % 7} kg" if i % 3 else f"{i % 60 + 1} Stk." for i in range(300)]
+    assert kind_of(cells, name="Menge")[0] == "number"
+    units = ["kg", "Rollen", "Pal", "VE", "Kartons"]  # too many words that are not known as units
+    assert kind_of([f"{i // 9},{i % 7} {units[i % 5]}" for i in range(300)])[0] != "list"
+
+
 def test_a_wish_overrides_the_look():
     number, category = {"x": "number"}, {"x": "category"}
     assert kind_of(range(100), kinds=number)[0] == "number"
@@ -477,7 +522,7 @@ def test_the_account():
     assert preparer.describe() == [
         "1 number column: income",
         "2 category columns: country (12 levels), channel (2 levels)",
-        "income: 31 blanks filled with the median 42,000",
+        "income: 31 blanks filled with the median 42000",
         "country: 1 rare value grouped as '(other)'",
         "left out 'customer_id': 1,000 different values in 1,000 rows",
     ]

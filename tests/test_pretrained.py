@@ -16,7 +16,12 @@ from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import as_codes, assert_rows_score_alike, run_in_single_precision
+from support.contract import (
+    TranslatesScore,
+    as_codes,
+    assert_rows_score_alike,
+    run_in_single_precision,
+)
 
 import riskad
 from riskad import InputError, PretrainedRAD
@@ -457,7 +462,7 @@ def test_columns_that_say_nothing_and_gaps(rows):
         PretrainedRAD(weights=OLD).fit(np.where(X.max() - 1e-9 < X, np.nan, X), y)
 
 
-class Translated(PretrainedRAD):
+class Translated(TranslatesScore, PretrainedRAD):
     """PretrainedRAD that reads a check's invented labels as codes, whatever they are."""
 
     def fit(self, X, y=None):

@@ -321,7 +321,7 @@ def test_unlabelled_rows_are_held_out_with_labelled_ones(flights):
 def test_the_auc_of_noise_is_a_half():
     """Weights by the labels that are judged flatter six members that know nothing."""
     rng = np.random.default_rng(12)
-    names = ["kernel", "smooth forest", "forest", "linear", "boosted", "distilled forest"]
+    names = ["kernel", "smooth forest", "forest", "linear", "boosted", "distilled network"]
     nested, plain = [], []
     for _ in range(30):
         codes = np.repeat([1, -1], [40, 10])

@@ -11,7 +11,7 @@ from scipy.stats import norm
 import riskad
 from riskad.app.judging import judged_since
 from riskad.app.model_files import load, read_header, save
-from riskad.app.refit import refit_table
+from riskad.app.refit import label_column_of, refit_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.decisions.auc_difference import auc_difference
@@ -307,3 +307,12 @@ def test_notes_of_a_refit_that_are_none_are_refused(folder):
     place, _, _ = folder
     with pytest.raises(InputError, match="refit"):
         save(load(place / "old.riskad"), place / "odd.riskad", notes={"refit": {"verdict": 3}})
+
+
+def test_words_that_are_not_given_are_those_of_the_fit(made):
+    header = read_header(made[0] / "old.riskad")
+    both = label_column_of(header, LabelColumn("", normal=["normal"], unlabelled=["?"]))
+    assert (both.column, both.normal, both.anomaly) == ("status", ["normal"], ["fraud"])
+    assert (both.unlabelled, both.others) == (["?"], "raise")
+    other = label_column_of(header, LabelColumn("checked", normal=["yes"]))
+    assert (other.column, other.normal, other.anomaly) == ("checked", ["yes"], [])

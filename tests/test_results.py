@@ -65,7 +65,7 @@ def run_again(cell, recorded):
 @pytest.mark.needs_data
 @pytest.mark.parametrize("dataset", ["vertebral", "cardio"])
 @pytest.mark.parametrize("name", EXPERIMENTS.get("shallow", []))
-def test_recorded_cells_come_out_again(name, dataset, data_folder):
+def test_recorded_cells_come_out_again(name, dataset):
     """All cells of a trial."""
     make_split.cache_clear()
     cells = [c for c in load("shallow", name).cells() if (c.dataset, c.trial) == (dataset, 3)]
@@ -75,12 +75,11 @@ def test_recorded_cells_come_out_again(name, dataset, data_folder):
 
 
 @pytest.mark.needs_data
-@pytest.mark.usefixtures("no_hurry")
 @pytest.mark.parametrize(
     ("method", "trial"),
     [("AutoRAD", 17), ("BoostedRAD", 0), ("ShallowRAD", 0), ("LogReg", 0), ("ExtraTrees", 0)],
 )
-def test_cells_of_the_field_come_out_again(method, trial, data_folder):
+def test_cells_of_the_field_come_out_again(method, trial):
     """With the versions of the record, to its digits: trees of others draw other splits."""
     cells = load("field", "field").cells()
     (cell,) = (c for c in cells if (c.dataset, c.trial, c.method) == ("vertebral", trial, method))
@@ -94,7 +93,7 @@ def test_cells_of_the_field_come_out_again(method, trial, data_folder):
 
 @pytest.mark.needs_data
 @pytest.mark.parametrize("loss", ["squared", "sigmoid"])
-def test_networks_come_out_again_on_a_cpu(loss, data_folder):
+def test_networks_come_out_again_on_a_cpu(loss):
     """Nearly: what was recorded was trained on a GPU, with products in half precision."""
     pytest.importorskip("torch")
     (cell,) = (

@@ -73,7 +73,8 @@ def test_no_group_is_on_both_sides_and_kinds_are_spread_evenly(seed):
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, 80, 1_000)
     y = rng.choice([1, -1, 0], 1_000, p=[0.2, 0.05, 0.75])
-    folds = list(PNUStratifiedKFold(5, random_state=seed).split(y, y, groups))
+    dealt = PNUStratifiedKFold(5, random_state=seed, unlabelled=True)
+    folds = list(dealt.split(y, y, groups))
     assert_array_equal(np.sort(np.concatenate([held for _, held in folds])), np.arange(1_000))
     for train, held in folds:
         assert not set(groups[train]) & set(groups[held])

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from conftest import PATIENCE
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
@@ -274,16 +275,16 @@ def test_overlapping_calls_in_threads_leave_blas_as_it_was(two_blas_threads, fir
     def call(i):
         with one_blas_thread():
             inside[i].set()
-            assert leave[i].wait(60)
+            assert leave[i].wait(PATIENCE)
 
     threads = [threading.Thread(target=call, args=[i]) for i in range(2)]
     for thread, event in zip(threads, inside, strict=True):
         thread.start()
-        assert event.wait(60)
+        assert event.wait(PATIENCE)
     assert set(_blas_thread_counts()) == {1}
     for i in (first_out, 1 - first_out):
         leave[i].set()
-        threads[i].join(60)
+        threads[i].join(PATIENCE)
         assert set(_blas_thread_counts()) == ({1} if i == first_out else {2})
 
 

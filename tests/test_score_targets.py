@@ -1,6 +1,9 @@
 """Scores into databases and folders by day: only new rows, each once, whatever is killed."""
 
+import errno
+import itertools
 import json
+import os
 import random
 import re
 import sqlite3
@@ -55,6 +58,45 @@ def run(*arguments, code=0):
 def score(model, data, *options, code=0):
     result = run("score", model, data, *options, "--json", code=code)
     return json.loads(result.stdout) if not code else result.output
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def fails_from(monkeypatch, module, name, k, error=FULL):
+    """Let a function fail from its k-th call on."""
+    calls, real = itertools.count(1), getattr(module, name)
+
+    def counted(*arguments, **named):
+        if next(calls) >= k:
+            raise error
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(module, name, counted)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("step", ["fsync", "replace", "write_parquet", "write_ipc"])
+@pytest.mark.parametrize("output", ["out.csv", "out.tsv", "out.parquet", "out"])
+def test_a_full_disk_is_a_sentence_and_leaves_no_part(model, place, monkeypatch, output, step, k):
+    events(60).write_csv("new.csv")
+    if step.startswith("write"):
+        error = pl.exceptions.ComputeError("No space left on device")
+        fails_from(monkeypatch, pl.DataFrame, step, k, error)
+    else:
+        fails_from(monkeypatch, os, step, k)
+    into = ["-o", output, *(["--day", "paid", "--since", "auto"] if output == "out" else [])]
+    result = CliRunner().invoke(cli, ["score", str(model), "new.csv", *into])
+    assert not result.exit_code or "Error: " in result.output
+    if result.exit_code:
+        assert "No space left on device" in result.output
+        assert not (place / output).is_file()
+        counts = (place / output / "_riskad.json").exists()  # the next run finishes these
+        assert counts or not list(place.rglob("*.part"))
+        monkeypatch.undo()
+        monkeypatch.chdir(place)
+        run("score", model, "new.csv", *into)
+    assert not list(place.rglob("*.part"))
 
 
 # --- what is written -----------------------------------------------------------------------
@@ -235,6 +277,13 @@ def test_a_file_that_is_no_database_is_a_sentence(model, place):
         said = score(model, "events.parquet", "-o", f"{name}::scored", "--since", "auto", code=1)
         assert "says" in said
         assert (place / name).read_text().startswith("not a database")
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_a_name_with_a_zero_byte_is_a_sentence(model, place, kind):
+    events(9).with_columns(pl.lit(1).alias("no\0te")).write_parquet("new.parquet")
+    message = score(model, "new.parquet", "-o", f"scores.{kind}::scores", code=1)
+    assert "'no\\x00te' hold a zero byte, which" in message
 
 
 def test_two_runs_do_not_mix_in_a_folder(place):

@@ -50,7 +50,7 @@ def oblique(n_rows=1500, n_labelled=200, seed=0):
 
 def test_each_fold_has_its_share_of_every_kind():
     y = codes(23, 7, 101)
-    splits = list(PNUStratifiedKFold(5, random_state=3).split(y, y))
+    splits = list(PNUStratifiedKFold(5, random_state=3, unlabelled=True).split(y, y))
     assert len(splits) == 5
     assert_array_equal(np.sort(np.concatenate([held for _, held in splits])), np.arange(len(y)))
     for train, held in splits:
@@ -61,9 +61,19 @@ def test_each_fold_has_its_share_of_every_kind():
         assert len(held) in (26, 27)
 
 
+def test_only_labelled_rows_are_scored_and_no_row_of_a_fold_is_trained_on():
+    y = codes(23, 7, 101)
+    both = (list(PNUStratifiedKFold(5, unlabelled=u).split(y, y)) for u in (False, True))
+    for (train, scored), (rest, held) in zip(*both, strict=True):
+        assert_array_equal(train, rest)
+        assert_array_equal(scored, held[y[held] != 0])
+    with pytest.raises(InputError, match=r"y has none\. Label some, or set unlabelled=True"):
+        next(PNUStratifiedKFold(2).split(y, np.zeros(10, dtype=int)))
+
+
 def test_rounds_hold_every_row_out_once_each_and_differ():
     y = codes(20, 8, 50)
-    folds = PNUStratifiedKFold(4, 3, random_state=0)
+    folds = PNUStratifiedKFold(4, 3, random_state=0, unlabelled=True)
     held = [h for _, h in folds.split(y, y)]
     assert folds.get_n_splits() == len(held) == 12
     assert_array_equal(np.bincount(np.concatenate(held)), np.full(len(y), 3))
@@ -138,11 +148,12 @@ def test_grid_search_takes_folds_and_scorers(scoring):
     X, y, _ = make_contaminated_rows()
     model = make_pipeline(StandardScaler(), ShallowRAD())
     grid = {"shallowrad__lam": ["theorem", "tight"], "shallowrad__a": [0.05, 0.2]}
-    search = GridSearchCV(model, grid, scoring=scoring, cv=PNUStratifiedKFold(3, 2)).fit(X, y)
+    folds = PNUStratifiedKFold(3, 2, unlabelled=scoring is not labelled_auc)
+    search = GridSearchCV(model, grid, scoring=scoring, cv=folds).fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.n_splits_ == 6
     assert search.best_params_.keys() == grid.keys()
-    again = cross_val_score(search.best_estimator_, X, y, scoring=scoring, cv=PNUStratifiedKFold(3))
+    again = cross_val_score(search.best_estimator_, X, y, scoring=scoring, cv=folds)
     assert np.isfinite(again).all()
 
 
@@ -186,7 +197,7 @@ def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
     folds = np.array(list(PNUStratifiedKFold(3).folds(y)))
     candidates = [room.Candidate(0.1, 0.8, 0.3), room.Candidate(0.4, 0.5, 0.05)]
     Z = np.column_stack([X, np.ones(len(X))])
-    rows = room._WeightedRows(Z, y, np.ones(len(y)))
+    rows = room._WeightedRows(Z, y, np.ones(len(y)), None)
     found = room.solve_together(rows, LOSSES[loss], candidates, folds)
     for fold, thetas in zip(folds, found, strict=True):
         for (a, prior, lam), theta in zip(candidates, thetas, strict=True):

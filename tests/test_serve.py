@@ -1,21 +1,25 @@
 """`riskad serve`: the same answers as the library, whatever comes in between."""
 
 import asyncio
+import dataclasses
 import json
 import os
 import random
 import re
 import shutil
 import threading
+from datetime import timedelta
 
 import jsonschema
 import numpy as np
 import polars as pl
 import pytest
+from conftest import PATIENCE
 from numpy.testing import assert_allclose
 from support.serving import BAD_CELLS, LABELS, make_bodies, make_model, make_rows
 
 import riskad
+from riskad.app import online
 from riskad.app.model_files import read_header
 from riskad.app.score import score_table
 from riskad.core.checks import InputError
@@ -25,9 +29,13 @@ from riskad.serving.access import Access, Guard
 from riskad.serving.answers import Answers
 from riskad.serving.models import ServedModel
 from riskad.serving.queueing import Answer, Job, ScoringThread
+from riskad.serving.rows import _no_key_twice, check_nesting, parse_body
 from riskad.serving.service import Limits, Service
+from riskad.serving.window import Window
+from riskad.tables import json_reading
 from riskad.tables.json_reading import frame_of_objects
 from riskad.tables.reading import read_table
+from riskad.web.guarding import Refusal
 
 HOST, TOKEN = "127.0.0.1:8000", "correct-horse-battery"
 ROW = {"amount": 900.0, "hour": 3.5, "country": "XX", "attempts": 6}
@@ -48,7 +56,7 @@ class Caller:
 
     def __init__(self, service):
         self.service = service
-        self.app = Guard(service, Access(frozenset({HOST}), TOKEN, 100_000), service.answered)
+        self.app = Guard(service, Access(frozenset({HOST}), TOKEN, 10**6), service.answered)
 
     def __call__(self, method, path, body=b"", headers=None):
         return asyncio.run(self.send(method, path, body, headers))
@@ -246,9 +254,60 @@ def test_a_mistake_is_named_in_a_sentence(served, said, status, words):
     ],
 )
 def test_what_is_no_json_is_refused(served, body, words):
-    status, _, answer = served(body=10**6)("POST", "/score", body, {"content-length": "9"})
+    status, _, answer = served()("POST", "/score", body)
     assert status == 400
     assert words in json.loads(answer)["error"]
+
+
+def test_a_key_that_comes_twice_is_found_without_comparing_all_with_all():
+    compared = 0
+
+    class Key(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    pairs = [(Key(f"k{i}"), 1) for i in [*range(2000), 1999]]
+    with pytest.raises(Refusal, match="names 'k1999' twice"):
+        _no_key_twice(pairs)
+    assert compared < 10 * len(pairs)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [{"amount": {f"k{i}": 1}} for i in range(1200)],
+        [{"amount": {f"k{i}": 1 for i in range(20_000)}}],
+        [{"amount": [[]] * 1_000_001}],
+    ],
+    ids=["keys of many rows", "keys of one row", "lists"],
+)
+def test_cells_that_would_take_minutes_are_refused(cells):
+    with pytest.raises(InputError, match="would take too long to read"):
+        check_nesting([ROW | each for each in cells])
+    check_nesting([ROW | {"tags": ["a", "b"], "shop": {"city": "Gent"}} for _ in range(10_000)])
+
+
+def test_of_keys_that_the_model_does_not_read_no_columns_are_made(served, monkeypatch):
+    parsed = []
+    parse = json_reading._parse
+    monkeypatch.setattr(
+        json_reading, "_parse", lambda *said: parsed.append(said[0]) or parse(*said)
+    )
+    rows = [ROW | {f"more {i}": i, "country": i if i % 2 else "XX"} for i in range(40)]
+    assert served().post("/score", {"rows": rows})[0] == 200
+    assert parsed
+    assert b"more" not in b"".join(parsed)
+
+
+def test_a_name_is_guessed_from_some_thousand_only(served, monkeypatch):
+    asked = []
+    monkeypatch.setattr(online, "get_close_matches", lambda *said, n: asked.append(said[1]) or [])
+    assert served().post("/score", {f"amoun{i}": i for i in range(5000)})[0] == 422
+    assert len(asked[0]) == 1000
 
 
 def test_a_byte_order_mark_is_passed_over(served):
@@ -335,13 +394,13 @@ class Held:
         self.go, self.order = threading.Event(), []
 
     def small(self, jobs):
-        assert self.go.wait(60)
+        assert self.go.wait(PATIENCE)
         self.order += [f"small {len(jobs)}"]
         return [Answer(200, job.body) for job in jobs]
 
     def large(self, job):
         for part in range(3):
-            assert self.go.wait(60)
+            assert self.go.wait(PATIENCE)
             self.order.append(f"part {part}")
             if part == 1:
                 self.between()
@@ -366,7 +425,7 @@ def test_small_requests_wait_together_and_not_for_large_ones(models):
             small.extend(thread.submit(Job(model, bytes([48 + i]))) for i in range(3))
             came.set()
 
-        held.between = lambda: (loop.call_soon_threadsafe(submit), came.wait(60))
+        held.between = lambda: (loop.call_soon_threadsafe(submit), came.wait(PATIENCE))
         held.go.set()
         assert (await large).body == b"large"
         return [(await future).body for future in small]
@@ -382,12 +441,12 @@ def test_too_many_requests_are_told_to_come_again(served):
 
     def hold():
         held.set()
-        go.wait(60)
+        go.wait(PATIENCE)
 
     async def crowd():
         body = json.dumps(ROW).encode()
         holding = asyncio.create_task(asyncio.to_thread(thread.call, hold))
-        await asyncio.to_thread(held.wait, 60)
+        await asyncio.to_thread(held.wait, PATIENCE)
         waiting = [asyncio.create_task(ask.send("POST", "/score", body)) for _ in range(3)]
         while not thread.full:
             await asyncio.sleep(0.01)
@@ -414,11 +473,36 @@ def test_the_memory_of_bodies_is_bounded_before_they_are_read(served):
     assert ask.post("/score", ROW)[0] == 200  # and is given back
 
 
+@pytest.mark.parametrize("path", ["/score", "/feedback"])
+def test_no_more_of_a_body_is_read_than_it_said(served, tmp_path, path):
+    ask = served(journal=str(tmp_path / "labels.jsonl"))
+    read = 0
+
+    async def endless():
+        nonlocal read
+        read += 1
+        return {"type": "http.request", "body": b" " * 1000, "more_body": True}
+
+    async def run():
+        told = []
+
+        async def send(message):
+            told.append(message)
+
+        scope = {"path": path, "method": "POST", "query_string": b"", "riskad_length": 2500}
+        await ask.service(scope, endless, send)
+        return told[0]["status"]
+
+    assert asyncio.run(run()) == 413
+    assert read == 3
+    assert ask.service._bytes == 0
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(served):
     ask = served(body_seconds=0.05)
 
     async def never():
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async def run():
         told = []
@@ -488,6 +572,15 @@ def test_the_window_forgets(served, monkeypatch):
     assert metric(ask.get("/metrics"), "riskad_window_rows") == 60
     scores, _ = ask.service.window.scores()
     assert_allclose(scores[-30:], [row["anomaly_score"] for row in said["rows"]])
+
+
+def test_a_clock_that_is_put_back_does_not_hide_a_new_model(models):
+    old, new = (ServedModel.load(models / f"{name}.riskad") for name in ("first", "second"))
+    new = dataclasses.replace(new, loaded=old.loaded - timedelta(hours=1))
+    window = Window()
+    for model, score in ((old, 1.0), (new, 2.0), (old, 3.0)):  # the last is late
+        window.add(model, np.zeros((1, 4)), np.array([score]), np.array([False]))
+    assert window.scores()[0].tolist() == [2.0]
 
 
 def test_the_model_is_described(served):
@@ -564,6 +657,34 @@ def test_a_journal_of_riskad_label_goes_on(served, tmp_path):
     assert ask.post("/feedback", known)[0] == 200
     assert ask.post("/feedback", known | {"row": ROW | {"card": "C8"}, "number": None})[0] == 200
     assert [answer.row for answer in Journal(path).log] == [2, 4]
+
+
+def test_two_servers_on_one_journal_number_each_row_once(served, tmp_path):
+    path = str(tmp_path / "labels.jsonl")
+    first, second = served(journal=path), served(journal=path)
+    for i, ask in enumerate([first, second, first, second, second]):
+        label = {"row": ROW | {"amount": i}, "label": "normal", "who": "ada"}
+        assert ask.post("/feedback", label)[0] == 200
+    seen = {"row": ROW | {"amount": 1}, "label": "anomaly", "who": "bob"}  # by the second server
+    many = [seen, {**seen, "row": ROW, "number": 20}, {**seen, "row": ROW | {"hour": 1}}]
+    assert first.post("/feedback", {"labels": many})[0] == 200
+    assert [answer.row for answer in Journal(path).log] == [1, 2, 3, 4, 5, 2, 20, 21]
+
+
+def test_bodies_are_taken_apart_beside_the_event_loop(served, tmp_path, monkeypatch):
+    threads = []
+
+    def parse(body):
+        threads.append(threading.current_thread())
+        return parse_body(body)
+
+    for module in ("answers", "feedback"):
+        monkeypatch.setattr(f"riskad.serving.{module}.parse_body", parse)
+    ask = served(journal=str(tmp_path / "labels.jsonl"))
+    assert ask.post("/score", ROW)[0] == 200
+    assert ask.post("/feedback", {"row": ROW, "label": "normal", "who": "ada"})[0] == 200
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 NESTED: object = 1

@@ -174,13 +174,28 @@ def test_texts_hold_no_more_than_asked_and_lose_nothing_frequent():
     assert abs(tally.n_distinct / 20_001 - 1) < 4 / np.sqrt(100)
 
 
-def test_numbers_that_repeat_across_parts_do_not_number_rows():
+def test_numbers_that_repeat_across_parts_are_counted():
     first, second = (Numbers.of(pl.Series(values), 10) for values in ([1.0, 2.0], [2.0, 3.0]))
-    assert first.distinct is not None
-    assert first.joined(second).distinct is None
+    assert first.repeats == 0
+    assert first.joined(second).repeats == 1
     assert first.joined(Numbers.of(pl.Series([3.0, 4.0]), 10)).distinct.number == 4
     assert first.joined(Numbers.of(pl.Series([3.5]), 10)).distinct is None
-    assert first.joined(Numbers.of(pl.Series([None], dtype=pl.Float64), 10)).distinct is None
+
+
+def test_repeats_between_parts_of_many_values_are_estimated():
+    rng = np.random.default_rng(1)
+    first = rng.permutation(200_000).astype(float)
+    second = np.concatenate([first[:2_000], 200_000 + rng.permutation(98_000)])
+    both = Numbers.of(pl.Series(first), 4_096).joined(Numbers.of(pl.Series(second), 4_096))
+    assert abs(both.repeats - 2_000) < 4 * np.sqrt(2_000 * 200_000 / 4_096)
+
+
+def test_the_grid_of_numbers_is_that_of_all_parts():
+    blank = Numbers.of(pl.Series([None], dtype=pl.Float64), 10)
+    first, second, odd = (Numbers.of(pl.Series(v), 10) for v in ([4.0, 64.0], [24.0], [25.0, 85.0]))
+    assert first.step == 60
+    assert first.joined(blank).joined(second).step == 20
+    assert first.joined(odd).step == 3
 
 
 @pytest.mark.parametrize("n", [50, 5_000, 300_000])

@@ -11,11 +11,16 @@ import pkgutil
 
 import numpy as np
 import pytest
+from sklearn.metrics import get_scorer, log_loss, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import as_codes
+from support.contract import TranslatesScore, as_codes
 
 import riskad
 from riskad.core.checks import InputError
+from riskad.decisions.search import labelled_auc
 from riskad.detectors.base import Detector
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
@@ -84,14 +89,14 @@ def test_labels_without_meaning_are_refused(name, labels):
     assert not hasattr(model, "offset_")  # nothing was learned
 
 
-class Translated(ShallowRAD):
+class Translated(TranslatesScore, ShallowRAD):
     """ShallowRAD that reads a check's invented labels as codes, whatever they are."""
 
     def fit(self, X, y=None, sample_weight=None):
         return super().fit(X, as_codes(X, y), sample_weight)
 
 
-class TranslatedStream(StreamingRAD):
+class TranslatedStream(TranslatesScore, StreamingRAD):
     """StreamingRAD that reads a check's invented labels as codes, whatever they are."""
 
     def fit(self, X, y=None, sample_weight=None):
@@ -104,3 +109,79 @@ class TranslatedStream(StreamingRAD):
 @parametrize_with_checks([Translated(), TranslatedStream()])
 def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)
+
+
+# --- scikit-learn's scorers ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_scorers_of_scikit_learn_see_two_kinds_of_row(contaminated_rows, prepared):
+    X, y, _ = contaminated_rows
+    model = make_pipeline(StandardScaler(), ShallowRAD()) if prepared else ShallowRAD()
+    folds = riskad.PNUStratifiedKFold(3)
+    by_auc, by_name, by_default = (
+        cross_val_score(model, X, y, cv=folds, scoring=scoring, error_score="raise")
+        for scoring in (labelled_auc, "roc_auc", None)
+    )
+    np.testing.assert_allclose(by_name, by_auc)
+    np.testing.assert_array_equal(by_default, by_auc)
+
+
+def test_searches_take_the_scorers_by_name(contaminated_rows):
+    X, y, _ = contaminated_rows
+    grid, folds = {"lam": ["theorem", "tight"]}, riskad.PNUStratifiedKFold(3)
+    for scoring in ("roc_auc", "average_precision", "accuracy", None):
+        search = GridSearchCV(ShallowRAD(), grid, cv=folds, scoring=scoring, error_score="raise")
+        assert 0.5 < search.fit(X, y).best_score_ <= 1
+    search = riskad.RADSearchCV(ShallowRAD(), grid, n_repeats=1)
+    nested = cross_val_score(search, X, y, cv=folds, error_score="raise")
+    assert nested.min() > 0.5
+
+
+def test_the_score_is_the_auc_of_labelled_rows(contaminated_rows):
+    X, y, _ = contaminated_rows
+    model = ShallowRAD().fit(X, y)
+    labelled = y != 0
+    expected = roc_auc_score(y[labelled], model.decision_function(X[labelled]))
+    assert model.score(X, y) == pytest.approx(expected)
+    assert model.score(X[labelled], y[labelled]) == pytest.approx(expected)
+    with pytest.raises(InputError, match="an AUC"):
+        model.score(X, np.where(y == -1, 0, -y))
+
+
+def test_probabilities_are_in_the_order_of_the_classes(contaminated_rows):
+    X, y, _ = contaminated_rows
+    quick = riskad.AutoRAD(budget=1, members=["kernel", "forest"])
+    for model in (riskad.calibrate(ShallowRAD().fit(X, y), X, y), quick.fit(X, y)):
+        probabilities = model.predict_proba(X)
+        np.testing.assert_array_equal(model.classes_, [-1, 1])
+        np.testing.assert_array_equal(probabilities[:, 0], model.anomaly_probability(X))
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+        rows, kinds = X[y != 0], y[y != 0]
+        auc = roc_auc_score(kinds, model.predict_proba(rows)[:, 1])
+        assert auc == pytest.approx(get_scorer("roc_auc")(model, rows, kinds))
+        loss = log_loss(kinds == 1, model.predict_proba(rows)[:, 1])
+        assert get_scorer("neg_log_loss")(model, rows, kinds) == pytest.approx(-loss)
+
+
+def test_without_a_calibration_there_are_no_probabilities(contaminated_rows):
+    X, y, _ = contaminated_rows
+    model = ShallowRAD()
+    assert not hasattr(model, "classes_")
+    assert not hasattr(model, "predict_proba")
+    assert not hasattr(model.fit(X, y), "predict_proba")
+    with pytest.raises(AttributeError, match="no attribute 'predict_proba'") as refused:
+        model.predict_proba(X)
+    assert "call riskad.calibrate(model, X, y)" in str(refused.value.__cause__)
+
+
+@pytest.mark.parametrize("method", ["decision_function", "predict_proba"])
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_labels_that_scikit_learn_numbers_anew_are_refused(contaminated_rows, method, unlabelled):
+    """`cross_val_predict` turns -1, 0, 1 into 0, 1, 2 for all methods but `predict`."""
+    X, y, truth = contaminated_rows
+    y = y if unlabelled else truth
+    model = ShallowRAD(risk="rad" if unlabelled else "pn")
+    with pytest.raises(InputError, match="Say w"):
+        cross_val_predict(model, X, y, cv=3, method=method)
+    assert set(cross_val_predict(model, X, y, cv=3)) == {-1, 1}

@@ -83,6 +83,7 @@ CONFINED = {
     "lightgbm": ("boost", ["detectors/boosting.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),
     "fastexcel": ("excel", ["tables/excel_reading.py"]),
+    "xlsxwriter": ("excel", ["tables/excel_writing.py"]),
     "duckdb": ("duckdb", ["tables/duckdb_reading.py", "tables/duckdb_targets.py"]),
     "zstandard": ("zstd", ["tables/packing.py"]),
     "dask": ("scale", ["rows/cluster.py"]),
@@ -140,6 +141,12 @@ def test_the_extra_beside_a_module_declares_it(module):
     wanted = {"distributed": "dask", "mlflow": "mlflow-skinny"}.get(module, module)
     assert wanted in declared(extra)
     assert module != "distributed" or any("distributed" in line for line in extra)
+
+
+def test_the_extra_all_names_what_users_need_but_torch():
+    extras = PROJECT["project"]["optional-dependencies"]
+    named = re.search(r"\[(.*)\]", *extras["all"])[1].split(",")
+    assert set(named) == set(extras) - {"all", "bench", "deep", "dev", "docs", "peers"}
 
 
 def test_optional_libraries_are_imported_in_their_files_alone():
@@ -260,32 +267,7 @@ def test_errors_of_programming_are_caught_around_single_calls_of_other_libraries
             assert ast.unparse(node.body[0]) == CAUGHT[name_of(path)], name_of(path)
 
 
-# --- sizes --------------------------------------------------------------------------------------
-
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 500, 40
-
-
-def lines_of(function):
-    """Lines of a function without its docstring."""
-    first = function.body[0]
-    doc = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
-    docstring = first.end_lineno - first.lineno + 1 if doc else 0
-    return function.end_lineno - function.lineno + 1 - docstring
-
-
-def test_no_module_is_long():
-    long = {name_of(p): n for p in SOURCES if (n := len(p.read_text().splitlines())) > MOST_LINES}
-    assert long == {}
-
-
-def test_no_function_is_long():
-    long = [
-        (name_of(path), node.name)
-        for path in SOURCES
-        for node in nodes(path, ast.FunctionDef, ast.AsyncFunctionDef)
-        if lines_of(node) > MOST_LINES_OF_A_FUNCTION
-    ]
-    assert long == []
+# --- folders -----------------------------------------------------------------------------------
 
 
 def test_the_folders_are_those_of_the_contributing_guide():

@@ -149,8 +149,8 @@ def test_other_detectors_learn_from_a_sample(detector):
     X, y = make_table(n=1500)
     model = detector.fit(in_parts(X, y))
     scores = model.score_samples(in_parts(X, y))
-    # The network of AutoRAD computes in single precision.
-    assert_allclose(scores, model.score_samples(X), rtol=1e-7, atol=1e-5)
+    # The network of AutoRAD computes in single precision: 100 units of it and the members' spread.
+    assert_allclose(scores, model.score_samples(X), rtol=1e-7, atol=5e-5)
     assert scores[y == 1].mean() > scores[y == -1].mean()
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from conftest import PATIENCE
+from numpy.testing import assert_array_equal
 
+from riskad.app import score
 from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
 from riskad.app.score import score_table
@@ -328,6 +331,36 @@ def test_every_kind_of_file_to_every_kind(tmp_path, small_batches, model, source
     assert read_table(scored).equals(read_table(tmp_path / f"expected.{target}"))
 
 
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "parquet", "sqlite", "duckdb"])
+def test_rows_are_estimated_by_the_first_ones(tmp_path, small_batches, ending):
+    cards, path = make_cards(3000), tmp_path / f"cards.{ending}"
+    if ending == "duckdb":
+        duckdb = pytest.importorskip("duckdb")
+        with duckdb.connect(path) as database:
+            database.execute("CREATE TABLE cards AS SELECT * FROM cards")
+    elif ending == "sqlite":
+        with sqlite3.connect(path) as database:
+            database.execute("CREATE TABLE cards (card, amount, age, country, label)")
+            database.executemany("INSERT INTO cards VALUES (?, ?, ?, ?, ?)", cards.rows())
+    elif ending == "csv.gz":
+        path.write_bytes(gzip.compress(cards.write_csv().encode()))
+    else:
+        writers = {"csv": cards.write_csv, "jsonl": cards.write_ndjson}
+        writers.get(ending, cards.write_parquet)(path)
+    assert read_batches(path).about_rows() == pytest.approx(3000, rel=0.15)
+    if ending == "csv":
+        assert read_batches([path, path]).about_rows() == pytest.approx(6000, rel=0.15)
+
+
+def test_scores_in_slices_are_those_of_the_whole_and_are_counted(model, monkeypatch):
+    monkeypatch.setattr(score, "_FIRST_SLICE", 64)
+    monkeypatch.setattr(score, "_SECONDS_OF_A_SLICE", 0.0)
+    counts, cards = [], make_cards(1000)
+    scored, _ = score_table(load(model), cards, scored=counts.append)
+    assert counts == [*range(0, 1000, 64), 1000]
+    assert_array_equal(scored["anomaly_score"], -load(model).score_samples(cards))
+
+
 def test_a_file_may_take_its_own_place(tmp_path, small_batches, model):
     path = tmp_path / "cards.parquet"
     make_cards(1000).write_parquet(path)
@@ -440,14 +473,14 @@ def test_other_types_with_the_same_meaning_are_accepted(tmp_path, model):
 
 
 SLOW = """
-import time, riskad.tables.parquet_reading, riskad.app.score
+import signal, riskad.tables.parquet_reading, riskad.app.score
 from riskad.cli.main import main
 riskad.tables.parquet_reading._BATCH_CELLS = 64
 plain = riskad.app.score._suspicion
 def slow(batch, scores, id, rows_before):
     if rows_before > 300:
         print("half", flush=True)
-        time.sleep(600)
+        signal.pause()
     return plain(batch, scores, id, rows_before)
 riskad.app.score._suspicion = slow
 main()

@@ -6,7 +6,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from conftest import make_contaminated_rows, unhurried
+from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import pdist
@@ -20,8 +20,11 @@ from riskad.app.suggest import suggest_table
 from riskad.cli.main import cli
 from riskad.decisions import suggest as room
 from riskad.decisions.suggest import BORDERLINE, LIKELY, UNLIKE
+from riskad.labelling.journal import Answer, Journal
+from riskad.labelling.row_hashes import hash_rows
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
+from riskad.tables.reading import read_table
 
 KINDS = {LIKELY, BORDERLINE, UNLIKE}
 
@@ -257,8 +260,7 @@ LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
 
 @pytest.fixture(scope="module")
 def model():
-    with unhurried():
-        return fit_table(make_cards(), LABELS, id="card").model
+    return fit_table(make_cards(), LABELS, id="card").model
 
 
 def test_a_pipeline_with_text_columns():
@@ -272,7 +274,6 @@ def test_a_pipeline_with_text_columns():
     assert_array_equal(chosen.rows, bare.rows)
 
 
-@pytest.mark.usefixtures("no_hurry")
 def test_a_table_is_ready_to_be_labelled_and_fitted_again(model):
     cards = make_cards()
     table, report = suggest_table(model, cards, 15, label="label", id="card")
@@ -363,6 +364,26 @@ def test_the_command_in_json(folder):
     assert len(report["warnings"]) == 2
     assert report["written"] == {"suggested": "next.csv"}
     assert pl.read_csv("next.csv", infer_schema=False)["status"].null_count() == 40
+
+
+def test_rows_that_a_journal_labels_are_not_suggested_again(folder):
+    asked = ("suggest", "model.riskad", "new.csv", "-n", 10, "--json")
+    first = json.loads(run(*asked).stdout)["suggested"]
+    cards = read_table("new.csv")
+    journal = Journal("labels.jsonl", "new.csv", cards.columns, cards.height)
+    hashes = hash_rows(cards, cards.columns)
+    words = {row["row"]: word for row, word in zip(first, ["normal", "anomaly"] * 5, strict=True)}
+    for row, word in words.items():
+        journal.add(Answer(row, hashes[row - 1], word, "suggested", "ada"))
+    result = run(*asked, "--journal", "labels.jsonl", "-o", "next.csv")
+    report = json.loads(result.stdout)
+    assert (report["labelled"], report["label"]) == (10, "label")
+    assert not words.keys() & {row["row"] for row in report["suggested"]}
+    assert pl.read_csv("next.csv", infer_schema=False)["label"].null_count() == 10
+    # A table with labels in words of its own, which the journal need not know.
+    both = run("suggest", "model.riskad", "cards.csv", "-n", 5, "--journal", "labels.jsonl")
+    assert both.exit_code == 0, both.output
+    assert "57 labelled" in both.stdout
 
 
 def test_the_command_names_mistakes(folder):

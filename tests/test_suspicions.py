@@ -264,15 +264,27 @@ def test_clocks_that_run_are_left_alone(values):
 
 def test_copies_are_counted():
     rows = pl.DataFrame({"x": amounts(100), "y": ["a", "b"] * 50})
-    assert find_copies(rows, 1) == []
-    (found,) = find_copies(pl.concat([rows, rows]), 1)
-    assert found.words == "100 rows are exact copies of an earlier one"
+    none = np.zeros(201, dtype=int)
+    assert find_copies(rows, none[:100], 1) == []
+    (found,) = find_copies(pl.concat([rows, rows]), none[:200], 1)
+    alike = "of an earlier one in all columns that are learned from"
+    assert found.words == f"100 rows are copies {alike}"
     assert found.rows[0] == 101
-    few_codes = pl.DataFrame({"x": rng_of().integers(0, 9, 99), "y": rng_of(1).integers(0, 9, 99)})
-    assert find_copies(few_codes, 1) == []
     others = pl.DataFrame({"x": amounts(50, 1), "y": ["c"] * 50})
-    assert find_copies(pl.concat([rows, rows[:1], others]), 1) == []  # one of 151
-    assert find_copies(pl.DataFrame(), 1) == []
+    (found,) = find_copies(pl.concat([rows, rows[:1], others]), none[:151], 1)
+    assert str(found) == f"1 row is a copy {alike} (row 101)"
+    few_codes = pl.DataFrame({"x": rng_of().integers(0, 3, 99), "y": rng_of(1).integers(0, 3, 99)})
+    assert find_copies(few_codes, none[:99], 1) == []
+    assert find_copies(pl.DataFrame(), none[:0], 1) == []
+
+
+def test_copies_that_contradict_each_other_are_named_by_row():
+    rows = pl.DataFrame({"x": amounts(100)})
+    codes = np.zeros(200, dtype=int)
+    codes[[3, 103]], codes[[7, 107]] = (1, -1), (1, 1)
+    _, contradiction = find_copies(pl.concat([rows, rows]), codes, 1)
+    assert "labelled both normal and anomaly" in contradiction.words
+    assert contradiction.rows == (4, 104)
 
 
 @pytest.mark.parametrize("value", [-1, -999, 9999, 999999])
@@ -329,7 +341,7 @@ def test_suspicions_come_in_the_order_of_the_columns():
 
 def test_rows_of_another_table_are_refused():
     rows = pl.DataFrame({"x": [1.0, 2.0]})
-    with pytest.raises(InputError, match="raw has 1 rows, and the parsed columns have 2"):
+    with pytest.raises(InputError, match="rows has 1 rows, and the parsed columns have 2"):
         find_suspicions(rows, rows[:1], None)
     with pytest.raises(InputError, match="codes has 3 rows"):
         find_suspicions(rows, rows, [0, 0, 0])

@@ -10,10 +10,11 @@ import sqlite3
 import sys
 import warnings
 import zipfile
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from random import Random
 
 import duckdb
+import fastexcel
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -27,12 +28,13 @@ from support.broken_csv import corrupted, exports
 import riskad
 from riskad.cli.main import cli
 from riskad.core.checks import DataWarning, InputError, MissingLibrary
-from riskad.tables import csv_reading, database_reading, duckdb_reading
+from riskad.tables import csv_reading, database_reading, duckdb_reading, excel_writing
 from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.memory import check_memory
 from riskad.tables.notes import ReadingNote
 from riskad.tables.paths import file_of, find_tables
+from riskad.tables.preparation import TablePreparer
 from riskad.tables.reading import read_batches, read_table
 from riskad.tables.writing import open_writer, write_table
 
@@ -322,7 +324,7 @@ def workbook(tmp_path, sheets, name="cards.xlsx"):
     return (tmp_path / name).read_bytes()
 
 
-def test_a_sheet_is_text(read, tmp_path):
+def test_a_sheet_is_text_and_decimal_numbers(read, tmp_path):
     rows = [
         ("Payments of March",),
         (),
@@ -335,8 +337,8 @@ def test_a_sheet_is_text(read, tmp_path):
     frame, notes = read(workbook(tmp_path, {"March": rows}), "cards.xlsx")
     assert frame.columns == ["card", "when", "day", "paid", "paid_2", "ok", "label"]
     assert frame.rows() == [
-        ("007", "2025-03-27 18:14:00", "2025-03-27", "1.5", "3", "true", "fraud"),
-        ("008", "2025-03-28 00:00:00", "2025-03-28", "2", "x", "false", None),
+        ("007", "2025-03-27 18:14:00", "2025-03-27", 1.5, "3", "true", "fraud"),
+        ("008", "2025-03-28 00:00:00", "2025-03-28", 2.0, "x", "false", None),
     ]
     assert ["skipped 1 row" in notes[0], "'paid_2'" in notes[1], "totals" in notes[2]] == [True] * 3
 
@@ -360,6 +362,78 @@ def test_several_sheets_are_said(read, tmp_path):
     )
     refuse(read, "'cards.xlsx::Notes' is empty", data, "cards.xlsx", "::Notes")
     refuse(read, "could not be read as an Excel workbook", data[:900], "cards.xlsx")
+
+
+def sheet_of(tmp_path, rows):
+    """A workbook whose sheet has these rows, as XML."""
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(workbook(tmp_path, {"S": [("a",)]}))) as source,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as book,
+    ):
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "xl/worksheets/sheet1.xml":
+                start, _, rest = data.partition(b"<sheetData>")
+                data = start + b"<sheetData>" + rows + rest[rest.index(b"</sheetData>") :]
+            book.writestr(name, data)
+    return packed.getvalue()
+
+
+NEAR = (
+    b'<row r="1"><c r="A1" t="str"><v>a</v></c><c r="B1" t="str"><v>b</v></c></row>'
+    b'<row r="2"><c r="A2"><v>1</v></c><c r="B2"><v>2</v></c></row>'
+)
+
+
+@pytest.mark.parametrize(
+    "far",
+    [
+        b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>',
+        b'<row><c t=">" r="XFD1048576"><v>1</v></c></row>',
+        b"<row></row>" * 1_048_573 + b'<row><c r="XFC1048576"><v>1</v></c><c><v>1</v></c></row>',
+    ],
+)
+def test_a_cell_far_from_the_others_is_refused_before_it_takes_memory(read, tmp_path, far):
+    refuse(
+        read,
+        "cells up to row 1,048,576 and column 16,384, but only . are filled. Delete",
+        sheet_of(tmp_path, NEAR + far),
+        "cards.xlsx",
+    )
+
+
+def test_a_tag_of_a_sheet_without_an_end_is_refused(read, tmp_path):
+    padded = NEAR + b'<row><c t=">" ' + b" " * 3_000_000 + b'r="XFD1048576"><v>1</v></c></row>'
+    refuse(read, "could not be read as an Excel workbook", sheet_of(tmp_path, padded), "cards.xlsx")
+
+
+def test_an_empty_cell_far_from_the_others_does_not_matter(read, tmp_path):
+    far = b'<row r="1048576"><c r="XFD1048576" s="0"/></row>'
+    frame, _ = read(sheet_of(tmp_path, NEAR + far), "cards.xlsx")
+    assert frame.rows() == [("1", "2")]
+
+
+def test_a_model_of_german_texts_reads_the_same_moments_and_numbers_with_their_type(read, tmp_path):
+    days = [date(2025, 3, 1) + timedelta(days=i % 29) for i in range(60)]
+    moments = [datetime.combine(day, time(18, i)) for i, day in enumerate(days)]
+    amounts = [1.234, *(round(i / 7, 2) for i in range(1, 60))]
+    columns = ["Datum", "Zeitpunkt", "Betrag"]
+    texts = pl.DataFrame(
+        [
+            [f"{day:%d.%m.%Y}" for day in days],
+            [f"{moment:%d.%m.%Y %H:%M}" for moment in moments],
+            [str(amount).replace(".", ",") for amount in amounts],
+        ],
+        schema=columns,
+    )
+    preparer = TablePreparer().fit(texts)
+    expected = preparer.transform(texts)
+    typed = pl.DataFrame([days, moments, amounts], schema=columns)
+    sheet, _ = read(workbook(tmp_path, {"S": [columns, *typed.rows()]}), "cards.xlsx")
+    iso = typed.with_columns(pl.col("Datum", "Zeitpunkt").cast(pl.String))
+    for rows in (typed, iso, sheet, sheet[:1]):
+        np.testing.assert_allclose(preparer.transform(rows), expected[: rows.height])
 
 
 # --- databases ---------------------------------------------------------------------------
@@ -407,6 +481,8 @@ def test_which_table_of_a_database(read, tmp_path):
     refuse(read, "holds no table", sqlite_file(tmp_path, "PRAGMA user_version = 1"), "cards.db")
     refuse(read, "could not be read as SQLite", b"x" * 2000, "cards.sqlite")
     refuse(read, "could not be read as SQLite", data[:1500], "cards.sqlite")
+    broken = data.replace(b"CREATE VIEW b", b"CREATE VI\xff\xff b")  # SQLite quotes these bytes
+    refuse(read, "could not be read as SQLite", broken, "cards.sqlite", "::b")
     mixed = sqlite_file(tmp_path, "CREATE TABLE a(x)", "INSERT INTO a VALUES (x'00'), (1)")
     refuse(read, "Column 'x' holds bytes and other values", mixed, "cards.sqlite")
 
@@ -546,14 +622,20 @@ def test_a_reader_that_went_away_is_no_error_of_the_table(monkeypatch):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
+    return model_of(tmp_path_factory.mktemp("model"), ".")
+
+
+def model_of(folder, decimal):
+    """The file of a model of amounts that are written with a decimal mark."""
     rng = np.random.default_rng(0)
     labels = ["ok"] * 20 + ["fraud"] * 10 + [None] * 30
     amount = rng.normal(20, 3, 60) + 40 * (np.arange(60) // 10 == 2)
-    table = pl.DataFrame({"amount": amount.round(3), "status": labels})
+    texts = [f"{each:.2f}".replace(".", decimal) for each in amount]
+    table = pl.DataFrame({"amount": texts, "status": labels})
     fit = riskad.fit_table(
         table, LabelColumn("status", ["ok"], ["fraud"]), model="shallow", settings={"lam": 0.1}
     )
-    path = tmp_path_factory.mktemp("model") / "cards.riskad"
+    path = folder / "cards.riskad"
     riskad.save(fit.model, path, notes=fit.report.notes())
     return path
 
@@ -579,7 +661,43 @@ def test_commands_say_on_stderr_how_they_read(model, tmp_path):
     assert len(notes) == 2
     assert "Windows-1252" in notes[0]
     assert "skipped 1 line above the header" in notes[1]
-    assert pl.read_csv(ran.stdout_bytes)["größe"].to_list() == [1, 2]
+    written = ran.stdout_bytes.decode("cp1252").splitlines()  # as it was read
+    assert written[0].startswith("amount;größe;anomaly_score;")
+    assert written[1].startswith("20;1;-0,")
+
+
+GERMAN = "Stand: März\namount;größe\n20,5;klein\n75,25;groß\n"
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig"])
+def test_a_german_csv_is_scored_into_one_and_into_a_workbook(tmp_path, encoding):
+    model = model_of(tmp_path, ",")
+    (tmp_path / "neu.csv").write_bytes(GERMAN.encode(encoding))
+    asked = ["score", str(model), str(tmp_path / "neu.csv"), "--reasons", "1", "-o"]
+    for name in ("scored.csv", "scored.xlsx", "scored.parquet"):
+        ran = CliRunner().invoke(cli, [*asked, str(tmp_path / name)])
+        assert ran.exit_code == 0, ran.output
+    lines = (tmp_path / "scored.csv").read_bytes().decode(encoding).splitlines()
+    assert lines[0].startswith("amount;größe;anomaly_score;is_anomaly")
+    exact = pl.read_parquet(tmp_path / "scored.parquet")["anomaly_score"].to_list()
+    assert [float(line.split(";")[2].replace(",", ".")) for line in lines[1:]] == exact
+    with warnings.catch_warnings(action="ignore"):
+        again = read_table(tmp_path / "scored.csv")
+    sheet = fastexcel.read_excel(tmp_path / "scored.xlsx").load_sheet(0).to_polars()
+    assert sheet.columns == again.columns
+    assert sheet["amount"].to_list() == [20.5, 75.25]
+    assert sheet["größe"].to_list() == again["größe"].to_list() == ["klein", "groß"]
+    np.testing.assert_allclose(sheet["anomaly_score"].to_list(), exact, rtol=1e-14)
+
+
+def test_too_many_rows_for_a_workbook_are_said_before_they_are_scored(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(excel_writing, "SHEET_ROWS", 1)
+    monkeypatch.setattr("riskad.app.score.score_table", None)
+    (tmp_path / "new.csv").write_text("amount\n20\n75\n")
+    asked = ["score", str(model), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.xlsx")]
+    ran = CliRunner().invoke(cli, asked)
+    assert ran.exit_code == 1
+    assert "'out.xlsx' cannot hold so many rows" in ran.stderr
 
 
 # --- whatever happens on the way ---------------------------------------------------------

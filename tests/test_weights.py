@@ -50,11 +50,36 @@ def repeat(X, y, weight):
     return np.repeat(X, times, axis=0)[order], np.repeat(y, times)[order]
 
 
+def with_leaves_of_as_many(model, weight):
+    """An unfitted copy whose leaves hold as many repeated rows as they hold rows of mean weight."""
+    if "min_leaf" not in model.get_params():
+        return clone(model)
+    return clone(model).set_params(min_leaf=model.min_leaf * weight[weight > 0].mean())
+
+
+@pytest.mark.parametrize(
+    "model", [*LINEAR, FEW_ROWS, ForestRAD(n_estimators=5, min_leaf=20), *TREES, AVERAGE], ids=str
+)
+@pytest.mark.parametrize("weight", [2.0, 0.1])
+def test_equal_weights_change_nothing(model, weight):
+    X, y, _ = make_weighted()
+    weighted = clone(model).fit(X, y, sample_weight=np.full(len(y), weight))
+    assert_same_scores(weighted, clone(model).fit(X, y), X)
+
+
+@pytest.mark.parametrize("model", [FEW_ROWS, *TREES, AVERAGE], ids=str)
+def test_only_ratios_of_weights_matter(model):
+    X, y, weight = make_weighted()
+    once, twice = (clone(model).fit(X, y, sample_weight=k * weight) for k in (1, 2))
+    assert_same_scores(once, twice, X)
+
+
 @pytest.mark.parametrize("model", [*LINEAR, FEW_ROWS], ids=str)
 def test_to_linear_scores_and_forests_of_few_rows_a_row_of_weight_w_is_w_rows(model):
     X, y, weight = make_weighted()
     weighted = clone(model).fit(X, y, sample_weight=weight)
-    assert_same_scores(weighted, clone(model).fit(*repeat(X, y, weight)), X)
+    other = with_leaves_of_as_many(model, weight).fit(*repeat(X, y, weight))
+    assert_same_scores(weighted, other, X)
 
 
 @pytest.mark.parametrize(
@@ -80,22 +105,29 @@ def test_to_every_detector_a_row_of_weight_0_is_absent(model):
     assert_same_scores(weighted, absent, X[there])
 
 
-@pytest.mark.parametrize(
-    "model",
-    [ForestRAD(n_estimators=300), BoostedRAD(n_rounds=100, early_stopping=False)],
-    ids=lambda model: type(model).__name__,
-)
-def test_to_trees_a_row_of_weight_w_is_close_to_w_rows(model):
+def test_to_a_forest_a_row_of_weight_w_is_close_to_w_rows():
+    model = ForestRAD(n_estimators=300)
     X, y, _ = make_weighted()
     weight = np.where(X[:, 0] > 0, 5.0, 1.0)
 
-    def mean_scores(*rows):
+    def mean_scores(model, *rows):
         fits = [clone(model).set_params(random_state=seed).fit(*rows) for seed in range(4)]
         return np.mean([fitted.score_samples(X) for fitted in fits], axis=0)
 
-    weighted, unweighted = mean_scores(X, y, weight), mean_scores(X, y)
-    repeated = mean_scores(*repeat(X, y, weight))
+    weighted, unweighted = mean_scores(model, X, y, weight), mean_scores(model, X, y)
+    repeated = mean_scores(with_leaves_of_as_many(model, weight), *repeat(X, y, weight))
     assert np.abs(weighted - repeated).mean() < 0.5 * np.abs(weighted - unweighted).mean()
+
+
+def test_boosted_trees_minimise_the_weighted_risk():
+    X, y, _ = make_weighted()
+    weight = np.where(X[:, 0] > 0, 20.0, 1.0)
+    model, risk = BoostedRAD(n_rounds=100), get_risk("rad")
+
+    def weighted_risk(fitted):
+        return risk.value(fitted.score_samples(X), y, weight)
+
+    assert weighted_risk(model.fit(X, y, weight)) < weighted_risk(clone(model).fit(X, y))
 
 
 @pytest.mark.parametrize(
@@ -116,14 +148,14 @@ def test_what_draws_or_looks_at_single_rows_takes_repeated_rows_for_more_of_them
     assert np.abs(scores - others).max() > 1e-3 * np.abs(scores).max()
 
 
-def test_folds_hold_out_rows_whatever_their_weight():
-    """A single anomaly cannot be held out and learned from, were its weight 5."""
+def test_folds_hold_out_rows_whatever_their_weight_or_copies():
+    """A single anomaly cannot be held out and learned from, of weight 5 or as five copies."""
     X, y, _ = make_weighted()
     y[np.flatnonzero(y == -1)[1:]] = 0
     weight = np.where(y == -1, 5.0, 1.0)
     risk = get_risk("rad")
     assert held_out_folds(RowBlocks(X, y, weight), risk, 0) == []
-    assert held_out_folds(RowBlocks(*repeat(X, y, weight)), risk, 0)
+    assert held_out_folds(RowBlocks(*repeat(X, y, weight)), risk, 0) == []
 
 
 def test_beyond_20_000_rows_the_threshold_is_that_of_a_sample():

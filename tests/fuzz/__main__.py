@@ -3,6 +3,7 @@
 Examples:
 
     python -m tests.fuzz --inputs 100000 --seed 0 --out results/fuzz
+    python -m tests.fuzz --inputs 20000 --kind model --out results/fuzz/model_files
     python -m tests.fuzz --kind csv --number 1234
 """
 
@@ -21,15 +22,18 @@ def main():
     parser.add_argument("--processes", type=int, default=2, help="workers  [2]")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first so many  [0]")
     parser.add_argument("--out", help="folder for summary.json and README.md")
-    parser.add_argument("--kind", choices=runner.KINDS, help="only inputs of this kind")
+    parser.add_argument(
+        "--kind", choices=(*runner.KINDS, "model"), help="only inputs of this kind, or model files"
+    )
     parser.add_argument("--number", type=int, help="play this one of its kind, and show it")
     choices = parser.parse_args()
     sys.stdout.reconfigure(errors="backslashreplace")  # hostile text is shown, too
     if choices.number is not None:
-        if choices.kind is None:
-            parser.error("--number needs --kind")
+        if choices.kind not in runner.KINDS:
+            parser.error(f"--number needs --kind, one of {', '.join(runner.KINDS)}")
         return _show(choices.kind, choices.number, choices.seed)
-    kinds = runner.KINDS if choices.kind is None else (choices.kind,)
+    groups = {None: runner.KINDS, "model": runner.MODEL_KINDS}
+    kinds = groups.get(choices.kind, (choices.kind,))
     summary = runner.run(
         choices.inputs, choices.seed, kinds, choices.processes, _progress, choices.skip
     )
@@ -55,7 +59,7 @@ def _show(kind, number, seed):
     from . import play
 
     with runner.store_folder() as store:
-        for name in runner.FILES:
+        for name in runner.files():
             play.prepare(name, store)
         runner.limit_memory()
         played = play.play(

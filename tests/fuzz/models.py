@@ -43,7 +43,7 @@ def steps(rng, name, same=False):
     sentence.
     """
     load = ["python", "score", MODEL, name, *(["same"] if same else [])]
-    lines = COMMANDS[:5] if name == "auto" else COMMANDS  # the rest would take it a second
+    lines = COMMANDS[:5] if "auto" in name else COMMANDS  # the rest would take it a second
     commands = [f"riskad {line}".replace("MODEL", MODEL).split() for line in lines]
     if name in bases.SHALLOW:  # others are fitted as long as their file says: no refit of theirs
         commands.append(["python", "calibrate", MODEL, name])
@@ -142,7 +142,7 @@ def _names(rng, data, store):
 def _whole(rng, data, store):
     """Another compression, something around the archive, or no archive of ours."""
     members = read_archive(data)
-    methods = (zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+    methods = (0, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
     return rng.choice(
         (
             lambda: write_archive(members, rng.choice(methods)),

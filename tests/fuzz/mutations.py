@@ -7,17 +7,30 @@ import json
 import math
 import warnings
 import zipfile
+import zlib
 
 import numpy as np
 
 HEADER = "riskad.json"
 NUMBERS = (-1, 0, 1, 2, 0.5, 1e-320, 1e308, -1e308, 2**31, 2**63, 2**64, 10**40, -(10**40))
 UNFIT = (math.nan, math.inf, -math.inf)
-# Two values that json.dumps cannot write are put into its text afterwards.
-DEEP, OVERFLOW = "<deep>", "<1e400>"
+# Values that json.dumps cannot write, or not in no time, are put into its text afterwards.
+DEEP, OVERFLOW, BRACKETS = "<deep>", "<1e400>", "<brackets>"
 VALUES = (
     *(None, True, False, "", "x", "nan", "\ud800", "é\x00\n", "x" * 10_000, "os.system", "../x"),
-    *(*NUMBERS, *UNFIT, DEEP, OVERFLOW, [], {}, [[]], [None], {"": None}, [1, "x", None, {}]),
+    *(
+        *NUMBERS,
+        *UNFIT,
+        DEEP,
+        OVERFLOW,
+        BRACKETS,
+        [],
+        {},
+        [[]],
+        [None],
+        {"": None},
+        [1, "x", None, {}],
+    ),
 )
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{letter}{8 * size}": f"<{letter.lower()}{size}" for letter in "IU" for size in (2, 4, 8)
@@ -56,6 +69,7 @@ def mutate_json(rng, data):
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         _change_node(rng, box)
     text = json.dumps(box[0] if box else None).replace(f'"{OVERFLOW}"', "1e400")
+    text = text.replace(f'"{BRACKETS}"', "[" + "[]," * 300_000 + "0]", 1)
     return text.replace(f'"{DEEP}"', "[" * 100_000 + "]" * 100_000, 1).encode()
 
 
@@ -204,14 +218,19 @@ def read_archive(data):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def write_archive(members, compression=zipfile.ZIP_DEFLATED):
-    """A zip of these members with right checksums and no date; pairs may repeat a name."""
+def write_archive(members, method=None):
+    """A zip of these members with right checksums and no date; pairs may repeat a name.
+
+    Unless a method is given, only arrays are compressed, and no more than is allowed.
+    """
     out = io.BytesIO()
     pairs = members.items() if isinstance(members, dict) else members
-    with warnings.catch_warnings(), zipfile.ZipFile(out, "w", compression) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(out, "w") as archive:
         warnings.simplefilter("ignore", UserWarning)  # of names that repeat
         for name, data in pairs:
-            archive.writestr(zipfile.ZipInfo(name), data, compression)
+            plain = name.endswith(".json") or len(data) > 9 * len(zlib.compress(data))
+            own = zipfile.ZIP_STORED if plain else zipfile.ZIP_DEFLATED
+            archive.writestr(zipfile.ZipInfo(name), data, own if method is None else method)
     return out.getvalue()
 
 

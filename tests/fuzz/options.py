@@ -30,8 +30,8 @@ OUTPUTS = _values(
     "plain.csv shallow.riskad empty.csv/out.csv out.CSV out.csv.gz /dev/null \udcff.csv"
 )
 MODELS = _values(
-    "shallow.riskad boosted.riskad forest.riskad mapped.riskad deep.riskad rad.riskad plain.csv "
-    "folder missing.riskad shallow.riskd empty.csv"
+    "shallow.riskad boosted.riskad forest.riskad fixture_waves.riskad deep.riskad "
+    "fixture_deep.riskad plain.csv folder missing.riskad shallow.riskd empty.csv"
 )
 GOOD = {"model": "shallow.riskad", "data": "plain.csv", "rule": "f1", "label": "status"}
 ENDINGS = {"fit": "out.riskad", "threshold": "out.riskad"}

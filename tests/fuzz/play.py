@@ -32,6 +32,8 @@ import numpy as np
 import riskad
 from riskad.app.model_files import read_header
 from riskad.cli.main import main
+from riskad.tables.paths import check_readable
+from riskad.tables.reading import csv_format
 
 from . import bases, models, options, tables
 
@@ -132,7 +134,7 @@ def _command(words, store):
     said = err.buffer.getvalue().decode()
     if code == 0:
         shown = out.buffer.getvalue().decode()
-        bad = words[0] == "score" and _has_nan("scored.csv")
+        bad = words[0] == "score" and _has_nan("scored.csv", words[2])
         return ("silent", "NaN in scored.csv") if bad else ("ok", shown)
     return ("sentence" if code in (1, 2) and said.strip() else "mute"), f"exit {code}: {said}"
 
@@ -144,7 +146,7 @@ def _python(words, store):
         read_header(path)
         model = riskad.load(path)
         if action == "calibrate":
-            riskad.calibrate(model, bases.rows_of(name), bases.matrix()[1], n_splits=2)
+            riskad.calibrate(model, bases.rows_of(name), bases.codes_of(name), n_splits=2)
         if not hasattr(model, "score_samples"):
             return "ok", "no detector, which can be loaded as well"
         scores = np.asarray(model.score_samples(bases.rows_of(name)), dtype=float)
@@ -158,13 +160,17 @@ def _python(words, store):
     return "ok", ""
 
 
-def _has_nan(name):
+def _has_nan(name, table):
+    """Whether a score is missing in a CSV that is written as the table was."""
     if not os.path.exists(name):
         return False
-    with open(name, encoding="utf-8", newline="") as file:
-        csv.field_size_limit(10**9)
-        scores = [row.get("anomaly_score") or "nan" for row in csv.DictReader(file)]
-    return any(math.isnan(float(score)) for score in scores)
+    written = csv_format([check_readable(table)])
+    with open(name, "rb") as file:
+        text = file.read().removeprefix(written.mark).decode(written.encoding)
+    csv.field_size_limit(10**9)
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=written.separator)
+    scores = [row.get("anomaly_score") or "nan" for row in rows]
+    return any(math.isnan(float(score.replace(",", "."))) for score in scores)
 
 
 def _files():

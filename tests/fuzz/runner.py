@@ -18,16 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-KINDS = ("csv", "numbers", "parquet", "zip", "header", "state", "deep", "options")
-# What inputs are made of; models that take long to fit come first.
-FILES = ("auto", "deep", "shallow", "boosted", "forest", "mapped", "pipeline", "pretrained")
-FILES += ("rad", "nnpu", "sad", "plain.csv")
+MODEL_KINDS = ("zip", "header", "state", "deep")
+KINDS = ("csv", "numbers", "parquet", *MODEL_KINDS, "options")
 HANG_SECONDS = 20
 MEMORY_BYTES = 2 * 10**9
 # tests/fuzz/play.py says what they mean; an error is one of the fuzzer itself.
 FAILURES = ("traceback", "hang", "half-written", "memory", "silent", "mute", "crash", "error")
 OUTCOMES = ("ok", "sentence", *FAILURES)
-_START_SECONDS = 300
+_START_SECONDS = 3600
 _MOST_CROWDED = 15  # processes to a core
 _POLL_SECONDS = 0.2
 # Addresses that threads of other libraries leave behind would reach the limit at last.
@@ -215,7 +213,7 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
     with store_folder() as store:
         workers = [_Worker(seed, store) for _ in range(processes)]
         try:
-            _play_all([("prepare", name) for name in FILES], workers, prepared)
+            _play_all([("prepare", name) for name in files()], workers, prepared)
             jobs = ((kinds[i % len(kinds)], i // len(kinds)) for i in range(skip, inputs))
             _play_all(jobs, workers, record)
         finally:
@@ -231,6 +229,13 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         "seconds": round(time.monotonic() - start),
         "failures": sorted(groups.values(), key=lambda group: -group["count"]),
     }
+
+
+def files():
+    """What inputs are made of."""
+    from . import bases
+
+    return (*bases.NAMES, "plain.csv")
 
 
 def _last_line(message):
@@ -253,11 +258,12 @@ def write(summary, folder):
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(summary, indent=1) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
-    (folder / "README.md").write_text(_page(summary), encoding="utf-8")
+    (folder / "README.md").write_text(_page(summary, folder), encoding="utf-8")
 
 
-def _page(summary):
-    inputs, seed = summary["inputs"], summary["seed"]
+def _page(summary, folder):
+    inputs, seed, kinds = summary["inputs"], summary["seed"], tuple(summary["by_kind"])
+    only = "" if kinds == KINDS else f" --kind {'model' if kinds == MODEL_KINDS else kinds[0]}"
     rows = [("kind", *OUTCOMES), ("---",) * (1 + len(OUTCOMES))]
     for kind, counts in (summary["by_kind"] | {"all": summary["outcomes"]}).items():
         rows.append((kind, *(f"{counts.get(name, 0):,}" for name in OUTCOMES)))
@@ -267,7 +273,7 @@ def _page(summary):
         f"{inputs:,} inputs in {summary['seconds']:,} s, each process with at most "
         f"{summary['peak_memory_mb']:,} MB. Outcomes are explained in\n"
         "`tests/fuzz/play.py`. Made by",
-        f"`python -m tests.fuzz --inputs {inputs} --seed {seed} --out results/fuzz`.",
+        f"`python -m tests.fuzz --inputs {inputs} --seed {seed}{only} --out {folder}`.",
         "",
         *("| " + " | ".join(row) + " |" for row in rows),
     ]

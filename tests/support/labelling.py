@@ -12,6 +12,8 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 import polars as pl
 
+from . import PATIENCE
+
 # Without fits, which have tests of their own: a server is there as soon as its libraries are.
 SERVER = """
 import sys
@@ -65,7 +67,7 @@ class Client:
         self.start = self.get("/api/start")
 
     def request(self, method, path, body=None, headers=None):
-        with closing(http.client.HTTPConnection(*self.place, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection(*self.place, timeout=PATIENCE)) as connection:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import closing
@@ -20,6 +21,8 @@ import polars as pl
 
 import riskad
 from riskad.tables.labelled import LabelColumn
+
+from . import PATIENCE
 
 TOKEN = "correct-horse-battery-staple"
 LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
@@ -61,13 +64,14 @@ class Serving:
     """`riskad serve` in a process of its own."""
 
     def __init__(self, model, *options, token=TOKEN):
-        command = [sys.executable, "-m", "riskad.cli", "serve", str(model), "--port", "0", *options]
+        command = [sys.executable, "-m", "riskad", "serve", str(model), "--port", "0", *options]
         environment = os.environ | {"RISKAD_TOKEN": token, "POLARS_MAX_THREADS": "1"}
+        self.log = tempfile.NamedTemporaryFile("w")  # noqa: SIM115
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment
         )
         self.root = self.process.stdout.readline().rpartition(" ")[2].strip()
-        assert self.root, self.process.stderr.read()
+        assert self.root, self.logged()
         self.place = urlsplit(self.root).hostname, urlsplit(self.root).port
 
     def __enter__(self):
@@ -75,10 +79,14 @@ class Serving:
 
     def __exit__(self, *_):
         self.process.terminate()
-        code = self.process.wait(40)
+        code = self.process.wait(PATIENCE)
         self.process.stdout.close()
-        self.process.stderr.close()
+        self.log.close()
         assert code in (143, -9), code  # as it was asked to, by SIGTERM or SIGKILL
+
+    def logged(self):
+        """What it wrote to stderr."""
+        return Path(self.log.name).read_text()
 
     def client(self, **options):
         return Client(self.place, **options)
@@ -107,8 +115,8 @@ class Serving:
 class Client:
     """Keeps its connection, and shows its token."""
 
-    def __init__(self, place, token=TOKEN, timeout=60):
-        self.connection = http.client.HTTPConnection(*place, timeout=timeout)
+    def __init__(self, place, token=TOKEN):
+        self.connection = http.client.HTTPConnection(*place, timeout=PATIENCE)
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def __enter__(self):
@@ -262,11 +270,11 @@ def _is_cut_short(head, data):
     return not head or (length and int(length[1]) > len(data))
 
 
-def send_malformed(place, number, seed=0, timeout=30):
+def send_malformed(place, number, seed=0):
     """Send such a request; gives the status of the answer, 0 where the connection was closed."""
     head, data = malformed(number, seed)
     host = f"{place[0]}:{place[1]}"
-    with closing(socket.create_connection(place, timeout=timeout)) as sock:
+    with closing(socket.create_connection(place, timeout=PATIENCE)) as sock:
         try:
             sock.sendall(head.replace("{host}", host).encode("utf-8", "replace") + data)
             if _is_cut_short(head, data):

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from riskad.app.inspect import ModelReport
+from riskad.app.report.wording import quality_lines, rate_line
+from riskad.core.labels import LabelCounts
+from riskad.decisions.ranking_metrics import Auc
 from riskad.storage.files import atomic_path
 
 __all__ = ["make_card", "write_card"]
@@ -53,7 +56,7 @@ def make_card(report: ModelReport, name: str) -> str:
     }
     lines = [f"# {_plain(name)}"]
     for title, said in sections.items():
-        lines += ["", f"## {title}", "", *(f"- {line}" for line in said)]
+        lines += ["", f"## {title}", "", *(f"- {line[:1].upper()}{line[1:]}" for line in said)]
     return "\n".join(lines) + "\n"
 
 
@@ -68,10 +71,6 @@ def write_card(
 def _plain(text: Any) -> str:
     """A text of the data as Markdown that shows it unchanged, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))
-
-
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{value:.3f} (95 % interval {low:.3f} to {high:.3f})"
 
 
 def _model(report: ModelReport) -> Iterator[str]:
@@ -104,15 +103,9 @@ def _quality(training: dict[str, Any]) -> Iterator[str]:
     if not training:
         yield "Not known."
         return
-    auc = training["auc"]
-    if auc is None:
-        yield f"No AUC: {_plain(training['why_no_auc'])}"
-    else:
-        yield (
-            f"AUC {_interval(auc['value'], auc['low'], auc['high'])}, on {auc['n_normal']:,} "
-            f"labelled normal rows and {auc['n_anomaly']:,} anomalies, each "
-            f"{_plain(training['evidence'])}"
-        )
+    auc = None if training["auc"] is None else Auc(**training["auc"])
+    told = training["why_no_auc"], training["evidence"], LabelCounts(**training["labels"])
+    yield from map(_plain, quality_lines(auc, *told))
     effects = ", ".join(
         f"{_plain(each['column'])} ({_plain(each['suspicious'])})" for each in training["effects"]
     )
@@ -127,14 +120,8 @@ def _decisions(report: ModelReport) -> Iterator[str]:
             f"A row is flagged if its anomaly score exceeds {decision['threshold']:.4g} "
             f"(rule {_plain(decision['rule'])})"
         )
-    rate = decision.get("rate")
-    if rate is None:
-        yield "The anomaly rate of the unlabelled rows is not known to the model"
-    else:
-        value, low, high = tuple(rate)[:3]
-        yield f"Anomaly rate of the unlabelled rows: {_interval(value, low, high)}"
-    if rests_on := decision.get("rate_rests_on"):
-        yield f"The rate is based on this: {_plain(rests_on)}"
+    rate = rate_line(decision.get("rate"), decision.get("rate_rests_on", ""))
+    yield from map(_plain, rate or ["the anomaly rate of the unlabelled rows is not known"])
     if training:
         yield f"{training['unlabelled_flagged']:,} unlabelled training rows are flagged"
 

@@ -131,14 +131,27 @@ def suspicious_value(found: Reasons, j: int) -> str:
     values, adds, usual = found.values[:, j], found.contributions[:, j], found.usual[j]
     known = np.array([value is not None and value == value for value in values])  # NaN is not
     ends = found.ends(j)
+    if part := _suspicious_part(found, j):
+        return part
     if ends is not None:
         said = _suspicious_number(values.astype(float), adds, known, _number(usual))
-        words = {"low": ends[0], "high": ends[1], "high or low": f"{ends[1]} or {ends[0]}"}
+        low = "before" if ends[0] == "short" and (values[adds > 0] < 0).any() else ends[0]
+        words = {"low": low, "high": ends[1], "high or low": f"{ends[1]} or {low}"}
         return words.get(said, said)
     means = {value: adds[values == value].mean() for value in set(values[known])}
     if (~known).any():
         means[BLANK] = adds[~known].mean()
     return str(max(sorted(means), key=lambda value: means[value]))
+
+
+def _suspicious_part(found: Reasons, j: int) -> str:
+    """The weekday, month, day or hour that adds most, where such a part of a date counts most."""
+    adds: dict[str, float] = {}
+    for row, added in enumerate(found.contributions[:, j]):
+        part = found.part_in_words(row, j)
+        adds[part] = adds.get(part, 0.0) + max(float(added), 0.0)
+    largest = max(adds, key=lambda part: adds[part], default="")
+    return largest if 2 * adds.get("", 0.0) < sum(adds.values()) else ""
 
 
 def _number(usual: Value) -> float | None:

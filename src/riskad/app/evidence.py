@@ -16,7 +16,8 @@ from riskad.decisions.cross_calibration import cross_scores, cross_splits
 from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.label_weights import auc_with_weights, weigh_labelled
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
-from riskad.decisions.row_groups import as_groups
+from riskad.decisions.row_groups import as_groups, count_independent
+from riskad.rows.equal_rows import repeats_label
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
@@ -32,11 +33,13 @@ class Known:
     """What is known about rows in addition to their labels."""
 
     groups: NDArray[np.intp] | None = None
-    """Group of each row."""
+    """Group of each row; copies of a labelled row are in one."""
     anomaly_rate: float | None = None
     """Anomaly rate of the unlabelled rows."""
     label_source: Any = "unknown"
     """How rows were chosen for labelling: a word, or one for each row."""
+    copies: NDArray[np.intp] | None = None
+    """Number of each row's set of copies, if there are copies."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +107,21 @@ def find_evidence(
     found = _find(preparer, detector, kept, scores, known)
     if found.auc is None or not found.calibration.seems_chosen:
         return found
-    return _allow_for_choice(found, preparer, kept, detector.random_state or 0)
+    return _allow_for_choice(found, preparer, kept, known, detector.random_state or 0)
 
 
 def _allow_for_choice(
-    found: Evidence, preparer: TablePreparer, kept: KeptRows, seed: int
+    found: Evidence, preparer: TablePreparer, kept: KeptRows, known: Known, seed: int
 ) -> Evidence:
-    codes = found.calibration.codes
-    if not np.array_equal(codes, kept.codes[kept.codes != UNLABELLED]):  # not all were held out
+    codes, labelled = found.calibration.codes, kept.codes != UNLABELLED
+    counts = ~repeats_label(kept.codes, known.copies)[labelled]
+    if not np.array_equal(codes, kept.codes[labelled][counts]):  # not all were held out
         return found
     weighed = weigh_labelled(preparer.matrix(kept.parsed), kept.codes, seed)
     if found.auc is None or weighed is None or not weighed.clear:
         return found
-    wider, weighted = auc_with_weights(found.auc, found.calibration.scores, codes, weighed.weights)
+    weights = weighed.weights[counts]
+    wider, weighted = auc_with_weights(found.auc, found.calibration.scores, codes, weights)
     return replace(found, auc=wider, weighted_auc=weighted, beyond=weighed.beyond)
 
 
@@ -134,7 +139,7 @@ def _find(
         auc = getattr(detector, "auc_", None)
         if not why_no_auc and auc is None:
             why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
-        by_row = _by_row(calibration, kept.codes)
+        by_row = _by_row(calibration, kept.codes, known.copies)
         return Evidence(calibration, None if why_no_auc else auc, why_no_auc, held_out=by_row)
     try:
         held_out = _score_held_out(preparer, detector, kept, scores, groups)
@@ -144,24 +149,31 @@ def _find(
         why_no_auc = f"a part of the rows cannot be fitted by itself ({reason})"
     zero, seed = detector.anomaly_threshold, detector.random_state
     told = (known.anomaly_rate, seed, known.label_source)
-    calibration = Calibration.of(held_out, kept.codes, scores, zero, *told)
+    counted = np.where(repeats_label(kept.codes, known.copies), np.nan, held_out)
+    calibration = Calibration.of(counted, kept.codes, scores, zero, *told)
     if not why_no_auc and not min(len(calibration.normals), len(calibration.anomalies)):
         why_no_auc = _NOTHING_LEFT
     if why_no_auc:
         return Evidence(calibration, None, why_no_auc, held_out=held_out)
-    judged = (kept.codes != UNLABELLED) & ~np.isnan(held_out)
+    judged = (kept.codes != UNLABELLED) & ~np.isnan(counted)
     by_group = None if groups is None else groups[judged]
     auc = auc_with_interval(calibration.codes, calibration.scores, groups=by_group)
     return Evidence(calibration, auc, "", held_out=held_out)
 
 
-def _by_row(calibration: Calibration, codes: Codes) -> NDArray[np.float64] | None:
+def _by_row(
+    calibration: Calibration, codes: Codes, copies: NDArray[np.intp] | None
+) -> NDArray[np.float64] | None:
     """The held-out scores in the order of the rows; None if some labelled rows have none."""
-    labelled = codes != UNLABELLED
-    if len(calibration.scores) != labelled.sum():
+    labelled, repeats = codes != UNLABELLED, repeats_label(codes, copies)
+    if len(calibration.scores) != (labelled & ~repeats).sum():
         return None
     found = np.full(len(codes), np.nan)
-    found[labelled] = calibration.scores
+    found[labelled & ~repeats] = calibration.scores
+    if copies is not None:  # a row has the score of its copies, with which it was held out
+        of_set = np.full(copies.max() + 1, np.nan)
+        of_set[copies[labelled & ~repeats]] = calibration.scores
+        found[repeats] = of_set[copies[repeats]]
     return found
 
 
@@ -177,10 +189,12 @@ def _too_few_groups(codes: Codes, groups: NDArray[np.intp] | None, column: str |
     """Why groups that are held out as a whole do not allow an AUC, if so."""
     if groups is None or labelled_folds(codes, 2, groups=groups):
         return ""
-    n, m = (len(np.unique(groups[codes == kind])) for kind in (NORMAL, ANOMALY))
+    n, m = (count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
+    together = "copies of a row" if column is None else f"rows of one {column!r}"
+    different = "different rows" if column is None else "groups"
     return (
-        f"rows of one {column!r} are held out together, and the labelled rows cannot be parted so "
-        f"that both parts have both kinds: normal ones are of {n:,} groups, anomalies of {m:,}"
+        f"{together} are held out together, and the labelled rows cannot be parted so that both "
+        f"parts have both kinds: normal ones are of {n:,} {different}, anomalies of {m:,}"
     )
 
 

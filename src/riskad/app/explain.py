@@ -1,7 +1,8 @@
-"""Explain the most suspicious rows of a table."""
+"""Explain the most suspicious rows of a table, or those that are named."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -21,12 +22,14 @@ from riskad.app.results import (
     steps_of,
     suspects_of,
 )
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, enumerate_names, quoted
+from riskad.tables.columns import to_text
 
 __all__ = ["ExplainReport", "ExplainedRow", "explain_table", "explained_rows"]
 
 _SECONDS = 30.0  # after which no further row is explained, unless requested
 _ROWS, _ROWS_IF_SLOW = 100, 20  # to measure the importance of columns
+_COMPARED = 10_000  # values that a misspelled one is compared with
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,12 @@ def explain_table(
     *,
     id: str | None = None,
     rows: int = 10,
+    only: Sequence[str] = (),
     reasons: int = 3,
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> tuple[pl.DataFrame, ExplainReport]:
-    """Explain the most suspicious rows of a table.
+    """Explain the most suspicious rows of a table, or those that are named.
 
     Scores that the table already holds are computed again.
 
@@ -82,6 +86,9 @@ def explain_table(
         Column that names the rows; no error if it is missing.
     rows, reasons
         How many rows to explain, and how many columns of each to report.
+    only
+        Explain all rows that have one of these values in the column `id`, instead of the most
+        suspicious ones. Without such a column, the values are numbers of rows, counted from 1.
     source, progress
         Name of the table in the report; a function that is called with each step.
 
@@ -95,6 +102,8 @@ def explain_table(
     if not frame.height:
         raise InputError("The table has a header but no rows.")
     frame = frame.drop(earlier_results(frame.columns))
+    id = id if id in frame.columns else None
+    named = _named_rows(frame, id, only) if only else None
     preparer, detector = steps_of(model)
     with collect_warnings() as notes:
         progress("Scoring")
@@ -102,8 +111,7 @@ def explain_table(
         scores = detector.anomaly_score(preparer.features(parsed))
     decision = own_decision(detector)
     results = score_frame(detector, scores, decision)
-    id = id if id in frame.columns else None
-    suspects = _worst_rows(frame, results.select(SCORE_COLUMNS), id, rows)
+    suspects = _worst_rows(frame, results.select(SCORE_COLUMNS), id, rows, named)
     progress("Finding reasons")
     with no_warnings():
         found = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
@@ -124,12 +132,47 @@ def explain_table(
     return _reason_table(suspects, found, id), report
 
 
+def _named_rows(frame: pl.DataFrame, id: str | None, values: Sequence[str]) -> list[int]:
+    """The numbers, counted from 1, of the rows that have these values in a column."""
+    if id is None:
+        names = pl.int_range(1, frame.height + 1, eager=True).cast(pl.String)
+    else:
+        names = to_text(frame[id]).str.strip_chars()
+    rows: list[int] = []
+    for value in values:
+        places = (names == value.strip()).arg_true()
+        if places.is_empty():
+            raise InputError(_no_such_row(names, id, value.strip()))
+        rows += (places + 1).to_list()
+    return rows
+
+
+def _no_such_row(names: pl.Series, id: str | None, value: str) -> str:
+    if id is None:
+        return (
+            f"There is no row {quoted(value)}: rows are numbered from 1 to {len(names):,}. To name "
+            "rows by a column, say which one: id='COLUMN'."
+        )
+    known, half = names.unique(maintain_order=True).drop_nulls(), len(value) // 2
+    close = known.filter(known.str.contains(value, literal=True)).head(3).to_list()
+    if not close:
+        alike = known.str.starts_with(value[:half]) | known.str.ends_with(value[-half:])
+        close = difflib.get_close_matches(value, known.filter(alike).head(_COMPARED))
+    guess = f"Its values are {enumerate_names(known, 3)}."
+    if close:
+        guess = f"Did you mean {' or '.join(map(quoted, close))}?"
+    return f"No row has {quoted(value)} in column {quoted(id)}. {guess}"
+
+
 def _worst_rows(
-    frame: pl.DataFrame, results: pl.DataFrame, id: str | None, n: int
+    frame: pl.DataFrame, results: pl.DataFrame, id: str | None, n: int, named: list[int] | None
 ) -> list[Suspect]:
+    """The n rows with the highest scores, or the rows with these numbers."""
     scored = results if id is None else frame.select(id).hstack(results)
-    ranked = rank(scored.with_row_index(free_name(scored.columns), 1))
-    return suspects_of(ranked.head(n), id)
+    number = free_name(scored.columns)
+    ranked = rank(scored.with_row_index(number, 1))
+    chosen = ranked.head(n) if named is None else ranked.filter(pl.col(number).is_in(named))
+    return suspects_of(chosen, id)
 
 
 def explained_rows(

@@ -23,7 +23,7 @@ from riskad.app.inspect import plain_parameters
 from riskad.app.label_sources import column_of_sources, read_sources, with_rate
 from riskad.app.noticed import Progress, collect_warnings
 from riskad.app.over_time import Period, Times, judge_later_rows
-from riskad.app.reasons import Reasons
+from riskad.app.reasons import Reasons, choose_usual_row
 from riskad.app.results import (
     RESULT_COLUMNS,
     Suspect,
@@ -53,6 +53,7 @@ from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import make_detector
 from riskad.rows.engine import Engine
+from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.tables.labelled import KeptRows, LabelColumn, LabelledTable, open_table
 from riskad.tables.preparation import TablePreparer
 
@@ -312,10 +313,12 @@ class _Work:
         with collect_warnings() as notes:
             self.kept = self.table.prepare(self.preparer, features)
             self.features = self.preparer.features(self.kept.parsed, training=True)
+            copies = number_copies(self.features, self.kept.codes)
             groups = groups_of(self.preparer, self.kept)
+            groups = group_equal_rows(self.features, self.kept.codes, groups)
             self.times = Times.of(time, self.preparer, self.kept)
         source = read_sources(self.known.label_source, self.table, self.kept)
-        self.known = replace(self.known, groups=groups, label_source=source)
+        self.known = replace(self.known, groups=groups, copies=copies, label_source=source)
         self.noted += notes
         check_dense(self.detector, self.features)
 
@@ -335,10 +338,13 @@ class _Work:
         self.noted += notes
         self.progress("Scoring the rows")
         self.scores, self.novelty = score_rows(detector, self.features)
+        choose_usual_row(self.model, self.kept.parsed, self.scores)
         self.progress("Checking it on held-out labelled rows")
         self.evidence, self.periods = self._find_evidence()
+        counts = ~repeats_label(self.kept.codes, self.known.copies)
+        groups = None if self.known.groups is None else self.known.groups[counts]
         detector.calibration_ = replace(
-            count_groups(self.evidence.calibration, self.kept.codes, self.known.groups),
+            count_groups(self.evidence.calibration, self.kept.codes[counts], groups),
             n_unlabelled=self.table.counts.unlabelled,
         )
         detector.set_threshold(rule)

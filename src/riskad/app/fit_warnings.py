@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import polars as pl
 from sklearn.pipeline import Pipeline
 
 from riskad.app.anomaly_rate import check_labels
@@ -57,7 +56,7 @@ def say_warnings(
         *_unused_labels(detector, counts),
         *(str(note) for note in noted),
         *_constant_columns(preparer),
-        *_suspicious(preparer, kept),
+        *say_suspicions(preparer, kept.parsed, kept.codes),
         *_few_anomalies(counts),
         *_negative_risk(detector),
         *_not_drawn_at_random(evidence),
@@ -84,12 +83,6 @@ def _constant_columns(preparer: TablePreparer) -> list[str]:
     return [
         f"columns without a difference between rows were left out: {enumerate_names(constant)}."
     ]
-
-
-def _suspicious(preparer: TablePreparer, kept: KeptRows) -> list[str]:
-    """List what looks wrong in columns; rows may be alike in those that are learned from."""
-    numbered = kept.parsed.select(pl.int_range(pl.len()))
-    return say_suspicions(preparer, kept.parsed, numbered, kept.codes)
 
 
 def _few_anomalies(counts: LabelCounts) -> list[str]:

@@ -198,7 +198,7 @@ class _Seen:
 
     def suspicious(self) -> list[str]:
         """What looks wrong."""
-        return say_suspicions(self.preparer, self.parsed, self.raw, self.codes)
+        return say_suspicions(self.preparer, self.parsed, self.codes)
 
 
 @dataclass(frozen=True)

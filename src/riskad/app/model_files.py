@@ -8,13 +8,13 @@ A model file is a zip archive of three members:
 - `arrays.safetensors`, its arrays, which other tools can read, too.
 
 The format has a version, which is part of the header and changes whenever the layout of a stored
-detector changes. In version 3 trees are riskad's own arrays
-(`riskad.detectors.tree_arrays.Trees`), which can be read without another library. A file of another
-version, older or newer, is refused with a message that says what to do. Within a version every file
-keeps loading and scoring as before; `tests/fixtures/models` holds one file of each detector.
+detector changes. Only this version is read: a file of another, older or newer, is refused with a
+message that says what to do. Within a version every file keeps loading and scoring as before;
+`tests/fixtures/models` holds files with every type.
 
-A file may contain only a closed list of types, each with its allowed values. Everything is checked
-against it when a file is opened, so a file is either a valid model or refused with one sentence.
+A file may contain only riskad's own types and pipelines of these, each with its allowed values.
+Everything is checked against them when a file is opened, so a file is either a valid model or
+refused with one sentence.
 `SECURITY.md` says what opening, scoring, calibrating and refitting a file from others can do.
 The checksum detects accidental damage. It does not protect against intent: anyone who changes a
 file can write another checksum.
@@ -48,8 +48,8 @@ from riskad.storage.files import atomic_path, check_input_file, check_output_fil
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 3
-"""Version of the layout of stored models: 3, in which trees are plain arrays. No other is read."""
+FORMAT_VERSION = 4
+"""Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 _NETWORKS = "riskad.deep."
@@ -87,15 +87,16 @@ def save(
 ) -> None:
     """Write a fitted model to one file, without pickle; an existing file needs `force`.
 
-    Detectors of riskad can be saved, and pipelines of them with the usual transformers of
-    scikit-learn. Objects that cannot be read again are refused: functions, modules and classes of
-    your own are code (for classes see `riskad.storage.codec.register`). The `callback` of a
-    detector and the `memory` of a pipeline are left out.
+    Detectors and feature maps of riskad and `TablePreparer` can be saved, and pipelines of these;
+    anything else is refused. Save pipelines with other steps of scikit-learn with skops
+    (https://skops.readthedocs.io), and allow a class of your own with
+    `riskad.storage.codec.register`. What belongs to a computer rather than to a model is left out:
+    the `callback` and `n_jobs` of detectors, and all settings of pipelines.
 
     Parameters
     ----------
     model : estimator
-        A fitted detector, transformer or pipeline.
+        A fitted detector, feature map, `TablePreparer`, or a pipeline of these.
     path : path
         Where to write it.
     notes : dict, optional
@@ -107,13 +108,13 @@ def save(
     Examples
     --------
     >>> import tempfile
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> model = StandardScaler().fit([[0.0], [2.0]])
+    >>> import riskad
+    >>> model = riskad.ForestRAD().fit([[0.0], [1.0], [2.0], [9.0]], [1, 1, 0, -1])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "scaler.riskad")
-    ...     save(model, path, notes={"rows": 2})
-    ...     load(path).mean_, read_header(path).notes
-    (array([1.]), {'rows': 2})
+    ...     path = Path(folder, "model.riskad")
+    ...     save(model, path, notes={"rows": 4})
+    ...     load(path).predict([[1.0], [9.0]]), read_header(path).notes
+    (array([ 1, -1]), {'rows': 4})
     """
     check_output_file(path, force)
     _check_fitted(model)
@@ -205,7 +206,7 @@ def make_header(model: BaseEstimator, notes: Mapping[str, Any], checksum: str = 
 
 def _check_fitted(model: Any) -> None:
     if not isinstance(model, BaseEstimator):
-        raise InputError(f"Only scikit-learn estimators can be saved, got {type(model).__name__}.")
+        raise InputError(f"Only estimators can be saved, got {type(model).__name__}.")
     try:
         check_is_fitted(model)
     except NotFittedError as error:
@@ -219,7 +220,7 @@ def _stored(model: BaseEstimator) -> tuple[bytes, bytes]:
         from_members(*members)
     except InputError as error:
         raise InputError(
-            f"This {type(model).__name__} cannot be saved without pickle: {error}{_way_out(model)}"
+            f"This {type(model).__name__} cannot be saved: {error}{_way_out(model)}"
         ) from None
     return members
 
@@ -289,14 +290,11 @@ def _checked_header(found: Mapping[str, Any]) -> ModelHeader:
 
 
 def _other_version(path: Path, format_version: int) -> InputError:
-    if format_version > FORMAT_VERSION:
-        return InputError(
-            f"{path.name!r} was written by a newer riskad (format {format_version}) than this one, "
-            f"{riskad.__version__}; upgrade riskad to read it."
-        )
+    newer = format_version > FORMAT_VERSION
+    remedy = "upgrade riskad" if newer else "fit the model again and save it with this riskad"
     return InputError(
-        f"{path.name!r} has a format that riskad no longer reads (format {format_version}); "
-        "fit the model again and save it with this version."
+        f"{path.name!r} has version {format_version} of the format of model files, and riskad "
+        f"{riskad.__version__} reads version {FORMAT_VERSION}; {remedy}."
     )
 
 

@@ -20,6 +20,7 @@ from riskad.core.checks import InputError
 __all__ = ["RowScorer", "join_rows"]
 
 _WARM_UP_ROWS = 2
+_MOST_COMPARED = 1_000  # names among which one that was meant is looked for
 
 
 class RowScorer:
@@ -68,7 +69,7 @@ class RowScorer:
         there = set(columns)
         for name in self.columns:
             if name not in there:
-                close = get_close_matches(name, columns, n=1)
+                close = get_close_matches(name, columns[:_MOST_COMPARED], n=1)
                 meant = f" Did you mean it by {close[0]!r}?" if close else ""
                 raise InputError(
                     f"{of} lacks the column {name!r}, which the model reads; send it, with null "

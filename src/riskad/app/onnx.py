@@ -37,9 +37,9 @@ __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onn
 
 EXPORTABLE = (
     "AutoRAD; PretrainedRAD; StreamingRAD and ShallowRAD without a feature map or with 'rbf', "
-    "'nystroem' (Gaussian kernel) or 'poly'; BoostedRAD; ForestRAD; DeepRAD, NNPU and DeepSAD with "
-    "a named architecture; each of them alone or behind a TablePreparer, as riskad.fit_table makes "
-    "it"
+    "'nystroem' (Gaussian kernel) or 'poly'; BoostedRAD; ForestRAD; CompressedRAD; DeepRAD, NNPU "
+    "and DeepSAD with a named architecture; each of them alone or behind a TablePreparer, as "
+    "riskad.fit_table makes it"
 )
 TOLERANCE = GRAPH_TOLERANCE
 """Largest allowed difference of scores, relative for scores larger than 1, for most models."""
@@ -214,15 +214,16 @@ def _trial_rows(model: Any) -> Any:
     if preparer is not None:
         return pl.DataFrame({c.name: c.trial(rng, _TRIAL_ROWS) for c in preparer.used()})
     X = detector.trial_rows(rng, _TRIAL_ROWS)
-    levels = getattr(detector, "categories_", {})
-    if not levels:
+    levels, moments = (getattr(detector, name, {}) for name in ("categories_", "moments_"))
+    if not levels and not moments:
         return X
-    return pl.DataFrame(
-        {
-            name: _trial_texts(levels[i], rng) if i in levels else _with_blanks(X[:, i], rng)
-            for i, name in enumerate(detector.feature_names_in_)
-        }
-    )
+    columns = {}
+    for i, name in enumerate(detector.feature_names_in_):
+        column = _trial_texts(levels[i], rng) if i in levels else _with_blanks(X[:, i], rng)
+        if i in moments:
+            column = (1e6 * column).cast(pl.Int64).cast(pl.Datetime("us"))
+        columns[name] = column
+    return pl.DataFrame(columns)
 
 
 def _with_blanks(values: np.ndarray, rng: np.random.Generator) -> pl.Series:

@@ -12,6 +12,8 @@ from riskad.tables.preparation import TablePreparer
 
 __all__ = ["prepared_rows", "rows_of"]
 
+_SECONDS = "seconds since 1970-01-01 00:00 of the clock as written, or long; NaN if blank"
+
 
 def prepared_rows(g: Graph, preparer: TablePreparer, detector: Any) -> str:
     """Return the rows of `TablePreparer.transform`, as the detector sees them."""
@@ -41,11 +43,15 @@ def rows_of(g: Graph, detector: Any) -> str:
     if len(shape) > 1:
         sides = " x ".join(map(str, shape))
         return g.input("X", single, shape, f"images of {sides}, bytes divided by 255 if unscaled")
-    levels = getattr(detector, "categories_", {})
-    if not levels:
+    levels, moments = (getattr(detector, name, {}) for name in ("categories_", "moments_"))
+    if not levels and not moments:
         return g.input("X", double, shape, f"rows of {shape[0]} numbers")
-    names = detector.feature_names_in_
-    nodes = {n: g.text(n) if i in levels else g.number(n) for i, n in enumerate(names)}
+    nodes = {
+        name: g.text(name)
+        if i in levels
+        else (g.number(name, _SECONDS) if i in moments else g.number(name))
+        for i, name in enumerate(detector.feature_names_in_)
+    }
     return _framed_rows(g, detector, nodes)
 
 

@@ -18,6 +18,7 @@ from riskad.decisions.calibration import Calibration
 from riskad.decisions.cross_calibration import cross_scores
 from riskad.decisions.forward import forward_splits, periods_of
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
+from riskad.rows.equal_rows import repeats_label
 from riskad.tables.columns import check_columns
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
@@ -93,7 +94,8 @@ def judge_later_rows(
     has_own = hasattr(detector, "calibration_")
     zero = detector.calibration_.zero if has_own else detector.anomaly_threshold
     told = (known.anomaly_rate, detector.random_state, known.label_source)
-    calibration = Calibration.of(later, codes, scores, zero, *told)
+    counted = np.where(repeats_label(codes, known.copies), np.nan, later)
+    calibration = Calibration.of(counted, codes, scores, zero, *told)
     periods = _describe_periods(times, codes, later)
     n, m = len(calibration.normals), len(calibration.anomalies)
     if min(n, m) < FEWEST_FOR_AUC:
@@ -103,7 +105,7 @@ def judge_later_rows(
         )
         by_chance = find_evidence(preparer, detector, kept, scores, known)
         return replace(by_chance, auc=None, why_no_auc=why_no_auc), periods
-    judged = (codes != UNLABELLED) & ~np.isnan(later)
+    judged = (codes != UNLABELLED) & ~np.isnan(counted)
     by_group = None if known.groups is None else known.groups[judged]
     auc = auc_with_interval(codes[judged], later[judged], groups=by_group)
     return Evidence(calibration, auc, "", held_out=later), periods

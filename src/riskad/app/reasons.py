@@ -1,9 +1,10 @@
 r"""Why a row is anomalous: what each column adds to its score, compared with a usual row.
 
-A usual row r holds the median of each number and the most frequent text. Let v(S) be the anomaly
-score of the row that has the columns S from x and all others from r. Column j adds its Shapley
-value: the mean of v(S with j) - v(S) over all orders in which the columns of x can replace those of
-r, where S are the columns before j:
+A usual row r holds the median of each number and the most frequent text, of all rows or, where such
+a row would be suspicious itself, of some that are alike (`choose_usual_row`). Let v(S) be the
+anomaly score of the row that has the columns S from x and all others from r. Column j adds its
+Shapley value: the mean of v(S with j) - v(S) over all orders in which the columns of x can replace
+those of r, where S are the columns before j:
 
     anomaly_score(x) = anomaly_score(r) + sum_j phi_j,    phi_j = 0 where x_j = r_j
 
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -41,24 +42,31 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.sparsefuncs import csc_median_axis_0
 
+from riskad.app.noticed import no_warnings
 from riskad.core.checks import InputError
 from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
 from riskad.rows.columns import as_table
-from riskad.tables.cells import BLANK, Value
+from riskad.tables.cells import BLANK, Value, WrittenNumber
 from riskad.tables.matrices import Matrix
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.prepared.base import UsedColumn
 from riskad.tables.prepared.derived import DerivedColumn
+from riskad.tables.prepared.moments import MomentColumn
 
-__all__ = ["Reason", "Reasons", "explain_rows", "show_value"]
+__all__ = ["Reason", "Reasons", "choose_usual_row", "explain_rows", "show_value"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 _LONGEST_TEXT = 40
+_USUAL_ROWS = 25  # whose medians are a usual row; an odd number, so that a date is one of theirs
+_USUAL_AMONG = 5_000
+_BATCH_ENTRIES = 2_000_000  # of changed rows in memory at a time
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,9 @@ class Reasons:
     described_by : dict
         By name, the `riskad.tables.prepared.base.UsedColumn` that shows values of a column as the
         user knows them; empty for models of matrices.
+    parts : dict
+        By name of a column of dates or times, the part that counts most in each row: its weekday,
+        for instance, or the time that has elapsed.
     """
 
     columns: tuple[str, ...]
@@ -116,6 +127,7 @@ class Reasons:
     base: float
     anomaly_score: Floats
     described_by: Mapping[str, UsedColumn | DerivedColumn] = field(default_factory=dict)
+    parts: Mapping[str, list[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -134,8 +146,22 @@ class Reasons:
 
     def _reason(self, row: int, j: int) -> Reason:
         adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-        value, usual = (self._in_words(j, v) for v in (_plain(self.values[row, j]), self.usual[j]))
-        return Reason(self.columns[j], value, usual, adds, error)
+        value, usual = _plain(self.values[row, j]), self.usual[j]
+        shown, shown_usual = self._in_words(j, value), self._in_words(j, usual)
+        part, usual_part = self.part_in_words(row, j), self._part_in_words(row, j, usual)
+        if part:
+            shown, shown_usual = f"{shown}, {part}", usual_part or shown_usual
+        return Reason(self.columns[j], shown, shown_usual, adds, error)
+
+    def part_in_words(self, row: int, j: int) -> str:
+        """Name the part of a date that counts most in a row, Saturday for instance, if any."""
+        return self._part_in_words(row, j, _plain(self.values[row, j]))
+
+    def _part_in_words(self, row: int, j: int, value: Value) -> str:
+        column = self.described_by.get(self.columns[j])
+        if not isinstance(column, MomentColumn) or not isinstance(value, float):
+            return ""
+        return column.part_in_words(value, self.parts[column.name][row])
 
     def _in_words(self, j: int, value: Value) -> Value:
         column = self.described_by.get(self.columns[j])
@@ -156,6 +182,7 @@ class Reasons:
             contributions=self.contributions[:n],
             errors=self.errors[:n],
             anomaly_score=self.anomaly_score[:n],
+            parts={name: parts[:n] for name, parts in self.parts.items()},
         )
 
     def text(self, row: int, n: int = 3) -> str:
@@ -228,6 +255,7 @@ def explain_rows(
         _check_sum(view.model, base + contributions.sum(axis=1), scores, size)
         errors = np.zeros_like(contributions)
     n = len(contributions)
+    view = replace(view, matrix=view.matrix[:n])
     return Reasons(
         columns=view.columns,
         values=view.values[:n],
@@ -237,7 +265,74 @@ def explain_rows(
         base=base,
         anomaly_score=scores[:n],
         described_by=view.described_by,
+        parts=_parts_that_count(view, scores[:n]),
     )
+
+
+def _parts_that_count(view: _View, scores: Floats) -> dict[str, list[str]]:
+    """The part of each date whose usual value would lower the score of its row most, if any would.
+
+    Other columns stay as they are, and so do other parts of the date.
+    """
+    counting = {}
+    for j, column in enumerate(map(view.described_by.get, view.columns)):
+        if not isinstance(column, MomentColumn):
+            continue
+        features: dict[str, list[int]] = {}
+        for place in map(int, np.flatnonzero(view.owners == j)):
+            if part := column.part_of(view.features[place]):
+                features.setdefault(part, []).append(place)
+        drops = [scores - _score_with_usual(view, places) for places in features.values()]
+        names = np.array(["", *features])
+        counting[column.name] = names[np.argmax([np.zeros_like(scores), *drops], axis=0)].tolist()
+    return counting
+
+
+def _score_with_usual(view: _View, features: list[int]) -> Floats:
+    """Scores of the rows with the usual values of some features."""
+    size = max(1, _BATCH_ENTRIES // len(view.reference))
+    parts = []
+    for start in range(0, view.matrix.shape[0], size):
+        rows = view.matrix[start : start + size]
+        rows = rows.toarray() if sparse.issparse(rows) else rows.copy()
+        rows[:, features] = view.reference[features]
+        parts.append(view.score_mixed(rows))
+    return np.concatenate([np.empty(0), *parts])
+
+
+def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> None:
+    """Set the row that reasons compare with, so that it is not suspicious itself.
+
+    Medians and most frequent texts can make a row like no other: one between two groups of rows, or
+    a payment on a Sunday. If it is more suspicious than half of the rows, it is replaced. Of the
+    less suspicious half, take the row in the middle and the rows most like it, 25 in all: their
+    medians and most frequent texts are then the usual row. No row itself is kept.
+
+    Parameters
+    ----------
+    model
+        A fitted pipeline of a `TablePreparer` and a detector; its preparer is changed.
+    parsed, scores
+        Training rows from `TablePreparer.parse`, and their anomaly scores.
+    """
+    preparer, detector = model[0], model[1]
+
+    def score(usual: Mapping[str, Value]) -> float:
+        return float(detector.anomaly_score(preparer.usual_features(usual))[0])
+
+    middle, medians = float(np.median(scores)), preparer.usual_
+    if score(medians) <= middle:
+        return
+    half = parsed.filter(scores <= middle)
+    half = half.sample(min(half.height, _USUAL_AMONG), seed=0)
+    with no_warnings():
+        matrix = StandardScaler(with_mean=False).fit_transform(preparer.matrix(half))
+    near = NearestNeighbors(n_neighbors=min(_USUAL_ROWS, half.height)).fit(matrix)
+    [[centre]] = near.kneighbors(np.asarray(matrix.mean(axis=0)).reshape(1, -1), 1, False)
+    [alike] = near.kneighbors(matrix[[centre]], return_distance=False)
+    usual = preparer.usual_of(half[alike])
+    if score(usual) < score(medians):
+        preparer.usual_row_ = usual
 
 
 # --- rows for users and for models -------------------------------------------------------
@@ -256,6 +351,7 @@ class _View:
     owners: NDArray[np.intp]  # of each feature, the column it comes from
     wrap: Callable[[Matrix], Any] = lambda matrix: matrix
     described_by: Mapping[str, UsedColumn | DerivedColumn] = field(default_factory=dict)
+    features: Sequence[str] = ()
 
     @property
     def reference_row(self) -> Matrix:
@@ -308,8 +404,10 @@ def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
     parsed = preparer.parse(X)
     used = {column.name: column for column in preparer.used()}
     derived = {name: each.column(name) for each in preparer.derived_ for name in each.names()}
-    usual = preparer.usual_ if background is None else _usual_cells(preparer, background)
-    matrix, reference = preparer.features(parsed), _usual_features(preparer, usual)
+    usual = preparer.usual_
+    if background is not None:
+        usual = preparer.usual_of(preparer.parse(background))
+    matrix, reference = preparer.features(parsed), preparer.usual_features(usual)
     if isinstance(final, Detector):
         matrix, reference = (final._check_rows(rows, reset=False) for rows in (matrix, reference))
     places = {name: j for j, name in enumerate([*used, *derived])}
@@ -318,30 +416,19 @@ def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
         model=final,
         columns=tuple(places),
         values=_side_by_side([*own, *(each.values(parsed) for each in preparer.derived_)]),
-        usual=(*(usual[name] for name in used), *(column.usual for column in derived.values())),
+        usual=tuple(usual[name] for name in places),
         matrix=matrix,
         reference=(reference.toarray() if sparse.issparse(reference) else reference)[0],
         owners=np.array([places[name] for name in preparer.source_columns_]),
         described_by={**used, **derived},
+        features=preparer.get_feature_names_out(),
     )
-
-
-def _usual_features(preparer: TablePreparer, usual: Mapping[str, Value]) -> Any:
-    """A usual row as the detector takes it; values derived from several columns are usual, too."""
-    row = pl.DataFrame({c.name: c.typed([usual[c.name]]) for c in preparer.used()})
-    return preparer.usual_features(row)
 
 
 def _side_by_side(columns: list[NDArray[Any]]) -> NDArray[Any]:
     """Columns of numbers, or of numbers and texts, as one array."""
     mixed = any(column.dtype == object for column in columns)
     return np.column_stack([column.astype(object) if mixed else column for column in columns])
-
-
-def _usual_cells(preparer: TablePreparer, background: Any) -> dict[str, Value]:
-    """Usual values: the median number, the most frequent text."""
-    parsed = preparer.parse(background)
-    return {column.name: column.usual_of(parsed[column.name]) for column in preparer.used()}
 
 
 def _view_matrix(model: Any, X: Any, background: Any) -> _View:
@@ -480,5 +567,7 @@ def show_value(value: Value) -> str:
         return BLANK
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else value[: _LONGEST_TEXT - 1] + "\u2026"
+    if isinstance(value, WrittenNumber):
+        return value.written
     whole = value == round(value) if math.isfinite(value) else False
     return f"{value:,.0f}" if whole and abs(value) < 1e12 else f"{value:,.6g}"

@@ -103,10 +103,15 @@ def label_column_of(header: ModelHeader, given: LabelColumn | None = None) -> La
         words = LabelWords(**notes["asked"]["labels"])
     if given is None:
         return words.of_column(notes["label"])
-    name = given.column or notes["label"]
-    if given.normal or given.anomaly or name != notes["label"]:
-        words = LabelWords.of(given)
-    return words.of_column(name)
+    name, said = given.column or notes["label"], LabelWords.of(given)
+    if name != notes["label"]:
+        return said.of_column(name)
+    return LabelWords(
+        said.normal or words.normal,
+        said.anomaly or words.anomaly,
+        said.unlabelled or words.unlabelled,
+        said.others if said.others != "raise" else words.others,
+    ).of_column(name)
 
 
 def refit_table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,6 +47,8 @@ RANKED_BY = tuple(_COLUMN)
 Said: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 Scored: TypeAlias = Iterator[tuple[pl.DataFrame, Said]]
 _KEPT_SCORES = 200_000
+_FIRST_SLICE = 512  # rows: see `_BATCH_MULTIPLE` of riskad.tables.reading
+_SECONDS_OF_A_SLICE = 1.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def score_table(
     by: str = RANKED_BY[0],
     source: str = "table",
     progress: Progress = lambda _: None,
+    scored: Callable[[int], object] = lambda _: None,
 ) -> tuple[Any, ScoreReport]:
     """Add `anomaly_score`, `is_anomaly` and more to the rows of a table, and report on them.
 
@@ -117,6 +121,9 @@ def score_table(
         How to rank these rows: by "score", or by "novelty" for rows unlike all training rows.
     source, progress
         Name of the table in the report; a function that is called with each step.
+    scored
+        Called with the number of rows that have a score: with 0 at the start, then every second or
+        so.
 
     Returns
     -------
@@ -140,14 +147,14 @@ def score_table(
     if threshold is not None and fdr is not None:
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
     whole = isinstance(table, pl.DataFrame)
-    job = _Scoring(model, [table] if whole else table, fdr, reasons, progress)
+    job = _Scoring(model, [table] if whole else table, fdr, reasons, progress, scored)
     totals = _Totals(id, top, _ranked_by(by, job.detector))
     decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
     kept: list[pl.DataFrame] = []
     for batch, results in job.results(decision, reasons):
-        scored = batch.hstack(results)
-        write(scored)
-        kept += [scored] if whole else []
+        frame = batch.hstack(results)
+        write(frame)
+        kept += [frame] if whole else []
         totals.add(batch, results)
     report = _report(job, decision, totals, source, by)
     return (kept[0] if whole else None), report
@@ -239,12 +246,15 @@ class _Scoring:
         fdr: float | None,
         reasons: int,
         progress: Progress,
+        scored: Callable[[int], object],
     ):
-        self.model, self.batches, self.progress = model, batches, progress
+        self.model, self.batches = model, batches
+        self.progress, self.scored = progress, scored
         self.preparer, self.detector = steps_of(model)
         self.added = added_columns(self.detector, fdr, reasons)
         self.news: list[Warning] = []
         self._kept: list[Said] = []
+        self._slice = _FIRST_SLICE
 
     def decide(self, rule: Threshold | None, fdr: float | None) -> Decision:
         """Decide which rows are flagged, from all scores if the rule depends on them."""
@@ -270,19 +280,33 @@ class _Scoring:
     def _scored(self) -> Scored:
         """Non-empty batches with their scores; messages for the user go into `news`."""
         n_rows = 0
+        self.scored(0)
         for batch in self.batches:
             check_not_scored(batch.columns, self.added)
             if not batch.height:
                 continue
             with collect_warnings() as notes:
                 prepared = self.preparer.transform(batch, first_row=n_rows + 1)
-                said = score_rows(self.detector, prepared)
+                said = self._score(prepared, n_rows)
             self.news[:] = merge_warnings([*self.news, *notes])
             n_rows += batch.height
             self.progress(f"Scoring: {n_rows:,} rows done")
             yield batch, said
         if not n_rows:
             raise NoRows("The table has a header but no rows.")
+
+    def _score(self, prepared: Any, rows_before: int) -> Said:
+        """Score a batch in slices, larger ones until they take about a second."""
+        n_rows, start, parts = prepared.shape[0], 0, []
+        while start < n_rows:
+            clock = perf_counter()
+            parts.append(score_rows(self.detector, prepared[start : start + self._slice]))
+            start += self._slice
+            self.scored(rows_before + min(start, n_rows))
+            if perf_counter() - clock < _SECONDS_OF_A_SLICE:
+                self._slice *= 2
+        scores, novelty = zip(*parts, strict=True)
+        return np.concatenate(scores), None if novelty[0] is None else np.concatenate(novelty)
 
 
 def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Progress) -> Scored:

@@ -15,17 +15,15 @@ from riskad.tables.suspicions import find_suspicions
 __all__ = ["say_suspicions"]
 
 
-def say_suspicions(
-    preparer: TablePreparer, parsed: pl.DataFrame, raw: pl.DataFrame, codes: Any
-) -> list[str]:
+def say_suspicions(preparer: TablePreparer, parsed: pl.DataFrame, codes: Any) -> list[str]:
     """List what looks wrong: copies, leaks, mixed units, clock jumps, changes halfway.
 
     Parameters
     ----------
     preparer
         A preparer fitted on the table.
-    parsed, raw
-        Rows as parsed and as written.
+    parsed
+        Rows as parsed.
     codes
         Their labels; None if there are none.
 
@@ -46,4 +44,5 @@ def say_suspicions(
         elif not isinstance(column, TextColumn):
             compared[column.name] = values
     frame = pl.DataFrame(compared) if compared else pl.DataFrame({"": [0.0] * parsed.height})
-    return [str(each) for each in find_suspicions(frame, raw, codes, moments=moments)]
+    rows = parsed.select([column.name for column in preparer.used()])
+    return [str(each) for each in find_suspicions(frame, rows, codes, moments=moments)]

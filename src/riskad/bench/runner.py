@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from pathlib import Path
@@ -189,9 +190,13 @@ def _run_alone(cell: Cell) -> dict[str, Any]:
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
     # Spawned, not forked: a fork copies threads' locks in whatever state they are.
-    return ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(os.getpid(),)
-    )
+    with _safe_path():
+        return ProcessPoolExecutor(
+            jobs,
+            mp_context=get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(os.getpid(),),
+        )
 
 
 def _submit(pool: ProcessPoolExecutor, cell: Cell) -> Future[dict[str, Any]]:
@@ -200,14 +205,26 @@ def _submit(pool: ProcessPoolExecutor, cell: Cell) -> Future[dict[str, Any]]:
     It reaches all processes of a terminal, those too that are still importing. A worker
     inherits the signals held back here, and so has them held back from its first instruction.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        return pool.submit(run_cell, cell)
-    resource_tracker.ensure_running()  # the first start of it would let the signal through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _safe_path():
+        if not hasattr(signal, "pthread_sigmask"):
+            return pool.submit(run_cell, cell)
+        resource_tracker.ensure_running()  # the first start of it would let the signal through
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return pool.submit(run_cell, cell)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Processes start as `python -c`, which would import files of the working folder."""
+    before = os.environ.get("PYTHONSAFEPATH", "")
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
-        return pool.submit(run_cell, cell)
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.environ["PYTHONSAFEPATH"] = before  # blank is as good as none
 
 
 def _start_worker(parent: int) -> None:

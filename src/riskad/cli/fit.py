@@ -16,13 +16,14 @@ from riskad.cli.options import (
     as_json,
     force,
     given_kinds,
+    is_pipe,
     label_column,
     name_of,
     seed,
     table_options,
     top,
 )
-from riskad.cli.shell import say, show_progress
+from riskad.cli.shell import echo_notes, say, show_progress
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ class _LabelSource(click.Choice[str]):
 )
 @click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
 @click.option(
-    "--ranked", type=PATH, help="Where to write the unlabelled rows, most suspicious first."
+    "--ranked",
+    type=PATH,
+    help="Where to write the unlabelled rows, most suspicious first; in Excel (.xlsx) the first "
+    "1,048,575 of them.",
 )
 @click.option(
     "--report",
@@ -171,7 +175,11 @@ class _LabelSource(click.Choice[str]):
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="dask: address of the cluster, tcp://host:8786 for instance.  [default: a local one]",
+    help="dask: address of the cluster, tcp://host:8786 for instance.  [default: none; threads of "
+    "Dask in this process, which opens no port]",
+)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Print all lines of the summary, not only the first 40."
 )
 @seed
 @top
@@ -185,6 +193,7 @@ def fit(
     output: Path,
     ranked: Path | None,
     page: Path | None,
+    verbose: bool,
     as_json: bool,
     force: bool,
     **options: Any,
@@ -217,7 +226,6 @@ def fit(
     from riskad.app.model_files import save
     from riskad.app.report.terminal import print_fit
     from riskad.storage.files import together, write_again
-    from riskad.tables.writing import write_table
 
     written = _check_outputs({"model": output, "ranked": ranked, "report": page}, data, force)
 
@@ -232,15 +240,27 @@ def fit(
         write_again(output)  # now that it is known which columns matter
         save(found.model, output, notes=found.report.notes(), force=force)
         if ranked is not None:
-            write_table(found.ranked, ranked, force)
+            _write_ranked(found.ranked, ranked, data, force)
         if page is not None:
             from riskad.app.report.files import write_report
             from riskad.app.report.summary import describe_fit
 
             progress(f"Writing {page.name}")
             write_report(describe_fit(found, command=command), page, force)
-        said = say("fit", as_json, found.report, print_fit, written, written=written)
+        said = say("fit", as_json, found.report, print_fit, written, verbose, written=written)
     click.echo(said)
+
+
+def _write_ranked(rows: Any, ranked: Path, data: Sequence[str], force: bool) -> None:
+    """Write rows as the table was written, if that can be read again."""
+    from riskad.tables.excel_writing import SHEET_ROWS
+    from riskad.tables.paths import check_readable, find_tables
+    from riskad.tables.reading import csv_format
+    from riskad.tables.writing import write_table
+
+    places = [check_readable(path) for path in find_tables(data) if not is_pipe(path)]
+    rows = rows.head(SHEET_ROWS) if ranked.suffix.lower() == ".xlsx" else rows
+    write_table(rows, ranked, force, csv_format(places))
 
 
 def _check_outputs(
@@ -248,13 +268,13 @@ def _check_outputs(
 ) -> dict[str, str]:
     """The files to be written, by what they are; said before the work that they can be."""
     from riskad.storage.files import check_different, check_output_file
-    from riskad.tables.paths import check_table_name
+    from riskad.tables.writing import check_writable
 
     written = {what: str(path) for what, path in paths.items() if path is not None}
     for path in written.values():
         check_output_file(path, force)
     if paths["ranked"] is not None:
-        check_table_name(paths["ranked"])
+        check_writable(paths["ranked"])
     if paths["report"] is not None:
         from riskad.app.report.files import check_report_name
 
@@ -406,8 +426,7 @@ def _with_answers(paths: Sequence[Path], journal: Path, options: dict[str, Any])
     labels = options["labels"]
     labels = labels if labels.column else replace(labels, column="label")
     applied = apply_labels(read_table(paths[0]), journal, labels)
-    for line in applied.notes():
-        click.echo(f"Note: {line}", err=True)
+    echo_notes(applied.notes())
     options["labels"] = applied.labels
     if options["label_source"] == "unknown":  # the journal knows
         options["label_source"] = applied.sources

@@ -23,7 +23,7 @@ from riskad.cli.options import (
     seed,
     table_options,
 )
-from riskad.cli.shell import show_progress
+from riskad.cli.shell import echo, echo_notes, show_progress
 
 __all__ = ["label"]
 
@@ -69,11 +69,11 @@ def label(
     Examples:
       riskad label cards.csv
       riskad label cards.csv --label status --normal ok --anomaly fraud --model cards.riskad
-      riskad label cards.csv --export labelled.csv
+      riskad label cards.csv --export labelled.xlsx
       riskad fit cards.csv --journal cards.csv.labels.jsonl -o cards.riskad
     """  # noqa: D301
-    from riskad.tables.paths import file_of
-    from riskad.tables.reading import read_table
+    from riskad.tables.paths import check_readable, file_of
+    from riskad.tables.reading import csv_format, read_table
 
     source = name_of((str(data),))
     if journal is None:
@@ -86,34 +86,33 @@ def label(
     if export is not None:
         check_table_output(export, force)
         check_not_read([str(export)], [str(data), str(journal)])
-        _export(read_table(data), journal, labels, export, force)
+        place = check_readable(data)
+        _export(read_table(place), journal, labels, export, force, csv_format([place]))
         return
     with show_progress() as progress:
         progress(f"Reading {source}")
-        frame = read_table(data)
+        place = check_readable(data)
+        frame = read_table(place)
         progress("Looking at the columns")
+        options["csv"] = csv_format([place])
         server = _server(frame, journal, labels, source, options)
     address = server.invite()
-    click.echo(f"Label {source} at {address}")
-    click.echo(
-        f"Answers are saved in {journal}. Ctrl-C stops; run the command again to go on.", err=True
-    )
-    for line in server.session.said:
-        click.echo(f"Note: {line}", err=True)
+    echo(f"Label {source} at {address}")
+    echo(f"Answers are saved in {journal}. Ctrl-C stops; run the command again to go on.", err=True)
+    echo_notes(server.session.said)
     with _opened(address) if options["open_"] else nullcontext():
         server.run()
 
 
-def _export(frame: Any, journal: Path, labels: Any, export: Path, force: bool) -> None:
+def _export(frame: Any, journal: Path, labels: Any, export: Path, force: bool, csv: Any) -> None:
     from riskad.labelling.applying import apply_labels
     from riskad.tables.writing import write_table
 
     applied = apply_labels(frame, journal, labels)
-    write_table(applied.frame, export, force)
-    for line in applied.notes():
-        click.echo(f"Note: {line}", err=True)
+    write_table(applied.frame, export, force, csv)
+    echo_notes(applied.notes())
     labelled = sum(bool(source) for source in applied.sources)
-    click.echo(f"{export}: {labelled:,} rows have a label from {journal.name}.")
+    echo(f"{export}: {labelled:,} rows have a label from {journal.name}.")
 
 
 def _server(frame: Any, journal: Path, labels: Any, source: str, options: dict[str, Any]) -> Any:
@@ -133,7 +132,7 @@ def _options(labels: Any, options: dict[str, Any]) -> Any:
         from riskad.app.model_files import read_header
 
         read_header(model)  # before any work
-    told = ("id", "drop", "group", "who", "budget", "seed")
+    told = ("id", "drop", "group", "who", "budget", "seed", "csv")
     return Options(
         labels=labels,
         kinds=given_kinds(options),

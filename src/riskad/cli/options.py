@@ -218,11 +218,11 @@ def is_pipe(path: str | Path | None) -> bool:
 def check_table_output(path: Path | None, force: bool) -> None:
     """Refuse, before any work, a name under which no table can be written."""
     from riskad.storage.files import check_output_file
-    from riskad.tables.paths import check_table_name
+    from riskad.tables.writing import check_writable
 
     if path is not None and not is_pipe(path):
         check_output_file(path, force)
-        check_table_name(path)
+        check_writable(path)
 
 
 class RegisteredChoice(_ParamType):

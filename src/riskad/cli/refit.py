@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskad.cli.options import PATH, as_json, force, label_column, label_options, name_of
-from riskad.cli.shell import ALARM, say, show_progress
+from riskad.cli.shell import ALARM, echo_notes, say, show_progress
 
 if TYPE_CHECKING:
     from riskad.app.model_files import ModelHeader
@@ -151,8 +151,7 @@ def _with_answers(table: Any, journal: Path, labels: Any, header: ModelHeader) -
     from riskad.labelling.applying import apply_labels
 
     applied = apply_labels(table, journal, labels)
-    for line in applied.notes():
-        click.echo(f"Note: {line}", err=True)
+    echo_notes(applied.notes())
     told = {"labels": applied.labels, "label_source": applied.sources}
     unseen = judged_since(applied.first_judged, header.created)
     return applied.frame, told, Judging(unseen, applied.sources)

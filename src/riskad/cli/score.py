@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from riskad.cli.options import (
     seed,
     top,
 )
-from riskad.cli.shell import ALARM, say, show_progress
+from riskad.cli.shell import ALARM, echo, say, show_progress, show_scoring
 
 __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
 
@@ -34,7 +35,8 @@ __all__ = ["compress", "drift", "explain", "report_table", "score", "suggest"]
     "--output",
     type=PATH,
     required=True,
-    help="Where to write the scored table: a file, a table (scores.sqlite::scored, "
+    help="Where to write the scored table: a file (.csv, .tsv, .xlsx, .parquet), a table "
+    "(scores.sqlite::scored, "
     "scores.duckdb::scored), or with --day a folder.",
 )
 @click.option(
@@ -97,7 +99,11 @@ def score(
     in batches, so DATA need not fit in memory. It may be CSV, Excel, JSON lines, Parquet, SQLite or
     DuckDB; several files, a folder of Parquet files or a pattern in quotes are scored as one table,
     in their order. - means standard input or, as output, standard output (CSV); all messages then
-    go to stderr.
+    go to stderr. If scoring takes more than half a minute, a line on stderr says how long after the
+    first seconds; a terminal shows the time left.
+
+    OUTPUT may be CSV, Excel (at most 1,048,575 rows) or Parquet. Where DATA is a CSV, too, a CSV is
+    written like it: with its separator, its encoding and its decimal mark.
 
     In a database table or a folder by day, a run adds all of its rows or none, even if it is
     killed. With --since a second run adds what is missing; it is not an error if nothing is
@@ -108,18 +114,23 @@ def score(
       riskad score cards.riskad new.csv -o scored.csv --reasons 3
       riskad score cards.riskad new.csv -o scored.csv --threshold top:50
       riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
-      riskad score cards.riskad new.csv -o scored.csv --by novelty
+      riskad score cards.riskad new.csv -o scored.xlsx --by novelty
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
       riskad score cards.riskad cards.sqlite::payments -o scored.csv
       riskad score cards.riskad cards.duckdb::payments -o cards.duckdb::scored --since auto
       riskad score cards.riskad payments/ -o scored/ --day paid_at --since paid_at=2026-11-10
       cat new.csv | riskad score cards.riskad - -o - > scored.csv
     """  # noqa: D301
-    from riskad.app.model_files import read_header
+    from riskad.app.model_files import load, read_header
     from riskad.app.report.terminal import print_score
+    from riskad.app.score import score_table
+    from riskad.app.score_new import score_into
     from riskad.storage.files import together
+    from riskad.tables.excel_writing import check_sheet_rows
     from riskad.tables.new_rows import Since
+    from riskad.tables.reading import csv_format
     from riskad.tables.target_choice import choose_target
+    from riskad.tables.writing import open_writer
 
     named = id  # by the person, who may have misspelled it
     options["id"] = id or read_header(model).notes.get("fit", {}).get("id")
@@ -128,57 +139,60 @@ def score(
     after = None if since is None else Since.read(since)
     if target is None:
         check_table_output(output, force)
-    with show_progress() as progress:
-        progress(f"Reading {model.name} and {name_of(data)}")
-        options |= {"progress": progress, "source": name_of(data)}
+    with show_scoring() as shown:
+        shown.step(f"Reading {model.name} and {name_of(data)}")
+        options |= {"progress": shown.step, "scored": shown.rows, "source": name_of(data)}
+        places = _places(data, after)
+        pipeline, batches = load(model), _batches(places, named)
+        if after is None:  # else only reading tells how many rows are new
+            shown.total = batches.about_rows()
+        shown.hint = _compress_hint(pipeline, model)
         if target is not None:
-            report = _score_into(model, _batches(data, named, after), target, after, options)
+            report = score_into(pipeline, batches, target, after, **options)
             said = _say_score(as_json, report, print_score, output)
         else:
+            if output.suffix.lower() == ".xlsx":
+                check_sheet_rows(batches, output.name)
             with together():
-                report = _score_to_file(model, _batches(data, named), output, force, options)
+                with open_writer(output, force, csv_format(places)) as write:
+                    _, report = score_table(pipeline, batches, write, **options)
                 said = _say_score(as_json, report, print_score, output)
     click.echo(said, err=is_pipe(output))
+
+
+def _compress_hint(pipeline: Any, model: Path) -> str:
+    """What to do if scoring takes long."""
+    from riskad.app.results import steps_of
+
+    if not steps_of(pipeline)[1].slow_to_score:
+        return ""
+    command = f"riskad compress {shlex.quote(str(model))} DATA -o small.riskad"
+    return f" A model that scores some 10 times as fast: {command}"
 
 
 def _say_score(as_json: bool, report: Any, show: Any, output: Path) -> str:
     return say("score", as_json, report, show, str(output), written={"scored": str(output)})
 
 
-def _batches(data: tuple[str, ...], id: str | None, since: Any = None) -> Any:
-    """The rows of all tables that may be new enough; `id` must be one of their columns."""
-    from riskad.tables.columns import check_columns
-    from riskad.tables.paths import find_tables
-    from riskad.tables.reading import read_batches
+def _places(data: tuple[str, ...], since: Any = None) -> list[Any]:
+    """Where all tables are whose rows may be new enough."""
+    from riskad.tables.paths import check_readable, find_tables
 
     paths = find_tables(data)
     if since is not None:
         paths = since.files(paths) or paths[:1]  # of which no row is new enough
-    batches = read_batches(paths)
+    return [check_readable(path) for path in paths]
+
+
+def _batches(places: list[Any], id: str | None) -> Any:
+    """The rows of all tables; `id` must be one of their columns."""
+    from riskad.tables.columns import check_columns
+    from riskad.tables.reading import read_batches
+
+    batches = read_batches(places)
     if id is not None:
         check_columns([id], next(iter(batches)).columns)
     return batches
-
-
-def _score_into(model: Path, batches: Any, target: Any, since: Any, options: dict[str, Any]) -> Any:
-    """Add rows to a table of a database, or to a folder."""
-    from riskad.app.model_files import load
-    from riskad.app.score_new import score_into
-
-    return score_into(load(model), batches, target, since, **options)
-
-
-def _score_to_file(
-    model: Path, batches: Any, output: Path, force: bool, options: dict[str, Any]
-) -> Any:
-    """Write all rows to a file, or to standard output."""
-    from riskad.app.model_files import load
-    from riskad.app.score import score_table
-    from riskad.tables.writing import open_writer
-
-    detector = load(model)
-    with open_writer(output, force) as write:
-        return score_table(detector, batches, write, **options)[1]
 
 
 @click.command(short_help="Explain why the most suspicious rows are suspicious.")
@@ -198,6 +212,13 @@ def _score_to_file(
     "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
 )
 @click.option(
+    "--only",
+    multiple=True,
+    metavar="VALUE",
+    help="Explain the row that has this value in the column of --id; without such a column, the "
+    "row with this number (may repeat).",
+)
+@click.option(
     "-o", "--output", type=PATH, help="Where to write the reasons for every column of these rows."
 )
 @as_json
@@ -208,43 +229,51 @@ def explain(
     rows: int,
     reasons: int,
     id: str | None,
+    only: tuple[str, ...],
     output: Path | None,
     as_json: bool,
     force: bool,
 ) -> None:
-    """Explain which columns make the most suspicious rows of DATA suspicious, according to MODEL.
+    """Explain which columns make rows of DATA suspicious, according to MODEL.
 
-    Each value is compared with the usual one: the median of a number, the most frequent text. The
-    amounts that the columns add sum to the row's score minus the score of a usual row.
+    These are the most suspicious rows, or those that --only names.
+
+    Each value is compared with the usual one: the median of a number, the most frequent text. Of a
+    date, the part that counts most is named, its weekday for instance. The amounts that the columns
+    add sum to the row's score minus the score of a usual row.
 
     \b
-    Example:
+    Examples:
       riskad explain cards.riskad new.csv --rows 20 -o reasons.csv
+      riskad explain cards.riskad new.csv --id payment --only 4711
     """  # noqa: D301
     from riskad.app.explain import explain_table
     from riskad.app.model_files import load, read_header
     from riskad.app.report.terminal import print_explain
     from riskad.storage.files import together
     from riskad.tables.columns import check_columns
-    from riskad.tables.reading import read_table
+    from riskad.tables.paths import check_readable
+    from riskad.tables.reading import csv_format, read_table
     from riskad.tables.writing import write_table
 
     check_table_output(output, force)
     with together(), show_progress() as progress:
         progress(f"Reading {model.name} and {name_of((str(data),))}")
-        table = read_table(data)
+        place = check_readable(data)
+        table = read_table(place)
         check_columns([] if id is None else [id], table.columns)
         found, report = explain_table(
             load(model),
             table,
             id=id or read_header(model).notes.get("fit", {}).get("id"),
             rows=rows,
+            only=only,
             reasons=reasons,
             source=name_of((str(data),)),
             progress=progress,
         )
         if output is not None:
-            write_table(found, output, force)
+            write_table(found, output, force, csv_format([place]))
         written = {} if output is None else {"reasons": str(output)}
         said = say(
             "explain", as_json, report, print_explain, written.get("reasons"), written=written
@@ -279,20 +308,23 @@ def report_table(
     from riskad.tables.reading import read_table
 
     _check_report(output, force)
-    with together(), show_progress() as progress:
-        progress(f"Reading {model.name} and {name_of((str(data),))}")
+    with together(), show_scoring() as shown:
+        shown.step(f"Reading {model.name} and {name_of((str(data),))}")
+        pipeline, table = load(model), read_table(data)
+        shown.total, shown.hint = table.height, _compress_hint(pipeline, model)
         described = describe_table(
-            load(model),
+            pipeline,
             read_header(model),
-            read_table(data),
+            table,
             top=top,
             source=name_of((str(data),)),
             command=command,
-            progress=progress,
+            progress=shown.step,
+            scored=shown.rows,
         )
         write_report(described, output, force)
         said = f"{described.flagged:,} of {described.flagged_of:,} rows look anomalous."
-    click.echo(f"{said}\nWrote {output}.")
+    echo(f"{said}\nWrote {output}.")
 
 
 def _check_report(path: Path, force: bool) -> None:
@@ -315,6 +347,9 @@ def _check_report(path: Path, force: bool) -> None:
     "the output gets a blank one.  [default: that of the fit, if DATA has it]",
 )
 @click.option(
+    "--journal", type=PATH, help="Answers of `riskad label`; rows they label are left out, too."
+)
+@click.option(
     "--id", "id", metavar="COLUMN", help="Column that names the rows.  [default: that of the fit]"
 )
 @click.option("-o", "--output", type=PATH, help="Where to write these rows, to be labelled.")
@@ -325,6 +360,7 @@ def suggest(
     data: Path,
     n: int,
     label: str | None,
+    journal: Path | None,
     id: str | None,
     output: Path | None,
     as_json: bool,
@@ -336,24 +372,29 @@ def suggest(
     A blank label, or "unlabelled", counts as no label.
 
     \b
-    Example:
+    Examples:
       riskad suggest cards.riskad cards.csv -n 20 --label status -o to_label.csv
+      riskad suggest cards.riskad cards.csv --journal cards.csv.labels.jsonl -o to_label.xlsx
     """  # noqa: D301
     from riskad.app.model_files import load, read_header
     from riskad.app.report.terminal import print_suggest
     from riskad.app.suggest import suggest_table
     from riskad.storage.files import together
     from riskad.tables.columns import check_columns
-    from riskad.tables.reading import read_table
+    from riskad.tables.paths import check_readable
+    from riskad.tables.reading import csv_format, read_table
     from riskad.tables.writing import write_table
 
     check_table_output(output, force)
     with together(), show_progress() as progress:
         progress(f"Reading {model.name} and {name_of((str(data),))}")
-        table, fitted = read_table(data), read_header(model).notes.get("fit", {})
+        place = check_readable(data)
+        table, fitted = read_table(place), read_header(model).notes.get("fit", {})
         check_columns([] if id is None else [id], table.columns)
         if label is None and fitted.get("label") in table.columns:
             label = fitted["label"]
+        if journal is not None:
+            table, label = _with_answers(table, journal, label or "label")
         names: dict[str, Any] = {
             "label": label,
             "id": id or fitted.get("id"),
@@ -361,12 +402,23 @@ def suggest(
         }
         found, report = suggest_table(load(model), table, n, progress=progress, **names)
         if output is not None:
-            write_table(found, output, force)
+            write_table(found, output, force, csv_format([place]))
         written = {} if output is None else {"suggested": str(output)}
         said = say(
             "suggest", as_json, report, print_suggest, written.get("suggested"), written=written
         )
     click.echo(said, err=is_pipe(output))
+
+
+def _with_answers(table: Any, journal: Path, label: str) -> tuple[Any, str]:
+    """The table with the labels of a journal, and their column; which words it has is no matter."""
+    from riskad.labelling.applying import apply_labels
+    from riskad.tables.labelled import LabelColumn
+
+    applied = apply_labels(table, journal, LabelColumn(label, ["normal"], ["anomaly"]))
+    for line in applied.notes():
+        click.echo(f"Note: {line}", err=True)
+    return applied.frame, label
 
 
 @click.command(short_help="Say whether new rows differ from the training rows.")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from riskad.cli.options import PATH, binding, listening_options
-from riskad.cli.shell import show_progress
+from riskad.cli.shell import echo, show_progress
 
 __all__ = ["serve"]
 
@@ -42,7 +42,15 @@ __all__ = ["serve"]
     show_default=True,
     help="Most requests that may wait; others get 503.",
 )
-def serve(model: Path, journal: Path | None, **options: Any) -> None:
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+    help="Log on stderr: all requests (info), only those that were refused or failed (warning) or "
+    "that failed (error); debug adds those for /health.",
+)
+def serve(model: Path, journal: Path | None, log_level: str, **options: Any) -> None:
     """Serve the scores of MODEL over HTTP.
 
     POST /score takes a row as a JSON object, or {"rows": [...]}, and returns anomaly_score,
@@ -65,12 +73,15 @@ def serve(model: Path, journal: Path | None, **options: Any) -> None:
     with show_progress() as progress:
         progress(f"Loading {model.name}")
         server, token = _server(model, journal, options)
-    click.echo(f"Serving {model.name} at {server.root}")
+    echo(f"Serving {model.name} at {server.root}")
     if token is not None:
         click.echo(f"Token: {token}")
     if journal is not None:
-        click.echo(f"Labels are saved in {journal}.", err=True)
+        echo(f"Labels are saved in {journal}.", err=True)
     click.echo("Ctrl-C stops.", err=True)
+    from riskad.serving.logs import start_log
+
+    start_log(log_level)
     server.run()
 
 

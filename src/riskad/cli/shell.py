@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskad.cli.words import in_words_of
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, printable
 from riskad.tables.notes import ReadingNote
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ALARM", "Group", "console", "printed", "say", "show_cells", "show_progress"]
+__all__ = [
+    "ALARM",
+    "Group",
+    "ScoringProgress",
+    "console",
+    "echo",
+    "echo_notes",
+    "printed",
+    "say",
+    "show_cells",
+    "show_progress",
+    "show_scoring",
+]
+
+_SECONDS_TO_TELL = 2.0  # of scoring, after which its time can be estimated
+_LONG = 30.0  # seconds of scoring that are said beforehand
 
 ALARM = 3
 """Exit code of a command that did its work and found what it was asked to warn of."""
@@ -50,9 +66,13 @@ class Group(click.Group):
             raise  # click ends quietly
         except InputError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            raise click.ClickException(in_words_of(command, ctx, str(error))) from error
+            sentence = in_words_of(command, ctx, str(error))
+            raise click.ClickException(printable(sentence)) from error
         except OSError as error:
-            raise click.ClickException(_sentence(error)) from error
+            raise click.ClickException(printable(_sentence(error))) from error
+        except click.ClickException as error:  # click's own, with names as they were typed
+            error.message = printable(error.message)  # type: ignore[misc]  # click shows this
+            raise
 
 
 @contextmanager
@@ -65,13 +85,23 @@ def _reading_notes() -> Iterator[None]:
             yield
         finally:
             said = {str(w.message): None for w in caught if issubclass(w.category, ReadingNote)}
-            for text in said:
-                click.echo(f"Note: {text}", err=True)
+            echo_notes(said)
     for warning in caught:
         if str(warning.message) not in said:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print a text that may hold names from anywhere."""
+    click.echo(printable(text), err=err)
+
+
+def echo_notes(lines: Iterable[str]) -> None:
+    """Print remarks on stderr."""
+    for line in lines:
+        echo(f"Note: {line}", err=True)
 
 
 def _is_unicode(text: str) -> bool:
@@ -154,7 +184,96 @@ def show_progress() -> Iterator[Callable[[str], object]]:
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=here, transient=True) as bar:
         task = bar.add_task("Loading", total=None)
-        yield lambda description: bar.update(task, description=description)
+        yield lambda description: bar.update(task, description=printable(description))
+
+
+class ScoringProgress:
+    """Shows how far scoring is, and says beforehand how long it takes, if that is long.
+
+    Parameters
+    ----------
+    bar
+        A bar on a terminal; None elsewhere.
+    clock
+        Tells seconds.
+
+    Attributes
+    ----------
+    total
+        About how many rows there are; None if that is not known.
+    hint
+        What to do if scoring takes long.
+    """
+
+    def __init__(self, bar: Any = None, clock: Callable[[], float] = time.perf_counter):
+        self.total: float | None = None
+        self.hint = ""
+        self._bar, self._clock = bar, clock
+        self._task = None if bar is None else bar.add_task("Loading", total=None)
+        self._is_said = False
+
+    def step(self, description: str) -> None:
+        """Show what is being done."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=printable(description))
+
+    def rows(self, done: int) -> None:
+        """Show that so many rows have a score; 0 starts the clock."""
+        self.step(f"Scoring: {done:,} rows done")
+        if not done:
+            self._start = self._clock()
+        elif self.total is not None:
+            self._say(done, self._clock() - self._start)
+            if self._bar is not None:
+                self._bar.update(self._task, completed=done, total=max(self.total, done))
+
+    def _say(self, done: int, seconds: float) -> None:
+        """Say how long all rows take, once some were scored long enough to tell."""
+        assert self.total is not None
+        whole = seconds * max(self.total / done, 1.0)
+        if self._is_said or seconds < _SECONDS_TO_TELL or whole < _LONG:
+            return
+        self._is_said = True
+        rows = f"about {float(f'{self.total:.2g}'):,.0f} rows"
+        line = f"Scoring {rows} takes about {_say_time(whole)}.{self.hint}"
+        echo(line, err=True) if self._bar is None else self._bar.console.print(printable(line))
+
+
+def _say_time(seconds: float) -> str:
+    """Say a time in its largest unit.
+
+    >>> _say_time(45), _say_time(2220), _say_time(9000)
+    ('45 seconds', '37 minutes', '2.5 hours')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+@contextmanager
+def show_scoring() -> Iterator[ScoringProgress]:
+    """Show a bar with the time left on a terminal's stderr; elsewhere a line if it takes long."""
+    here = console(stderr=True)
+    if not here.is_terminal:
+        yield ScoringProgress()
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=here, transient=True, speed_estimate_period=600) as bar:
+        yield ScoringProgress(bar)
 
 
 @contextmanager

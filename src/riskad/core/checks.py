@@ -17,6 +17,7 @@ __all__ = [
     "describe_column_difference",
     "enumerate_names",
     "lookup",
+    "printable",
     "quoted",
     "with_article",
 ]
@@ -57,6 +58,18 @@ class DataWarning(UserWarning):
     >>> print(caught[0].message)
     1 column(s) hold a single value and cannot tell rows apart: 1. Drop them.
     """
+
+
+def printable(text: object) -> str:
+    r"""A text for a terminal: control characters and those that turn a line around are spelled out.
+
+    Whatever reaches a terminal passes through here, because names and cells come from anywhere.
+    Lines stay lines.
+
+    >>> print(printable("a\x1b[31mb\u202ec"))
+    a\x1b[31mb\u202ec
+    """
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text))
 
 
 def quoted(value: object, longest: int = 60) -> str:

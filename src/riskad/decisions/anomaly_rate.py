@@ -42,7 +42,9 @@ from riskad.decisions.mixture import (
     Histograms,
     find_rate,
 )
+from riskad.decisions.row_groups import count_independent, deal_groups
 from riskad.rows.columns import as_table
+from riskad.rows.equal_rows import group_equal_rows
 
 __all__ = ["METHODS", "N_SPLITS", "PriorEstimate", "check_table", "cross_fit", "find_anomaly_rate"]
 
@@ -193,7 +195,8 @@ def cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
         # If a fold lacks something by chance, the user need not know.
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for fitted, held in fold_fits(estimator, X, codes, _folds(codes, seed)):
+        groups = group_equal_rows(X, codes)
+        for fitted, held in fold_fits(estimator, X, codes, _folds(codes, seed, groups)):
             scores[held] = -fitted.score_samples(_safe_indexing(X, held))
     if np.ptp(scores) == 0:
         raise InputError(
@@ -204,14 +207,21 @@ def cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
     return (scores - known.mean()) / (known.std() or 1.0)
 
 
-def _folds(codes: Codes, seed: int) -> Iterator[NDArray[Any]]:
-    """Row numbers to hold out, fold by fold."""
+def _folds(
+    codes: Codes, seed: int, groups: NDArray[np.intp] | None = None
+) -> Iterator[NDArray[Any]]:
+    """Row numbers to hold out, fold by fold; rows of a group together."""
     rng = np.random.default_rng(seed)
-    kinds = [np.flatnonzero(codes == kind) for kind in np.unique(codes)]
-    n_splits = min(N_SPLITS, *map(len, kinds))
-    fold = np.empty(len(codes), dtype=int)
-    for rows in kinds:
-        fold[rng.permutation(rows)] = np.arange(len(rows)) % n_splits
+    kinds = np.unique(codes)
+    n_splits = min(N_SPLITS, *(count_independent(codes, kind, groups) for kind in kinds))
+    if n_splits < 2:  # all rows of a kind are copies of one
+        groups, n_splits = None, min(N_SPLITS, *(int((codes == kind).sum()) for kind in kinds))
+    if groups is not None:
+        fold = deal_groups(codes, groups, n_splits, rng)
+    else:
+        fold = np.empty(len(codes), dtype=int)
+        for rows in (np.flatnonzero(codes == kind) for kind in kinds):
+            fold[rng.permutation(rows)] = np.arange(len(rows)) % n_splits
     for k in range(n_splits):
         yield np.flatnonzero(fold == k)
 

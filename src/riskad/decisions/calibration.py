@@ -21,7 +21,6 @@ from riskad.decisions.estimates import Estimate
 from riskad.decisions.rates import (
     FEWEST,
     FEWEST_UNLABELLED,
-    GIVEN,
     LABEL_SOURCES,
     SURPRISE,
     RateEstimate,
@@ -50,6 +49,7 @@ __all__ = ["Calibration"]
 _MOST = 20_000  # scores that are kept; more are reduced to quantiles
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
 _DRAWS = 300
+_FARTHEST = 1e150  # of a stored score: its square is a number
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,32 +85,19 @@ class Calibration:
     """How many labelled rows are worth as much as one that shares its group with no other."""
 
     _state_fields: ClassVar[Fields] = {
-        "scores": Array("f", ("labelled",)),
+        "scores": Array("f", ("labelled",), -_FARTHEST, _FARTHEST),
         "codes": Array("i", ("labelled",), -1, 1),
-        "unlabelled": Array("f", ("kept",), rising=True),
+        "unlabelled": Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True),
         "n_unlabelled": COUNT,
         "zero": NUMBER,
         "rate": Maybe(Record(("RateEstimate",))),
-        "held_unlabelled": Array("f", ("held",), rising=True),
+        "held_unlabelled": Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True),
         "label_source": Text(choices=LABEL_SOURCES),
         "random_p_value": Maybe(SHARE),
         "weights": Maybe(Array("f", ("normals",), low=0)),
         "ratio": Maybe(Record(("DensityRatio",))),
         "group_effect": Number(1),
     }
-
-    @staticmethod
-    def _upgrade_state(state: dict[str, Any]) -> dict[str, Any]:
-        """Upgrade a state of a version in which the rate was three numbers, by a mixture."""
-        state = {"group_effect": 1.0} | state
-        if "held_unlabelled" in state:
-            return state
-        rate = state.get("rate")
-        if isinstance(rate, tuple | list):
-            value, low, high = map(float, rate)
-            rate = RateEstimate(value, min(low, value), max(high, value), GIVEN)
-        new = {"label_source": "unknown", "random_p_value": None, "held_unlabelled": np.empty(0)}
-        return {**state, **new, "rate": rate}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -120,6 +107,7 @@ class Calibration:
         )
         require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
         require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
+        require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
         weights, ratio = state["weights"], state["ratio"]
         require((weights is None) == (ratio is None), "weights: without their ratio")
         normals = int((codes == NORMAL).sum())

@@ -33,6 +33,7 @@ from riskad.decisions.held_out import quietly
 from riskad.decisions.row_groups import as_groups, has_others
 from riskad.decisions.selection import PNUStratifiedKFold
 from riskad.rows.columns import as_table
+from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 
 __all__ = ["calibrate", "cross_calibrate", "cross_scores", "cross_splits", "on_scale"]
 
@@ -78,7 +79,7 @@ def calibrate(
         Seed of the folds; None means 0.
     groups : array, optional
         Group of each row, such as its customer: rows of a group are held out together. A row with a
-        blank group (None, NaN) is a group of its own.
+        blank group (None, NaN) is a group of its own. Copies of a row are one group in any case.
     label_source : str or array of str, default="unknown"
         How rows were chosen for labelling, which affects the anomaly rate: "random", "chosen" or
         "unknown", or a word for each row (`riskad.decisions.rates`).
@@ -121,7 +122,9 @@ def calibrate(
         pi_n=pi_n,
         n_splits=n_splits,
         random_state=random_state,
-        groups=None if groups is None else as_groups(groups, len(codes)),
+        groups=group_equal_rows(
+            X, codes, None if groups is None else as_groups(groups, len(codes))
+        ),
         label_source=label_source,
     )
     if weighted:
@@ -151,6 +154,7 @@ def cross_calibrate(
     """
     splits = cross_splits(codes, n_splits, random_state, groups)
     held_out = cross_scores(template, X, codes, fitted, splits, random_state)
+    held_out[repeats_label(codes, number_copies(X, codes))] = np.nan  # copies count as one row
     return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state, label_source)
 
 

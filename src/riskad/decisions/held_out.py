@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from riskad.core.checks import DataWarning, InputError
-from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
-from riskad.decisions.row_groups import as_groups, deal_groups
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
+from riskad.decisions.row_groups import as_groups, count_independent, deal_groups, whole_groups
 from riskad.rows.columns import as_table
+from riskad.rows.equal_rows import group_equal_rows
 
 __all__ = ["fold_fits", "labelled_folds", "out_of_fold_scores", "quietly"]
 
@@ -79,7 +80,8 @@ def out_of_fold_scores(
     """Anomaly scores of the labelled rows, each from a fit that never saw the row.
 
     scikit-learn's `cross_val_predict` renumbers the three codes before fitting; this function does
-    not. Unlabelled rows are in every training set. The result is NaN for them.
+    not. Unlabelled rows are in every training set, except that copies of a row are held out
+    together. The result is NaN for them.
 
     Parameters
     ----------
@@ -103,14 +105,15 @@ def out_of_fold_scores(
 
     X, codes = as_table(X), check_codes(y)
     check_rows_match(X, codes)
-    rarer = min(int((codes == ANOMALY).sum()), int((codes == NORMAL).sum()))
-    if rarer < 2:
+    groups = group_equal_rows(X, codes)
+    rarer = min(count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
+    folds = labelled_folds(codes, min(n_splits, rarer), random_state, groups) if rarer > 1 else []
+    if not folds:
         raise InputError(
             "out-of-fold scores need at least 2 labelled rows of each kind, "
-            f"got {rarer} of the rarer one."
+            f"got {rarer} of the rarer one. Copies of a row count as one."
         )
     scores = np.full(len(codes), np.nan)
-    folds = labelled_folds(codes, min(n_splits, rarer), random_state)
-    for fitted, held in fold_fits(model, X, codes, folds):
+    for fitted, held in fold_fits(model, X, codes, [whole_groups(each, groups) for each in folds]):
         scores[held] = -fitted.score_samples(_safe_indexing(X, held))
-    return scores
+    return np.where(codes == UNLABELLED, np.nan, scores)

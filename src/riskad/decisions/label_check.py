@@ -131,8 +131,9 @@ def _standardised(X: Any) -> Any:
     """Columns in standard deviations; sparse ones are not centred."""
     X = check_array(X, accept_sparse="csr", dtype=np.float64)
     if sparse.issparse(X):
-        spread = np.sqrt(X.multiply(X).mean(axis=0) - np.square(X.mean(axis=0)))
-        scale = np.asarray(spread).ravel()
+        variance = X.multiply(X).mean(axis=0) - np.square(X.mean(axis=0))
+        # Of a column that is nearly constant, rounding can leave less than nothing.
+        scale = np.sqrt(np.maximum(np.asarray(variance).ravel(), 0))
         return (X @ sparse.diags_array(1 / np.where(scale > 0, scale, 1))).tocsr()
     scale = X.std(axis=0)
     return (X - X.mean(axis=0)) / np.where(scale > 0, scale, 1)

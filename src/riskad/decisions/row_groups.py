@@ -19,7 +19,15 @@ from scipy.stats import rankdata
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED
 
-__all__ = ["GroupEffect", "Judged", "as_groups", "deal_groups", "has_others"]
+__all__ = [
+    "GroupEffect",
+    "Judged",
+    "as_groups",
+    "count_independent",
+    "deal_groups",
+    "has_others",
+    "whole_groups",
+]
 
 # How many groups the prior guess "rows of a group are all alike" counts as.
 _GUESSED = 3
@@ -102,6 +110,17 @@ def has_others(codes: np.ndarray, groups: NDArray[np.intp]) -> NDArray[np.bool_]
     """Whether rows of each kind remain without the group of a row."""
     needed = [seen for kind in KINDS if len(seen := np.unique(groups[codes == kind])) == 1]
     return ~np.isin(groups, np.concatenate([*needed, np.array([], dtype=np.intp)]))
+
+
+def count_independent(codes: np.ndarray, kind: int, groups: NDArray[np.intp] | None) -> int:
+    """Number of groups that have a row of a kind; of its rows if there are no groups."""
+    own = codes == kind
+    return int(own.sum()) if groups is None else len(np.unique(groups[own]))
+
+
+def whole_groups(rows: np.ndarray, groups: NDArray[np.intp] | None) -> np.ndarray:
+    """Positions of all rows that share a group with one of `rows`; without groups, `rows`."""
+    return rows if groups is None else np.flatnonzero(np.isin(groups, groups[rows]))
 
 
 class Judged(NamedTuple):

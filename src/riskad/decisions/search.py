@@ -23,8 +23,10 @@ from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
 from riskad.core.losses import Loss
 from riskad.core.risks import get_risk
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.row_groups import count_independent
 from riskad.decisions.selection import FEWEST_FOR_AUC, PNUStratifiedKFold, best_place
 from riskad.rows.columns import as_table
+from riskad.rows.equal_rows import group_equal_rows
 
 __all__ = ["RADSearchCV", "RiskScorer", "evaluate_nested", "labelled_auc"]
 
@@ -34,7 +36,8 @@ _GRID = {"a": (0.02, 0.1, 0.4), "prior": (0.5, 0.8, 0.95)}
 def labelled_auc(estimator: Any, X: Any, y: Any) -> float:
     """Scorer: AUC of labelled anomalies against labelled normal rows; ignores unlabelled rows.
 
-    scikit-learn's "roc_auc" would treat the three codes as three classes.
+    For any estimator with `score_samples`; `Detector.score` is the same. scikit-learn's "roc_auc"
+    would treat the three codes as three classes.
     """
     return auc_with_interval(y, -estimator.score_samples(X)).value
 
@@ -43,8 +46,10 @@ def labelled_auc(estimator: Any, X: Any, y: Any) -> float:
 class RiskScorer:
     """Scorer: minus the unbiased risk of `decision_function`, so that greater is better.
 
-    It uses all three kinds of row and needs fewer anomalies than an AUC. All candidates are judged
-    with the same prior and a: with its own, a candidate could make its own risk look small.
+    It uses all three kinds of row, so folds must hold unlabelled ones, too
+    (`PNUStratifiedKFold(unlabelled=True)`), and needs fewer anomalies than an AUC. All candidates
+    are judged with the same prior and a: with its own, a candidate could make its own risk look
+    small.
 
     Parameters
     ----------
@@ -57,7 +62,7 @@ class RiskScorer:
     >>> from riskad import PNUStratifiedKFold, ShallowRAD
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.normal(size=(90, 2)), np.repeat([1, -1, 0], [20, 10, 60])
-    >>> cv = PNUStratifiedKFold(3)
+    >>> cv = PNUStratifiedKFold(3, unlabelled=True)
     >>> scores = cross_val_score(ShallowRAD(), X, y, scoring=RiskScorer(prior=0.7), cv=cv)
     >>> scores.shape
     (3,)
@@ -143,14 +148,19 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         """Compare all candidates, then fit the chosen one to all rows."""
         X, codes = as_table(X), check_codes(y)
         check_rows_match(X, codes)
-        rarer = _rarer(codes)
+        n, m = _count_labelled(X, codes)
+        rarer = min(n, m)
         if rarer < 2:
             self.criterion_, self.cv_results_, self.best_params_ = "none", None, {}
             self.best_estimator_ = clone(self.estimator).fit(X, codes, **fit_params)
             return self
         self.criterion_ = "auc" if rarer >= FEWEST_FOR_AUC else "risk"
-        folds = PNUStratifiedKFold(min(self.n_splits, rarer), self.n_repeats, self.random_state)
-        m = int((codes == ANOMALY).sum())
+        folds = PNUStratifiedKFold(
+            min(self.n_splits, rarer),
+            self.n_repeats,
+            self.random_state,
+            unlabelled=self.criterion_ == "risk",
+        )
         search = GridSearchCV(
             self.estimator,
             [{}, *self._grids()],
@@ -199,6 +209,10 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
+    def score(self, X: Any, y: Any) -> float:
+        """Return the AUC on the labelled rows, as `Detector.score`."""
+        return labelled_auc(self, X, y)
+
 
 def _place(results: Mapping[str, Any], m: int, folds: PNUStratifiedKFold) -> int:
     """GridSearchCV's position of the candidate to refit; the first is the default."""
@@ -244,7 +258,8 @@ def evaluate_nested(
     """
     X, codes = as_table(X), check_codes(y)
     check_rows_match(X, codes)
-    rarer = _rarer(codes)
+    n, m = _count_labelled(X, codes)
+    rarer = min(n, m)
     if rarer < 2:
         raise InputError(
             "an AUC on held-out rows needs at least 2 labelled rows of each kind, got "
@@ -255,9 +270,10 @@ def evaluate_nested(
     for train, held in folds.split(X, codes):
         fitted = clone(model).fit(_safe_indexing(X, train), codes[train])
         values.append(labelled_auc(fitted, _safe_indexing(X, held), codes[held]))
-    n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
     return auc_of_folds(values, folds.n_splits, n, m, confidence)
 
 
-def _rarer(codes: np.ndarray) -> int:
-    return min(int((codes == ANOMALY).sum()), int((codes == NORMAL).sum()))
+def _count_labelled(X: Any, codes: np.ndarray) -> tuple[int, int]:
+    """Number of normal rows and of anomalies, copies of a row as one."""
+    groups = group_equal_rows(X, codes)
+    return count_independent(codes, NORMAL, groups), count_independent(codes, ANOMALY, groups)

@@ -35,13 +35,13 @@ from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import KIND_NAMES, get_risk
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds
-from riskad.decisions.row_groups import as_groups, deal_groups
+from riskad.decisions.row_groups import as_groups, count_independent, deal_groups
+from riskad.rows.equal_rows import group_equal_rows
 from riskad.storage.fields import (
     COUNT,
     NUMBER,
     TEXT,
     Array,
-    Either,
     Fields,
     ListOf,
     Maybe,
@@ -79,9 +79,11 @@ class PNUStratifiedKFold:
     """Folds that each hold their share of normal rows, anomalies and unlabelled rows.
 
     For scikit-learn's tools (`cv=`). Their own stratified folds treat the three codes as classes
-    and leave a rare kind out of some folds with only a warning; this class raises an error. Rows
-    are shuffled; the same seed gives the same folds. If `split` is given groups, such as customers,
-    rows of a group are held out together, and the shares are as close as that allows
+    and leave a rare kind out of some folds with only a warning; this class raises an error. Only
+    the labelled rows of a fold are scored, so that "roc_auc" sees two kinds of row: with unlabelled
+    ones it would see three classes, and give NaN. Rows are shuffled; the same seed gives the same
+    folds. Copies of a row are held out together (`riskad.rows.equal_rows`), and if `split` is given
+    groups, such as customers, so are the rows of a group; the shares are as close as that allows
     (`riskad.decisions.row_groups`).
 
     Parameters
@@ -92,13 +94,15 @@ class PNUStratifiedKFold:
         Number of rounds, each with its own shuffle.
     random_state : int, optional
         Seed; None means 0.
+    unlabelled : bool, default=False
+        Whether unlabelled rows of a fold are scored, too, as `RiskScorer` requires.
 
     Examples
     --------
     >>> y = np.repeat([1, -1, 0], [6, 3, 30])
     >>> folds = PNUStratifiedKFold(3).split(y, y)
-    >>> [int((y[held] == -1).sum()) for _, held in folds]
-    [1, 1, 1]
+    >>> [sorted(y[held].tolist()) for _, held in folds]
+    [[-1, 1, 1], [-1, 1, 1], [-1, 1, 1]]
     >>> customer = np.arange(39) % 13
     >>> train, held = next(PNUStratifiedKFold(3).split(y, y, customer))
     >>> set(customer[train]) & set(customer[held])
@@ -108,6 +112,7 @@ class PNUStratifiedKFold:
     n_splits: int = 5
     n_repeats: int = 1
     random_state: int | None = None
+    unlabelled: bool = False
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds over all rounds."""
@@ -116,7 +121,7 @@ class PNUStratifiedKFold:
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers to train on and to hold out, fold by fold.
+        """Yield row numbers to train on and to score, fold by fold.
 
         `groups` is the group of each row; a row with a blank group (None, NaN) is a group of its
         own.
@@ -124,9 +129,16 @@ class PNUStratifiedKFold:
         codes = self._check(y)
         if groups is not None:
             groups = as_groups(groups, len(codes))
+        groups = group_equal_rows(X, codes, groups)
+        if groups is not None:
             self._check_enough(codes, groups)
+        scored = (codes != UNLABELLED) | self.unlabelled
+        if not scored.any():
+            raise InputError(
+                "only labelled rows are scored, and y has none. Label some, or set unlabelled=True."
+            )
         for fold in self.folds(codes, groups):
-            yield np.flatnonzero(~fold), np.flatnonzero(fold)
+            yield np.flatnonzero(~fold), np.flatnonzero(fold & scored)
 
     def folds(self, codes: np.ndarray, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """Which rows each fold holds out, without an error for kinds with fewer rows than folds.
@@ -177,8 +189,8 @@ class PNUStratifiedKFold:
                 advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
                 raise InputError(
                     f"{self.n_splits} folds need {KIND_NAMES[kind]} rows of {self.n_splits} groups "
-                    f"or more, since each group is held out as a whole; the {len(rows):,} "
-                    f"{KIND_NAMES[kind]} rows are of {count}. {advice}, or leave groups out."
+                    "or more, since each group is held out as a whole, and so are the copies of a "
+                    f"row; the {len(rows):,} {KIND_NAMES[kind]} rows are of {count}. {advice}."
                 )
 
 
@@ -188,9 +200,6 @@ class Candidate(NamedTuple):
     a: float
     prior: float
     lam: float
-
-
-Candidate._state_fields = dict.fromkeys(Candidate._fields, NUMBER)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -218,7 +227,7 @@ class Selection:
     """
 
     _state_fields: ClassVar[Fields] = {
-        "candidates": ListOf(Either(Record(("Candidate",)), Tuple(NUMBER, NUMBER, NUMBER)), "n"),
+        "candidates": ListOf(Tuple(NUMBER, NUMBER, NUMBER), "n"),
         "criterion": Text(choices=("auc", "pu risk", "none")),
         "scores": Array("f", ("n",), gaps=True, infinite=True),
         "errors": Array("f", ("n",), gaps=True, infinite=True),
@@ -268,8 +277,9 @@ def choose(
     Selection
         The best candidate, and the others for comparison.
     """
-    rows = _WeightedRows(Z, y, np.ones(len(y)) if weight is None else weight)
-    n, m, n_u = (int((y == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED))
+    groups = group_equal_rows(Z, y)
+    rows = _WeightedRows(Z, y, np.ones(len(y)) if weight is None else weight, groups)
+    n, m, n_u = map(rows.count, (NORMAL, ANOMALY, UNLABELLED))
     if min(n, m) >= FEWEST_FOR_AUC:
         criterion, scores = "auc", _held_out_aucs(rows, loss, candidates, seed)
     elif min(n, n_u) >= _SPLITS:
@@ -291,12 +301,13 @@ def choose(
     return Selection(plain, criterion, scores.mean(axis=0), errors, chosen, reason, auc)
 
 
-def _folds(y: np.ndarray, n_splits: int, seed: int) -> np.ndarray:
+def _folds(rows: _WeightedRows, n_splits: int, seed: int) -> np.ndarray:
     """(folds, rows): which rows each holds out; a kind with fewer rows than folds is in none."""
-    splitter = PNUStratifiedKFold(n_splits, _REPEATS, seed)
+    y, splitter = rows.y, PNUStratifiedKFold(n_splits, _REPEATS, seed)
     folds = np.zeros((splitter.get_n_splits(), len(y)), dtype=bool)
-    enough = np.isin(y, [kind for kind in KINDS if (y == kind).sum() >= n_splits])
-    folds[:, enough] = list(splitter.folds(y[enough]))
+    enough = np.isin(y, [kind for kind in KINDS if rows.count(kind) >= n_splits])
+    groups = None if rows.groups is None else as_groups(rows.groups[enough], int(enough.sum()))
+    folds[:, enough] = list(splitter.folds(y[enough], groups))
     return folds
 
 
@@ -346,8 +357,7 @@ def _held_out_aucs(
     rows: _WeightedRows, loss: Loss, candidates: Sequence[Candidate], seed: int
 ) -> np.ndarray:
     """AUC of labelled rows, a row for each fold and a column for each candidate."""
-    n, m = ((rows.y == kind).sum() for kind in (NORMAL, ANOMALY))
-    folds = _folds(rows.y, min(_SPLITS, n, m), seed)
+    folds = _folds(rows, min(_SPLITS, rows.count(NORMAL), rows.count(ANOMALY)), seed)
     held_out = _held_out(rows, loss, candidates, folds)
     return np.array([_aucs(f, y) for f, y, _ in held_out])
 
@@ -356,7 +366,7 @@ def _aucs_without_anomalies(
     rows: _WeightedRows, loss: Loss, candidate: Candidate, seed: int
 ) -> np.ndarray:
     """AUC of labelled rows by folds, where each fit minimises the pu risk and sees no anomaly."""
-    folds = _folds(rows.y, min(_SPLITS, int((rows.y == NORMAL).sum())), seed)
+    folds = _folds(rows, min(_SPLITS, rows.count(NORMAL)), seed)
     folds[:, rows.y == ANOMALY] = True
     held_out = _held_out(rows, loss, [candidate], folds, risk="pu")
     return np.array([_aucs(f, y) for f, y, _ in held_out])
@@ -379,7 +389,7 @@ def _held_out_risks(
     are first scaled to one size; otherwise a heavier penalty would look like a worse model.
     """
     risk = get_risk("pu", loss, prior=candidates[0].prior)
-    folds = _folds(rows.y, _SPLITS, seed)
+    folds = _folds(rows, _SPLITS, seed)
 
     def value(f: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         f = f / np.maximum(np.sqrt(np.mean(f**2, axis=0)), 1e-12)
@@ -400,6 +410,11 @@ class _WeightedRows(NamedTuple):
     Z: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    groups: np.ndarray | None
+
+    def count(self, kind: int) -> int:
+        """Number of rows of a kind, copies of a row as one."""
+        return count_independent(self.y, kind, self.groups)
 
 
 def _held_out(

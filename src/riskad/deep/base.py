@@ -20,6 +20,7 @@ from riskad.core.risks import KIND_NAMES
 from riskad.deep.batches import NetworkRows, Pools, pools_of
 from riskad.deep.disk import Stored, blocks, on_disk
 from riskad.deep.graph import network_scores
+from riskad.deep.layers import KERNEL
 from riskad.deep.nets import ARCHITECTURES, Stack, find_architecture
 from riskad.deep.ranks import ALONE, Ranks, world
 from riskad.deep.trainer import History, Progress, Settings, choose_device, evaluate
@@ -30,7 +31,6 @@ from riskad.rows.columns import as_table, input_errors
 from riskad.storage.fields import (
     COUNT,
     FLAG,
-    NOTHING,
     SEED,
     SIZE,
     TEXT,
@@ -51,6 +51,7 @@ Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 Callback = Callable[[Progress], None]
 # Types that tables and images are converted to, the first unless they have another of these.
 _TABLE_TYPES, _IMAGE_TYPES = [np.float64, np.float32], [np.float32, np.uint8]
+_MOST_LAYERS = 1000  # in a model file
 _DEVICES = ("auto", "cpu", "mps", "cuda", *(f"cuda:{place}" for place in range(64)))
 _FAR = 1e15  # standard deviations beyond which squares overflow single precision
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
@@ -97,7 +98,6 @@ class DeepDetector(Detector):
         "device": Text(choices=_DEVICES),
         "random_state": SEED,
         "verbose": FLAG,
-        "callback": NOTHING,
         "shape_": ListOf(SIZE),
         "_mean": Array("f", ("channels",)),
         "_scale": Array("f", ("channels",), low=np.nextafter(0, 1)),
@@ -140,10 +140,12 @@ class DeepDetector(Detector):
         shape, stored = tuple(state["shape_"]), state["weights_"]
         architecture = find_architecture(state["module"], state["hidden"])
         architecture.check_shape(state["module"], shape)
+        require(len(architecture.sizes) <= _MOST_LAYERS, f"hidden: more than {_MOST_LAYERS} layers")
         sizes = [math.prod(architecture.map_shape(shape)), *architecture.sizes]
         channels = [shape[0], *architecture.channels]
-        needed = sum(a * b for layers in (sizes, channels) for a, b in pairwise(layers))
-        has = sum(each.size for each in stored.values())
+        needed = sum(a * b for a, b in pairwise(sizes))
+        needed += sum(a * b * KERNEL**2 for a, b in pairwise(channels))
+        has = sum(each.nbytes for each in stored.values()) // 4  # in single precision
         require(needed <= has, f"weights_: expected at least {needed:,} numbers, got {has:,}")
         detector = object.__new__(cls)
         detector.__dict__.update(state)

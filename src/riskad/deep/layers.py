@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from riskad.deep.ranks import Ranks, world
 
 __all__ = [
+    "KERNEL",
     "LEAKY_SLOPE",
     "NORM_EPS",
     "ConvBlock",
@@ -30,7 +31,8 @@ __all__ = [
 NORM_EPS = 1e-4
 _MOMENTUM = 0.1
 LEAKY_SLOPE = 0.01
-_KERNEL = 5
+KERNEL = 5
+"""Side of the convolutions."""
 # Grouped convolutions with fewer input channels in a group leave a GPU idle.
 _FEW_CHANNELS = 4
 # Adjacent values of a row of the result per strip; 4 was the fastest of 1 to 32 on an H200.
@@ -64,7 +66,7 @@ class StackedConv(nn.Module):
 
     def __init__(self, generators: Generators, c_in: int, c_out: int):
         super().__init__()
-        self.weight = _uniform(generators, (c_out, c_in, _KERNEL, _KERNEL), c_in * _KERNEL**2)
+        self.weight = _uniform(generators, (c_out, c_in, KERNEL, KERNEL), c_in * KERNEL**2)
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve each network's images."""
@@ -75,7 +77,7 @@ class StackedConv(nn.Module):
         """One grouped convolution of (B, K c_in, H, W)."""
         K = len(self.weight)
         x = side_by_side(x.expand(K, *x.shape[1:]))
-        return apart(F.conv2d(x, self.weight.flatten(0, 1), padding=_KERNEL // 2, groups=K), K)
+        return apart(F.conv2d(x, self.weight.flatten(0, 1), padding=KERNEL // 2, groups=K), K)
 
     def by_strips(self, x: Tensor) -> Tensor:
         r"""One product of matrices for each network.
@@ -90,8 +92,8 @@ class StackedConv(nn.Module):
         # Every value is copied 10 times: in the precision of the product, not in a wider one.
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        padded = F.pad(x, [_KERNEL // 2] * 4)
-        strips = padded.unfold(3, _KERNEL, 1).unfold(4, _STRIP + _KERNEL - 1, _STRIP)
+        padded = F.pad(x, [KERNEL // 2] * 4)
+        strips = padded.unfold(3, KERNEL, 1).unfold(4, _STRIP + KERNEL - 1, _STRIP)
         strips = strips.permute(0, 1, 3, 4, 2, 5, 6).reshape(len(x), B * H * W // _STRIP, -1)
         matrix = self._strip_matrix().to(strips.dtype)
         maps = torch.bmm(strips.expand(K, *strips.shape[1:]), matrix)
@@ -103,9 +105,9 @@ class StackedConv(nn.Module):
         Entry [(c, i, j), (q, o)] is the kernel's weight[o, c, i, j - q], or 0 outside it.
         """
         weight = self.weight
-        shift = torch.zeros(_KERNEL, _STRIP + _KERNEL - 1, _STRIP, device=weight.device)
+        shift = torch.zeros(KERNEL, _STRIP + KERNEL - 1, _STRIP, device=weight.device)
         for q in range(_STRIP):
-            shift[:, q : q + _KERNEL, q] = torch.eye(_KERNEL, device=weight.device)
+            shift[:, q : q + KERNEL, q] = torch.eye(KERNEL, device=weight.device)
         moved = torch.matmul(weight, shift.flatten(1).to(weight.dtype))  # K, o, c, i, (j q)
         moved = torch.unflatten(moved, 4, (-1, _STRIP)).permute(0, 2, 3, 4, 5, 1)
         return moved.reshape(len(weight), -1, _STRIP * weight.shape[1])

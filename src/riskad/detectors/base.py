@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad.core.checks import InputError, enumerate_names
@@ -28,6 +29,7 @@ from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import UnlabelledSummary
+from riskad.decisions.search import labelled_auc
 from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
 from riskad.rows.arrays import on_host_array, to_numpy
@@ -160,6 +162,32 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         """
         return self._calibrated("probabilities").anomaly_probability(self.anomaly_score(X))
 
+    @property
+    def classes_(self) -> np.ndarray:
+        """The kinds of row that are told apart, as codes in the order of `predict_proba`."""
+        check_is_fitted(self)
+        return np.array([ANOMALY, NORMAL])
+
+    @available_if(  # type: ignore[untyped-decorator]
+        lambda self: self._calibrated("probabilities").line()
+    )
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probabilities of being an anomaly and of being normal, in two columns.
+
+        The first column is `anomaly_probability`. The method exists once the detector is
+        calibrated: `AutoRAD` by `fit`, others by `riskad.calibrate`.
+        """
+        probability = self.anomaly_probability(X)
+        return np.column_stack([probability, 1 - probability])
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the AUC of labelled anomalies against labelled normal rows.
+
+        It is what scikit-learn's tools maximise unless told otherwise. Unlabelled rows (0) are
+        ignored. Rows of the fit look better than new ones.
+        """
+        return labelled_auc(self, X, y)
+
     def _calibrated(self, what: str) -> Calibration:
         check_is_fitted(self)
         if not hasattr(self, "calibration_"):
@@ -219,7 +247,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         codes, weight = self._check_labels(X, y, sample_weight)
         if source is not None:
             self._check_columns(source, reset=True)
-        return X, codes, weight
+        return X, codes, _relative(weight)
 
     def _check_labels(
         self, X: Any, y: Any, sample_weight: Any
@@ -266,6 +294,13 @@ def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
         return None
     weight = on_host_array(sample_weight)
     return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def _relative(weight: np.ndarray | None) -> np.ndarray | None:
+    """Weights with mean 1, so that only their ratios matter; None if all rows weigh the same."""
+    if weight is None or not (weight > 0).any():
+        return weight
+    return None if (weight == weight[0]).all() else weight / weight[weight > 0].mean()
 
 
 def check_said(rows: RowSource) -> None:

@@ -14,6 +14,7 @@ from riskad.core.labels import count_labels
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, Risk, get_risk
+from riskad.decisions.row_groups import count_independent
 from riskad.decisions.selection import PNUStratifiedKFold
 from riskad.detectors.boosting import Boosting, one_fit_at_a_time, rows_that_count
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
@@ -22,11 +23,11 @@ from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.tree_shapley import shapley_values
 from riskad.detectors.trees import TREES, FrameDetector, check_trees
 from riskad.rows.columns import FEW_LEVELS
+from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     COUNT,
     FLAG,
-    JOBS,
     NUMBER,
     POSITIVE,
     SEED,
@@ -68,9 +69,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     `riskad.detectors.boosting`). Splits are the best of random ones, one for each column, as in
     extremely randomised trees: with few labels the best of all splits is mostly chance.
 
-    Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text or
-    categories. With up to ten categories a split separates one from the others. More categories
-    are split by their frequency, and by the evidence of the labelled anomalies on each
+    Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text,
+    categories or dates. With up to ten categories a split separates one from the others. More
+    categories are split by their frequency, and by the evidence of the labelled anomalies on each
     (`riskad.rows.level_evidence`): the sets of categories that LightGBM forms would fit their few
     labels by chance. A category that was not seen in fit counts as missing.
 
@@ -161,7 +162,6 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         "max_leaves": SIZE,
         "min_leaf": Number(0),
         "random_state": SEED,
-        "n_jobs": JOBS,
         "cv_risk_": Maybe(Array("f", ("rounds tried",))),
         "n_rounds_": COUNT,
         "train_risk_": Array("f", ("risks",)),
@@ -215,9 +215,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            A row of weight w counts as w rows in the risk and for `min_leaf`. A row with weight 0
-            is ignored. For random splits and the folds of `early_stopping` it is still one row:
-            repeating rows instead gives other splits, and scores that are close but not the same.
+            In the risk and for `min_leaf` a row counts by the ratio of its weight to the mean
+            weight, so equal weights change nothing. A row with weight 0 is ignored. For random
+            splits and the folds of `early_stopping` a row is one row whatever its weight.
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
@@ -286,11 +286,14 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         if rows.n_rows > _CV_ROWS:
             rng = np.random.default_rng(self._seed)
             rows = rows.sample(_CV_ROWS, risk.kind_weights(), rng)
-        n_splits = min(_CV_SPLITS, *(int((rows.y == kind).sum()) for kind in risk.kinds()))
+        groups = group_equal_rows(rows.X, rows.y)
+        counts = [count_independent(rows.y, kind, groups) for kind in risk.kinds()]
+        n_splits = min(_CV_SPLITS, *counts)
         if n_splits < 2:
             return min(int(self.n_rounds), _FEW_LABELS_ROUNDS)
-        folds = PNUStratifiedKFold(n_splits, random_state=self._seed).split(rows.X, rows.y)
-        held_out = [self._held_out_risks(rows, risk, *fold) for fold in folds]
+        folds = PNUStratifiedKFold(n_splits, random_state=self._seed, unlabelled=True)
+        splits = folds.split(rows.X, rows.y)
+        held_out = [self._held_out_risks(rows, risk, *split) for split in splits]
         self.cv_risk_ = np.mean(held_out, axis=0)
         return int(np.argmin(self.cv_risk_)) + 1
 
@@ -320,7 +323,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             )
         self.train_risk_ = np.array(run.risks)
         self.trees_ = from_lightgbm(run.booster.dump_model(), rows.n_features)
-        gain = self._evidence.by_column(run.booster.feature_importance("gain"))
+        gain = self._by_column(run.booster.feature_importance("gain"))
         self.feature_importances_ = gain / max(gain.sum(), np.finfo(float).tiny)
         scores = self.trees_.sum(rows.X)
         self.offset_ = 0.0  # trees separate their training rows too well to find another
@@ -355,6 +358,4 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         rows.
         """
         found = shapley_values(self.trees_, self._seen(X))
-        if found is None or not self._evidence.places:
-            return found
-        return self._evidence.by_column(found[0]), found[1]
+        return None if found is None else (self._by_column(found[0]), found[1])

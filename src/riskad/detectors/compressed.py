@@ -23,17 +23,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import spearmanr
-from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.detectors.auto.detector import AutoRAD
-from riskad.detectors.auto.views import fit_table, numbers_of, table_widths
+from riskad.detectors.auto.views import fit_table
 from riskad.detectors.tree_arrays import Trees, from_sklearn
-from riskad.detectors.trees import TREES, FrameDetector
-from riskad.rows.columns import Filled
+from riskad.detectors.tree_graph import sum_of_trees
+from riskad.detectors.trees import TREES, FrameDetector, width_seen
+from riskad.rows.columns import Filled, Reduced
 from riskad.storage.fields import (
     COUNT,
     POSITIVE,
@@ -126,7 +126,7 @@ class CompressedRAD(FrameDetector):
     """A forest trained to reproduce the scores of another detector; it stores no rows.
 
     See `riskad.detectors.compressed`. Columns may have missing values (NaN), and columns of a
-    pandas or polars frame may hold text or categories.
+    pandas or polars frame may hold text, categories or dates.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class CompressedRAD(FrameDetector):
         "random_state": SEED,
         "teacher_": TEXT,
         "n_rows_": COUNT,
-        "table_": Record(("Filled", "TruncatedSVD")),
+        "table_": Record(("Filled", "Reduced")),
         "trees_": TREES,
         "knots_": Array("f", (2, "knots")),
         "fidelity_": Record(("Fidelity",)),
@@ -182,8 +182,8 @@ class CompressedRAD(FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        before, after = table_widths(state["table_"])
-        require(before == state["n_features_in_"], "table_: of other columns")
+        before, after = state["table_"].widths
+        require(before == width_seen(state), "table_: of other columns")
         require(state["trees_"].n_features == after, "trees_: of other columns")
         require(state["trees_"].n_trees > 0, "trees_: none")
         own, theirs = state["knots_"]
@@ -203,7 +203,7 @@ class CompressedRAD(FrameDetector):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, NaN, and in a frame text.
+            Training rows: numbers, NaN, and in a frame text and dates.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled.
 
@@ -245,10 +245,9 @@ class CompressedRAD(FrameDetector):
         matrix = self._check_rows(X, reset=True)
         learned, mapped, judged = _three_parts(len(before), self._seed)
         self.teacher_, self.n_rows_ = type(teacher).__name__, len(learned)
-        self.table_: Filled | TruncatedSVD = fit_table(
-            matrix[learned], self.categories_, self._seed
-        )
-        self.trees_ = self._grow(numbers_of(self.table_, matrix[learned]), before[learned])
+        seen = self._seen(matrix[learned])
+        self.table_: Filled | Reduced = fit_table(seen, self.categories_, self._seed)
+        self.trees_ = self._grow(self.table_.transform(seen), before[learned])
         self.knots_ = _knots(self._forest_scores(matrix[mapped]), before[mapped])
         self.offset_ = float(teacher.offset_)
         for name in _TAKEN_OVER:
@@ -271,7 +270,7 @@ class CompressedRAD(FrameDetector):
         return from_sklearn(grown, np.concatenate([t.value[:, 0, 0] for t in grown]), Z.shape[1])
 
     def _forest_scores(self, X: Any) -> np.ndarray:
-        return self.trees_.mean(numbers_of(self.table_, X))
+        return self.trees_.mean(self.table_.transform(self._seen(X)))
 
     def _scores(self, X: Any) -> np.ndarray:
         own, theirs = self.knots_
@@ -279,6 +278,23 @@ class CompressedRAD(FrameDetector):
         # Beyond all knots, scores differ by as much as the forest's.
         beyond = np.minimum(f - own[0], 0) + np.maximum(f - own[-1], 0)
         return np.asarray(np.interp(f, own, theirs) + beyond)
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the same scores in an ONNX graph.
+
+        A score is that of the first knot, and what each segment between knots adds: its slope times
+        the length of it that lies before the forest's score. Beyond all knots the slope is 1.
+        """
+        numbers = self.table_.onnx_rows(graph, self._graph_rows(graph, rows))
+        f = sum_of_trees(graph, numbers, self.trees_, weight=1 / self.trees_.n_trees)
+        own, theirs = self.knots_
+        starts, lengths = np.append(own[0], own), np.diff(own)
+        least = np.append(-np.inf, np.zeros(len(own)))
+        most = np.concatenate([[0.0], lengths, [np.inf]])
+        slopes = np.concatenate([[1.0], np.diff(theirs) / lengths, [1.0]])
+        past = graph.node("Sub", graph.node("Reshape", f, np.array([-1, 1])), starts)
+        past = graph.node("Min", graph.node("Max", past, least), most)
+        return str(graph.node("Add", graph.node("MatMul", past, slopes), theirs[:1]))
 
     def describe(self) -> dict[str, Any]:
         """Return the threshold, the original detector, and what was lost."""

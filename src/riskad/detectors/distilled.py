@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from riskad.detectors.tree_arrays import Trees, from_sklearn
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, check_trees
-from riskad.storage.fields import JOBS, SEED, SIZE, Fields, State
+from riskad.storage.fields import SEED, SIZE, Fields, State
 
 __all__ = ["DistilledForest"]
 
@@ -54,7 +54,6 @@ class DistilledForest(BaseEstimator):
     _state_fields: ClassVar[Fields] = {
         "n_estimators": SIZE,
         "random_state": SEED,
-        "n_jobs": JOBS,
         "n_features_in_": SIZE,
         "trees_": TREES,
     }

@@ -35,7 +35,6 @@ from riskad.rows.linear import sparse_to_dense
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
     COUNT,
-    JOBS,
     NUMBER,
     SEED,
     SHARE,
@@ -46,7 +45,6 @@ from riskad.storage.fields import (
     Fields,
     ListOf,
     Number,
-    Optional,
     State,
     Text,
 )
@@ -70,10 +68,10 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     (see `riskad.detectors.forest`). The score of a row is P(normal) - P(anomaly), averaged over
     the trees.
 
-    Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text or
-    categories. Categories are split by their frequency and, if there are more than ten, by the
-    evidence of the labelled anomalies on each (`riskad.rows.level_evidence`). A category that was
-    not seen in fit counts as missing.
+    Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text,
+    categories or dates. Categories are split by their frequency and, if there are more than ten, by
+    the evidence of the labelled anomalies on each (`riskad.rows.level_evidence`). A category that
+    was not seen in fit counts as missing.
 
     Parameters
     ----------
@@ -130,15 +128,13 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     takes_guarded_risks: ClassVar[bool] = False
 
     _state_fields: ClassVar[Fields] = {
-        # Absent from files of earlier versions.
-        "categories_": Optional(DictOf(COUNT, ListOf(TEXT))),
+        "categories_": DictOf(COUNT, ListOf(TEXT)),
         "a": Number(-1, 1),
         "prior": SHARE,
         "risk": Text(choices=RISKS),
         "n_estimators": SIZE,
         "min_leaf": Number(0),
         "random_state": SEED,
-        "n_jobs": JOBS,
         "trees_": TREES,
         "feature_importances_": Array("f", ("n_features_in_",), low=0),
         "risk_parts_": DictOf(TEXT, NUMBER),
@@ -178,9 +174,9 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            A row of weight w counts as w rows in the risk and for `min_leaf`. A row with weight 0
-            is ignored. With more than 2,000 rows, repeating rows instead gives other random splits,
-            and scores that are close but not the same.
+            In the risk and for `min_leaf` a row counts by the ratio of its weight to the mean
+            weight, so equal weights change nothing. A row with weight 0 is ignored. For random
+            splits a row is one row whatever its weight.
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
         risk = self._check_settings()
@@ -191,7 +187,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         counting = np.flatnonzero(signed)
         rows, signed = rows.take(counting), signed[counting]
         self.trees_, importances = self._grow(rows, np.sign(signed), np.abs(signed))
-        self.feature_importances_ = self._evidence.by_column(importances)
+        self.feature_importances_ = self._by_column(importances)
         self._store(rows, risk)
         return self
 

@@ -17,7 +17,7 @@ from riskad.detectors.boosting import lightgbm_library, one_fit_at_a_time
 from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, check_trees
-from riskad.storage.fields import JOBS, SEED, SIZE, Fields, Maybe, State
+from riskad.storage.fields import SEED, SIZE, Fields, Maybe, State
 
 __all__ = ["Growth", "LabelledTrees"]
 
@@ -85,7 +85,6 @@ class LabelledTrees(BaseEstimator):
     _state_fields: ClassVar[Fields] = {
         "n_rounds": Maybe(SIZE),
         "random_state": SEED,
-        "n_jobs": JOBS,
         "n_features_in_": SIZE,
         "trees_": TREES,
     }

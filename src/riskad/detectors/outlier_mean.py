@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.decomposition import TruncatedSVD
 
 from riskad.core.labels import LabelCounts
-from riskad.detectors.auto.graph import graph_numbers, rows_around
-from riskad.detectors.auto.views import fit_table, numbers_of, table_widths
+from riskad.detectors.auto.graph import rows_around
+from riskad.detectors.auto.views import fit_table
 from riskad.detectors.features import LearnedFeatures
-from riskad.detectors.trees import FrameDetector
+from riskad.detectors.trees import FrameDetector, width_seen
 from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.columns import Filled
+from riskad.rows.columns import Filled, Reduced
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
 
 __all__ = ["OutlierMean"]
@@ -55,15 +54,15 @@ class OutlierMean(FrameDetector):
     _state_fields: ClassVar[Fields] = {
         "random_state": SEED,
         "n_rows_": COUNT,
-        "table_": Record(("Filled", "TruncatedSVD")),
+        "table_": Record(("Filled", "Reduced")),
         "features_": Record(("LearnedFeatures",)),
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        before, after = table_widths(state["table_"])
-        require(before == state["n_features_in_"], "table_: of other columns")
+        before, after = state["table_"].widths
+        require(before == width_seen(state), "table_: of other columns")
         require(state["features_"].n_features_in_ == after, "features_: of other columns")
         require("outliers" in state["features_"].slices_, "features_: without outlier scores")
 
@@ -79,11 +78,9 @@ class OutlierMean(FrameDetector):
             rows = np.sort(drawn)
         self.n_rows_ = len(rows)
         with one_blas_thread():
-            self.table_: Filled | TruncatedSVD = fit_table(
-                matrix[rows], self.categories_, self._seed
-            )
+            self.table_: Filled | Reduced = fit_table(matrix[rows], self.categories_, self._seed)
             self.features_ = LearnedFeatures(("columns", "outliers"), random_state=self._seed)
-            F = self.features_.fit_transform(numbers_of(self.table_, matrix[rows]))
+            F = self.features_.fit_transform(self.table_.transform(matrix[rows]))
         self.offset_ = float(np.quantile(self._mean(F), _FLAGGED))
         return self
 
@@ -92,11 +89,13 @@ class OutlierMean(FrameDetector):
 
     def _scores(self, X: Any) -> np.ndarray:
         with one_blas_thread():
-            return self._mean(self.features_.transform(numbers_of(self.table_, X)))
+            seen = self.table_.transform(self._seen(X))
+            return self._mean(self.features_.transform(seen))
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""
-        parts = self.features_.onnx_parts(graph, graph_numbers(graph, rows, self.table_))
+        numbers = self.table_.onnx_rows(graph, self._graph_rows(graph, rows))
+        parts = self.features_.onnx_parts(graph, numbers)
         mean = graph.node("ReduceMean", parts["outliers"], np.array([1]), keepdims=0)
         return str(graph.node("Neg", mean))
 

@@ -23,14 +23,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler
 
 from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
+from riskad.detectors.features.components import PrincipalComponents
 from riskad.detectors.features.graph import beside, standardised
-from riskad.detectors.features.scaling import standardise
+from riskad.detectors.features.scaling import ColumnScale
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
 from riskad.rows.blas_threads import one_blas_thread
@@ -139,8 +139,8 @@ class PretrainedRAD(Detector):
         "weights": Text(choices=WEIGHTS),
         "random_state": SEED,
         "kept_": Array("i", ("kept",), low=0),
-        "scaler_": Record(("StandardScaler",)),
-        "components_": Maybe(Record(("PCA",))),
+        "scale_": Record(("ColumnScale",)),
+        "components_": Maybe(Record(("PrincipalComponents",))),
         "marked_": Array("i", ("marked",), low=0),
         "context_": Array("f", ("read", "seen"), gaps=True),
         "states_": Array("i", ("read",), 0, 2),
@@ -148,23 +148,17 @@ class PretrainedRAD(Detector):
     }
 
     @classmethod
-    def _upgrade_state(cls, state: State) -> State:
-        """Upgrade a state from before there was a choice of weights and of blanks to mark."""
-        fitted = {"marked_": np.array([], int)} if "weights_" in state else {}
-        return {"weights": "tables-2", **fitted, **state}
-
-    @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        kept, scaler, components = (state[n] for n in ("kept_", "scaler_", "components_"))
+        kept, scale, components = (state[n] for n in ("kept_", "scale_", "components_"))
         require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
-        require(scaler.n_features_in_ == len(kept), "scaler_: of other columns")
+        require(scale.n_features_in_ == len(kept), "scale_: of other columns")
         marked = state["marked_"]
         require(bool((marked < len(kept)).all()), "marked_: no such column")
         seen = len(kept) + len(marked)
         if components is not None:
             require(components.n_features_in_ == len(kept), "components_: of other columns")
-            seen = components.n_components_
+            seen = components.n_features_out_
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
         blanks = bool(np.isnan(state["context_"]).any())
@@ -267,22 +261,22 @@ class PretrainedRAD(Detector):
         self.kept_ = np.flatnonzero(_varies(X))
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
-        self.scaler_ = StandardScaler().fit(X[:, self.kept_])
-        self.components_: PCA | None = None
+        self.scale_ = ColumnScale.of(X[:, self.kept_])
+        self.components_: PrincipalComponents | None = None
         self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
         if len(self.kept_) > _TRAININGS[self.weights].columns:
             self.marked_ = self.marked_[:0]
-            Z = np.nan_to_num(_signed_log(standardise(X[:, self.kept_], self.scaler_)))
+            Z = np.nan_to_num(_signed_log(self.scale_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
+            pca = PCA(size, svd_solver="randomized", random_state=seed).fit(Z)
             # Whitened, so that components look like the columns of a table.
-            self.components_ = PCA(
-                size, whiten=True, svd_solver="randomized", random_state=seed
-            ).fit(Z)
+            spread = np.maximum(pca.explained_variance_**0.5, np.finfo(float).eps)
+            self.components_ = PrincipalComponents(pca.mean_, pca.components_ / spread[:, None])
         return self._columns(X)
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        Z = _signed_log(standardise(X[:, self.kept_], self.scaler_))
+        Z = _signed_log(self.scale_.transform(X[:, self.kept_]))
         if self.components_ is None:
             marks = _signed_log(np.isnan(Z[:, self.marked_]) * 2.0 - 1.0)
             return np.hstack([Z, marks]) if len(self.marked_) else Z
@@ -310,25 +304,23 @@ class PretrainedRAD(Detector):
         return 3e-4
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the network, with the rows that it reads as constants."""
+        """Return the network, with what it reads of the context as constants."""
         Z = graph.cast(self._graph_columns(graph, rows), np.float32)
-        arrays = TableNetwork.load(self.weights_).arrays
-        said = network_scores(graph, Z, arrays, self.context_, self.states_)
+        network = TableNetwork.load(self.weights_)
+        said = network_scores(graph, Z, network, self.context_, self.states_)
         return str(graph.node("Neg", said))
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows."""
         X = np.zeros((n_rows, self.n_features_in_))
         drawn = rng.standard_normal((n_rows, len(self.kept_)))
-        X[:, self.kept_] = self.scaler_.mean_ + self.scaler_.scale_ * drawn
+        X[:, self.kept_] = self.scale_.mean + self.scale_.scale * drawn
         return X
 
     def _graph_columns(self, graph: Any, rows: str) -> str:
         """The columns as the network sees them, in double precision."""
         X = graph.node("Gather", rows, self.kept_, axis=1)
-        Z = _graph_signed_log(
-            graph, standardised(graph, X, self.scaler_.mean_, self.scaler_.scale_)
-        )
+        Z = _graph_signed_log(graph, standardised(graph, X, self.scale_.mean, self.scale_.scale))
         if self.components_ is None:
             if not len(self.marked_):
                 return Z
@@ -336,11 +328,7 @@ class PretrainedRAD(Detector):
             mark = np.array(_signed_log(np.ones(())))
             return beside(graph, [Z, graph.node("Where", blank, mark, -mark)])
         filled = graph.node("Where", graph.node("IsNaN", Z), np.array(0.0), Z)
-        directions = self.components_.components_.T / self.components_.explained_variance_**0.5
-        shift = self.components_.mean_ @ directions
-        return _graph_signed_log(
-            graph, graph.node("Sub", graph.node("MatMul", filled, directions), shift)
-        )
+        return _graph_signed_log(graph, self.components_.onnx_rows(graph, filled))
 
 
 class _Kept(NamedTuple):

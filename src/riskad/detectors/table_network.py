@@ -22,6 +22,7 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -100,18 +101,33 @@ class TableNetwork:
     def read(self, Z: np.ndarray, states: np.ndarray) -> Memory:
         """Keys and values of the context, layer by layer; in the last only of label cells."""
         columns = _Columns(Z, states) if self.reads_blanks else None
-        memory = Memory(columns, [], [])
+        known = [known for _, known in self._context(Z, states, columns)]
+        depth = len(self._layers)
+        return Memory(columns, known[:depth], known[depth:])
+
+    def context_cells(self, Z: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
+        """Cells (rows, columns, width) of the context that each layer attends to, normed."""
+        columns = _Columns(Z, states) if self.reads_blanks else None
+        norms = [*self.arrays["norm_rows"], *self.arrays.get("row_norm_rows", ())]
+        cells = (cells for cells, _ in self._context(Z, states, columns))
+        return [_normed(each, norm) for each, norm in zip(cells, norms, strict=True)]
+
+    def _context(
+        self, Z: np.ndarray, states: np.ndarray, columns: _Columns | None
+    ) -> Iterator[tuple[np.ndarray, _Known]]:
+        """The cells that each layer attends to, with their keys and values."""
         x = others = self._cells(Z, states, columns, own=True)
         for among, layer in zip(self._among, self._layers, strict=True):
             others, x = x, among.among_cells(x, last=layer is self._layers[-1])
-            memory.cells.append(layer.known(x))
+            known = layer.known(x)
+            yield x, known
             if layer is not self._layers[-1] or self._row_layers:
-                x = layer.change(x, memory.cells[-1])
+                x = layer.change(x, known)
         row = self._rows(x, others) if self._row_layers else x
         for layer in self._row_layers:
-            memory.rows.append(layer.known(row))
-            row = layer.change(row, memory.rows[-1])
-        return memory
+            known = layer.known(row)
+            yield row, known
+            row = layer.change(row, known)
 
     def score(self, Z: np.ndarray, memory: Memory) -> np.ndarray:
         """s(x) of unlabelled rows."""

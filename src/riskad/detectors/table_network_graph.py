@@ -1,8 +1,9 @@
 """The network of `riskad.PretrainedRAD` as nodes of an ONNX graph, in single precision.
 
-The context is a constant of the graph, and so is everything that the network computes from it,
-layer by layer. onnxruntime folds it into keys and values once, when it loads a graph: in the file
-these would take about 3 MB for each column.
+The context is read by NumPy. Constants of the graph are its cells, as each layer attends to them;
+onnxruntime computes keys and values from them once, when it loads a graph. A file thus takes up to
+2 MB for each column. Reading the whole context at load time would save these, but take gigabytes of
+memory: onnxruntime keeps all that it computes from constants until the last of them is computed.
 
 Cells have the shape (columns + 1, rows, width): attention to the context, the largest part of the
 work, is then one product of matrices for each column and head. A row in the layers of rows has the
@@ -14,6 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from riskad.detectors.table_network import TableNetwork
 
 __all__ = ["network_scores"]
 
@@ -27,7 +30,7 @@ _AFFINE = ("cell", "row_in", "head", "row_head")  # weights, with the bias as th
 
 
 def network_scores(
-    g: Any, Z: str, arrays: dict[str, np.ndarray], context: np.ndarray, states: np.ndarray
+    g: Any, Z: str, network: TableNetwork, context: np.ndarray, states: np.ndarray
 ) -> str:
     """Return s(x) of rows without a label.
 
@@ -37,8 +40,8 @@ def network_scores(
         The graph to which nodes are added.
     Z : str
         The rows (n_rows, n_columns), in single precision.
-    arrays : dict
-        The weights of the network.
+    network : TableNetwork
+        The network.
     context, states : arrays
         The rows that it reads, and their labels.
 
@@ -47,21 +50,20 @@ def network_scores(
     str
         The name of the scores, of shape (n_rows,), in doubles, high for anomalies.
     """
+    arrays = network.arrays
     layers = _Layers(g, arrays)
-    said = layers.said if len(arrays["cell"]) > 4 else layers.said_of_values
-    known = g.constant(context.astype(np.float32))
-    x = layers.cells(Z, said(Z, context, states))
-    known = layers.cells(known, said(known, context, states, own=True), states)
+    cells = iter(network.context_cells(context, states))
+    said = layers.said(Z, context, states) if network.reads_blanks else layers.said_of_values(Z)
+    x = layers.cells(Z, said)
     depth, row_depth = len(arrays["up"]), len(arrays.get("row_up", ()))
     for layer in range(depth):
-        others, known_others = layers.but_last(x), layers.but_last(known)
-        x, known = (layers.among_cells(c, layer, layer == depth - 1) for c in (x, known))
-        x, known = layers.read_context(x, known, layer)
+        others, x = layers.but_last(x), layers.among_cells(x, layer, layer == depth - 1)
+        x = layers.read_context(x, next(cells), layer)
     scores = layers.read_out(x)
     if row_depth:
-        x, known = layers.rows(x, others), layers.rows(known, known_others)
+        x = layers.rows(x, others)
         for layer in range(row_depth):
-            x, known = layers.read_context(x, known, layer, "row_")
+            x = layers.read_context(x, next(cells), layer, "row_")
         scores = g.node("Add", scores, layers.read_out(x, "row_"))
     return str(g.cast(scores, np.float64))
 
@@ -88,21 +90,17 @@ class _Layers:
 
     # --- initial cells ------------------------------------------------------------------------
 
-    def said_of_values(
-        self, Z: str, context: np.ndarray, states: np.ndarray, own: bool = False
-    ) -> str:
+    def said_of_values(self, Z: str) -> str:
         """(v, |v|, v^2) of each cell: (columns, rows, 3)."""
         g, v = self.g, self.by_column(Z)
         return str(g.node("Concat", v, g.node("Abs", v), g.node("Mul", v, v), axis=2))
 
-    def said(self, Z: str, context: np.ndarray, states: np.ndarray, own: bool = False) -> str:
-        """Inputs of each cell, (columns, rows, channels); `own` marks rows of the context."""
+    def said(self, Z: str, context: np.ndarray, states: np.ndarray) -> str:
+        """Inputs of each cell, (columns, rows, channels)."""
         g, z = self.g, self.by_column(Z)
         blank = g.node("IsNaN", z)
         v = g.node("Where", blank, np.float32(0), z)
         below, counts = self.compared(v, context, states)
-        if own:
-            counts = g.node("Max", g.node("Sub", counts, _kinds(states)[None]), np.float32(0))
         filled = np.maximum((~np.isnan(context)).sum(axis=0), 1.0)[:, None, None]
         u = g.node("Sub", g.node("Div", g.cast(below, np.float64), filled), np.array(1.0))
         u = g.cast(u, np.float32)
@@ -131,16 +129,13 @@ class _Layers:
         g = self.g
         return str(g.node("Unsqueeze", g.node("Transpose", Z, perm=[1, 0]), np.array([2])))
 
-    def cells(self, Z: str, said: str, states: np.ndarray | None = None) -> str:
-        """(columns + 1, rows, width): inputs of cells, and the labels."""
+    def cells(self, Z: str, said: str) -> str:
+        """(columns + 1, rows, width): inputs of cells, and the label, which is none."""
         g = self.g
-        if states is None:
-            n_rows = g.node("Shape", Z, start=0, end=1)
-            width = np.array([self.arrays["label"].shape[1]])
-            shape = g.node("Concat", np.array([1]), n_rows, width, axis=0)
-            label = g.node("Expand", self.arrays["label"][0], shape)
-        else:
-            label = g.constant(self.arrays["label"][states][None])
+        n_rows = g.node("Shape", Z, start=0, end=1)
+        width = np.array([self.arrays["label"].shape[1]])
+        shape = g.node("Concat", np.array([1]), n_rows, width, axis=0)
+        label = g.node("Expand", self.arrays["label"][0], shape)
         return str(g.node("Concat", self.affine(said, "cell"), label, axis=0))
 
     # --- layers -------------------------------------------------------------------------------
@@ -155,18 +150,18 @@ class _Layers:
         found = self.attention(queries, keys, values, back=[2, 0, 1, 3])
         return self.added(asking, found, "cells", layer, 3)
 
-    def read_context(self, x: str, known: str, layer: int, prefix: str = "") -> tuple[str, str]:
+    def read_context(self, x: str, context: np.ndarray, layer: int, prefix: str = "") -> str:
         """Cells of a column attend to those of the context, and then change on their own."""
         kind = f"{prefix}rows"
-        normed = [self.normed(each, f"{prefix}norm_rows", layer) for each in (x, known)]
-        keys = self.by_head(normed[1], kind, layer, 1, perm=[0, 2, 3, 1])
-        values = self.by_head(normed[1], kind, layer, 2, perm=[0, 2, 1, 3])
-        read = []
-        for cells, z in zip((x, known), normed, strict=True):
-            queries = self.by_head(z, kind, layer, 0, perm=[0, 2, 1, 3])
-            found = self.attention(queries, keys, values, back=[0, 2, 1, 3])
-            read.append(self.alone(self.added(cells, found, kind, layer, 3), layer, prefix))
-        return read[0], read[1]
+        z, known = self.normed(x, f"{prefix}norm_rows", layer), self.g.constant(context)
+        _, keys, values, _ = (W.reshape(len(W), -1, _HEAD) for W in self.arrays[kind][layer])
+        found = self.attention(
+            self.by_head(z, kind, layer, 0, perm=[0, 2, 1, 3]),
+            self.g.node("Einsum", known, keys, equation="rcw,whd->chdr"),
+            self.g.node("Einsum", known, values, equation="rcw,whd->chrd"),
+            back=[0, 2, 1, 3],
+        )
+        return self.alone(self.added(x, found, kind, layer, 3), layer, prefix)
 
     def alone(self, x: str, layer: int, prefix: str) -> str:
         """Each cell on its own, through one hidden layer."""

@@ -89,11 +89,12 @@ class Trees:
     def _check_state(cls, state: State) -> None:
         """Refuse arrays that are not trees."""
         splits, T = state["splits"], state["n_trees"]
+        n_splits = np.count_nonzero(splits)  # before they are listed, in eight times the bytes
+        require(len(state["feature"]) == n_splits, "feature: not one for each split")
         parents = np.flatnonzero(splits)
         require(len(splits) == T + 2 * len(parents), "splits: not two children for each")
         behind = T + 2 * np.arange(len(parents)) > parents
         require(bool(behind.all()), "splits: a child before its parent")
-        require(len(state["feature"]) == len(parents), "feature: not one for each split")
         require(len(state["value"]) == len(splits) - len(parents), "value: not one for each leaf")
         require(bool((state["feature"] < state["n_features"]).all()), "feature: no such column")
         single_or_double = state["threshold"].dtype in (np.float32, np.float64)

@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+import riskad
 from riskad.labelling.work import Found, Task
 
 __all__ = ["History", "Ranking", "Worker"]
@@ -83,17 +84,17 @@ class Worker:
         folder = Path(self._folder.name)
         frame.write_ipc(folder / "rows.ipc")
         (folder / "task.json").write_text(json.dumps(asdict(task)), encoding="utf-8")
-        command = [sys.executable, "-m", "riskad.labelling.work", str(folder)]
         # One core is left to the page.
         threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, "-P", "-m", "riskad.labelling.work", str(folder)],
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            env=os.environ | threads | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=os.environ | threads | {"PYTHONPATH": os.pathsep.join(_import_folders())},
         )
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -155,6 +156,17 @@ class Worker:
         self._process.terminate()
         self._process.wait()
         self._folder.cleanup()
+
+
+def _import_folders() -> list[str]:
+    """Where this process finds modules, without the working folder.
+
+    A table that somebody sent may lie there beside a `queue.py`. The folder of riskad itself comes
+    last, in case that is where it is.
+    """
+    here = os.path.realpath(os.curdir)
+    folders = [os.path.abspath(folder) for folder in sys.path if os.path.realpath(folder) != here]
+    return [*folders, str(Path(riskad.__file__).parents[1])]
 
 
 @dataclass

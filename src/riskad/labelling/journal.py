@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -209,13 +209,15 @@ class Journal:
     def _write_head(self) -> None:
         head = {"table": self.table, "columns": self.columns, "rows": self.rows}
         try:
-            self.path.open("a").close()
-            with self._open() as file, _locked(file):
+            # A link that somebody left here must not decide which file is made or begun.
+            with self._open(os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)) as file, _locked(file):
                 if _never_begun(self.path):  # nobody was quicker
                     os.ftruncate(file, 0)
                     _append(file, {"riskad_journal": VERSION} | head)
                     _flush_folder(self.path.parent)
         except OSError as error:
+            if self.path.is_symlink():
+                raise self._unwritable("it is a link to a file that is no journal") from error
             raise self._unwritable(str(error.strerror)) from error
 
     def _unwritable(self, why: str) -> InputError:
@@ -225,8 +227,8 @@ class Journal:
         )
 
     @contextmanager
-    def _open(self) -> Iterator[int]:
-        file = os.open(self.path, os.O_RDWR | os.O_APPEND)
+    def _open(self, flags: int = 0) -> Iterator[int]:
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND | flags, 0o666)
         try:
             yield file
         finally:
@@ -234,10 +236,24 @@ class Journal:
 
     def add(self, *answers: Answer) -> None:
         """Append answers; when this returns, they are on the disk."""
-        with self._lock:
-            with self._open() as file, _locked(file):
-                _append(file, *map(asdict, answers))
+        with self.turn() as append:
+            append(*answers)
+
+    @contextmanager
+    def turn(self) -> Iterator[Callable[..., None]]:
+        """Let nobody else append for a while, and read what others have; yields a function.
+
+        It appends answers, which may depend on those before them; when it returns, they are on the
+        disk.
+        """
+
+        def append(*answers: Answer) -> None:
+            _append(file, *map(asdict, answers))
             self._refresh()
+
+        with self._lock, self._open() as file, _locked(file):
+            self._refresh()
+            yield append
 
     def refresh(self) -> None:
         """Read what was added since, by this process or by others."""

@@ -140,6 +140,7 @@ class Guard:
     def _check(self, scope: Scope) -> str | None:
         """Refuse what may not be served; gives the cookie for somebody who comes with a token."""
         access, headers = self._access, Headers(scope["headers"])
+        headers.check_length()
         if headers.only("host") not in access.hosts:
             raise Refusal(421, "This server answers only to the address that it printed.")
         if scope["method"] not in ("GET", "POST"):
@@ -155,7 +156,7 @@ class Guard:
             raise Refusal(403, _NO_ACCESS)
         if scope["method"] == "POST":
             self._check_write(headers, csrf)
-        scope["riskad_csrf"] = csrf
+        scope["riskad_csrf"], scope["riskad_known"] = csrf, True
         return None
 
     def _welcome(self, token: str, headers: Headers) -> str:

@@ -185,7 +185,8 @@ class _Handlers:
     async def export(self, request: Request) -> Response:
         body = await run_in_threadpool(self.session.export)
         headers = {"content-disposition": 'attachment; filename="labelled.csv"'}
-        return Response(body, media_type="text/csv", headers=headers)
+        kind = f"text/csv; charset={self.session.options.csv.encoding}"
+        return Response(body, media_type=kind, headers=headers)
 
     @_told
     async def answer(self, request: Request) -> Response:

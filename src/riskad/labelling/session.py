@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from riskad.labelling.journal import LABELS, SOURCES, Answer, Journal
 from riskad.labelling.upcoming import Upcoming
 from riskad.labelling.work import Found, Task, suggested, unsupervised
 from riskad.tables.columns import check_columns, to_text
+from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
 
@@ -51,7 +53,7 @@ class Options:
     """Options of a table that is to be labelled, as in `riskad.fit_table`.
 
     `labels` are those of the table, if any; `budget` are the seconds of a fit, and `pool` the rows
-    that fits use: all of them, or a random sample.
+    that fits use: all of them, or a random sample. A labelled table is exported as `csv` says.
     """
 
     labels: LabelColumn | None = None
@@ -64,6 +66,7 @@ class Options:
     budget: float = 20.0
     pool: int = _POOL
     seed: int = 0
+    csv: CsvFormat = field(default_factory=CsvFormat)
 
 
 class Session:
@@ -267,7 +270,7 @@ class Session:
                 codes.tolist(),
                 dict(options.kinds),
                 options.group,
-                options.model,
+                options.model and os.path.abspath(options.model),
                 options.budget,
                 seed=options.seed,
             )
@@ -472,7 +475,7 @@ class Session:
         applied = apply_labels(self.whole, self.journal, self.options.labels)
         with TemporaryDirectory() as folder:
             path = Path(folder, "labelled.csv")
-            write_table(applied.frame, path)
+            write_table(applied.frame, path, csv=self.options.csv)
             return path.read_bytes()
 
 

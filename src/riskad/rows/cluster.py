@@ -33,13 +33,6 @@ __all__ = ["ClusterError", "DaskEngine", "DaskRows", "dask_engine"]
 
 T = TypeVar("T")
 
-# Dask lets its workers return memory to the system at once. The arrays of a block, made and dropped
-# a thousand times in a pass, are then new memory each time, and a pass takes twice as long.
-_WORKER_MEMORY = {
-    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 28,
-    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 26,
-}
-
 
 class ClusterError(InputError):
     """The cluster has gone, or could not be reached: nothing was fitted."""
@@ -110,30 +103,23 @@ class DaskEngine:
 
 
 @contextmanager
-def dask_engine(address: str | None = None, n_workers: int | None = None) -> Iterator[DaskEngine]:
-    """The engine of the cluster whose scheduler has this address; by default one started here.
+def dask_engine(address: str | None = None) -> Iterator[DaskEngine]:
+    """The engine of the cluster whose scheduler has this address; by default threads of Dask.
 
-    The latter has a worker of one thread for each core, or `n_workers`, and ends with the context.
+    The threads are those of this process. A local cluster would open ports, and its scheduler runs
+    whatever any user of the machine sends to it.
     """
-    distributed = _distributed()
-    if address is not None:
-        try:
-            client = distributed.Client(address, timeout="10s")
-        except (OSError, ValueError) as error:  # a time-out is an OSError
-            raise ClusterError(
-                f"no Dask scheduler answers at {address!r} ({type(error).__name__}). Start one "
-                "with `dask scheduler`, or leave the address out for a cluster on this machine."
-            ) from error
-        with client:
-            yield DaskEngine(client)
+    if address is None:
+        yield DaskEngine()
         return
-    with (
-        _dask().config.set(_WORKER_MEMORY),
-        distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    try:
+        client = _distributed().Client(address, timeout="10s")
+    except (OSError, ValueError) as error:  # a time-out is an OSError
+        raise ClusterError(
+            f"no Dask scheduler answers at {address!r} ({type(error).__name__}). Start one "
+            "with `dask scheduler`, or leave the address out for the threads of this process."
+        ) from error
+    with client:
         yield DaskEngine(client)
 
 

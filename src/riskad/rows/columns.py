@@ -1,8 +1,9 @@
-"""Frames with columns of text or categories, as matrices for methods that split on either.
+"""Frames with columns of text, categories or dates, as matrices for methods that split on these.
 
 A text column becomes a column of codes 0, 1, 2 ... for the texts seen in fit, the most frequent
 first: neighbouring codes are about as frequent, and a split separates frequent texts from rare
-ones. Missing values, and at scoring time new texts, are NaN: a tree treats them as missing.
+ones. Dates, times and durations become seconds. Missing values, and at scoring time new texts, are
+NaN: a tree treats them as missing.
 
 `as_table` accepts anything that may be given as X, and `check_numbers` serves methods that take
 only numbers: the same numbers give the same matrix, whether they are stored by NumPy, Arrow or
@@ -14,12 +15,14 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
 from itertools import pairwise
 from numbers import Number
 from types import NoneType
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -33,11 +36,14 @@ __all__ = [
     "FEW_LEVELS",
     "Filled",
     "Levels",
+    "MadeColumns",
+    "Reduced",
     "as_table",
     "check_numbers",
     "input_errors",
     "is_frame",
     "learn_levels",
+    "learn_moments",
     "to_matrix",
 ]
 
@@ -220,8 +226,40 @@ def learn_levels(frame: Any) -> Levels:
     >>> learn_levels(pl.DataFrame({"age": [31, 47, 52], "town": ["Bonn", "Ulm", "Ulm"]}))
     {1: ['Ulm', 'Bonn']}
     """
-    columns = (_column(frame, place) for place in range(frame.shape[1]))
-    return {place: _by_count(column) for place, column in enumerate(columns) if _is_text(column)}
+    columns = enumerate(_column(frame, place) for place in range(frame.shape[1]))
+    return {
+        place: _by_count(column)
+        for place, column in columns
+        if not _is_moment(column) and _is_text(column)
+    }
+
+
+def learn_moments(frame: Any) -> dict[int, list[str]]:
+    """The columns of dates, times and durations, and which parts of dates matter.
+
+    The hour, the weekday, the day of the month and the month count if they vary and recur
+    (`riskad.rows.date_features.MomentParts`).
+
+    >>> import polars as pl
+    >>> days = pl.date_range(pl.date(2025, 3, 1), pl.date(2025, 3, 20), eager=True)
+    >>> learn_moments(pl.DataFrame({"age": range(20), "paid": days}))
+    {1: ['weekday']}
+    """
+    moments = {}
+    for place in range(frame.shape[1]):
+        column = _column(frame, place)
+        if _is_moment(column):
+            moments[place] = _recurring_parts(column)
+    return moments
+
+
+def _recurring_parts(column: Any) -> list[str]:
+    from riskad.rows.date_features import MomentParts  # which imports polars
+
+    if not _is_date(column):
+        return []
+    found = MomentParts.learn("datetime", _seconds(column))
+    return [part for part in found.parts if part != "elapsed"]  # as the seconds are
 
 
 def _by_count(column: Any) -> list[str]:
@@ -234,8 +272,10 @@ def _by_count(column: Any) -> list[str]:
     return sorted(counts, key=lambda text: (-counts[text], text))
 
 
-def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
+def to_matrix(frame: Any, levels: Levels, moments: Collection[int] = ()) -> np.ndarray:
     """The frame as floats: codes of `levels` in the text columns, NaN for missing or new texts.
+
+    Columns at the places `moments` become seconds.
 
     >>> import polars as pl
     >>> to_matrix(pl.DataFrame({"age": [31, None], "town": ["Bonn", "Ulm"]}), {1: ["Ulm"]})
@@ -245,8 +285,17 @@ def to_matrix(frame: Any, levels: Levels) -> np.ndarray:
     matrix = np.empty(frame.shape)
     for place in range(frame.shape[1]):
         column = _column(frame, place)
-        known = place in levels
-        matrix[:, place] = _codes(column, levels[place]) if known else _numbers(column)
+        if place in moments:
+            matrix[:, place] = _seconds(column)
+        elif _is_moment(column):
+            raise InputError(
+                f"Column {column.name!r} held no dates or times when the model was fitted and now "
+                f"holds values of type {column.dtype}. Give it as it was."
+            )
+        elif place in levels:
+            matrix[:, place] = _codes(column, levels[place])
+        else:
+            matrix[:, place] = _numbers(column)
     return matrix
 
 
@@ -322,8 +371,9 @@ class Filled(TransformerMixin, BaseEstimator):
     def __init__(self, levels: Levels | None = None):
         self.levels = levels
 
-    def fit(self, X: np.ndarray, y: Any = None) -> Filled:
+    def fit(self, X: Any, y: Any = None) -> Filled:
         """Find medians, columns with gaps, and the codes that occur; y is ignored."""
+        X = X.toarray() if sparse.issparse(X) else X
         levels = self.levels or {}
         self.texts_ = [j for j in sorted(levels) if len(levels[j]) <= FEW_LEVELS]
         self.numbers_ = [j for j in range(X.shape[1]) if j not in self.texts_]
@@ -338,8 +388,9 @@ class Filled(TransformerMixin, BaseEstimator):
         self.codes_ = [_frequent(X[:, j]) for j in self.texts_]
         return self
 
-    def transform(self, X: np.ndarray) -> np.ndarray:
+    def transform(self, X: Any) -> np.ndarray:
         """The matrix without gaps."""
+        X = X.toarray() if sparse.issparse(X) else X
         numbers = X[:, self.numbers_]
         blank = np.isnan(numbers)
         columns = [np.where(blank, self.medians_, numbers), blank[:, self.gaps_].astype(float)]
@@ -364,6 +415,41 @@ class Filled(TransformerMixin, BaseEstimator):
         return str(graph.node("Concat", *columns, axis=1))
 
 
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """A wide sparse matrix as a few dense columns, by its leading singular vectors."""
+
+    components: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {"components": Array("f", ("components", "columns"))}
+
+    @classmethod
+    def of(cls, matrix: Any, size: int, seed: int) -> Self:
+        """With that many columns, learned from the rows of a matrix."""
+        from sklearn.decomposition import TruncatedSVD
+
+        return cls(TruncatedSVD(size, random_state=seed).fit(matrix).components_)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The number of columns of a matrix before and after."""
+        after, before = self.components.shape
+        return before, after
+
+    @property
+    def made(self) -> MadeColumns:
+        """No column of the result marks gaps or levels."""
+        return MadeColumns()
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The matrix with fewer columns."""
+        return np.asarray(X @ self.components.T)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the matrix with fewer columns in an ONNX graph."""
+        return str(graph.node("MatMul", rows, self.components.T))
+
+
 def _frequent(column: np.ndarray) -> np.ndarray:
     codes, counts = np.unique(column[~np.isnan(column)], return_counts=True)
     return codes[counts >= _FEWEST_OF_LEVEL]
@@ -371,6 +457,66 @@ def _frequent(column: np.ndarray) -> np.ndarray:
 
 def _column(frame: Any, place: int) -> Any:
     return frame.to_series(place) if _is_polars(frame, "DataFrame") else frame.iloc[:, place]
+
+
+def _is_moment(column: Any) -> bool:
+    """Whether a column holds dates, times or durations."""
+    if _is_polars(column, "Series"):
+        return bool(column.dtype.is_temporal())
+    elapsed = getattr(column.dtype, "kind", "O") == "m" or _holds(column, timedelta)
+    return elapsed or _is_date(column)
+
+
+def _is_date(column: Any) -> bool:
+    if _is_polars(column, "Series"):
+        import polars as pl
+
+        return column.dtype in (pl.Date, pl.Datetime)
+    return getattr(column.dtype, "kind", "O") == "M" or _holds(column, date)
+
+
+def _holds(column: Any, kind: type) -> bool:
+    """Whether a pandas column of Python's or Arrow's objects holds nothing but values of a type."""
+    if column.dtype == object:
+        values = column.dropna()
+        return len(values) > 0 and all(isinstance(value, kind) for value in values)
+    scalar = None if isinstance(column.dtype, np.dtype) else getattr(column.dtype, "type", None)
+    return isinstance(scalar, type) and issubclass(scalar, kind)
+
+
+def _seconds(column: Any) -> np.ndarray:
+    """Dates as seconds since 1970 by the clock as written, times since midnight, durations."""
+    if not _is_moment(column) and not _is_blank(column):
+        raise InputError(
+            f"Column {column.name!r} held dates or times when the model was fitted and now holds "
+            f"values of type {column.dtype}. Give it as dates or times."
+        )
+    if _is_polars(column, "Series"):
+        return _polars_seconds(column)
+    zoned = getattr(column.dtype, "pyarrow_dtype", column.dtype)
+    if getattr(zoned, "tz", None) is not None:
+        column = column.dt.tz_localize(None)
+    kind = "m8[us]" if not _is_date(column) and not _is_blank(column) else "M8[us]"
+    plain = isinstance(column.dtype, np.dtype) and column.dtype != object
+    values = column.to_numpy() if plain else column.to_numpy(dtype=object, na_value=None)
+    moments = values.astype(kind)
+    return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
+
+
+def _is_blank(column: Any) -> bool:
+    blank = column.is_null() if _is_polars(column, "Series") else column.isna()
+    return bool(blank.all())
+
+
+def _polars_seconds(column: Any) -> np.ndarray:
+    import polars as pl
+
+    if column.dtype == pl.Datetime and column.dtype.time_zone is not None:
+        column = column.dt.replace_time_zone(None)
+    if column.dtype == pl.Time:
+        column = column.cast(pl.Duration("ns"))
+    kind = pl.Duration("us") if column.dtype == pl.Duration else pl.Datetime("us")
+    return column.cast(kind).cast(pl.Int64).cast(pl.Float64).to_numpy() / 1e6
 
 
 def _is_text(column: Any) -> bool:
@@ -390,8 +536,9 @@ def _is_text(column: Any) -> bool:
             return not all(isinstance(value, Number) for value in column.dropna())
     if not text:
         raise InputError(
-            f"Column {column.name!r} holds values of type {column.dtype}, neither numbers "
-            "nor categories. Turn them into what matters, such as an age or a weekday, or drop it."
+            f"Column {column.name!r} holds values of type {column.dtype}, neither numbers nor "
+            "categories. AutoRAD, BoostedRAD and ForestRAD take dates as they are, and "
+            "riskad.TablePreparer turns them into numbers; drop a column of anything else."
         )
     return True
 

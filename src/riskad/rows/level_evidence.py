@@ -138,10 +138,21 @@ class LevelEvidence:
         )
 
     def appended_in_fit(
-        self, matrix: Any, codes: np.ndarray, seed: int, weight: np.ndarray | None = None
+        self,
+        matrix: Any,
+        codes: np.ndarray,
+        seed: int,
+        weight: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
     ) -> Any:
-        """Return the training rows of the evidence, with cross-fitted evidence."""
+        """Return the training rows of the evidence, with cross-fitted evidence.
+
+        Rows of a group share a fold.
+        """
         fold = _folds(codes, seed)
+        if groups is not None:
+            _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
+            fold = fold[first][numbers]
         columns = []
         for place, shares, prior in zip(self.places, self.shares, self.priors, strict=True):
             level = _level(matrix[:, place], len(shares) - 1)
@@ -157,14 +168,6 @@ class LevelEvidence:
     @staticmethod
     def _append(matrix: Any, columns: list[np.ndarray]) -> Any:
         return np.column_stack([matrix, *columns]) if columns else matrix
-
-    def by_column(self, values: np.ndarray) -> np.ndarray:
-        """Return values of columns; those of appended columns are added to their origin's."""
-        d = values.shape[-1] - len(self.places)
-        total = values[..., :d].copy()
-        for i, place in enumerate(self.places):
-            total[..., place] += values[..., d + i]
-        return total
 
 
 def _level(column: np.ndarray, n_levels: int) -> np.ndarray:

@@ -8,6 +8,7 @@
 | `queueing` | one thread that scores, and how much may wait for it |
 | `window` | the last rows: share flagged, quantiles of scores, drift |
 | `metrics` | counts and times, in the text format of Prometheus |
+| `logs` | lines about requests and events, on stderr |
 | `feedback` | returned labels, into a journal of `riskad label` |
 | `openapi` | the description of all addresses |
 | `access` | who may send requests: names, token, sizes |

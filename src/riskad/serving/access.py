@@ -61,10 +61,10 @@ class Guard:
     access
         Who may send requests.
     answered
-        Called with path, status and seconds of each request.
+        Called with scope, status and seconds of each request.
     """
 
-    def __init__(self, app: App, access: Access, answered: Callable[[str, int, float], object]):
+    def __init__(self, app: App, access: Access, answered: Callable[[Scope, int, float], object]):
         self._app, self._access, self._answered = app, access, answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,10 +88,11 @@ class Guard:
             await reply(send_guarded, answer.status, JSON, answer.body, more)
         else:
             await self._app(scope, receive, send_guarded)
-        self._answered(scope["path"], status, time.perf_counter() - started)
+        self._answered(scope, status, time.perf_counter() - started)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope["headers"])
+        headers.check_length()
         known = scope["riskad_known"] = self._knows_token(headers)
         if scope["path"] != "/health":
             if headers.only("host").lower() not in self._access.hosts:

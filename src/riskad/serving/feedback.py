@@ -8,7 +8,7 @@ fitted.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,7 +17,7 @@ from riskad.core.checks import InputError, check_choice
 from riskad.labelling.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES, Answer, Journal
 from riskad.labelling.row_hashes import hash_rows
 from riskad.serving.models import ServedModel
-from riskad.serving.rows import check_depth
+from riskad.serving.rows import check_nesting, parse_body
 from riskad.tables.json_reading import frame_of_objects
 
 __all__ = ["MOST_LABELS", "Feedback"]
@@ -43,29 +43,37 @@ class Feedback:
 
     def __init__(self, path: str | os.PathLike[str], model: ServedModel):
         self.journal = Journal(Path(path), model.name, model.scorer.columns)
-        self._numbers = {answer.hash: answer.row for answer in self.journal.log}
-        self._last = max([self.journal.rows, *self._numbers.values()])
+        self._numbers: dict[str, int] = {}
+        self._last, self._counted = self.journal.rows, 0
         self._lock = Lock()
 
-    def add(self, said: Mapping[str, Any]) -> int:
+    def add(self, body: bytes) -> int:
         """Append the label, or the labels, of a request; returns their number."""
-        labels = said["labels"] if said.keys() == {"labels"} else [said]
-        if not isinstance(labels, list) or not 0 < len(labels) <= MOST_LABELS:
-            raise InputError(f"labels must be a list of 1 to {MOST_LABELS:,} labels.")
-        with self._lock:
-            last, answers = self._last, []
-            numbers: dict[str, int] = {}
-            for each in labels:
-                hash = self._hash(each)
-                number = _number(each) or self._numbers.get(hash) or numbers.get(hash)
-                if number is None:
-                    last = number = last + 1
-                numbers[hash] = number
-                answers.append(_answer(each, number, hash))
-            self.journal.add(*answers)
-            self._numbers |= numbers
-            self._last = max(last, *numbers.values())
-        return len(answers)
+        with self._lock:  # one body at a time is taken apart
+            said = parse_body(body)
+            labels = said["labels"] if said.keys() == {"labels"} else [said]
+            if not isinstance(labels, list) or not 0 < len(labels) <= MOST_LABELS:
+                raise InputError(f"labels must be a list of 1 to {MOST_LABELS:,} labels.")
+            hashes = [self._hash(each) for each in labels]
+            with self.journal.turn() as append:
+                self._count()
+                append(*self._answers(labels, hashes))
+        return len(labels)
+
+    def _count(self) -> None:
+        """Take note of rows that got a number since, here or from another server."""
+        for answer in self.journal.log[self._counted :]:
+            self._numbers[answer.hash] = answer.row
+            self._last = max(self._last, answer.row)
+        self._counted = len(self.journal.log)
+
+    def _answers(self, labels: Sequence[Any], hashes: Sequence[str]) -> Iterator[Answer]:
+        last, numbers = self._last, dict[str, int]()
+        for each, hash in zip(labels, hashes, strict=True):
+            number = _number(each) or self._numbers.get(hash) or numbers.get(hash)
+            number = last + 1 if number is None else number
+            last, numbers[hash] = max(last, number), number
+            yield _answer(each, number, hash)
 
     def _hash(self, said: Any) -> str:
         """The hash of a row's content."""
@@ -78,7 +86,7 @@ class Feedback:
         unknown = [key for key in said if key not in _KEYS]
         if unknown:
             raise InputError(f"There is no {unknown[0][:40]!r}; a label has {', '.join(_KEYS)}.")
-        check_depth([cells])
+        check_nesting([cells])
         columns = self.journal.columns
         frame = frame_of_objects([cells], columns)
         lost = [name for name in columns if name not in frame.columns]

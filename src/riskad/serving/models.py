@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ class ServedModel:
     header: ModelHeader
     scorer: RowScorer
     loaded: datetime = field(default_factory=lambda: datetime.now(UTC))
+    order: float = field(default_factory=time.monotonic)
+    """Larger than that of the models before it, even if the clock was put back."""
 
     @classmethod
     def load(cls, path: Path) -> ServedModel:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import polars as pl
@@ -13,9 +14,11 @@ from riskad.core.checks import InputError
 from riskad.tables.json_reading import frame_of_objects
 from riskad.web.guarding import Refusal
 
-__all__ = ["check_depth", "make_frame", "parse_body", "parse_rows"]
+__all__ = ["check_nesting", "make_frame", "parse_body", "parse_rows"]
 
 _DEEPEST = 8
+_MOST_KEYS = 10_000
+_MOST_NESTED = 1_000_000
 _EXAMPLE = '{"amount": 12.5, "country": "BE"} or {"rows": [{"amount": 12.5}, {"amount": 3}]}'
 
 
@@ -49,8 +52,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of the body; of two values under one key nobody knows which is meant."""
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise Refusal(400, f"An object names {twice[:40]!r} twice; send each column once.")
     return made
 
@@ -107,7 +109,7 @@ def make_frame(rows: Sequence[Mapping[str, Any]], single: bool, scorer: RowScore
         if not row.keys() >= set(columns):
             names = [*row, *_inner_names(row)]
             scorer.check_columns(names, "The row" if single else f"Row {number:,}")
-    check_depth(rows)
+    check_nesting(rows)
     return frame_of_objects(rows, columns)
 
 
@@ -116,15 +118,33 @@ def _inner_names(row: Mapping[str, Any]) -> list[str]:
     return [f"{k}.{inner}" for k, v in row.items() if type(v) is dict for inner in v]
 
 
-def check_depth(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse cells that are nested so deeply that reading them would take minutes."""
+def check_nesting(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse cells that are nested so deeply or widely that reading them would take minutes."""
+    n_values, keys = 0, set[str]()
     for row in rows:
         for name, cell in row.items():
-            if type(cell) in (dict, list) and _deeper_than(cell, _DEEPEST):
-                raise InputError(
-                    f"The cell {name[:40]!r} is nested more than {_DEEPEST} levels deep; send a "
-                    "number, a text or null."
-                )
+            if type(cell) in (dict, list):
+                if _deeper_than(cell, _DEEPEST):
+                    raise InputError(
+                        f"The cell {name[:40]!r} is nested more than {_DEEPEST} levels deep; send "
+                        "a number, a text or null."
+                    )
+                for value in _lists_and_objects(cell):
+                    n_values += 1
+                    keys.update(value if type(value) is dict else ())
+    # Each object becomes a row of a table with all the keys.
+    if len(keys) > _MOST_KEYS or n_values * (1 + len(keys)) > _MOST_NESTED:
+        raise InputError(
+            f"The cells hold {n_values:,} lists and objects with {len(keys):,} different keys, "
+            "which would take too long to read; send numbers, texts or nulls."
+        )
+
+
+def _lists_and_objects(value: Any) -> Iterator[Any]:
+    if type(value) in (dict, list):
+        yield value
+        for inner in value.values() if type(value) is dict else value:
+            yield from _lists_and_objects(inner)
 
 
 def _deeper_than(value: Any, levels: int) -> bool:

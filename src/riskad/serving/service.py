@@ -17,11 +17,11 @@ from riskad.core.checks import InputError
 from riskad.serving.access import JSON
 from riskad.serving.answers import Answers, refuse, to_bytes
 from riskad.serving.feedback import Feedback
+from riskad.serving.logs import LOG, to_line
 from riskad.serving.metrics import KIND, Metrics, Now
 from riskad.serving.models import ModelFile, ServedModel
 from riskad.serving.openapi import describe_service
 from riskad.serving.queueing import Answer, Job, ScoringThread
-from riskad.serving.rows import parse_body
 from riskad.serving.window import Window
 from riskad.web.guarding import Receive, Refusal, Scope, Send, reply
 
@@ -31,7 +31,6 @@ Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 MOST_REASONS = 20
 _RETRY_SECONDS = 1
 _BUSY = "The server is busy: too many requests wait. Try again in a second."
-_log = logging.getLogger("uvicorn.error")
 
 
 @dataclass(frozen=True)
@@ -96,15 +95,29 @@ class Service:
         self.file.close()
         self.thread.close()
 
-    def answered(self, path: str, status: int, seconds: float) -> None:
-        """Count a request; all unknown paths count as one."""
+    def answered(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count and log a request; all unknown paths count as one."""
+        path = scope["path"]
         self.metrics.request(path if path in self._routes else "other", status, seconds)
+        level = logging.INFO if status < 400 else logging.WARNING
+        level = logging.ERROR if status >= 500 else level
+        if path == "/health" and status == 200:  # which others ask for every few seconds
+            level = logging.DEBUG
+        client, _ = scope.get("client") or ("-", 0)
+        told = {"method": scope["method"], "path": path[:100], "status": status}
+        line = to_line(event="request", client=client, **told, ms=f"{1_000 * seconds:.1f}")
+        LOG.log(level, "%s", line)
 
     def _warm_up(self, model: ServedModel) -> None:
         self.thread.call(model.scorer.warm_up)
 
     def _taken_over(self, found: ServedModel | str) -> None:
-        self.metrics.reloads["taken" if isinstance(found, ServedModel) else "refused"] += 1
+        if isinstance(found, ServedModel):
+            self.metrics.reloads["taken"] += 1
+            LOG.info("%s", to_line(event="model taken over", version=found.version))
+        else:
+            self.metrics.reloads["refused"] += 1
+            LOG.warning("%s", to_line(event="model refused", reason=found))
 
     def _scored(
         self, model: ServedModel, rows: Any, scores: NDArray[np.float64], flagged: NDArray[np.bool_]
@@ -137,7 +150,7 @@ class Service:
         except OSError as error:
             return refuse(507, f"Could not write the labels: {error.strerror or error}.")
         except Exception:
-            _log.exception("A request failed; please report this.")
+            LOG.exception("event=failed")
             return refuse(500, "The server failed; its log says more.")
 
     # --- addresses -----------------------------------------------------------------------
@@ -159,8 +172,8 @@ class Service:
             raise Refusal(404, "No labels are taken: start the server with --journal PATH.")
         _query(scope, {})
         with self._admitted(scope):
-            said = parse_body(await self._body(scope, receive))
-            n = await asyncio.to_thread(self.feedback.add, said)
+            body = await self._body(scope, receive)
+            n = await asyncio.to_thread(self.feedback.add, body)
         self.metrics.labels += n
         return Answer(200, to_bytes({"saved": n, "journal": self.feedback.journal.path.name}))
 
@@ -211,6 +224,8 @@ class Service:
                     if message["type"] != "http.request":
                         raise Refusal(400, "The client went away.")
                     body += message.get("body", b"")
+                    if len(body) > scope["riskad_length"]:
+                        raise Refusal(413, "The body is longer than its Content-Length.")
                     more = message.get("more_body", False)
         except TimeoutError:
             raise Refusal(408, "The body did not come in time.") from None

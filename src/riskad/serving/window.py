@@ -60,7 +60,7 @@ class Window:
         """Add rows that were scored."""
         with self._lock:
             if model is not self._model:
-                if self._model is not None and model.loaded < self._model.loaded:
+                if self._model is not None and model.order < self._model.order:
                     return  # of the model before
                 self._start(model)
             last = slice(-self._most, None)

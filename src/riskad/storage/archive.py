@@ -1,8 +1,9 @@
 """Zip archives of a few known members, read within bounds.
 
 An archive's own statements are trusted only within limits: its members are the expected ones, each
-once, and none may expand by more than a fixed factor. So the memory for reading is bounded by the
-size of the file.
+once. JSON, which becomes objects many times its size, is not compressed unless it is small (the
+headers of earlier versions were, and must be read to say so), and arrays may expand by no more than
+a fixed factor. So the memory for reading is bounded by the size of the file.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from riskad.core.checks import InputError, enumerate_names
 
 __all__ = ["read_members", "write_members"]
 
-_MOST_EXPANSION = 50
+_MOST_EXPANSION = 10  # of arrays
 _LEVEL = 1  # numbers hardly shrink, whatever the effort
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_SMALL = 100_000  # bytes to which anything may expand
 _ENCRYPTED = 0x1
 # Exceptions of the zipfile module for damaged archives, depending on the damage.
 _DAMAGE = (
@@ -39,10 +41,14 @@ def write_members(path: Path, members: Mapping[str, bytes]) -> None:
     """Write an archive; a member that would shrink too much to be read again is not compressed."""
     with zipfile.ZipFile(path, "x") as archive:
         for name, data in members.items():
-            shrunk = len(zlib.compress(data, _LEVEL))
-            allowed = len(data) < _MOST_EXPANSION / 2 * shrunk
-            method = zipfile.ZIP_DEFLATED if allowed else zipfile.ZIP_STORED
+            shrunk = len(zlib.compress(data, _LEVEL)) - 6  # less its header and checksum
+            shrinks = shrunk < len(data) <= _expansion(name) * shrunk
+            method = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
             archive.writestr(name, data, method, _LEVEL)
+
+
+def _expansion(name: str) -> int:
+    return 1 if name.endswith(".json") else _MOST_EXPANSION
 
 
 def read_members(path: Path, names: Sequence[str], others: bool = False) -> dict[str, bytes]:
@@ -69,9 +75,8 @@ def _read(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:
     info = archive.getinfo(name)
     if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
         raise InputError(f"{name!r} is compressed or encrypted in a way that riskad never does")
-    if info.compress_size > file_size or info.file_size > _MOST_EXPANSION * max(
-        info.compress_size, 1
-    ):
+    most = max(_expansion(name) * info.compress_size, _SMALL)
+    if info.compress_size > file_size or info.file_size > most:
         raise InputError(
             f"{name!r} says that it becomes {info.file_size:,} bytes from {info.compress_size:,}"
         )

@@ -1,10 +1,9 @@
 """Fitted models as plain values: a tree of types, numbers and texts, and arrays by name.
 
-A model file may contain only a closed list of types: those of `OURS` and the scikit-learn types
-that `riskad.storage.sklearn_types` describes. Each type declares the allowed values of its
-attributes (`riskad.storage.fields`), and everything is checked against these before anything is
-built. Nothing in a file names a function, a module or a path, and building a model only calls
-methods of these types.
+A model file may contain only a closed list of types, those of `OURS`, and pipelines of them. Each
+type declares the allowed values of its attributes (`riskad.storage.fields`), and everything is
+checked against these before anything is built. Nothing in a file names a function, a module or a
+path, and building a model only calls methods of these types.
 
 The tree is JSON. Numbers, texts, true, false, null and lists represent themselves; all else is an
 object with one key, which names its kind:
@@ -14,12 +13,11 @@ object with one key, which names its kind:
 `$tuple`       a list of values
 `$dict`        a list of pairs of key and value
 `$slice`       [start, stop]
-`$dtype`       the name of a NumPy type of numbers
-`$array`       the name of an array
-`$transposed`  the name of an array that is stored transposed
+`$array`       the name of an array, which no other value names
+`$transposed`  the same, of an array that is stored transposed
 `$objects`     a list of values, for an array of texts
-`$csr`         shape, data, indices and indptr of a sparse matrix
 `$type`        [name, {attribute: value}]
+`$pipeline`    a list of pairs of the name of a step and the step
 =============  ======================================================
 """
 
@@ -29,7 +27,6 @@ import dataclasses
 import importlib
 import inspect
 import json
-import keyword
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,12 +34,12 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
-from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names
 from riskad.core.losses import LOSSES, Loss
-from riskad.storage.fields import ANYTHING_PLAIN, Field, Optional, check_state, is_printable
-from riskad.storage.sklearn_types import SKLEARN
+from riskad.storage.fields import Field, check_state, is_printable, require
 
 __all__ = [
     "OURS",
@@ -51,6 +48,7 @@ __all__ = [
     "read_arrays",
     "read_json",
     "register",
+    "state_of",
     "to_members",
     "to_tree",
 ]
@@ -63,16 +61,16 @@ OURS = {
     "BestF": "riskad.decisions.thresholds",
     "BoostedRAD": "riskad.detectors.boosted",
     "Calibration": "riskad.decisions.calibration",
-    "Candidate": "riskad.decisions.selection",
     "Capacity": "riskad.decisions.thresholds",
     "CategoryColumn": "riskad.tables.prepared.categories",
+    "ColumnProducts": "riskad.detectors.linear.feature_maps",
+    "ColumnScale": "riskad.detectors.features.scaling",
     "CompressedRAD": "riskad.detectors.compressed",
     "Cost": "riskad.decisions.thresholds",
     "DeepRAD": "riskad.deep.risk_detectors",
     "DeepSAD": "riskad.deep.deep_sad",
     "DensityRatio": "riskad.decisions.conformal",
     "DistilledForest": "riskad.detectors.distilled",
-    "Estimate": "riskad.decisions.estimates",
     "FalseAlarms": "riskad.decisions.thresholds",
     "Fidelity": "riskad.detectors.compressed",
     "Filled": "riskad.rows.columns",
@@ -80,6 +78,7 @@ OURS = {
     "ForestRAD": "riskad.detectors.forest",
     "GaussianKernels": "riskad.detectors.features",
     "GroupComparison": "riskad.tables.groups",
+    "KernelLandmarks": "riskad.detectors.linear.feature_maps",
     "LabelledTrees": "riskad.detectors.labelled_trees",
     "LearnedFeatures": "riskad.detectors.features",
     "LeftOut": "riskad.tables.prepared.left_out",
@@ -96,7 +95,10 @@ OURS = {
     "OutlierScores": "riskad.detectors.features",
     "PresenceColumn": "riskad.tables.prepared.presence",
     "PretrainedRAD": "riskad.detectors.pretrained",
+    "PrincipalComponents": "riskad.detectors.features.components",
+    "RandomWaves": "riskad.detectors.linear.feature_maps",
     "RateEstimate": "riskad.decisions.rates",
+    "Reduced": "riskad.rows.columns",
     "RiskZero": "riskad.decisions.thresholds",
     "Selection": "riskad.decisions.selection",
     "SemiSupervisedOneClassSVM": "riskad.detectors.one_class_svm",
@@ -121,7 +123,15 @@ OURS = {
 
 _REGISTERED: dict[str, type] = {}
 _DEEPEST = 40
-_LEFT_OUT = {"callback", "memory"}  # a function, and the path of a pipeline's cache
+# JSON becomes objects that take up to 250 bytes for each bracket; what riskad writes has one in 9
+# bytes at most.
+_BYTES_OF_BRACKET, _FEW_BRACKETS = 6, 10_000
+# The header of arrays, which is compressed, by the bytes of the JSON that names them.
+_HEADER_BYTES, _FEW_BYTES = 2, 100_000
+# Numbers can be chosen so that a dict of them takes quadratic time.
+_MOST_NUMBER_KEYS, _LARGEST_KEY = 10_000, 2**31
+# A function, and what belongs to a computer: a file neither runs code nor starts threads.
+_NOT_STORED = ("callback", "n_jobs")
 _NUMBERS = {"bool", "float16", "float32", "float64"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -132,10 +142,11 @@ def register(cls: type) -> type:
 
     The class has `_state_fields`, a `riskad.storage.fields.Field` for each attribute, and may have
     a static method `_check_state(state)` that raises an `InputError` if individually valid values
-    are inconsistent. A file can only contain it if it has been registered.
+    are inconsistent. Its parameters `callback` and `n_jobs`, if it has them, are not stored and
+    have no field. A file can only contain it if it has been registered.
     """
     name = cls.__name__
-    if name in OURS or name in SKLEARN or not getattr(cls, "_state_fields", None):
+    if name in OURS or not getattr(cls, "_state_fields", None):
         raise InputError(
             f"{name} cannot be registered: the name is taken, or the class has no _state_fields."
         )
@@ -159,12 +170,10 @@ def to_tree(model: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 class _Writer:
-    """Turns objects into trees; arrays that occur twice are stored once."""
+    """Turns objects into trees."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
-        self._known: dict[int, Any] = {}
-        self._alive: list[Any] = []  # so that no other array gets the id of a known one
 
     def tree(self, value: Any, where: str) -> Any:
         if value is None or isinstance(value, (bool, str)):
@@ -179,8 +188,6 @@ class _Writer:
             return value.name
         if isinstance(value, np.ndarray):
             return self._array(value, where)
-        if sparse.issparse(value):
-            return self._sparse(value.tocsr(), where)
         return self._compound(value, where)
 
     def _compound(self, value: Any, where: str) -> Any:
@@ -195,10 +202,9 @@ class _Writer:
             return {"$dict": pairs}
         if isinstance(value, slice):
             return {"$slice": [value.start, value.stop]}
-        if isinstance(value, np.dtype) or (
-            isinstance(value, type) and issubclass(value, np.generic)
-        ):
-            return {"$dtype": np.dtype(value).name}
+        if type(value) is Pipeline:
+            steps = [[name, self.tree(step, f"{where}[{name!r}]")] for name, step in value.steps]
+            return {"$pipeline": steps}
         return self._object(value, where)
 
     def _each(self, values: Any, where: str) -> list[Any]:
@@ -209,28 +215,20 @@ class _Writer:
             return {"$objects": self._each(value.tolist(), where)}
         if value.dtype.name not in _NUMBERS:
             raise InputError(f"{where} is an array of {value.dtype}, which cannot be stored.")
-        if id(value) not in self._known:
-            name = where or "array"
-            transposed = value.flags.f_contiguous and not value.flags.c_contiguous
-            self.arrays[name] = np.asarray(value.T if transposed else value, order="C")
-            self._known[id(value)] = {"$transposed" if transposed else "$array": name}
-            self._alive.append(value)
-        return self._known[id(value)]
-
-    def _sparse(self, value: Any, where: str) -> Any:
-        names = ("data", "indices", "indptr")
-        parts = [self.tree(getattr(value, name), f"{where}.{name}") for name in names]
-        return {"$csr": [list(value.shape), *parts]}
+        transposed = value.flags.f_contiguous and not value.flags.c_contiguous
+        self.arrays[where] = np.asarray(value.T if transposed else value, order="C")
+        return {"$transposed" if transposed else "$array": where}
 
     def _object(self, value: Any, where: str) -> Any:
         name = type(value).__name__
         if _find_type(name) is not type(value):
             raise InputError(
-                f"{where or 'It'} is a {type(value).__module__}.{name}, not on the list of what a "
-                "model file may hold. Functions, modules and classes of your own are code; for a "
-                "class of your own see riskad.storage.codec.register."
+                f"{where or 'it'} is a {type(value).__module__}.{name}, and a model file holds "
+                "riskad's detectors, feature maps and TablePreparer, and pipelines of these. Save "
+                "anything else with skops (skops.io.dump), or register a class of your own "
+                "(riskad.storage.codec.register)."
             )
-        state = _state_of(value)
+        state = state_of(value)
         before = f"{where}." if where else ""
         return {"$type": [name, {key: self.tree(v, before + key) for key, v in state.items()}]}
 
@@ -241,16 +239,15 @@ def to_members(model: Any) -> tuple[bytes, bytes]:
     return json.dumps(tree, allow_nan=False).encode(), save_arrays(arrays)
 
 
-def _state_of(value: Any) -> dict[str, Any]:
+def state_of(value: Any) -> dict[str, Any]:
+    """The attributes of an object that a file holds."""
     if isinstance(value, tuple):  # a named one
         return value._asdict()  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     state = dict(value.__getstate__())
     state.pop("_sklearn_version", None)  # the header of the file has it
-    for name in _LEFT_OUT & set(state):
-        state[name] = None
-    return state
+    return {name: each for name, each in state.items() if name not in _NOT_STORED}
 
 
 # --- from a tree to objects ---------------------------------------------------------------
@@ -263,11 +260,15 @@ def from_tree(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 def from_members(text: bytes, arrays: bytes) -> Any:
     """The model of `to_members`; an `InputError` explains what is wrong with the bytes."""
+    if int.from_bytes(arrays[:8], "little") > _FEW_BYTES + _HEADER_BYTES * len(text):
+        raise InputError("it holds more arrays than the model names")
     return from_tree(read_json(text), read_arrays(arrays))
 
 
 def read_json(data: bytes) -> Any:
-    """The content of a JSON text; numbers must be finite, and texts without half characters."""
+    """The content of a JSON text; numbers must be finite, and brackets not too many."""
+    if data.count(b"[") + data.count(b"{") > _FEW_BRACKETS + len(data) // _BYTES_OF_BRACKET:
+        raise InputError("it holds almost nothing but brackets")
     try:
         return json.loads(data, parse_constant=_refuse_constant)
     except RecursionError:
@@ -292,18 +293,17 @@ class _Reader:
     """Builds the objects of a tree, innermost values first."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]):
-        self._arrays = arrays
+        self._arrays = dict(arrays)
         self._builders: dict[str, Callable[[Any, int], Any]] = {
             "$number": self._number,
             "$tuple": lambda content, depth: tuple(self._list(content, depth)),
             "$dict": self._dict,
             "$slice": self._slice,
-            "$dtype": self._dtype,
             "$array": self._array,
             "$transposed": lambda content, depth: self._array(content, depth).T,
             "$objects": self._objects,
-            "$csr": self._csr,
             "$type": self._object,
+            "$pipeline": self._pipeline,
         }
 
     def value(self, tree: Any, depth: int) -> Any:
@@ -331,7 +331,10 @@ class _Reader:
     def _dict(self, content: Any, depth: int) -> dict[Any, Any]:
         pairs = self._list(content, depth)
         right = all(isinstance(p, list) and len(p) == 2 for p in pairs)
-        _expect(right and all(isinstance(p[0], (str, int)) for p in pairs), "pairs", content)
+        _expect(right and all(type(p[0]) in (str, int) for p in pairs), "pairs", content)
+        numbers = [key for key, _ in pairs if type(key) is int]
+        few = len(numbers) <= _MOST_NUMBER_KEYS and all(abs(key) < _LARGEST_KEY for key in numbers)
+        _expect(few, f"at most {_MOST_NUMBER_KEYS:,} numbers as keys", content)
         return dict(pairs)
 
     def _slice(self, content: Any, depth: int) -> slice:
@@ -340,13 +343,10 @@ class _Reader:
         _expect(plain, "two whole numbers", content)
         return slice(*ends)
 
-    def _dtype(self, content: Any, depth: int) -> np.dtype:
-        _expect(isinstance(content, str) and content in {*_NUMBERS, "object"}, "a type", content)
-        return np.dtype(content)
-
     def _array(self, content: Any, depth: int) -> np.ndarray:
-        _expect(isinstance(content, str) and content in self._arrays, "an array", content)
-        return self._arrays[content]
+        unused = isinstance(content, str) and content in self._arrays
+        _expect(unused, "an array that nothing else uses", content)
+        return self._arrays.pop(content)
 
     def _objects(self, content: Any, depth: int) -> np.ndarray:
         values = self._list(content, depth)
@@ -354,21 +354,6 @@ class _Reader:
         found = np.empty(len(values), dtype=object)
         found[:] = values
         return found
-
-    def _csr(self, content: Any, depth: int) -> Any:
-        _expect(isinstance(content, list) and len(content) == 4, "four parts", content)
-        shape, data, indices, indptr = self._list(content, depth)
-        parts = (data, indices, indptr)
-        right = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts)
-        sizes = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int for n in shape)
-        _expect(right and sizes and indices.dtype.kind == indptr.dtype.kind == "i", "a matrix", "")
-        _expect(0 <= shape[0] < len(indptr) and 0 <= shape[1] < 2**31, "a matrix", shape)
-        try:
-            matrix = sparse.csr_matrix(parts, shape=tuple(shape))
-            matrix.check_format(full_check=True)
-        except ValueError as error:
-            raise InputError(f"a sparse matrix is damaged: {error}") from None
-        return matrix
 
     def _object(self, content: Any, depth: int) -> Any:
         right = isinstance(content, list) and len(content) == 2 and isinstance(content[0], str)
@@ -381,35 +366,49 @@ class _Reader:
                 "own must be registered first: riskad.storage.codec.register)"
             )
         values = {key: self.value(each, depth + 1) for key, each in state.items()}
-        upgrade = getattr(cls, "_upgrade_state", dict)  # a state of an earlier version
         try:
-            return build(cls, upgrade(values))
+            return build(cls, values)
         except MissingLibrary:
             raise
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
 
+    def _pipeline(self, content: Any, depth: int) -> Pipeline:
+        steps = self._list(content, depth)
+        right = all(isinstance(step, list) and len(step) == 2 for step in steps)
+        right = right and all(type(name) is str for name, _ in steps)
+        own = right and all(_find_type(type(step).__name__) is type(step) for _, step in steps)
+        _expect(own and all(isinstance(step, BaseEstimator) for _, step in steps), "steps", content)
+        _check_steps([(name, step) for name, step in steps])
+        return Pipeline([(name, step) for name, step in steps])
+
+
+def _check_steps(steps: list[tuple[str, Any]]) -> None:
+    """Refuse steps that cannot follow each other."""
+    names = [name for name, _ in steps]
+    require(len(set(names)) == len(names) > 0, "steps: expected different names")
+    require("" not in names and not any("__" in name for name in names), "steps: bad names")
+    width = None
+    for name, step in steps:
+        require(set(vars(step)) > set(step.get_params(deep=False)), f"{name!a} is not fitted")
+        last = step is steps[-1][1]
+        require(last or hasattr(step, "transform"), f"{name!a} transforms nothing")
+        takes = getattr(step, "n_features_in_", width)
+        require(width in (None, takes), f"{name!a} takes {takes} columns and is given {width}")
+        if not last:
+            width = getattr(step, "n_features_out_", None)
+
 
 def build(cls: type, state: Mapping[str, Any]) -> Any:
     """Build an object of a listed type with this state, if the state is valid."""
-    if cls.__module__.startswith("sklearn."):
-        state = {**_defaults(cls), **state}
-        fields = _with_plain(cls, state, SKLEARN[cls.__name__].fields)
-        check = SKLEARN[cls.__name__].check
-    else:
-        fields, check = fields_of(cls), getattr(cls, "_check_state", None)
     parameters: list[str] | None = getattr(cls, "_get_param_names", lambda: None)()
     fitted = parameters is None or bool(set(state) - set(parameters))
-    check_state(state, fields, needed=None if fitted else parameters)
-    if check is not None and (fitted or cls.__module__.startswith("sklearn.")):
+    needed = None if fitted else set(parameters or ()) - set(_NOT_STORED)
+    check_state(state, fields_of(cls), needed=needed)
+    check = getattr(cls, "_check_state", None)
+    if check is not None and fitted:
         check(state)
     return _made(cls, state)
-
-
-def _defaults(cls: type) -> dict[str, Any]:
-    """Settings that the scikit-learn version of the file may not have had."""
-    parameters = inspect.signature(cls).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def fields_of(cls: type) -> dict[str, Field]:
@@ -420,31 +419,13 @@ def fields_of(cls: type) -> dict[str, Field]:
     return fields
 
 
-def _with_plain(
-    cls: type, state: Mapping[str, Any], fields: Mapping[str, Field]
-) -> dict[str, Field]:
-    """Fields of a scikit-learn type: attributes of other versions may be plain values."""
-    known = set(cls._get_param_names())  # type: ignore[attr-defined]
-    settings = {name for name in fields if not name.startswith("_") and not name.endswith("_")}
-    gone = settings - known  # another version's
-    found = {name: Optional(f) if name in gone else f for name, f in fields.items()}
-    for name in set(state) - set(fields):
-        if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
-            raise InputError(f"{name!a} is not the name of an attribute")
-        if hasattr(cls, name):
-            raise InputError(f"{name!a} would hide what {cls.__name__} does")
-        found[name] = ANYTHING_PLAIN
-    return found
-
-
 def _made(cls: type, state: Mapping[str, Any]) -> Any:
     if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
         return cls(**state)
     made: Any = object.__new__(cls)
-    if hasattr(cls, "__setstate__") and not cls.__module__.startswith("sklearn."):
-        made.__setstate__(dict(state))
-    else:  # scikit-learn's own would warn of a version that the state does not hold
-        vars(made).update(state)
+    parameters = inspect.signature(cls).parameters
+    vars(made).update({n: parameters[n].default for n in _NOT_STORED if n in parameters})
+    vars(made).update(state)
     return made
 
 
@@ -458,11 +439,10 @@ def _find_type(name: str) -> type | None:
     """The listed type with this name; types of networks need libraries that may be missing."""
     if name in _REGISTERED:
         return _REGISTERED[name]
-    module = OURS.get(name) or (SKLEARN[name].module if name in SKLEARN else None)
-    if module is None:
+    if name not in OURS:
         return None
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(OURS[name]), name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, Self, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,16 @@ from riskad.tables.columns import to_text
 from riskad.tables.matrices import FEW_ROWS
 from riskad.tables.words import say_count
 
-__all__ = ["BLANK", "LARGEST", "Value", "as_text", "check_flat", "check_sizes", "is_blank"]
+__all__ = [
+    "BLANK",
+    "LARGEST",
+    "Value",
+    "WrittenNumber",
+    "as_text",
+    "check_flat",
+    "check_sizes",
+    "is_blank",
+]
 
 BLANK = "(blank)"
 # What polars strips: Unicode's white space, which is less than what Python strips.
@@ -21,6 +30,30 @@ _WHITE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
+
+
+class WrittenNumber(float):
+    """A number that is shown as its column writes it.
+
+    >>> amount = WrittenNumber(9500.0, "9.500,00")
+    >>> amount + 1, str(amount)
+    (9501.0, '9.500,00')
+    """
+
+    def __new__(cls, value: float, written: str) -> Self:
+        """Return the number."""
+        number = super().__new__(cls, value)
+        number.written = written
+        return number
+
+    written: str
+
+    def __str__(self) -> str:
+        return self.written
+
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
+        return float(self), self.written
+
 
 Value: TypeAlias = float | str | None  # of one cell; None is a number that is not there
 

@@ -13,7 +13,7 @@ from riskad.core.checks import InputError
 from riskad.tables.notes import note
 from riskad.tables.paths import check_is_text
 
-__all__ = ["Utf8", "check_utf8", "utf8_blocks"]
+__all__ = ["Utf8", "check_utf8", "find_mark", "utf8_blocks"]
 
 _MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
     codecs.BOM_UTF8: "utf-8",
@@ -36,7 +36,7 @@ def utf8_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     blocks = iter(blocks)
     first = next(blocks, b"")
     check_is_text(first, name)
-    encoding, mark = _wide_encoding(first)
+    encoding, mark = find_mark(first)
     if encoding == "utf-8":
         yield first[len(mark) :]
         yield from blocks
@@ -54,8 +54,14 @@ def utf8_blocks(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         ) from error
 
 
-def _wide_encoding(start: bytes) -> tuple[str, bytes]:
-    """The encoding of a file that begins so, and its byte order mark."""
+def find_mark(start: bytes) -> tuple[str, bytes]:
+    r"""The encoding of a file that begins so, and its byte order mark.
+
+    Text without wide letters is UTF-8 here; `Utf8` finds out what else it may be.
+
+    >>> find_mark(b"\xef\xbb\xbfa,b")
+    ('utf-8', b'\xef\xbb\xbf')
+    """
     for mark, encoding in _MARKS.items():
         if start.startswith(mark):
             return encoding, mark
@@ -79,19 +85,24 @@ class Utf8:
     """Recodes the parts of a file by the first that is not plain ASCII.
 
     Later parts of a file in UTF-8 are not looked at: who parses them finds what is not.
+
+    Attributes
+    ----------
+    encoding
+        What was decided; None while all was plain ASCII.
     """
 
     def __init__(self, name: str):
         self._name = name
-        self._encoding: str | None = None
+        self.encoding: str | None = None
 
     def __call__(self, data: bytes, lines_before: int) -> bytes:
         """The part as UTF-8; `lines_before` are for messages."""
-        if self._encoding == "utf-8" or data.isascii():
+        if self.encoding == "utf-8" or data.isascii():
             return data
-        if self._encoding is None:
-            self._encoding = self._find(data, lines_before)
-        if self._encoding == "utf-8":
+        if self.encoding is None:
+            self.encoding = self._find(data, lines_before)
+        if self.encoding == "utf-8":
             return data
         try:
             return data.decode(_WINDOWS).encode()

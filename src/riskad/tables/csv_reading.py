@@ -16,18 +16,40 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.tables.csv_encoding import Utf8, check_utf8, utf8_blocks
+from riskad.tables.csv_encoding import Utf8, check_utf8, find_mark, utf8_blocks
+from riskad.tables.formats.numbers import NumberLook
 from riskad.tables.header import find_header, find_separator, name_columns, split_record
 from riskad.tables.notes import note
-from riskad.tables.paths import nothing_in
+from riskad.tables.packing import open_bytes
+from riskad.tables.paths import Place, known_separator, nothing_in
 
-__all__ = ["csv_batches", "file_blocks", "first_line"]
+__all__ = ["CsvFormat", "csv_batches", "file_blocks", "find_csv_format", "first_line"]
 
 
 _BATCH_BYTES = 1 << 23
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
 _SEPARATOR_LINE = re.compile(r"sep=([,;|\t:^~ ])", re.IGNORECASE)  # written for Excel
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV is written, so that another is written like it.
+
+    Attributes
+    ----------
+    separator
+        What stands between fields.
+    encoding, mark
+        Encoding of the text, and the byte order mark before it.
+    decimal_comma
+        Whether numbers have a decimal comma.
+    """
+
+    separator: str = ","
+    encoding: str = "utf-8"
+    mark: bytes = b""
+    decimal_comma: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,29 @@ def csv_batches(file: IO[bytes], name: str, separator: str | None) -> Iterator[p
         if following is None:
             return
         part = utf8(following, lines)
+
+
+def find_csv_format(place: Place) -> CsvFormat:
+    """Return how a CSV is written. It is read until a letter shows its encoding."""
+    with open_bytes(place) as file:
+        encoding, mark = find_mark(file.read(_HEAD_BYTES))
+    utf8, known = Utf8(place.name), known_separator(place.ending)
+    with open_bytes(place) as file:
+        parts = _csv_parts(file, place.name)
+        part = utf8(next(parts, b""), 0)
+        while utf8.encoding is None and (later := next(parts, b"")):
+            utf8(later, 0)
+    layout = _find_layout(part, place.name, known)
+    rows = layout.top() + part[layout.start :]
+    head = _parse_csv(_Csv(rows, place.name, layout.separator, len(layout.names)))
+    commas = sum(NumberLook.of(column).commas for column in head.head(_HEAD_RECORDS))
+    return CsvFormat(
+        "," if known else layout.separator,
+        encoding if encoding != "utf-8" else utf8.encoding or encoding,
+        mark,
+        # Fields are separated by semicolons where the comma is the decimal mark.
+        commas > 0 or (commas == 0 and layout.separator == ";"),
+    )
 
 
 def _csv_parts(file: IO[bytes], name: str) -> Iterator[bytes]:

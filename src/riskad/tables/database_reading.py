@@ -77,7 +77,7 @@ def _opened(place: Place) -> Iterator[tuple[sqlite3.Connection, str]]:
                 "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
             )
             yield database, quote_name(choose_table(place, [name for (name,) in found]))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # names and SQL may be damaged, too
         raise InputError(f"{place.name!r} could not be read as SQLite ({error}).") from error
 
 

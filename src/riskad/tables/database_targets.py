@@ -106,6 +106,7 @@ class DatabaseTarget(Target, Generic[D]):
                 known = self._ids(database, there)
             for frame in frames:
                 if there is None:
+                    _check_names([self.table, *frame.columns], self.name)
                     self.create(database, frame)
                     there = frame.columns
                 check_same_columns(there, frame, self.name)
@@ -113,6 +114,16 @@ class DatabaseTarget(Target, Generic[D]):
                     frame = without_known(frame, self.id, known)
                 if frame.height:
                     self.insert(database, frame.select(there))
+
+
+def _check_names(names: Sequence[str], target: str) -> None:
+    """Refuse names that no database can hold."""
+    cut = [name for name in names if "\0" in name]
+    if cut:
+        raise InputError(
+            f"The names {enumerate_names(cut)} hold a zero byte, which {target!r} cannot; rename "
+            "them, or write to a file such as Parquet."
+        )
 
 
 class SqliteTarget(DatabaseTarget[sqlite3.Connection]):
@@ -142,7 +153,7 @@ class SqliteTarget(DatabaseTarget[sqlite3.Connection]):
             opened = sqlite3.connect(address, uri=True, timeout=_WAIT, isolation_level=None)
             with closing(opened) as database:
                 yield database
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise InputError(f"{self.name!r}: SQLite says {str(error)!r}.") from error
 
     def columns(self, database: sqlite3.Connection) -> list[str] | None:

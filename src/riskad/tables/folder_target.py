@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
@@ -26,6 +26,7 @@ from riskad.storage.files import flush_to_disk
 from riskad.tables.columns import check_columns, to_text
 from riskad.tables.hive import hive_folder
 from riskad.tables.targets import Spool, Target, check_same_columns, without_known
+from riskad.tables.writing import disk_errors
 
 try:
     import fcntl
@@ -86,8 +87,7 @@ class FolderTarget(Target):
     def check(self) -> None:
         """Finish what a run that was killed left undone, and look at what is there."""
         self._publish(self._read_state())
-        for stray in self.path.rglob(f"*{_PART}"):
-            stray.unlink()
+        self._remove_parts()
         if self.mode == "replace":
             raise InputError(
                 f"{self.name!r} is a folder, and force=True replaces files only. Remove it "
@@ -167,7 +167,19 @@ class FolderTarget(Target):
             )
 
     def take(self, frames: Spool) -> None:
-        """Write all files, then let them count."""
+        """Write all files, then let them count; if one cannot be written, none stays."""
+        try:
+            staged = self._stage(frames)
+            if staged:
+                self._write_state(staged)  # from here on they count
+        except BaseException:
+            if not self._read_state():
+                self._remove_parts()
+            raise
+        self._publish(staged)
+
+    def _stage(self, frames: Spool) -> list[tuple[str, str]]:
+        """Write files, and return their names now and when they count."""
         run, staged = secrets.token_hex(6), list[tuple[str, str]]()
         for day in frames.keys:
             rows = pl.concat([frame.drop(_DAY, strict=False) for frame in frames.of(day)])
@@ -177,12 +189,18 @@ class FolderTarget(Target):
             folder = self.path / _folder(day)
             folder.mkdir(exist_ok=True)
             part = folder / f"part-{run}.parquet{_PART}"
-            rows.write_parquet(part)
+            with disk_errors():
+                rows.write_parquet(part)
             flush_to_disk(part)
             staged.append((self._inside(part), self._inside(part.with_suffix(""))))
-        if staged:
-            self._write_state(staged)  # from here on they count
-            self._publish(staged)
+        return staged
+
+    def _remove_parts(self) -> None:
+        """Remove files that do not count, and the folders of days that hold nothing else."""
+        for part in list(self.path.rglob(f"*{_PART}")):
+            part.unlink()
+            with suppress(OSError):
+                part.parent.rmdir()
 
     def _inside(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()

@@ -74,7 +74,13 @@ def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
             break  # the column may be inside an object
     else:
         return pl.DataFrame(found)
-    lines = "\n".join(json.dumps(row) for row in rows).encode()
+    # A column may be inside an object: "shop.city" is of the key "shop". Other keys might be others
+    # in each row, and polars would make a column of each.
+    keys = {
+        name[:i] for name in columns for i in range(len(name) + 1) if name[i : i + 1] in ("", ".")
+    }
+    wanted = ({key: row[key] for key in row if key in keys} for row in rows)
+    lines = "\n".join(map(json.dumps, wanted)).encode()
     frame = _flat(_parse(lines, "rows", 0), "rows")
     return frame.select(name for name in columns if name in frame.columns)
 

@@ -51,13 +51,22 @@ __all__ = [
 ]
 
 _IDENTIFIER_NAME = re.compile(
-    r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$|(?i:[\W_](no|nr|number)|key)$",
+    r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$|[a-z]N(o|umber)$"
+    r"|(?i:^beleg|[\W_](no|number)|nr\.?|nummer|key)$",
     re.ASCII,
 )
-_TIME_NAME = re.compile(r"(?i)(year|month|day|week|hour|minute|second|time|jahr|monat|tag|stunde)")
+_TIME_NAME = re.compile(
+    r"(?i)(year|month|day|week|hour|minute|second|time|epoch|elapsed|duration|^ts?$"
+    r"|jahr|monat|tag|stunde|sekunde|zeit|dauer)"
+)
 _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
+# Pairs of equal numbers to expect by chance, in all and for each pair that there is, from which on
+# a column holds running numbers though some are skipped.
+_EXPECTED_PAIRS, _EXPECTED_PER_REPEAT = 20, 4
+_FEW = 0.01  # rows of an identifier without a number, or with that of another row
 _GLANCE = 1_000  # cells that show whether a column may have a kind at all
 _MANY = 20_000  # rows from which some are looked at before all are read
+_DECIMAL = r"^-?[0-9]*\.[0-9]+$"
 _CODE = r"^\s*0[0-9]+\s*$"
 # Cells that do not fit are slips, counted as blank and reported, if so few among so many.
 _SLIPS = 0.01
@@ -199,6 +208,8 @@ class Look:
             return cls(False, "", n_rows=n)
         if column.dtype in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
+        if whole and given is None and column.dtype == pl.String and _are_decimals(column):
+            return cls(False, "", NumberLook.of(column, first_row), n_rows=n)
         return cls(
             False,
             "",
@@ -241,6 +252,11 @@ def _has_codes(texts: pl.Series) -> bool:
     """Whether a text is a whole number with leading zeros, which is a code: '007'."""
     zeros = texts.filter(texts.str.strip_chars_start().str.starts_with("0"))
     return bool(zeros.str.contains(_CODE).any())
+
+
+def _are_decimals(texts: pl.Series) -> bool:
+    """Whether so many cells have decimals that they are neither moments nor yes and no."""
+    return 2 * int(texts.str.contains(_DECIMAL).sum()) > len(texts)
 
 
 def _glance(
@@ -363,10 +379,25 @@ def join_counts(first: Counts, second: Counts) -> Counts:
 
 
 def numbers_rows(sketch: Numbers, name: str) -> bool:
-    """Return whether a column only counts or identifies rows: whole numbers, all different."""
-    if sketch.distinct is None or sketch.n_rows < 3:
+    """Return whether a column only numbers the rows, with gaps or without: a document number.
+
+    Its numbers are whole and hardly two are equal, though with n measurements between low and high
+    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured. Few
+    repeats come from rows that occur twice. Clocks and years lie densely as well: their names tell
+    them, or that they are read every ten seconds.
+
+    >>> import numpy as np
+    >>> gaps = np.random.default_rng(0).integers(1, 9, 3_000)
+    >>> numbers_rows(Numbers.of(pl.Series(5_100_000_000 + gaps.cumsum()), None), "Referenz")
+    True
+    """
+    n = sketch.n_rows - sketch.blanks
+    if sketch.distinct is None or n < 3 or max(sketch.blanks, sketch.repeats) > _FEW * n:
         return False
-    consecutive = sketch.high - sketch.low + 1 == sketch.n_rows >= _COUNTER_ROWS
-    if consecutive and not _TIME_NAME.search(name):
+    if _IDENTIFIER_NAME.search(name):
         return True
-    return bool(_IDENTIFIER_NAME.search(name))
+    span = sketch.high - sketch.low + 1
+    consecutive = n - sketch.repeats == span >= _COUNTER_ROWS
+    pairs = n * (n - 1) / 2 / span
+    dense = pairs > _EXPECTED_PAIRS + _EXPECTED_PER_REPEAT * sketch.repeats and sketch.step == 1
+    return (consecutive or dense) and not _TIME_NAME.search(name)

@@ -52,6 +52,10 @@ Work: TypeAlias = Callable[[pl.DataFrame, Codes, int], T]
 _KEPT_ROWS = 100_000
 _FEWEST_KEPT = 4_096
 _KEPT_CELLS = 1 << 23
+_NORMAL_WORDS = {
+    *("normal", "ok", "okay", "benign", "legit", "legitimate", "genuine", "good", "regular"),
+    *("in ordnung", "i.o.", "gut", "unauffällig"),
+}
 
 
 @dataclass(frozen=True)
@@ -120,11 +124,22 @@ class LabelColumn:
             normal, anomaly = ([word] if word in values else [] for word in ("normal", "anomaly"))
             return LabelColumn(self.column, normal, anomaly, ["unlabelled"])
         shown = ", ".join(f"{value!r} ({rows:,})" for value, rows in counts.most_common(8))
-        said = f"normal={values[0]!r}" + (f", anomaly={values[1]!r}" if len(values) > 1 else "")
         raise InputError(
             f"Say what the values of column {self.column!r} mean. Seen, with rows: {shown}"
-            f"{' and others' * (len(counts) > 8)}. For example: {said}"
+            f"{' and others' * (len(counts) > 8)}. {_say_meanings(values)}"
         )
+
+
+def _say_meanings(values: Sequence[str]) -> str:
+    """Show how to say what values mean; only a word that is plainly normal is called normal."""
+    normal = [value for value in values if value.lower() in _NORMAL_WORDS]
+    others = [value for value in values if value not in normal]
+    if len(values) == 1 and not normal:
+        return f"If it is an anomaly: anomaly={values[0]!r}; if it is normal: normal={values[0]!r}"
+    if len(normal) != 1:
+        return "Name those that mean normal and those that mean anomaly: normal=..., anomaly=..."
+    anomaly = repr(others[0]) if len(others) == 1 else "..."
+    return f"For example: normal={normal[0]!r}" + (f", anomaly={anomaly}" if others else "")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
+
 from riskad.core.checks import InputError
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.tables.database_reading import sqlite_size
@@ -14,7 +16,7 @@ from riskad.tables.packing import unpacked_size
 from riskad.tables.parquet_reading import parquet_size
 from riskad.tables.paths import Place, check_readable, is_duckdb
 
-__all__ = ["check_memory", "check_place", "is_larger_than_memory"]
+__all__ = ["check_memory", "check_place", "estimate_rows", "is_larger_than_memory"]
 
 
 # Peak of `riskad fit` over the size of the table, as measured on tables of numbers and of texts.
@@ -106,6 +108,18 @@ def _estimate_size(place: Place) -> float:
     if place.format == "database":
         return duckdb_size(place) if is_duckdb(place) else sqlite_size(place)
     return (_UNPACKED_SHEET if place.format == "excel" else 1) * unpacked_size(place)
+
+
+def estimate_rows(place: Place, first: pl.DataFrame) -> float:
+    """About how many rows a table has, by the size of its first ones."""
+    if place.format == "excel" or not first.height:
+        return first.height
+    if place.format in ("csv", "json"):
+        some = first.head(1_000)
+        csv = place.format == "csv"
+        text = some.write_csv(quote_style="never") if csv else some.write_ndjson()
+        return unpacked_size(place) * some.height / len(text.encode())
+    return _estimate_size(place) * first.height / max(first.estimated_size(), 1)
 
 
 def _show_bytes(n: int) -> str:

@@ -54,7 +54,7 @@ DATABASES = tuple(ending for ending, kind in _FORMATS.items() if kind == "databa
 _TEXTS = tuple(ending for ending, kind in _FORMATS.items() if kind in ("csv", "json"))
 _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 READABLE = (*_FORMATS, *(text + packing for text in _TEXTS for packing in _PACKINGS), ".zip")
-WRITABLE = (".csv", ".tsv", ".parquet", ".pq")
+WRITABLE = (".csv", ".tsv", ".xlsx", ".parquet", ".pq")
 _INSIDE = "::"  # between a file and the sheet, table or member that is meant
 _MAGIC = {
     b"PAR1": ".parquet",
@@ -132,8 +132,10 @@ def find_tables(given: Iterable[str | os.PathLike[str]]) -> list[Path]:
     return found
 
 
-def check_readable(path: str | os.PathLike[str]) -> Place:
+def check_readable(path: str | os.PathLike[str] | Place) -> Place:
     """Return where a table is, if it can be read; "-" is standard input, kept in a file."""
+    if isinstance(path, Place):
+        return path
     if str(path) == PIPE:
         return _standard_input()
     path, part = file_of(path)

@@ -28,12 +28,15 @@ from riskad.core.checks import (
 from riskad.storage.fields import (
     COUNT,
     NAMES,
+    NUMBER,
     TEXT,
     DictOf,
+    Either,
     Fields,
     ListOf,
     Maybe,
     Number,
+    Optional,
     Record,
     State,
     Text,
@@ -56,8 +59,8 @@ from riskad.tables.kinds import (
 )
 from riskad.tables.matrices import Matrix, join_dense, join_sparse
 from riskad.tables.prepared.base import MEDIAN_ROWS, PreparedColumn, UsedColumn
+from riskad.tables.prepared.derived import medians
 from riskad.tables.prepared.deriving import learn_derived, without_repeats
-from riskad.tables.prepared.earlier import upgraded_columns
 from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
 from riskad.tables.readers import TextReader
 from riskad.tables.shifts import Shifts
@@ -129,6 +132,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         Ranges of numbers and counts of blank cells, to detect a changed unit later.
     n_rows_ : int
         Number of rows of the table.
+    usual_row_ : dict
+        Usual values by column; set only if a row of medians is suspicious (`riskad.fit_table`).
 
     Examples
     --------
@@ -164,24 +169,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         "columns_": DictOf(TEXT, Record(_COLUMN_TYPES)),
         "derived_": ListOf(Record(_DERIVED_TYPES)),
         "shifts_": Maybe(Record(("Shifts",))),
+        "usual_row_": Optional(DictOf(TEXT, Maybe(Either(NUMBER, TEXT)))),
     }
-
-    @classmethod
-    def _upgrade_state(cls, state: State) -> dict[str, Any]:
-        """Upgrade a stored state of an earlier version."""
-        if "kinds_" not in state:
-            return dict(state)
-        said = dict.fromkeys(state["text"], "category") | dict.fromkeys(state["number"], "number")
-        kept = ("max_levels", "n_features_in_", "feature_names_in_", "n_rows_")
-        return {
-            **{name: state[name] for name in kept if name in state},
-            "kinds": said,
-            "group": None,
-            "form": "matrix",
-            "derived_": [],
-            "shifts_": None,
-            "columns_": upgraded_columns(state),
-        }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -194,6 +183,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         known = {name for name, column in columns.items() if column.used} | {state["group"]}
         needed = {name for derived in state["derived_"] for name in derived.needs()}
         require(needed <= known, "derived_: of other columns")
+        used = {name for name, column in columns.items() if column.used}
+        used |= {name for derived in state["derived_"] for name in derived.names()}
+        usual = state.get("usual_row_", dict.fromkeys(used))
+        require(set(usual) == used, "usual_row_: of other columns")
+        texts = {name for name in used & set(columns) if isinstance(columns[name].usual, str)}
+        for name, value in usual.items():
+            right = value is None or isinstance(value, str) == (name in texts)
+            require(right, "usual_row_: a text for a number, or the other way round")
 
     def __init__(
         self,
@@ -326,8 +323,23 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     @property
     def usual_(self) -> dict[str, Value]:
-        """Usual values of the used columns."""
-        return {column.name: column.usual for column in self.used()}
+        """Usual values of the used columns, and of numbers computed from several columns.
+
+        They are medians and most frequent texts, unless a fit has set `usual_row_`.
+        """
+        if hasattr(self, "usual_row_"):
+            return dict(self.usual_row_)
+        derived = {
+            n: v for each in self.derived_ for n, v in zip(each.names(), each.fills, strict=True)
+        }
+        return {column.name: column.usual for column in self.used()} | derived
+
+    def usual_of(self, parsed: pl.DataFrame) -> dict[str, Value]:
+        """Return usual values of these rows: the median number, the most frequent text."""
+        usual = {column.name: column.usual_of(parsed[column.name]) for column in self.used()}
+        for each in self.derived_:
+            usual |= dict(zip(each.names(), medians(each.values(parsed)), strict=True))
+        return usual
 
     @property
     def source_columns_(self) -> list[str]:
@@ -351,6 +363,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     def _names_of(self, column: UsedColumn) -> list[str]:
         return column.names() if self.form == "matrix" else column.frame_names()
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of columns of the result."""
+        derived, columns = sum(len(each.fills) for each in self.derived_), self.used()
+        if self.form == "matrix":
+            return derived + sum(column.n_columns() for column in columns)
+        return derived + sum(len(column.frame_names()) for column in columns)
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return readable names: 'income', 'income is blank', 'country=FR'."""
@@ -419,9 +439,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
         return self._joined(parsed, [each.values(parsed, training) for each in self.derived_])
 
-    def usual_features(self, parsed: pl.DataFrame) -> Any:
-        """Return parsed rows with usual values for all numbers computed from several columns."""
-        return self._joined(parsed, [np.tile(d.fills, (parsed.height, 1)) for d in self.derived_])
+    def usual_features(self, usual: Mapping[str, Value]) -> Any:
+        """Return the values of `usual_`, or of `usual_of`, as the one row that a detector takes."""
+        parsed = pl.DataFrame({c.name: c.typed([usual[c.name]]) for c in self.used()})
+        derived = [
+            np.array([[usual[name] for name in each.names()]], dtype=np.float64)
+            for each in self.derived_
+        ]
+        return self._joined(parsed, derived)
 
     def _joined(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Any:
         return (self._matrix if self.form == "matrix" else self._frame)(parsed, derived)

@@ -7,41 +7,44 @@ the table to fit in memory, and raises an error before reading if it does not.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import polars as pl
 
 from riskad.core.checks import InputError, describe_column_difference
 from riskad.rows.parquet_files import Paths
-from riskad.tables.csv_reading import csv_batches
+from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format
 from riskad.tables.database_reading import sqlite_batches
 from riskad.tables.duckdb_reading import duckdb_batches
 from riskad.tables.excel_reading import excel_table
 from riskad.tables.hive import with_hive_columns
 from riskad.tables.json_reading import json_batches
-from riskad.tables.memory import check_place
-from riskad.tables.notes import saying_once
+from riskad.tables.memory import check_place, estimate_rows
+from riskad.tables.notes import ReadingNote, saying_once
 from riskad.tables.packing import open_bytes
 from riskad.tables.parquet_reading import parquet_batches, parquet_types
 from riskad.tables.paths import Place, check_readable, is_duckdb, known_separator
 from riskad.tables.totals import without_totals
 
-__all__ = ["read_batches", "read_table"]
+__all__ = ["Batches", "csv_format", "read_batches", "read_table"]
 
 # Products of a matrix equal those over the whole table to the last bit, if batches are multiples of
 # the block size of BLAS.
 _BATCH_MULTIPLE = 64
 
 
-def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
+def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
     r"""Read a table; the file name determines the format.
 
     ======================== ==================================================================
     CSV, TSV, text           Every column as text, blank as null. The separator (comma, semicolon,
                              tab or bar) and the header are found; UTF-8, UTF-16 and Windows-1252
                              are told apart.
-    Excel                    Every column as text. The first sheet, or `cards.xlsx::March`.
+    Excel                    Every column as text, but decimal numbers as such. The first sheet, or
+                             `cards.xlsx::March`.
     JSON lines               Numbers, yes/no and text; objects inside become columns `shop.city`.
     Parquet                  Its own types. Folders such as `day=2026-11-17` become columns of text.
     SQLite, DuckDB           Their own types. The only table, or `cards.sqlite::payments`.
@@ -65,10 +68,11 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
         return pl.concat(_frames(place))
 
 
-def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
+def read_batches(paths: Paths | Sequence[Place]) -> Batches:
     r"""Read the rows that `read_table` reads, in batches; the table need not fit in memory.
 
-    You can iterate over the result as often as you like; each pass reads the file again. A mistake
+    You can iterate over the result as often as you like; each pass reads the file again. Its method
+    `about_rows` estimates the number of rows by the first ones and the size of the file. A mistake
     in the file is found when its batch is reached. There is at least one batch, without rows if the
     file has none.
 
@@ -87,6 +91,15 @@ def read_batches(paths: Paths) -> Iterable[pl.DataFrame]:
     return files[0] if len(files) == 1 else _Chained(files, _common_schema(files))
 
 
+def csv_format(places: Sequence[Place]) -> CsvFormat:
+    """Return how CSV files are written; the usual format if they differ, or are no CSV."""
+    with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says it
+        formats = {
+            find_csv_format(each) if each.format == "csv" else CsvFormat() for each in places
+        }
+    return formats.pop() if len(formats) == 1 else CsvFormat()
+
+
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
     """The rows of a file in batches, as its reader splits them."""
     if place.format == "csv":
@@ -101,6 +114,16 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
         yield from (with_hive_columns(frame, place.path) for frame in parquet_batches(place.path))
     else:
         yield from (duckdb_batches if is_duckdb(place) else sqlite_batches)(place)
+
+
+class Batches(Protocol):
+    """The rows of a table in batches."""
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        """Read the table."""
+
+    def about_rows(self) -> float:
+        """About how many rows there are, by the first ones and the size of the files."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +141,10 @@ class _Batches:
             if frame is None:
                 return
             yield frame
+
+    def about_rows(self) -> float:
+        """About how many rows there are."""
+        return estimate_rows(self.place, next(iter(self)))
 
     def schema(self) -> pl.Schema:
         """The columns and their types."""
@@ -138,6 +165,10 @@ class _Chained:
         for file in self.files:
             for batch in file:
                 yield batch.select(self.schema.names()).cast(self.schema)
+
+    def about_rows(self) -> float:
+        """About how many rows there are."""
+        return sum(file.about_rows() for file in self.files)
 
 
 def _common_schema(files: Sequence[_Batches]) -> pl.Schema:

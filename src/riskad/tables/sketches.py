@@ -16,6 +16,7 @@ different values are always exact. Beyond that
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
@@ -24,6 +25,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 __all__ = ["Distinct", "Numbers", "RowSample", "Texts"]
+
+_EXACT = 2.0**53  # up to which a float holds every whole number
 
 
 @dataclass(frozen=True)
@@ -52,29 +55,42 @@ class Distinct:
             return self
         return replace(self, hashes=self.hashes.bottom_k(self.most))
 
-    def meets(self, other: Self) -> bool:
-        """Whether a hashed value is in both."""
-        return pl.concat([self.hashes, other.hashes]).n_unique() < len(self.hashes) + len(
-            other.hashes
-        )
+    def n_shared(self, other: Self) -> int:
+        """How many values are in both, or an estimate: only the smallest hashes can meet."""
+        both = pl.concat([self.hashes, other.hashes])
+        share = min(self._share, other._share)
+        return round((len(both) - both.n_unique()) / share)
+
+    @property
+    def _share(self) -> float:
+        """The share of all possible hashes that are small enough to be kept."""
+        if self.most is None or len(self.hashes) < self.most:
+            return 1.0
+        return float(cast(int, self.hashes.max())) / 2.0**64
 
     @property
     def number(self) -> int:
         """The number of different values, or an estimate."""
         if self.most is None or len(self.hashes) < self.most:
             return len(self.hashes)
-        return round((self.most - 1) * 2.0**64 / float(cast(int, self.hashes.max())))
+        return round((self.most - 1) / self._share)
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A column of numbers; `distinct` is kept as long as all are whole and different."""
+    """A column of numbers; `distinct` is kept as long as all are whole.
+
+    `repeats` counts the values that occurred before; between parts with many values it is an
+    estimate. All whole numbers lie on a grid of `step` from `low`.
+    """
 
     n_rows: int
     blanks: int
     low: float
     high: float
-    distinct: Distinct | None
+    distinct: Distinct | None = None
+    repeats: int = 0
+    step: int = 0
 
     @classmethod
     def of(cls, values: pl.Series, most: int | None) -> Self:
@@ -83,16 +99,24 @@ class Numbers:
         low, high = (cast(float, end) for end in (filled.min(), filled.max()))
         if filled.is_empty():
             low, high = np.inf, -np.inf
-        counting = len(filled) == len(values) and bool((filled % 1 == 0).all())
-        counting = counting and filled.n_unique() == len(filled)
-        distinct = Distinct.of(filled, most) if counting else None
-        return cls(len(values), values.null_count(), low, high, distinct)
+        n_rows, blanks = len(values), values.null_count()
+        if not (filled % 1 == 0).all():
+            return cls(n_rows, blanks, low, high)
+        distinct, repeats = Distinct.of(filled, most), len(filled) - filled.n_unique()
+        step = 1
+        if high - low < _EXACT:
+            step = int(np.gcd.reduce((filled - low).to_numpy().astype(np.int64), initial=0))
+        return cls(n_rows, blanks, low, high, distinct, repeats, step)
 
     def joined(self, other: Self) -> Self:
         """The sketch of both."""
-        distinct = None
-        if self.distinct and other.distinct and not self.distinct.meets(other.distinct):
+        distinct, repeats, step = None, 0, 0
+        if self.distinct and other.distinct:
             distinct = self.distinct.joined(other.distinct)
+            repeats = self.repeats + other.repeats + self.distinct.n_shared(other.distinct)
+            filled = min(self.n_rows - self.blanks, other.n_rows - other.blanks) > 0
+            apart = abs(self.low - other.low) if filled else 0.0
+            step = math.gcd(self.step, other.step, int(apart) if apart < _EXACT else 1)
         return replace(
             self,
             n_rows=self.n_rows + other.n_rows,
@@ -100,6 +124,8 @@ class Numbers:
             low=min(self.low, other.low),
             high=max(self.high, other.high),
             distinct=distinct,
+            repeats=repeats,
+            step=step,
         )
 
 

@@ -18,6 +18,7 @@ import polars as pl
 
 from riskad.core.checks import InputError, describe_column_difference
 from riskad.tables.columns import check_columns, to_text
+from riskad.tables.writing import disk_errors
 
 __all__ = ["MODES", "Spool", "Target", "check_same_columns", "without_known"]
 
@@ -35,7 +36,8 @@ class Spool:
 
     def add(self, frame: pl.DataFrame, key: str = "") -> None:
         """Keep a frame."""
-        frame.write_ipc(self._path(len(self._keys)))
+        with disk_errors():
+            frame.write_ipc(self._path(len(self._keys)))
         self._keys.append(key)
 
     def __iter__(self) -> Iterator[pl.DataFrame]:

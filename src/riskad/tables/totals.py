@@ -43,17 +43,15 @@ def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Dat
 def _without_total(last: pl.DataFrame, before: pl.DataFrame | None, name: str) -> pl.DataFrame:
     if not last.height or last.width < 2:
         return last
-    cells = last.row(-1)
-    filled = [
-        (place, cell) for place, cell in enumerate(cells) if cell is not None and cell.strip()
-    ]
+    cells = ["" if cell is None else str(cell) for cell in last.row(-1)]
+    filled = [(place, cell) for place, cell in enumerate(cells) if cell.strip()]
     if not filled or not _TOTAL.fullmatch(filled[0][1]):
         return last
     rows = last[:-1].tail(_COMPARED_ROWS)
     rows = rows if before is None else pl.concat([before, rows])
     place, word = filled[0]
     alone = not rows.height or word not in rows[:, place]
-    blank = [c for cell, c in zip(cells, rows, strict=True) if cell is None or not cell.strip()]
+    blank = [column for cell, column in zip(cells, rows, strict=True) if not cell.strip()]
     if not alone or not rows.height:
         return last
     if any(not column.null_count() for column in blank):

@@ -57,6 +57,11 @@ class Headers:
         values = self._found.get(name, [])
         return values[0] if len(values) == 1 else ""
 
+    def check_length(self) -> None:
+        """Refuse a body of two lengths, of which a proxy before us may have read the other."""
+        if self._found.keys() >= {"content-length", "transfer-encoding"}:
+            raise Refusal(400, "Send Content-Length or Transfer-Encoding, not both.")
+
 
 def same_secret(first: str, second: str) -> bool:
     """Compare secrets in constant time."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -13,6 +16,11 @@ from riskad.core.checks import InputError
 from riskad.storage.files import check_input_file
 from riskad.web.binding import Binding
 from riskad.web.guarding import App
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 __all__ = ["HEAD_SECONDS", "REQUEST_SECONDS", "make_server"]
 
@@ -24,21 +32,69 @@ _LOOK_SECONDS = 2.0
 
 
 class Impatient(H11Protocol):
-    """A connection that is closed when its client takes too long to send a head or read an answer.
+    """A connection that is closed when its client takes too long, or when others need its place.
 
     uvicorn bounds the time between requests (keep-alive), but neither the time in which a client
     sends a head, nor that in which it reads an answer: a client that sends a byte a minute, or
-    never reads, would hold a connection and its memory forever.
+    never reads, would hold a connection and its memory forever. And where there are as many
+    connections as there may be, it refuses everybody: connections on which nobody showed a token
+    would lock out those who have one. Here a new connection takes the place of one that waits for
+    a request, first of those whose last request was of nobody known (`riskad_known` in its scope).
+
+    TLS begins here, too: asyncio would do it before it makes a connection, so that clients that
+    connect and say nothing would be neither counted nor closed.
     """
 
     _since: float
     _look: asyncio.TimerHandle
 
+    def __init__(self, *arguments: Any, tls: ssl.SSLContext | None = None, **settings: Any):
+        super().__init__(*arguments, **settings)
+        self._tls, self._early = tls, b""
+
     def connection_made(self, transport: Any) -> None:
-        """Start the clock."""
-        super().connection_made(transport)
+        """Start the clock, and TLS."""
+        self.transport = transport
         self._since = self.loop.time()
         self._look = self.loop.call_later(_LOOK_SECONDS, self._look_again)
+        self.connections.add(self)
+        self._make_room()
+        if self._tls is None:
+            super().connection_made(transport)
+            return
+        transport.pause_reading()
+        self._handshake = self.loop.create_task(self._start_tls(self._tls))
+
+    async def _start_tls(self, tls: ssl.SSLContext) -> None:
+        secured = None
+        with suppress(OSError):  # also mistakes of TLS
+            secured = await self.loop.start_tls(self.transport, self, tls, server_side=True)
+        if secured is None:
+            self.connection_lost(None)
+            return
+        super().connection_made(secured)
+        if self._early:
+            self.data_received(self._early)
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest, if there are too many."""
+        assert self.limit_concurrency is not None
+        if len(self.connections) < self.limit_concurrency:
+            return
+        others: Any = self.connections - {self}
+        waiting = [each for each in others if not each._at_work]
+        if waiting:
+            longest = min(waiting, key=lambda each: (each._known, each._since))
+            self.connections.discard(longest)
+            longest.transport.abort()
+
+    @property
+    def _at_work(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _known(self) -> bool:
+        return self.scope is not None and bool(self.scope.get("riskad_known"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop checking, and free the buffers of the connection.
@@ -52,6 +108,9 @@ class Impatient(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Start the clock at the first byte of a request."""
+        if self.flow is None:  # it came with the end of the handshake
+            self._early += data
+            return
         if self.timeout_keep_alive_task is not None:
             self._since = self.loop.time()
         super().data_received(data)
@@ -72,8 +131,7 @@ class Impatient(H11Protocol):
             return REQUEST_SECONDS
         if self.timeout_keep_alive_task is not None:
             return float("inf")  # between requests, which uvicorn ends
-        at_work = self.cycle is not None and not self.cycle.response_complete
-        return REQUEST_SECONDS if at_work else HEAD_SECONDS
+        return REQUEST_SECONDS if self._at_work else HEAD_SECONDS
 
 
 def make_server(
@@ -88,12 +146,14 @@ def make_server(
     binding
         Where it listens.
     most_connections
-        Further clients are told to try again (503).
+        A further client takes the place of one that waits; if none does, it is told to try again
+        (503). There are never more than half as many as files that the process may open.
     grace_seconds
         How long running requests may take when the server is to end.
     """
     config = uvicorn.Config(
         app,
+        log_config=None,
         log_level="error",
         access_log=False,
         server_header=False,
@@ -102,7 +162,8 @@ def make_server(
         lifespan="off",
         ws="none",
         http=Impatient,  # h11, which bounds the headers of a request
-        limit_concurrency=most_connections,
+        limit_concurrency=min(most_connections, _most_files() // 2),
+        backlog=128,  # as many may be accepted before the first of them is counted
         h11_max_incomplete_event_size=32_768,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=grace_seconds,
@@ -110,12 +171,22 @@ def make_server(
     )
     try:
         config.load()
+        tls, config.ssl = config.ssl, None
+        config.http_protocol_class = partial(Impatient, tls=tls)  # type: ignore[assignment]
     except (ssl.SSLError, ValueError) as error:
         raise InputError(
             f"The certificate or its key cannot be used: {error}. Both must be PEM, and belong "
             "together."
         ) from error
     return uvicorn.Server(config)
+
+
+def _most_files() -> int:
+    """How many files and connections this process may open."""
+    if resource is None:
+        return 512  # Windows without changes
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def _tls(binding: Binding) -> dict[str, Any]:

@@ -19,16 +19,20 @@ from riskad.app.report.facts import list_members, list_risk_parts
 from riskad.app.report.jinja import fill
 from riskad.app.report.side_by_side import difference_line, side_by_side
 from riskad.app.report.wording import (
-    about,
-    between,
+    auc_cell,
+    auc_is_vague,
+    cost_lines,
+    found_is_vague,
+    looked_at,
     quality_lines,
     rate_line,
     sample_line,
-    say_cost,
     say_prior,
-    share_between,
+    share_is_vague,
+    too_few_labels,
     top_lines,
 )
+from riskad.decisions.ranking_metrics import Auc
 
 if TYPE_CHECKING:
     from riskad.app.report.summary import ReportData
@@ -53,7 +57,14 @@ _MOST_COLUMNS = 10  # whose effect is shown
 
 def headline(data: ReportData) -> Markup:
     """Say in a few numbers what matters most; above all sections."""
-    return fill("headline.html", data=data)
+    return fill(
+        "headline.html",
+        data=data,
+        auc_is_vague=auc_is_vague,
+        share_is_vague=share_is_vague,
+        found_is_vague=found_is_vague,
+        too_few_labels=too_few_labels,
+    )
 
 
 def warnings(data: ReportData) -> Markup:
@@ -64,7 +75,9 @@ def warnings(data: ReportData) -> Markup:
 def suspicious_rows(data: ReportData) -> Markup:
     """Show the most suspicious rows, each with the columns that add most to its score."""
     largest = max((r.adds for row in data.top for r in row.reasons), default=1.0)
-    return fill("suspicious_rows.html", data=data, largest=largest)
+    # Beside "too few labels to tell", a probability of 99.9% would be a promise.
+    vague = data.review is not None and found_is_vague(data.review.table[0])
+    return fill("suspicious_rows.html", data=data, largest=largest, probabilities=not vague)
 
 
 def scores(data: ReportData) -> Markup:
@@ -109,23 +122,11 @@ def rows_looked_at(data: ReportData) -> Markup:
     """Show how many anomalies looking at the highest scores finds, and what it costs."""
     review = data.review
     assert review is not None  # the section is not shown otherwise
-    rows = {found.rows: found for found in review.table}
-    if review.flagged.rows:
-        rows[review.flagged.rows] = review.flagged
-    cells = [
-        (
-            k == review.flagged.rows,
-            f"{k:,}",
-            f"{about(found.found.value)} ({between(found.found)})",
-            share_between(found.recall),
-            share_between(found.precision),
-            about(found.by_chance),
-        )
-        for k, found in sorted(rows.items())
-    ]
-    capacity = None if data.capacity is None else str(CapacityPlan(**data.capacity))
-    lines = [*([] if review.cost is None else [say_cost(review.cost)])]
-    lines += [] if capacity is None else [capacity]
+    lines = cost_lines(review.cost)
+    lines += [] if data.capacity is None else [str(CapacityPlan(**data.capacity))]
+    cells = looked_at(review)
+    if not cells:
+        lines.append(too_few_labels("how many of the highest scores are anomalies"))
     return fill(
         "rows_looked_at.html", data=data, chart=found_chart(review), cells=cells, lines=lines
     )
@@ -133,7 +134,11 @@ def rows_looked_at(data: ReportData) -> Markup:
 
 def over_time(data: ReportData) -> Markup:
     """Show how quality and the share of anomalies among labelled rows move over time."""
-    return fill("over_time.html", periods=data.sections["over-time"])
+    periods = [
+        each | {"auc": auc_cell(each["auc"] and Auc(**each["auc"]))}
+        for each in data.sections["over-time"]
+    ]
+    return fill("over_time.html", periods=periods)
 
 
 def model_before(data: ReportData) -> Markup:

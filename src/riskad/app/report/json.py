@@ -27,7 +27,8 @@ def to_json(report: Any, **more: Any) -> str:
     Returns
     -------
     str
-        The JSON text. Numbers that are not finite become null.
+        The JSON text, in ASCII: a terminal would obey control characters in names. Numbers that
+        are not finite become null.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def to_json(report: Any, **more: Any) -> str:
       "skipped": 0
     }
     """
-    return json.dumps(_finite(more | asdict(report)), indent=2, ensure_ascii=False)
+    return json.dumps(_finite(more | asdict(report)), indent=2)
 
 
 def _finite(value: Any) -> Any:

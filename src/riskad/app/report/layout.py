@@ -11,10 +11,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from riskad.core.checks import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
-__all__ = ["Command", "print_facts", "print_line", "print_table", "print_title"]
+__all__ = [
+    "Command",
+    "fact_blocks",
+    "print_blocks",
+    "print_facts",
+    "print_line",
+    "print_table",
+    "print_title",
+    "table_block",
+]
 
 _INDENT = 10
 _WIDEST = 100  # longer lines are hard to read, however wide the terminal
@@ -26,19 +38,23 @@ class Command(str):
 
 
 def _clean(text: object) -> str:
-    r"""Show control characters instead of sending them to the terminal.
+    r"""Make a text printable, in one line.
 
-    >>> print(_clean("a\x1b[31mb"))
-    a\x1b[31mb
+    >>> print(_clean("a\nb"))
+    a\nb
     """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    return printable(text).replace("\n", "\\n")
 
 
 def print_line(console: Console, *parts: tuple[str, str]) -> None:
     """Print (text, style) pairs as one line, which only the terminal may break."""
+    console.print(_line(*parts), soft_wrap=True)
+
+
+def _line(*parts: tuple[str, str]) -> Text:
     from rich.text import Text
 
-    console.print(Text.assemble(*parts), soft_wrap=True)
+    return Text.assemble(*parts)
 
 
 def print_title(console: Console, text: str) -> None:
@@ -47,12 +63,36 @@ def print_title(console: Console, text: str) -> None:
     print_line(console)
 
 
+def print_blocks(
+    console: Console, blocks: Iterable[Sequence[Text]], most: int | None = None
+) -> None:
+    """Print blocks of lines; if they have more than `most` lines, the longest ones are cut."""
+    blocks = list(blocks)
+    longest = max(map(len, blocks), default=0)
+    while most is not None and sum(min(len(block), longest) for block in blocks) > most:
+        longest -= 1
+    for block in blocks:
+        cut = len(block) > longest
+        for line in block[: longest - cut]:
+            console.print(line, soft_wrap=True)
+        if cut:
+            more = f"... {len(block) - longest + 1:,} more lines (--verbose)"
+            print_line(console, (" " * _INDENT + more, "dim"))
+
+
 def print_facts(console: Console, facts: Mapping[str, Iterable[str]]) -> None:
     """Print names and their lines in two columns; a name without lines is left out."""
+    print_blocks(console, fact_blocks(console, facts))
+
+
+def fact_blocks(console: Console, facts: Mapping[str, Iterable[str]]) -> list[list[Text]]:
+    """Return the lines that `print_facts` prints, in a block for each name."""
+    blocks = []
     for name, lines in facts.items():
         heads = chain([name], repeat(""))
-        for line in chain.from_iterable(_wrap(console, line) for line in lines):
-            print_line(console, (f"{next(heads):<{_INDENT}}", "cyan"), (line, ""))
+        pieces = chain.from_iterable(_wrap(console, line) for line in lines)
+        blocks.append([_line((f"{next(heads):<{_INDENT}}", "cyan"), (p, "")) for p in pieces])
+    return blocks
 
 
 def _wrap(console: Console, line: str) -> list[str]:
@@ -71,17 +111,26 @@ def print_table(
     left: Collection[int],
 ) -> None:
     """Print a table beside its name, columns to the right except those counted in `left`."""
+    print_blocks(console, [table_block(name, head, rows, left)])
+
+
+def table_block(
+    name: str, head: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]
+) -> list[Text]:
+    """Return the lines that `print_table` prints."""
     from rich.cells import cell_len, set_cell_size
 
     cells = [[_shorten(_clean(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    lines = []
     for i, row in enumerate(cells):
         padded = [
             set_cell_size(cell, width) if j in left else " " * (width - cell_len(cell)) + cell
             for j, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         beside = f"{'' if i else name:<{_INDENT}}"
-        print_line(console, (beside + "  ".join(padded).rstrip(), "" if i else "cyan"))
+        lines.append(_line((beside + "  ".join(padded).rstrip(), "" if i else "cyan")))
+    return lines
 
 
 def _shorten(cell: str) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from riskad.app.refit import RefitReport
 from riskad.app.report.layout import print_facts, print_table, print_title
+from riskad.app.report.wording import NOT_KNOWN, auc_cell, share_is_vague
+from riskad.decisions.ranking_metrics import Auc
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,12 +59,15 @@ def difference_line(refit: Mapping[str, Any]) -> str:
     )
 
 
-def _auc(auc: Mapping[str, float] | None) -> str:
-    return "" if auc is None else f"{auc['value']:.3f} ({auc['low']:.3f}-{auc['high']:.3f})"
+def _auc(auc: Mapping[str, Any] | None) -> str:
+    return auc_cell(None if auc is None else Auc(**auc))
 
 
 def _rate(rate: list[float] | None) -> str:
-    return "" if rate is None else f"{rate[0]:.1%} ({rate[1]:.1%}-{rate[2]:.1%})"
+    if rate is None:
+        return ""
+    value, low, high = rate
+    return NOT_KNOWN if share_is_vague(low, high) else f"{value:.1%} ({low:.1%}-{high:.1%})"
 
 
 def print_refit(console: Console, report: RefitReport, written: Mapping[str, str]) -> None:

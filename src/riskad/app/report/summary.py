@@ -7,7 +7,7 @@ that they cannot determine are None, with the reason in another field.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -158,6 +158,7 @@ def describe_table(
     source: str = "table",
     command: str = "",
     progress: Progress = lambda _: None,
+    scored: Callable[[int], object] = lambda _: None,
 ) -> ReportData:
     """Score a table and collect the content of a report on it and on the model.
 
@@ -174,8 +175,8 @@ def describe_table(
         Number of the most suspicious rows to report.
     source, command
         Name of the table; the command line, if there was one.
-    progress
-        A function that is called with each step.
+    progress, scored
+        Functions that are called with each step, and with the number of rows that have a score.
 
     Returns
     -------
@@ -185,9 +186,8 @@ def describe_table(
     if set(SCORE_COLUMNS) & set(frame.columns):
         frame = frame.drop(name for name in RESULT_COLUMNS if name in frame.columns)
     training = header.notes.get("fit", {})
-    scored, report = score_table(
-        model, frame, id=training.get("id"), top=top, source=source, progress=progress
-    )
+    told: dict[str, Any] = {"source": source, "progress": progress, "scored": scored}
+    results, report = score_table(model, frame, id=training.get("id"), top=top, **told)
     progress("Finding reasons")
     found = None
     if report.top:
@@ -198,7 +198,7 @@ def describe_table(
         header,
         top=explained_rows(report.top, found, _REASONS),
         usual_score=None if found is None else found.base,
-        scores=scored["anomaly_score"].to_numpy(),
+        scores=results["anomaly_score"].to_numpy(),
         subject="table",
         source=source,
         rows=report.rows,

@@ -16,16 +16,28 @@ from riskad.app.onnx import ExportReport
 from riskad.app.over_time import Period
 from riskad.app.prior import PriorReport
 from riskad.app.report.facts import list_members, list_risk_parts
-from riskad.app.report.layout import Command, print_facts, print_line, print_table, print_title
-from riskad.app.report.terminal_review import print_review
+from riskad.app.report.layout import (
+    Command,
+    fact_blocks,
+    print_blocks,
+    print_facts,
+    print_line,
+    print_table,
+    print_title,
+    table_block,
+)
+from riskad.app.report.terminal_review import review_blocks
 from riskad.app.report.wording import (
+    auc_cell,
+    cost_lines,
     flagged_lines,
     quality_lines,
     rate_line,
     sample_line,
-    say_cost,
     say_labels,
     say_prior,
+    share_is_vague,
+    too_few_labels,
     top_lines,
 )
 from riskad.app.results import SCORE_COLUMNS, Suspect
@@ -39,6 +51,7 @@ from riskad.decisions.ranking_metrics import Auc
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 __all__ = [
     "print_demo",
@@ -55,45 +68,36 @@ __all__ = [
 
 _MOST_INPUTS = 20
 _MOST_DRIFTS = 10
+_MOST_LINES = 38  # of a summary, below its title and a blank line
 
 
-def print_fit(console: Console, report: FitReport, written: Mapping[str, str]) -> None:
-    """Print what a fit did; `written` holds the paths of the model and of the ranked rows."""
+def print_fit(
+    console: Console, report: FitReport, written: Mapping[str, str], verbose: bool = False
+) -> None:
+    """Print what a fit did, in at most 40 lines of 80 letters unless `verbose`.
+
+    `written` holds the paths of the model and of the ranked rows.
+    """
     print_title(console, f"{report.source}: {report.rows:,} rows")
-    print_facts(
-        console,
-        {
-            "Read": report.reading,
-            "Labels": [say_labels(report.labels, report.label)],
-        },
-    )
-    _print_fitted(console, report)
-    print_facts(
-        console,
-        {
-            "Notes": report.warnings,
-            "Flagged": [
-                _say_flagged(
-                    report.unlabelled_flagged, report.labels.unlabelled, "unlabelled rows"
-                ),
-                *_expected_lines(report),
-                _say_threshold(report.fitted["threshold"], report.rule),
-                *rate_line(report.rate, report.rate_rests_on),
-                *sample_line(report.labels_random_p),
-            ],
-        },
-    )
-    print_review(console, report.review, report.capacity)
-    _print_suspects(console, report.top, report.id)
-    print_facts(
-        console,
-        {
-            "Written": [f"{path} ({what})" for what, path in written.items()],
-            "Next": [
-                Command(f"riskad score {shlex.quote(written['model'])} new.csv -o scored.csv")
-            ],
-        },
-    )
+    flagged = [
+        _say_flagged(report.unlabelled_flagged, report.labels.unlabelled, "unlabelled rows"),
+        *_expected_lines(report),
+        _say_threshold(report.fitted["threshold"], report.rule),
+        *rate_line(report.rate, report.rate_rests_on),
+        *sample_line(report.labels_random_p),
+    ]
+    described = {"Read": report.reading, "Labels": [say_labels(report.labels, report.label)]}
+    files = [f"{path} ({what})" for what, path in written.items()]
+    score = f"riskad score {shlex.quote(written['model'])} new.csv -o scored.csv"
+    blocks = [
+        *fact_blocks(console, described),
+        *_fitted_blocks(console, report, verbose),
+        *fact_blocks(console, {"Notes": report.warnings, "Flagged": flagged}),
+        *review_blocks(console, report.review, report.capacity),
+        _suspects_block(report.top, report.id),
+        *fact_blocks(console, {"Written": files, "Next": [Command(score)]}),
+    ]
+    print_blocks(console, blocks, None if verbose else _MOST_LINES)
 
 
 def _expected_lines(report: FitReport) -> list[str]:
@@ -104,24 +108,16 @@ def _expected_lines(report: FitReport) -> list[str]:
     return flagged_lines(report.review.flagged, *told, report.review.likely)
 
 
-def _print_fitted(console: Console, report: FitReport) -> None:
-    """Print what was fitted to which columns, and how good it is."""
-    print_facts(
-        console,
-        {"Columns": report.preparation, "Model": report.said},
-    )
-    _print_members(console, report.fitted)
-    print_facts(
-        console,
-        {
-            "Quality": [
-                *quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels),
-                *top_lines(report.review),
-            ],
-            "Effects": _effect_line(report),
-        },
-    )
-    _print_periods(console, report.over_time)
+def _fitted_blocks(console: Console, report: FitReport, verbose: bool) -> list[list[Text]]:
+    """Return what was fitted to which columns, and how good it is; members only if `verbose`."""
+    quality = quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels)
+    quality += top_lines(report.review)
+    return [
+        *fact_blocks(console, {"Columns": report.preparation, "Model": report.said}),
+        _members_block(report.fitted) if verbose else [],
+        *fact_blocks(console, {"Quality": quality, "Effects": _effect_line(report)}),
+        _periods_block(report.over_time),
+    ]
 
 
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
@@ -143,7 +139,8 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
             "Notes": report.warnings,
         },
     )
-    _print_suspects(console, report.top, report.id, "Novel" if report.by == "novelty" else "Top")
+    title = "Novel" if report.by == "novelty" else "Top"
+    print_blocks(console, [_suspects_block(report.top, report.id, title)])
     *first, last = report.added
     names = f"{', '.join(first)} and {last}"
     print_facts(console, {"Written": [f"{path} (all columns, and {names})"]})
@@ -201,7 +198,7 @@ def print_threshold(console: Console, report: ThresholdReport, path: str) -> Non
             "Flagged": [
                 _say_flagged(report.flagged, report.unlabelled, "unlabelled rows of the fit"),
                 *flagged_lines(report.expected, report.flagged),
-                *([] if report.cost is None else [say_cost(report.cost)]),
+                *cost_lines(report.cost),
                 _say_threshold(report.threshold, report.rule),
             ],
             "Written": [path],
@@ -257,7 +254,9 @@ def print_drift(console: Console, report: TableDrift) -> None:
     if found.rate is not None and found.rate_before is not None:
         rates = {"these rows": found.rate, "the unlabelled rows of the fit": found.rate_before}
     lines = [
-        f"{pi_n:.1%} of {of} (95% interval {low:.1%} to {high:.1%})"
+        too_few_labels(f"how many of {of} are anomalies")
+        if share_is_vague(low, high)
+        else f"{pi_n:.1%} of {of} (95% interval {low:.1%} to {high:.1%})"
         for of, (pi_n, low, high) in rates.items()
     ]
     said = {"Verdict": [found.verdict], "Alarm": _alarm_lines(report), "Anomalies": lines}
@@ -290,15 +289,19 @@ def _alarm_lines(report: TableDrift) -> list[str]:
 def print_prior(console: Console, report: PriorReport) -> None:
     """Print the anomaly rate, what speaks for and against it, and how to use it."""
     print_title(console, f"{report.source}: {report.rows:,} rows")
+    rate = [str(report.estimate)]
+    following = [f"riskad fit --model shallow --prior {say_prior(report.estimate.pi_p)}"]
+    if share_is_vague(*report.estimate.interval):
+        rate, following = [too_few_labels("which share of the unlabelled rows are anomalies")], []
     print_facts(
         console,
         {
             "Labels": [f"{report.labels} (column {report.label!r})"],
             "Columns": report.preparation,
-            "Rate": [str(report.estimate)],
+            "Rate": rate,
             "Check": [report.check.verdict],
             "Notes": report.warnings,
-            "Next": [f"riskad fit --model shallow --prior {say_prior(report.estimate.pi_p)}"],
+            "Next": following,
         },
     )
 
@@ -314,7 +317,7 @@ def print_model(console: Console, report: ModelReport, name: str) -> None:
     if report.fitted:
         facts["Model"] = report.said
         print_facts(console, facts)
-        _print_members(console, report.fitted)
+        print_blocks(console, [_members_block(report.fitted)])
         facts = {"Risk": _risk_lines(report.fitted)}
     else:
         facts["Settings"] = [f"{key} = {value!r}" for key, value in report.settings.items()]
@@ -342,7 +345,7 @@ def print_demo(console: Console, report: DemoReport) -> None:
             "Ran": map(Command, report.commands),
         },
     )
-    _print_fitted(console, fit)
+    print_blocks(console, _fitted_blocks(console, fit, verbose=False))
     print_facts(
         console,
         {
@@ -439,8 +442,8 @@ def _training_lines(training: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _print_members(console: Console, fitted: Mapping[str, Any]) -> None:
-    """Print the members of an average, with their weights."""
+def _members_block(fitted: Mapping[str, Any]) -> list[Text]:
+    """Return the members of an average, with their weights."""
     rows = [
         [
             each["member"],
@@ -450,15 +453,12 @@ def _print_members(console: Console, fitted: Mapping[str, Any]) -> None:
         ]
         for each in list_members(fitted.get("leaderboard", []))
     ]
-    if rows:
-        heads = ["member", "weight", "held-out AUC", "standard error"]
-        print_table(console, "", heads, rows, left={0})
+    heads = ["member", "weight", "held-out AUC", "standard error"]
+    return table_block("", heads, rows, left={0}) if rows else []
 
 
-def _print_periods(console: Console, periods: Sequence[Period]) -> None:
-    """Print how quality and the share of anomalies among labelled rows move over time."""
-    if not periods:
-        return
+def _periods_block(periods: Sequence[Period]) -> list[Text]:
+    """Return how quality and the share of anomalies among labelled rows move over time."""
     rows = [
         [
             period.start,
@@ -466,21 +466,18 @@ def _print_periods(console: Console, periods: Sequence[Period]) -> None:
             f"{period.rows:,}",
             f"{period.normal + period.anomaly:,}",
             f"{period.anomaly:,}",
-            ""
-            if (auc := period.auc) is None
-            else f"{auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f})",
+            auc_cell(period.auc),
         ]
         for period in periods
     ]
     head = ["from", "to", "rows", "labelled", "anomalies", "AUC, of fits to earlier rows"]
-    print_table(console, "Over time", head, rows, left={0, 1})
+    return table_block("Over time", head, rows, left={0, 1}) if rows else []
 
 
-def _print_suspects(
-    console: Console, suspects: Sequence[Suspect], id: str | None, title: str = "Top"
-) -> None:
+def _suspects_block(suspects: Sequence[Suspect], id: str | None, title: str = "Top") -> list[Text]:
+    """Return the most suspicious rows, the first first."""
     if not suspects:
-        return
+        return []
     told = suspects[0].novelty is not None
     head = ["row", *([id] if id else []), *SCORE_COLUMNS, *(["novelty"] if told else [])]
     rows = [
@@ -493,7 +490,7 @@ def _print_suspects(
         ]
         for s in suspects
     ]
-    print_table(console, f"{title} {len(rows)}", head, rows, left={1} if id else ())
+    return table_block(f"{title} {len(rows)}", head, rows, left={1} if id else ())
 
 
 def _yes(value: bool) -> str:

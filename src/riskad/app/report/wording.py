@@ -1,4 +1,8 @@
-"""Sentences that the page and the terminal share."""
+"""Sentences that the page, the model card and the terminal share.
+
+An interval that leaves nearly everything open is not printed: the sentence then says that the
+labels are too few to tell.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,74 @@ from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.rates import GIVEN, SURPRISE
 
 __all__ = [
+    "NOT_KNOWN",
     "about",
-    "between",
+    "auc_cell",
+    "auc_is_vague",
+    "cost_lines",
     "flagged_lines",
+    "found_is_vague",
+    "looked_at",
     "quality_lines",
     "rate_line",
     "sample_line",
-    "say_cost",
     "say_found",
     "say_labels",
     "say_prior",
     "share_between",
+    "share_is_vague",
+    "too_few_labels",
     "top_lines",
 ]
 
+NOT_KNOWN = "not known"
+"""What a table shows in place of a number whose interval says nothing."""
+
+_WIDE = 0.75  # an interval of a share that is wider says nothing
+_WIDE_AUC = 0.25  # of an AUC: half of the way from chance to a perfect order
+_FAR_APART = 20  # the upper end of a count that says nothing: as many, and times the lower end
+
 _HARDLY = 0.1  # p-value below which scores speak weakly against a random sample
+
+
+# --- intervals that say nothing ----------------------------------------------------------
+
+
+def share_is_vague(low: float, high: float) -> bool:
+    """Whether the interval of a share leaves open more than three quarters of what is possible.
+
+    >>> share_is_vague(0.09, 1.0), share_is_vague(0.3, 0.99)
+    (True, False)
+    """
+    return high - low > _WIDE
+
+
+def auc_is_vague(auc: Auc) -> bool:
+    """Whether an interval includes chance, and half of what is better than chance."""
+    return auc.low <= 0.5 and auc.high - auc.low > _WIDE_AUC
+
+
+def found_is_vague(found: Found) -> bool:
+    """Whether an interval leaves open how many of some rows are anomalies.
+
+    It leaves open more than three quarters of the rows, or it reaches from almost none to many,
+    such as 1 to 4,168.
+    """
+    low, high = (end / max(found.rows, 1) for end in (found.found.low, found.found.high))
+    return share_is_vague(low, high) or _ends_are_far_apart(found.found)
+
+
+def _ends_are_far_apart(count: Estimate) -> bool:
+    """Whether an interval reaches from almost none to many; from none to a few says enough."""
+    return count.high >= _FAR_APART and count.high > _FAR_APART * count.low
+
+
+def too_few_labels(what: str) -> str:
+    """Say that the labels do not determine something, and what to do."""
+    return f"too few labels to tell {what}; label 20 more (`riskad suggest`, or some at random)"
+
+
+# --- how good a model is -----------------------------------------------------------------
 
 
 def quality_lines(
@@ -53,9 +110,18 @@ def quality_lines(
         return [f"no AUC on labelled rows: {why_not}"]
     held_out = auc.n_normal + auc.n_anomaly
     labelled = held_out if labels is None else labels.normal + labels.anomaly
+    if auc_is_vague(auc):
+        return [too_few_labels("whether the order of the rows is better than chance")]
     rows = f"the {held_out:,}" if held_out == labelled else f"{held_out:,} of the {labelled:,}"
     said = f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
     return [f"{said} on {rows} labelled rows, each {evidence}"]
+
+
+def auc_cell(auc: Auc | None) -> str:
+    """Return an AUC for a table: with its interval, blank if there is none."""
+    if auc is None:
+        return ""
+    return NOT_KNOWN if auc_is_vague(auc) else f"{auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f})"
 
 
 def say_prior(pi_p: float) -> str:
@@ -92,13 +158,15 @@ def about(count: float) -> str:
     return "less than 0.1" if 0 < count < 0.05 else f"{count:.1f}".removesuffix(".0")
 
 
-def between(estimate: Estimate, to: str = " to ") -> str:
+def _between(estimate: Estimate, to: str = " to ") -> str:
     """Say the interval of a count in whole numbers."""
     return f"{math.floor(estimate.low + 1e-9):,}{to}{math.ceil(estimate.high - 1e-9):,}"
 
 
 def share_between(estimate: Estimate, to: str = " to ") -> str:
     """A share with its interval; it is only called all, or nothing, if it is exactly that."""
+    if share_is_vague(estimate.low, estimate.high):
+        return NOT_KNOWN
     value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
     value = "<1%" if 0 < estimate.value < 0.005 else value
     low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
@@ -114,6 +182,9 @@ def say_found(found: Found) -> str:
         A line without a full stop.
     """
     k, chance = found.rows, about(found.by_chance)
+    if found_is_vague(found):
+        rows = "whether this row is an anomaly" if k == 1 else f"how many of these {k:,} rows are"
+        return too_few_labels(rows if k == 1 else f"{rows} anomalies")
     if k == 1:
         return (
             f"this row is an anomaly with a probability of {found.precision.value:.0%}; one drawn "
@@ -121,7 +192,7 @@ def say_found(found: Found) -> str:
         )
     return (
         f"of these {k:,} rows about {about(found.found.value)} are anomalies (95% interval "
-        f"{between(found.found)}); a random {k:,} would hold {chance}"
+        f"{_between(found.found)}); a random {k:,} would hold {chance}"
     )
 
 
@@ -164,7 +235,7 @@ def flagged_lines(
         )
     if not flagged:
         return [*lines, "what looking at rows would find stands in the table of rows looked at"]
-    if expected.lift.low <= 1:
+    if expected.lift.low <= 1 and not found_is_vague(expected):
         m = expected.found.n_anomaly
         lines.append(
             f"that this is more than by chance cannot be told from {m:,} labelled "
@@ -208,6 +279,8 @@ def rate_line(rate: Sequence[float] | None, rests_on: str) -> list[str]:
     value, low, high = rate
     if rests_on == GIVEN and low == high:
         return [f"anomaly rate {value:.1%}, as given"]
+    if share_is_vague(low, high):
+        return [too_few_labels("which share of the unlabelled rows are anomalies")]
     said = f"estimated anomaly rate {value:.1%} (95% interval {low:.1%} to {high:.1%})"
     return [f"{said}, if {rests_on}" if rests_on and rests_on != GIVEN else said]
 
@@ -244,27 +317,73 @@ def top_lines(review: ReviewReport | None) -> list[str]:
     if review is None:
         return []
     found, rate = review.average_precision, review.anomalies.value / review.rows
+    lines = []
+    if not share_is_vague(found.low, found.high):
+        lines.append(
+            f"average precision {found.value:.3f} (95% interval {found.low:.3f} to "
+            f"{found.high:.3f}); in random order {rate:.3f}"
+        )
     tops = [
         f"{'of ' if i else 'of the '}{top.rows:,}{'' if i else ' highest scores'} "
         f"({top.rows / review.rows:.1%} of the rows) {share_between(top.precision)}"
         f"{'' if i else ' are anomalies'}, {top.lift.value:.1f} times as many as by chance"
-        for i, top in enumerate(review.tops)
+        for i, top in enumerate(top for top in review.tops if not found_is_vague(top))
     ]
+    lines += ["; ".join(tops)] if tops else []
+    return lines or [too_few_labels("how many of the highest scores are anomalies")]
+
+
+def looked_at(review: ReviewReport, to: str = " to ") -> list[tuple[bool, list[str]]]:
+    """List what looking at 5, 10, 20, ... rows, or at the flagged ones, finds.
+
+    Parameters
+    ----------
+    review
+        What was found.
+    to
+        What stands between the ends of an interval.
+
+    Returns
+    -------
+    list of tuple
+        Whether these are the flagged rows, and: their number, anomalies, share of all anomalies,
+        precision, anomalies among as many random rows. Numbers of rows for which the labels do not
+        tell these are left out.
+    """
+    flagged = review.flagged.rows
+    rows = {found.rows: found for found in review.table} | {flagged: review.flagged}
     return [
-        f"average precision {found.value:.3f} (95% interval {found.low:.3f} to {found.high:.3f}); "
-        f"in random order {rate:.3f}",
-        "; ".join(tops),
+        (
+            k == flagged,
+            [
+                f"{k:,}",
+                f"{about(found.found.value)} ({_between(found.found, to)})",
+                share_between(found.recall, to),
+                share_between(found.precision, to),
+                about(found.by_chance),
+            ],
+        )
+        for k, found in sorted(rows.items())
+        if k and not found_is_vague(found)
     ]
 
 
-def say_cost(cost: ExpectedCost) -> str:
-    """Say what a rule that weighs false alarms against misses is expected to cost."""
+def cost_lines(cost: ExpectedCost | None) -> list[str]:
+    """Say what a rule that weighs false alarms against misses is expected to cost.
+
+    Returns
+    -------
+    list of str
+        A line without a full stop; none for other rules, or if the labels do not tell.
+    """
+    if cost is None or _ends_are_far_apart(cost.cost):
+        return []
     alarms, misses, price = cost.false_alarms, cost.misses, cost.cost
-    return (
-        f"about {about(alarms.value)} false alarms ({between(alarms)}) and "
-        f"{about(misses.value)} anomalies missed ({between(misses)}), which together cost "
-        f"{about(price.value)} ({between(price)})"
-    )
+    return [
+        f"about {about(alarms.value)} false alarms ({_between(alarms)}) and "
+        f"{about(misses.value)} anomalies missed ({_between(misses)}), which together cost "
+        f"{about(price.value)} ({_between(price)})"
+    ]
 
 
 def say_labels(labels: LabelCounts, column: str) -> str:

@@ -28,9 +28,8 @@ Others can be named in `members=[...]`:
 
 The distilled network is a forest trained to reproduce the scores that `PretrainedRAD` gives to a
 thousand unlabelled rows. It scores rows faster than the network. `members="quick"` uses it in place
-of the network, with the other default members unchanged. Models saved by earlier versions contain a
-distilled forest, which sees the same features as the forest. `deep=True` adds a `DeepRAD`, which
-sees the same features as the smooth forest.
+of the network, with the other default members unchanged. `deep=True` adds a `DeepRAD`, which sees
+the same features as the smooth forest.
 
 In a frame, a column with up to ten categories becomes one yes/no column for each. A column with
 more becomes the frequency rank of each category and, where the labels are clear enough, the

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils import ClassifierTags
 
 from riskad.core.checks import DataWarning, MissingLibrary, check_in_interval
 from riskad.core.labels import ANOMALY
@@ -49,15 +50,14 @@ from riskad.detectors.auto.samples import (
 from riskad.detectors.auto.saying import SaysWhatItIs, say_late
 from riskad.detectors.auto.scoring import ScoresRows
 from riskad.detectors.auto.unseen_kinds import ALONE, Kinds
-from riskad.detectors.auto.views import VIEWS, Views, fit_table, made_of, numbers_of, table_widths
+from riskad.detectors.auto.views import VIEWS, Views, fit_table
 from riskad.detectors.pretrained import PretrainedRAD
-from riskad.detectors.trees import FrameDetector
+from riskad.detectors.trees import FrameDetector, width_seen
 from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.storage.fields import (
     COUNT,
     FLAG,
-    JOBS,
-    NOTHING,
     NUMBER,
     POSITIVE,
     SEED,
@@ -85,9 +85,9 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with
     weights from held-out labelled rows (see `riskad.detectors.auto`). Columns may have missing
-    values (NaN), and columns of a pandas or polars frame may hold text or categories. If only one
-    kind of label is present, members use a risk that needs no other. With more than 20,000 rows the
-    unlabelled rows are sampled.
+    values (NaN), and columns of a pandas or polars frame may hold text, categories or dates. If
+    only one kind of label is present, members use a risk that needs no other. With more than 20,000
+    rows the unlabelled rows are sampled.
 
     The fitted model and its file contain standardised training rows, with which new rows are
     compared: up to 2,000 rows for each of two views, and the labelled rows (`kept_rows`).
@@ -175,15 +175,13 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     _state_fields: ClassVar[Fields] = {
         "budget": POSITIVE,
         "deep": FLAG,
-        "members": Optional(Maybe(Either(Text(choices=(QUICK,)), ListOf(Text(choices=MEMBERS))))),
+        "members": Maybe(Either(Text(choices=(QUICK,)), ListOf(Text(choices=MEMBERS)))),
         "verbose": FLAG,
-        "callback": NOTHING,
-        "n_jobs": JOBS,
-        "anomaly_rate": Optional(Maybe(SHARE)),
+        "anomaly_rate": Maybe(SHARE),
         "random_state": SEED,
         "n_rows_": COUNT,
         "n_distilled_": COUNT,
-        "table_": Record(("Filled", "TruncatedSVD")),
+        "table_": Record(("Filled", "Reduced")),
         "views_": DictOf(Text(choices=VIEWS), Record(("LearnedFeatures",))),
         "members_": DictOf(
             Text(choices=MEMBERS),
@@ -197,14 +195,14 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
                     "member": Text(choices=MEMBERS),
                     "weight": SHARE,
                     "auc": Maybe(SHARE),
-                    "error": Optional(Maybe(Number(0))),
+                    "error": Maybe(Number(0)),
                     "seconds": Number(0),
                     "left_out": Optional(FLAG),
                 }
             )
         ),
         "auc_": Maybe(Record(("Auc",))),
-        "kinds_auc_": Optional(Maybe(Record(("Auc",)))),  # absent from files of earlier versions
+        "kinds_auc_": Maybe(Record(("Auc",))),
         "prior_": SHARE,
     }
 
@@ -212,9 +210,8 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
         table, views, members = (state[name] for name in ("table_", "views_", "members_"))
-        before, after = table_widths(table)
-        appended = len(state["evidence_"].places) if "evidence_" in state else 0
-        require(before == state["n_features_in_"] + appended, "table_: of other columns")
+        before, after = table.widths
+        require(before == width_seen(state), "table_: of other columns")
         require(all(v.n_features_in_ == after for v in views.values()), "views_: of other columns")
         for name, member in members.items():
             recipe = MEMBERS[name]
@@ -263,19 +260,21 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, NaN, and in a frame text.
+            Training rows: numbers, NaN, and in a frame text and dates.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         groups : array of shape (n_rows,), optional
             Group of each row, such as its customer. Rows of a group are held out together, and the
             interval of `auc_` counts groups instead of rows. A row with a blank group (None, NaN)
-            is a group of its own.
+            is a group of its own. Copies of a row are one group in any case
+            (`riskad.rows.equal_rows`).
         label_source : str or array of str, default="unknown"
             How rows were chosen for labelling: "random", "chosen" or "unknown", or one of these for
             each row. It affects the anomaly rate (`riskad.decisions.rates`), not the ranking.
         sample_weight : array of shape (n_rows,), optional
-            Weight of each row in the fits of members that minimise a risk. A row with weight 0 is
-            ignored. Features, the network, AUC and anomaly rate count every other row as one.
+            Weight of each row in the fits of members that minimise a risk; only ratios of weights
+            matter. A row with weight 0 is ignored. Features, the network, AUC and anomaly rate
+            count every other row as one.
 
         Returns
         -------
@@ -325,24 +324,26 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         matrix, codes, groups, source, weight = without_absent(
             matrix, codes, groups, source, weight
         )
+        groups = group_equal_rows(matrix, codes, groups)
         labels = LabelsGiven.of(codes)
         names = [name for name in self._names() if MEMBERS[name].learns_from(labels)]
-        seen = self._learn_evidence(matrix, codes, weight)
+        seen = self._learn_evidence(matrix, codes, weight, groups)
         most = rows_to_learn_from(self.budget, matrix.shape[1])
         rows = to_learn_from(codes, *most, self._seed)
         own_groups, own_weight = taken(rows, groups, weight)
-        given = Given(matrix[rows], codes[rows], own_groups, own_weight)
+        repeats = repeats_label(codes[rows], number_copies(matrix[rows], codes[rows]))
+        given = Given(matrix[rows], codes[rows], own_groups, own_weight, repeats)
         self.n_rows_ = len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
-        numbers = numbers_of(self.table_, seen[rows])
+        numbers = self.table_.transform(seen[rows])
         known = getattr(self, "_remembered", None)
-        told = names, self._seed, made_of(self.table_)
+        told = names, self._seed, self.table_.made
         views, self._remembered = views_of(known, numbers, given.codes, *told)
         self.views_ = dict(views.learned)
         more = places_of_more(codes, groups, rows)
         if len(more):
-            columns = views.columns_of(numbers_of(self.table_, seen[more]))
+            columns = views.columns_of(self.table_.transform(seen[more]))
             weights = None if weight is None else weight[more]
             given = given._replace(more=More(columns, codes[more], weights))
         source = source if isinstance(source, str) else source[rows]
@@ -353,7 +354,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     ) -> None:
         """Fit members to features, weight them by held-out labels, and set the threshold."""
         codes, more = given.codes, given.more
-        widths = table_widths(self.table_)[1], views.seen_by_teacher().shape[1]
+        widths = self.table_.widths[1], views.seen_by_teacher().shape[1]
         sizes = sizes_of(codes, *widths, 0 if more is None else len(more.codes))
         plan = plan_fit(sizes, names, self.budget)
         clock.expect(plan.seconds_in(self._threads))
@@ -381,6 +382,11 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         state = {**super().__getstate__(), "callback": None}
         state.pop("_remembered", None)
         return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags = ClassifierTags(multi_class=False)  # `predict_proba` tells two kinds
+        return tags
 
     # --- members --------------------------------------------------------------------------
 

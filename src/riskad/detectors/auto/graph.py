@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.decomposition import TruncatedSVD
 
 from riskad.detectors.auto.members import MEMBERS
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.description import GRAPH_TOLERANCE
 from riskad.detectors.features.graph import beside
-from riskad.rows.columns import Filled
+from riskad.rows.columns import Filled, Reduced
 
-__all__ = ["SaysItsGraph", "graph_numbers", "rows_around"]
+__all__ = ["SaysItsGraph", "rows_around"]
 
 _TRIAL_BLANKS = 0.1
 
@@ -60,7 +59,7 @@ class SaysItsGraph:
 
     def _standard_scores(self, graph: Any, rows: str) -> str:
         """Scores of the members, a column each, in standard deviations from their means."""
-        numbers = graph_numbers(graph, self._graph_rows(graph, rows), self.table_)
+        numbers = self.table_.onnx_rows(graph, self._graph_rows(graph, rows))
         views = {name: view.onnx_parts(graph, numbers) for name, view in self.views_.items()}
         seen: dict[tuple[str, ...], str] = {}
         columns = []
@@ -76,21 +75,14 @@ class SaysItsGraph:
         return str(graph.node("Div", graph.node("Sub", beside(graph, columns), mean), spread))
 
 
-def graph_numbers(graph: Any, rows: str, table: Filled | TruncatedSVD) -> str:
-    """Return the rows of a matrix in the form that views take, in an ONNX graph."""
-    if isinstance(table, Filled):
-        return table.onnx_rows(graph, rows)
-    return str(graph.node("MatMul", rows, table.components_.T))
-
-
 def rows_around(
-    table: Filled | TruncatedSVD, view: Any, n_columns: int, rng: np.random.Generator, n_rows: int
+    table: Filled | Reduced, view: Any, n_columns: int, rng: np.random.Generator, n_rows: int
 ) -> np.ndarray:
     """Return random rows with the means and scales of a view, with a tenth of their cells blank."""
     X = rng.standard_normal((n_rows, n_columns))
     if not isinstance(table, Filled):
         return X
     places = [j for j in table.numbers_ if j < n_columns]  # evidence comes after all columns
-    mean, scale = (each[: len(places)] for each in (view.scaler_.mean_, view.scaler_.scale_))
+    mean, scale = (each[: len(places)] for each in (view.scaler_.mean, view.scaler_.scale))
     X[:, places] = mean + scale * X[:, places]
     return np.where(rng.random(X.shape) < _TRIAL_BLANKS, np.nan, X)

@@ -49,6 +49,8 @@ class HeldOut:
     groups: np.ndarray | None = None
     novelty: float = 0.0
     """The share of novelty in the average."""
+    repeats: np.ndarray | None = None
+    """Labelled rows that do not count, since an earlier copy has the same label."""
 
     def auc(self, name: str) -> Auc:
         """Return the AUC of a member."""
@@ -89,7 +91,12 @@ class HeldOut:
             places, unlabelled = self.rows[held], self.codes[held] == UNLABELLED
             if unlabelled.sum() >= _FEWEST_TO_SCALE:
                 scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
-            yield places, scores
+            counts = self._counts(held)
+            yield places[counts], scores[counts]
+
+    def _counts(self, held: np.ndarray) -> np.ndarray:
+        """Which held-out rows count."""
+        return np.full(len(held), True) if self.repeats is None else ~self.repeats[held]
 
     def _auc(self, scores: Sequence[np.ndarray], folds: Sequence[int]) -> Auc:
         """The AUC over the labelled rows of some folds."""
@@ -101,7 +108,7 @@ class HeldOut:
 
     def _judged(self, fold: int, scores: np.ndarray) -> Judged:
         held = self.folds[fold]
-        known = self.codes[held] != UNLABELLED
+        known = (self.codes[held] != UNLABELLED) & self._counts(held)
         places = held[known]
         groups = places if self.groups is None else self.groups[places]
         return Judged(self.codes[places], -scores[known], groups)

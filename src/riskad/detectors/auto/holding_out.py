@@ -17,7 +17,7 @@ from riskad.detectors.auto.more_labels import More
 from riskad.detectors.auto.plan import FOLD, FOLD_READ, FOLD_SCORED, KINDS, SPLITS, Plan
 from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
-from riskad.detectors.auto.views import Views, made_of, numbers_of
+from riskad.detectors.auto.views import Views
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.rows.engine import Threads, usable_cpus
 
@@ -31,13 +31,15 @@ class Given(NamedTuple):
     codes: np.ndarray
     groups: np.ndarray | None
     weight: np.ndarray | None
+    repeats: np.ndarray | None = None
+    """Labelled rows of which an earlier copy has the same label."""
     more: More | None = None
     """Further labelled rows, from which only some members learn."""
 
     def take(self, rows: np.ndarray) -> Given:
         """Some of the rows."""
-        groups, weight = taken(rows, self.groups, self.weight)
-        return Given(self.matrix[rows], self.codes[rows], groups, weight, self.more)
+        groups, weight, repeats = taken(rows, self.groups, self.weight, self.repeats)
+        return Given(self.matrix[rows], self.codes[rows], groups, weight, repeats, self.more)
 
 
 class HoldsOut:
@@ -80,7 +82,7 @@ class HoldsOut:
         self.kinds_auc_ = kinds.auc() if kinds.folds else None
         scores: dict[str, list[np.ndarray]] = {name: [] for name in self.members_}
         novelty = kinds.weight(int((codes == ANOMALY).sum()))
-        found = HeldOut(rows, codes, scores, [], len(folds), given.groups, novelty)
+        found = HeldOut(rows, codes, scores, [], len(folds), given.groups, novelty, given.repeats)
 
         def hold(held: np.ndarray, _: int) -> dict[str, np.ndarray] | None:
             if not clock.allows_more():
@@ -103,7 +105,7 @@ class HoldsOut:
         """Scores of kinds of anomaly by fits that have not seen them."""
         make = {name: partial(self._for_fold, name) for name in self.members_}
         without = partial(self._fold_views, views, given)
-        return hold_kinds_out(views, given.codes, make, without, self._seed)
+        return hold_kinds_out(views, given.codes, make, without, self._seed, given.groups)
 
     def _fold_views(self, views: Views, given: Given, held: np.ndarray) -> Views:
         """The views as if held-out rows had no label: distances and evidence do not use it."""
@@ -113,10 +115,10 @@ class HoldsOut:
         known = codes.copy()
         known[held] = UNLABELLED
         evidence = self.evidence_.relearned(matrix, known)
-        seen = evidence.appended_in_fit(matrix, known, self._seed)
+        seen = evidence.appended_in_fit(matrix, known, self._seed, groups=given.groups)
         seen[held] = evidence.appended(matrix[held])
-        numbers = numbers_of(self.table_, seen)
-        told = list(self.members_), self._seed, made_of(self.table_)
+        numbers = self.table_.transform(seen)
+        told = list(self.members_), self._seed, self.table_.made
         return Views.fit_without(numbers, codes, held, *told)
 
     def _fold_scores(self, views: Views, given: Given, held: np.ndarray) -> dict[str, np.ndarray]:

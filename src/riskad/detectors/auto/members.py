@@ -338,16 +338,6 @@ MEMBERS = {
         distilled=True,
         default=False,
     ),
-    # For models that earlier versions made.
-    "distilled forest": Recipe(
-        "plain",
-        _ALL,
-        _distilled_forest,
-        seconds=_distilled_seconds,
-        weight=3.0,
-        distilled=True,
-        default=False,
-    ),
     "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
     NOVELTY: Recipe("plain", ("outliers",), _novelty, seconds=_no_seconds),
 }

@@ -13,15 +13,17 @@ __all__ = ["More", "WithMore", "places_of_more"]
 
 
 def places_of_more(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-    """Return positions of labelled rows that are not among `rows`.
+    """Return positions of labelled rows that are not among `rows`, nor of a group that is.
 
-    None with groups: these rows could belong to a held-out group.
+    These are in every fit, and a group of `rows` may be held out.
 
     >>> places_of_more(np.array([1, 0, -1, 1]), None, np.array([0, 1])).tolist()
     [2, 3]
+    >>> places_of_more(np.array([1, 0, -1, 1]), np.array([0, 1, 0, 2]), np.array([0, 1])).tolist()
+    [3]
     """
-    labelled = np.flatnonzero(codes != UNLABELLED)
-    return np.setdiff1d(labelled, rows) if groups is None else labelled[:0]
+    more = np.setdiff1d(np.flatnonzero(codes != UNLABELLED), rows)
+    return more if groups is None else more[~np.isin(groups[more], groups[rows])]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.detectors.auto.novelty import NOVELTY
-from riskad.detectors.auto.views import NewRows, Views, numbers_of
+from riskad.detectors.auto.views import NewRows, Views
 from riskad.rows.blas_threads import one_blas_thread
 
 __all__ = ["ScoresRows"]
@@ -31,7 +31,7 @@ class ScoresRows:
 
     @property
     def tells_novelty(self) -> bool:
-        """Whether `novelty` is available: not for models saved by earlier versions."""
+        """Whether `novelty` is available: not if there was no time for it."""
         return NOVELTY in getattr(self, "members_", {})
 
     def novelty(self, X: Any) -> np.ndarray:
@@ -55,8 +55,7 @@ class ScoresRows:
         check_is_fitted(self)
         if not self.tells_novelty:
             raise InputError(
-                "This model was saved by a version of riskad that did not tell novelty, or had no "
-                "time for it. Fit it again, with a larger budget."
+                "This model had no time to learn novelty. Fit it again, with a larger budget."
             )
         both = self._each_block(self._check_rows(X, False), self._score_and_novelty)
         return -both[:, 0], both[:, 1]
@@ -73,7 +72,7 @@ class ScoresRows:
         parts = []
         with one_blas_thread():
             for start in range(0, X.shape[0], _BLOCK):
-                matrix = numbers_of(self.table_, self._seen(X[start : start + _BLOCK]))
+                matrix = self.table_.transform(self._seen(X[start : start + _BLOCK]))
                 parts.append(tell(NewRows(self.views_, matrix)))
         return np.concatenate(parts)
 

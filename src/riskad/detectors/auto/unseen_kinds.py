@@ -25,6 +25,7 @@ import numpy as np
 
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.row_groups import whole_groups
 from riskad.detectors.auto.held_out import fold_scores
 from riskad.detectors.auto.members import LabelsGiven
 from riskad.detectors.auto.novelty import NOVELTY
@@ -134,6 +135,7 @@ def hold_kinds_out(
     members: Mapping[str, Callable[[LabelsGiven], Any]],
     without: Callable[[np.ndarray], Views],
     seed: int,
+    groups: np.ndarray | None = None,
 ) -> Kinds:
     """Score kinds of anomaly by fits that have not seen them.
 
@@ -147,6 +149,8 @@ def hold_kinds_out(
         Returns the views as if rows at some positions had no label.
     seed
         Seed of the clusters.
+    groups
+        Groups of the rows; with a row, its whole group is held out.
 
     Returns
     -------
@@ -159,6 +163,9 @@ def hold_kinds_out(
         return Kinds()
     folds = []
     for held in kinds_to_hold_out(columns, codes, seed):
+        held = whole_groups(held, groups)
+        if not {NORMAL, ANOMALY} <= set(np.delete(codes, held).tolist()):
+            continue  # groups of this kind hold all labelled rows of one kind
         seen, labels = without(held), LabelsGiven.of(np.delete(codes, held))
         scores = {
             name: -fold_scores(members[name](labels), seen.seen_by(name), codes, held)

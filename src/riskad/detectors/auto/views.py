@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.decomposition import TruncatedSVD
 
 from riskad.detectors.auto.members import MEMBERS, Recipe
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
 from riskad.detectors.pretrained import READS_COLUMNS
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.columns import Filled, MadeColumns
-from riskad.rows.linear import sparse_to_dense
+from riskad.rows.columns import Filled, MadeColumns, Reduced
 
-__all__ = ["VIEWS", "NewRows", "Views", "fit_table", "made_of", "numbers_of", "table_widths"]
+__all__ = ["VIEWS", "NewRows", "Views", "fit_table"]
 
 _WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
 _REDUCED = 100
@@ -32,32 +30,12 @@ VIEWS = {
 }
 
 
-def fit_table(matrix: Any, categories: Any, seed: int) -> Filled | TruncatedSVD:
+def fit_table(matrix: Any, categories: Any, seed: int) -> Filled | Reduced:
     """Return the transformer to numbers without gaps; a wide sparse matrix is reduced by SVD."""
     if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
         size = min(_REDUCED, *(side - 1 for side in matrix.shape))
-        return TruncatedSVD(size, random_state=seed).fit(matrix)
-    return Filled(categories).fit(sparse_to_dense(matrix))
-
-
-def numbers_of(table: Filled | TruncatedSVD, matrix: Any) -> np.ndarray:
-    """Return the rows of a matrix in the form that views take."""
-    if isinstance(table, Filled):
-        matrix = sparse_to_dense(matrix)
-    return np.asarray(table.transform(matrix))
-
-
-def table_widths(table: Filled | TruncatedSVD) -> tuple[int, int]:
-    """Return the number of columns before and after."""
-    if isinstance(table, Filled):
-        return table.widths
-    after, before = table.components_.shape
-    return before, after
-
-
-def made_of(table: Filled | TruncatedSVD) -> MadeColumns:
-    """Return which columns mark gaps or levels of categories."""
-    return table.made if isinstance(table, Filled) else MadeColumns()
+        return Reduced.of(matrix, size, seed)
+    return Filled(categories).fit(matrix)
 
 
 def _parts_seen(members: Iterable[str], made: MadeColumns) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ scalar in single precision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ __all__ = [
     "clipped",
     "kernels",
     "log_distances",
-    "principal",
     "squared_distances",
     "standardised",
 ]
@@ -58,20 +57,17 @@ def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str
     return str(g.node("Log", g.node("Add", d, np.array(floor))))
 
 
-def kernels(g: Any, X: str, maps: Sequence[Any]) -> str:
-    """Return exp(-gamma ||x - c||^2) N' for the landmarks c of each of these, side by side."""
-    blocks, landmarks, squared = [], None, ""
-    for part in maps:
-        if landmarks is None or not np.array_equal(part.components_, landmarks):
-            landmarks = part.components_
-            squared = squared_distances(g, X, landmarks)
-        kernel = g.node("Exp", g.node("Mul", squared, np.array(-float(part.gamma))))
-        normalization = part.normalization_.T / len(maps) ** 0.5
-        blocks.append(g.node("MatMul", kernel, normalization))
+def kernels(
+    g: Any,
+    X: str,
+    landmarks: np.ndarray,
+    gammas: Iterable[float],
+    normalizations: Iterable[np.ndarray],
+) -> str:
+    """Return exp(-gamma ||x - c||^2) N' for landmarks c, side by side for each gamma and its N."""
+    squared = squared_distances(g, X, landmarks)
+    blocks = []
+    for gamma, normalization in zip(gammas, normalizations, strict=True):
+        kernel = g.node("Exp", g.node("Mul", squared, np.array(-float(gamma))))
+        blocks.append(g.node("MatMul", kernel, normalization.T))
     return beside(g, blocks)
-
-
-def principal(g: Any, X: str, pca: Any) -> str:
-    """Return the principal components of rows."""
-    directions = pca.components_.T
-    return str(g.node("Sub", g.node("MatMul", X, directions), pca.mean_ @ directions))

@@ -18,7 +18,6 @@ from riskad.storage.fields import (
     Either,
     Fields,
     ListOf,
-    Record,
     State,
     require,
 )
@@ -48,8 +47,12 @@ class GaussianKernels(FeatureMap):
     ----------
     median_ : float
         s^2.
-    maps_ : list of Nystroem
-        One for each width.
+    landmarks_ : array of shape (n_landmarks, n_features)
+        The rows from which kernels are approximated.
+    gammas_ : array
+        1 / (w_k s^2), for each width.
+    normalizations_ : array of shape (n_widths, n_landmarks, n_landmarks)
+        What kernels between a row and the landmarks are multiplied with, for each width.
 
     Examples
     --------
@@ -63,17 +66,16 @@ class GaussianKernels(FeatureMap):
         "n_components": SIZE,
         "max_rows": SIZE,
         "median_": POSITIVE,
-        "maps_": ListOf(Record(("Nystroem",)), "widths"),
+        "landmarks_": Array("f", ("landmarks", "n_features_in_")),
+        "gammas_": Array("f", ("widths",), low=np.nextafter(0, 1)),
+        "normalizations_": Array("f", ("widths", "landmarks", "landmarks")),
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts are inconsistent."""
-        maps = state["maps_"]
-        same = all(each.n_features_in_ == state["n_features_in_"] for each in maps)
-        require(same, "maps_: of other columns")
-        width = sum(len(each.components_) for each in maps)
-        require(len(maps) > 0 and width == state["n_features_out_"], "maps_: another size")
+        width = len(state["gammas_"]) * len(state["landmarks_"])
+        require(0 < width == state["n_features_out_"], "landmarks_: another number")
 
     def __init__(
         self,
@@ -98,30 +100,34 @@ class GaussianKernels(FeatureMap):
         X = X[self._places(len(X), self.max_rows)]
         self.median_ = self._usual_squared_distance(X)
         size, seed = min(self.n_components, len(X)), self.random_state or 0
-        self.maps_ = [
-            Nystroem(gamma=1 / (w * self.median_), n_components=size, random_state=seed).fit(X)
-            for w in self.widths
+        self.gammas_ = np.array([1 / (w * self.median_) for w in self.widths])
+        maps = [
+            Nystroem(gamma=gamma, n_components=size, random_state=seed).fit(X)
+            for gamma in self.gammas_
         ]
-        self.n_features_out_ = size * len(self.maps_)
+        self.landmarks_ = maps[0].components_  # with one seed those of all widths
+        self.normalizations_ = np.stack([each.normalization_ for each in maps])
+        self.n_features_out_ = size * len(maps)
         return self
 
     def kept_rows(self) -> int:
         """Return the number of training rows that are centres of kernels."""
-        return sum(len(each.components_) for each in self.maps_)
+        return len(self.landmarks_)
 
     def transform(self, X: Any) -> np.ndarray:
         """The features of all widths, side by side."""
         check_is_fitted(self)
         X = self._check(X, reset=False)
         found = np.empty((len(X), self.n_features_out_))
-        for part, span, K in self._kernels(X):
-            found[:, span] = K @ part.normalization_.T
-        found /= len(self.maps_) ** 0.5
+        for normalization, span, K in self._kernels(X):
+            found[:, span] = K @ normalization.T
+        found /= len(self.gammas_) ** 0.5
         return found
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the features in an ONNX graph."""
-        return kernels(graph, rows, self.maps_)
+        share = len(self.gammas_) ** -0.5
+        return kernels(graph, rows, self.landmarks_, self.gammas_, self.normalizations_ * share)
 
     def products(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return `transform(X) @ weights`, for rows that were checked, without the features.
@@ -130,22 +136,18 @@ class GaussianKernels(FeatureMap):
         as many columns as W, and N' W is computed once for all rows.
         """
         total = np.zeros((len(X), weights.shape[1]))
-        for part, span, K in self._kernels(X):
-            total += K @ (part.normalization_.T @ weights[span])
-        total /= len(self.maps_) ** 0.5
+        for normalization, span, K in self._kernels(X):
+            total += K @ (normalization.T @ weights[span])
+        total /= len(self.gammas_) ** 0.5
         return total
 
-    def _kernels(self, X: np.ndarray) -> Iterator[tuple[Any, slice, np.ndarray]]:
-        """Each width's map, its position among the features, and exp(-gamma D) to its landmarks."""
-        ends = np.cumsum([0, *(len(part.components_) for part in self.maps_)])
-        landmarks, gamma, K = None, 0.0, np.empty(0)
-        for i in np.argsort([part.gamma for part in self.maps_], kind="stable"):
-            part = self.maps_[i]
-            same = landmarks is not None and np.array_equal(part.components_, landmarks)
-            if not same:  # with one seed all widths have the same landmarks
-                landmarks = part.components_
-                squared = squared_distances(X, landmarks)
+    def _kernels(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
+        """Each width's normalization, its place among the features, and exp(-gamma D)."""
+        m, squared = len(self.landmarks_), squared_distances(X, self.landmarks_)
+        last, K = 0.0, np.empty(0)
+        for i in np.argsort(self.gammas_, kind="stable"):
+            gamma = float(self.gammas_[i])
             # Half the width: squaring the known values saves an exponential.
-            K = K * K if same and part.gamma == 2 * gamma else np.exp(-part.gamma * squared)
-            gamma = part.gamma
-            yield part, slice(int(ends[i]), int(ends[i + 1])), K
+            K = K * K if gamma == 2 * last else np.exp(-gamma * squared)
+            last = gamma
+            yield self.normalizations_[i], slice(int(i * m), int((i + 1) * m)), K

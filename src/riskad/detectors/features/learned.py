@@ -11,11 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors.features.base import FeatureMap
-from riskad.detectors.features.graph import beside, clipped, principal, standardised
+from riskad.detectors.features.components import PrincipalComponents
+from riskad.detectors.features.graph import beside, clipped, standardised
 from riskad.detectors.features.kernels import GaussianKernels
 from riskad.detectors.features.neighbours import NeighbourDistances
 from riskad.detectors.features.outliers import OutlierScores
-from riskad.detectors.features.scaling import SmoothScaler, standardise
+from riskad.detectors.features.scaling import ColumnScale, SmoothScaler
 from riskad.storage.fields import (
     COUNT,
     FLAG,
@@ -42,6 +43,14 @@ _FEW_COLUMNS = 600  # up to here principal components are computed from the cova
 _COMPONENTS = ("components", "shapes")  # principal components
 _NATIVE = "native"
 _PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances", _NATIVE)
+# What learns a part; the others are computed from the columns alone.
+_MAPS: dict[str, Any] = {
+    "kernels": GaussianKernels,
+    "outliers": OutlierScores,
+    "distances": NeighbourDistances,
+    "components": PrincipalComponents,
+    "shapes": PrincipalComponents,
+}
 
 
 class LearnedFeatures(FeatureMap):
@@ -101,16 +110,11 @@ class LearnedFeatures(FeatureMap):
         "n_components": SIZE,
         "marks": Maybe(ListOf(Tuple(COUNT, COUNT))),
         "levels": Maybe(ListOf(Tuple(COUNT, COUNT))),
-        "scaler_": Record(("SmoothScaler", "StandardScaler")),
+        "scaler_": Record(("SmoothScaler", "ColumnScale")),
         "kept_": Array("i", ("kept",), low=0),
-        "maps_": DictOf(Text(choices=_PARTS), Record()),
+        "maps_": DictOf(Text(choices=_PARTS), Record([each.__name__ for each in _MAPS.values()])),
         "slices_": DictOf(Text(choices=_PARTS), Span()),
     }
-
-    @classmethod
-    def _upgrade_state(cls, state: State) -> State:
-        """Upgrade a state from before there were marks and levels."""
-        return {"marks": None, "levels": None, **state}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -119,16 +123,17 @@ class LearnedFeatures(FeatureMap):
         require(scaler.n_features_in_ == d, "scaler_: of other columns")
         require(state["smooth"] == isinstance(scaler, SmoothScaler), "scaler_: another kind")
         require(bool((state["kept_"] < d).all()), "kept_: no such column")
+        require(bool((np.diff(state["kept_"]) > 0).all()), "kept_: expected rising positions")
         columns = scaler.n_features_out_ if state["smooth"] else len(state["kept_"])
         widths, given = {"columns": columns}, {}
         for part, each in maps.items():
-            require(type(each) in _map_types(part), f"maps_[{part!r}]: another kind")
+            require(type(each) is _MAPS.get(part), f"maps_[{part!r}]: another kind")
             given[part] = each.n_features_in_
-            widths[part] = len(each.get_feature_names_out())
+            widths[part] = each.n_features_out_
         require(not (state["smooth"] and _NATIVE in state["parts"]), "parts: smooth and native")
         native = _Native.of(state["kept_"], state["marks"], state["levels"])
-        taken = [*native.marked, *native.marks, *native.yes]
-        require(len(set(taken)) == len(taken), "marks, levels: of the same columns")
+        taken = np.concatenate([native.marked, native.marks, native.yes])
+        require(len(np.unique(taken)) == len(taken), "marks, levels: of the same columns")
         widths[_NATIVE] = native.width
         wanted = {part: widths.get("kernels") if part == "shapes" else columns for part in maps}
         require(given == wanted, "maps_: of other columns")
@@ -216,22 +221,14 @@ class LearnedFeatures(FeatureMap):
         if part == _NATIVE:
             return _Native.of(self.kept_, self.marks, self.levels).of_columns(Z)
         each = self.maps_[part]
-        if part not in _COMPONENTS:
+        if part != "shapes":
             return np.asarray(each.transform(Z))
-        # As PCA does, without checking rows again that were already checked.
-        W = each.components_.T
-        if part == "components":
-            projected = Z @ W
-        elif kernels is None:
-            projected = self.maps_["kernels"].products(Z, W)
-        else:
-            projected = kernels @ W
-        return np.asarray(projected - each.mean_[None] @ W)
+        if kernels is None:
+            return each.centred(self.maps_["kernels"].products(Z, each.components.T))
+        return np.asarray(each.transform(kernels))
 
     def _fit_columns(self, X: np.ndarray) -> np.ndarray:
-        from sklearn.preprocessing import StandardScaler
-
-        self.scaler_ = (SmoothScaler() if self.smooth else StandardScaler()).fit(X)
+        self.scaler_: Any = SmoothScaler().fit(X) if self.smooth else ColumnScale.of(X)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
@@ -240,7 +237,7 @@ class LearnedFeatures(FeatureMap):
     def _columns(self, X: np.ndarray) -> np.ndarray:
         if self.smooth:
             return np.asarray(self.scaler_.transform(X))
-        Z = standardise(X, self.scaler_)[:, self.kept_]
+        Z = self.scaler_.transform(X)[:, self.kept_]
         return np.clip(Z, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
     def _fit_parts(self, Z: np.ndarray, y: Any) -> list[np.ndarray]:
@@ -262,7 +259,7 @@ class LearnedFeatures(FeatureMap):
             Z = self.scaler_.onnx_rows(graph, rows)
         else:
             kept = graph.node("Gather", rows, self.kept_, axis=1)
-            mean, scale = self.scaler_.mean_[self.kept_], self.scaler_.scale_[self.kept_]
+            mean, scale = self.scaler_.mean[self.kept_], self.scaler_.scale[self.kept_]
             Z = clipped(graph, standardised(graph, kept, mean, scale), _MOST_DEVIATIONS)
         known = {"columns": Z}
         if _NATIVE in self.parts:
@@ -270,28 +267,30 @@ class LearnedFeatures(FeatureMap):
             known[_NATIVE] = native.onnx_columns(graph, Z)
         for name, each in sorted(self.maps_.items(), key=lambda item: item[0] in _COMPONENTS):
             seen = known["kernels" if name == "shapes" else "columns"]
-            known[name] = (
-                principal(graph, seen, each) if name in _COMPONENTS else each.onnx_rows(graph, seen)
-            )
+            known[name] = each.onnx_rows(graph, seen)
         return known
 
     def _fit_map(self, name: str, rows: np.ndarray, y: Any) -> np.ndarray:
-        self.maps_[name] = self._map(name, rows.shape)
+        if name in _COMPONENTS:
+            return self._fit_components(name, rows)
+        seed = self.random_state or 0
+        settings: dict[str, dict[str, Any]] = {
+            "kernels": {"widths": self.widths},
+            "outliers": {},
+            "distances": {"unlabelled": False},
+        }
+        self.maps_[name] = _MAPS[name](**settings[name], random_state=seed)
         return np.asarray(self.maps_[name].fit_transform(rows, y))
 
-    def _map(self, name: str, shape: tuple[int, int]) -> Any:
+    def _fit_components(self, name: str, rows: np.ndarray) -> np.ndarray:
         from sklearn.decomposition import PCA
 
-        seed = self.random_state or 0
-        if name == "kernels":
-            return GaussianKernels(self.widths, random_state=seed)
-        if name == "outliers":
-            return OutlierScores(random_state=seed)
-        if name == "distances":
-            return NeighbourDistances(unlabelled=False, random_state=seed)
-        size = min(self.n_components, *shape)
-        solver = "covariance_eigh" if shape[1] <= _FEW_COLUMNS else "randomized"
-        return PCA(size, svd_solver=solver, random_state=seed)
+        size = min(self.n_components, *rows.shape)
+        solver = "covariance_eigh" if rows.shape[1] <= _FEW_COLUMNS else "randomized"
+        pca = PCA(size, svd_solver=solver, random_state=self.random_state or 0)
+        components = pca.fit_transform(rows)
+        self.maps_[name] = PrincipalComponents(pca.mean_, pca.components_)
+        return np.asarray(components)
 
 
 class _Native(NamedTuple):
@@ -303,12 +302,11 @@ class _Native(NamedTuple):
         K + sum_k (k - K) [yes_k].
     """
 
-    marked: list[int]
-    marks: list[int]
-    yes: list[int]
-    weights: np.ndarray
-    """(k - K) for each yes/no column, in the column of its category."""
-    none: np.ndarray
+    marked: np.ndarray
+    marks: np.ndarray
+    yes: np.ndarray
+    """The yes/no columns, category after category."""
+    sizes: np.ndarray
     """K of each category."""
     others: np.ndarray
     """The other columns."""
@@ -321,59 +319,55 @@ class _Native(NamedTuple):
         levels: Sequence[tuple[int, int]] | None,
     ) -> _Native:
         """From positions among all columns; columns that never vary are left out."""
-        place = {int(column): i for i, column in enumerate(kept)}
-        pairs = [(place[a], place[b]) for a, b in marks or () if {a, b} <= set(place)]
-        # By the existing columns: a span in a file may have any length.
-        groups = [[place[j] for j in place if start <= j < stop] for start, stop in levels or ()]
-        groups = [group for group in groups if group]
-        yes = [j for group in groups for j in group]
-        weights = np.zeros((len(yes), len(groups)))
-        for c, group in enumerate(groups):
-            weights[[yes.index(j) for j in group], c] = np.arange(len(group)) - len(group)
-        gone = [*(b for _, b in pairs), *yes]
-        others = np.setdiff1d(np.arange(len(kept)), gone)
-        none = np.array([float(len(group)) for group in groups])
-        return cls([a for a, _ in pairs], gone[: len(pairs)], yes, weights, none, others)
+        pairs = np.array(marks or (), dtype=np.int64).reshape(-1, 2)
+        pairs = pairs[np.isin(pairs, kept).all(axis=1)]
+        marked, marking = np.searchsorted(kept, pairs).T
+        spans = np.searchsorted(kept, np.array(levels or (), dtype=np.int64).reshape(-1, 2))
+        spans = spans[spans[:, 0] < spans[:, 1]]
+        # Before they are listed: spans in a file may all be of the same columns.
+        if (spans[1:, 0] < spans[:-1, 1]).any():
+            raise InputError("levels: of the same columns")
+        yes = np.concatenate([np.empty(0, int), *(np.arange(*span) for span in spans)])
+        others = np.setdiff1d(np.arange(len(kept)), np.concatenate([marking, yes]))
+        return cls(marked, marking, yes, spans[:, 1] - spans[:, 0], others)
 
     @property
     def width(self) -> int:
         """Number of columns."""
-        return len(self.others) + len(self.none)
+        return len(self.others) + len(self.sizes)
+
+    @property
+    def _weights(self) -> np.ndarray:
+        """(k - K) for each yes/no column."""
+        ends = np.cumsum(self.sizes)
+        return np.asarray(np.arange(len(self.yes)) - np.repeat(ends, self.sizes), dtype=float)
 
     def of_columns(self, Z: np.ndarray) -> np.ndarray:
         """The columns with blanks and levels, from columns on one scale."""
         out = Z.copy()
         out[:, self.marked] = np.where(Z[:, self.marks] > 0, np.nan, Z[:, self.marked])
-        return np.hstack([out[:, self.others], self.none + (Z[:, self.yes] > 0) @ self.weights])
+        cells = out[:, self.others]
+        if not len(self.sizes):
+            return cells
+        starts = np.cumsum(self.sizes) - self.sizes
+        codes = np.add.reduceat((Z[:, self.yes] > 0) * self._weights, starts, axis=1)
+        return np.hstack([cells, self.sizes + codes])
 
     def onnx_columns(self, graph: Any, Z: str) -> str:
         """The same columns in an ONNX graph."""
-        mark = dict(zip(self.marked, self.marks, strict=True))
+        mark = dict(zip(self.marked.tolist(), self.marks.tolist(), strict=True))
         cells = graph.node("Gather", Z, self.others, axis=1)
         if mark:
             which = np.array([mark.get(int(j), 0) for j in self.others])
             above = graph.node("Greater", graph.node("Gather", Z, which, axis=1), np.array(0.0))
             blank = graph.node("And", above, np.isin(self.others, self.marked))
             cells = graph.node("Where", blank, np.array(np.nan), cells)
-        if not self.yes:
+        if not len(self.yes):
             return str(cells)
-        yes = graph.node(
-            "Greater", graph.node("Gather", Z, np.array(self.yes), axis=1), np.array(0.0)
-        )
+        yes = graph.node("Greater", graph.node("Gather", Z, self.yes, axis=1), np.array(0.0))
         yes = graph.node("Where", yes, np.array(1.0), np.array(0.0))
-        codes = graph.node("Add", graph.node("MatMul", yes, self.weights), self.none)
+        category = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        weights = np.zeros((len(self.yes), len(self.sizes)))
+        weights[np.arange(len(self.yes)), category] = self._weights
+        codes = graph.node("Add", graph.node("MatMul", yes, weights), self.sizes.astype(float))
         return beside(graph, [cells, codes])
-
-
-def _map_types(part: str) -> tuple[type, ...]:
-    """The class that learns a part."""
-    from sklearn.decomposition import PCA
-
-    known = {
-        "kernels": GaussianKernels,
-        "outliers": OutlierScores,
-        "distances": NeighbourDistances,
-        "components": PCA,
-        "shapes": PCA,
-    }
-    return (known[part],) if part in known else ()

@@ -52,7 +52,8 @@ class TreeLeaves(FeatureMap):
         """Refuse a stored state in which a leaf has no column."""
         check_trees(state)
         places = np.sort(state["trees_"].value)
-        each = np.array_equal(places, np.arange(state["n_features_out_"]))
+        require(len(places) == state["n_features_out_"], "trees_: another number of leaves")
+        each = np.array_equal(places, np.arange(len(places)))
         require(each, "trees_: not one column for each leaf")
 
     def __init__(

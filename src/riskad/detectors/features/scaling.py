@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,21 +12,47 @@ from riskad.detectors.features.base import FeatureMap
 from riskad.detectors.features.graph import clipped, standardised
 from riskad.storage.fields import SEED, Array, Fields, Optional, State, require
 
-__all__ = ["SmoothScaler", "standardise"]
+__all__ = ["ColumnScale", "SmoothScaler"]
 
 _LARGEST = 3.0  # bound on scaled values
 _FARTHEST = 1e100  # whose square is still a number
 _NORMAL_IQR = 1.349  # interquartile range of a normal distribution
 
 
-def standardise(X: np.ndarray, scaler: Any) -> np.ndarray:
-    """Return what a `StandardScaler` makes of rows that were already checked.
+@dataclass(frozen=True, eq=False)
+class ColumnScale:
+    """Mean and standard deviation of each column.
 
-    For a single row, checking again would take five times as long as the arithmetic.
+    It is scikit-learn's `StandardScaler` without its checks of rows, which take five times as long
+    as the arithmetic for a single row.
     """
-    Z = X - scaler.mean_.astype(X.dtype)
-    Z /= scaler.scale_.astype(X.dtype)
-    return np.asarray(Z)
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {
+        "mean": Array("f", ("columns",)),
+        "scale": Array("f", ("columns",), low=np.nextafter(0, 1)),
+    }
+
+    @classmethod
+    def of(cls, X: np.ndarray) -> Self:
+        """Those of some rows; blanks (NaN) are left out, and a constant column has the scale 1."""
+        from sklearn.preprocessing import StandardScaler
+
+        scaler = StandardScaler().fit(X)
+        return cls(scaler.mean_, scaler.scale_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns."""
+        return len(self.mean)
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """(X - mean) / scale, for rows that were checked."""
+        Z = X - self.mean.astype(X.dtype)
+        Z /= self.scale.astype(X.dtype)
+        return np.asarray(Z)
 
 
 class SmoothScaler(FeatureMap):

@@ -124,9 +124,9 @@ class HasLinearScores(MinimisesRisk):
         return self.feature_map == "nystroem" or not isinstance(self.feature_map, str | None)
 
     def kept_rows(self) -> int:
-        """Return the number of training rows that are centres of a Gaussian kernel."""
-        centres = getattr(self.feature_map_, "component_indices_", None)
-        return 0 if centres is None else len(centres)
+        """Return the number of training rows that the feature map holds."""
+        kept: int = getattr(self.feature_map_, "kept_rows", lambda: 0)()
+        return kept
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return <w, phi(x)> + b."""

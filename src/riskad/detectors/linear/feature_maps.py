@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from riskad.core.checks import InputError, lookup
+from riskad.core.checks import InputError, check_choice
+from riskad.detectors import features
+from riskad.detectors.features.graph import beside, kernels
 from riskad.rows.arrays import places_of
 from riskad.rows.linear import ColumnStatistics, sparse_to_dense
 from riskad.rows.memory import RowBlocks
 from riskad.rows.source import RowSource
+from riskad.storage.fields import POSITIVE, SIZE, Array, Fields, Record
 
-__all__ = ["FEATURE_MAPS", "Features", "fit_features", "named_map", "standardise"]
+__all__ = [
+    "FEATURE_MAPS",
+    "FITTED_MAP",
+    "UNFITTED_MAP",
+    "ColumnProducts",
+    "Features",
+    "KernelLandmarks",
+    "RandomWaves",
+    "fit_features",
+    "standardise",
+]
 
 _N_COMPONENTS = 300
 # A named feature map looks at the number of columns and at some rows; this many are enough.
@@ -24,32 +36,139 @@ _MAP_ROWS = 20_000
 _FAR = 1e50  # standard deviations beyond which a feature map makes no difference
 
 
-def _rbf(n: int, d: int, seed: int) -> Any:
-    from sklearn.kernel_approximation import RBFSampler
+@dataclass(frozen=True, eq=False)
+class RandomWaves:
+    """sqrt(2 / q) cos(z W + t), whose products are near a Gaussian kernel ("rbf")."""
 
-    return RBFSampler(gamma=1 / d, n_components=_N_COMPONENTS, random_state=seed)
+    weights: np.ndarray
+    offsets: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {
+        "weights": Array("f", ("columns", "waves")),
+        "offsets": Array("f", ("waves",)),
+    }
+
+    @classmethod
+    def of(cls, Z: Any, seed: int) -> Self:
+        """Draw waves for the columns of Z."""
+        from sklearn.kernel_approximation import RBFSampler
+
+        gamma = 1 / Z.shape[1]
+        drawn = RBFSampler(gamma=gamma, n_components=_N_COMPONENTS, random_state=seed).fit(Z)
+        return cls(drawn.random_weights_, drawn.random_offset_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns."""
+        return len(self.weights)
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of waves."""
+        return len(self.offsets)
+
+    def transform(self, Z: Any) -> np.ndarray:
+        """The waves at each row."""
+        waves = np.cos(Z @ self.weights + self.offsets)
+        waves *= (2 / len(self.offsets)) ** 0.5
+        return np.asarray(waves)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the waves in an ONNX graph."""
+        q = len(self.offsets)
+        angles = graph.node("Add", graph.node("MatMul", rows, self.weights), self.offsets)
+        waves = graph.node("Cos", angles)
+        # A vector, since onnxruntime would fuse a scalar into the next product in single precision.
+        return str(graph.node("Mul", waves, np.full(q, (2 / q) ** 0.5)))
 
 
-def _nystroem(n: int, d: int, seed: int) -> Any:
-    from sklearn.kernel_approximation import Nystroem
+@dataclass(frozen=True, eq=False)
+class KernelLandmarks:
+    """exp(-gamma ||z - c||^2) N' for landmarks c among the rows ("nystroem")."""
 
-    return Nystroem(gamma=1 / d, n_components=min(_N_COMPONENTS, n), random_state=seed)
+    gamma: float
+    landmarks: np.ndarray
+    normalization: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {
+        "gamma": POSITIVE,
+        "landmarks": Array("f", ("landmarks", "columns")),
+        "normalization": Array("f", ("landmarks", "landmarks")),
+    }
+
+    @classmethod
+    def of(cls, Z: Any, seed: int) -> Self:
+        """Choose landmarks among the rows of Z."""
+        from sklearn.kernel_approximation import Nystroem
+
+        size, gamma = min(_N_COMPONENTS, Z.shape[0]), 1 / Z.shape[1]
+        fitted = Nystroem(gamma=gamma, n_components=size, random_state=seed).fit(Z)
+        return cls(gamma, sparse_to_dense(fitted.components_), fitted.normalization_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns."""
+        return int(self.landmarks.shape[1])
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of landmarks."""
+        return len(self.landmarks)
+
+    def kept_rows(self) -> int:
+        """Return the number of training rows that are landmarks."""
+        return len(self.landmarks)
+
+    def transform(self, Z: Any) -> np.ndarray:
+        """The kernels between each row and the landmarks, normalised."""
+        from sklearn.metrics.pairwise import rbf_kernel
+
+        return np.asarray(rbf_kernel(Z, self.landmarks, gamma=self.gamma) @ self.normalization.T)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the kernels in an ONNX graph."""
+        return kernels(graph, rows, self.landmarks, [self.gamma], [self.normalization])
 
 
-def _poly(n: int, d: int, seed: int) -> Any:
-    from sklearn.preprocessing import PolynomialFeatures
+@dataclass(frozen=True, eq=False)
+class ColumnProducts:
+    """The columns, and the products of two of them ("poly")."""
 
-    return PolynomialFeatures(degree=2, include_bias=False)
+    n_features_in_: int
+
+    _state_fields: ClassVar[Fields] = {"n_features_in_": SIZE}
+
+    @classmethod
+    def of(cls, Z: Any, seed: int) -> Self:
+        """For the columns of Z."""
+        return cls(Z.shape[1])
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of columns and products."""
+        d = self.n_features_in_
+        return d + d * (d + 1) // 2
+
+    def transform(self, Z: Any) -> Any:
+        """Columns and products of each row; sparse rows stay sparse."""
+        from sklearn.preprocessing import PolynomialFeatures
+
+        return PolynomialFeatures(degree=2, include_bias=False).fit_transform(Z)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the columns and products in an ONNX graph."""
+        pairs = np.triu_indices(self.n_features_in_)
+        left, right = (graph.node("Gather", rows, columns, axis=1) for columns in pairs)
+        return beside(graph, [rows, graph.node("Mul", left, right)])
 
 
-# Makers of unfitted transformers for n rows and d columns.
-_MAPS: dict[str, Callable[[int, int, int], Any]] = {
-    "rbf": _rbf,
-    "nystroem": _nystroem,
-    "poly": _poly,
-}
+_MAPS: dict[str, Any] = {"rbf": RandomWaves, "nystroem": KernelLandmarks, "poly": ColumnProducts}
 FEATURE_MAPS = tuple(_MAPS)
 """Names of feature maps."""
+UNFITTED_MAP = Record(features.__all__, fitted=False)
+"""The field of a given feature map in a model file; transformers of others are not stored."""
+FITTED_MAP = Record((*features.__all__, *(each.__name__ for each in _MAPS.values())))
+"""The field of a fitted feature map in a model file."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +246,11 @@ def fit_features(
             f"feature_map must be None, one of {', '.join(FEATURE_MAPS)} or a transformer with fit "
             f"and transform, got {feature_map!r}."
         )
-    X = _rows_to_learn_from(rows, named, seed)
-    n, d = X.shape
-    unfitted = named_map(feature_map, n, d, seed) if named else clone(feature_map)
-    return Features(unfitted.fit(standardise(X, mean, spread)), mean, spread)
+    Z = standardise(_rows_to_learn_from(rows, named, seed), mean, spread)
+    if named:
+        check_choice("feature_map", feature_map, _MAPS)
+        return Features(_MAPS[feature_map].of(Z, seed), mean, spread)
+    return Features(clone(feature_map).fit(Z), mean, spread)
 
 
 def _rows_to_learn_from(rows: RowSource, named: bool, seed: int) -> Any:
@@ -148,11 +268,6 @@ def _rows_to_learn_from(rows: RowSource, named: bool, seed: int) -> Any:
     if named and X.shape[0] > _MAP_ROWS:
         return X[np.sort(rng.choice(X.shape[0], _MAP_ROWS, replace=False))]
     return X
-
-
-def named_map(name: str, n_rows: int, n_features: int, seed: int) -> Any:
-    """The unfitted transformer of a name of `FEATURE_MAPS`, for this many rows and columns."""
-    return lookup("feature_map", name, _MAPS)(n_rows, n_features, seed)
 
 
 def standardise(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from riskad.core.checks import InputError
+from riskad.detectors.linear.feature_maps import KernelLandmarks, RandomWaves
 from riskad.rows.linear import sparse_to_dense
 
 __all__ = ["linear_scores"]
@@ -27,33 +28,26 @@ def _standardised(g: Any, X: str, detector: Any, centred: bool = True) -> str:
 
 
 def _mapped(g: Any, Z: str, feature_map: Any) -> str:
+    if hasattr(feature_map, "onnx_rows"):
+        return str(feature_map.onnx_rows(g, Z))
     kind = type(feature_map).__name__
     gaussian = getattr(feature_map, "kernel", "rbf") == "rbf"
-    if kind not in _MAPS or not gaussian:
+    if kind not in _SKLEARN or not gaussian:
         raise InputError(
             f"A feature map {feature_map!r} cannot be exported; 'rbf', 'nystroem' with a Gaussian "
             "kernel and 'poly' can."
         )
-    return _MAPS[kind](g, Z, feature_map)
+    return _SKLEARN[kind](g, Z, feature_map)
 
 
 def _nystroem(g: Any, Z: str, feature_map: Any) -> str:
-    """exp(-gamma ||z - c||^2) N' for the landmarks c."""
-    C = sparse_to_dense(feature_map.components_)
-    gamma = feature_map.gamma if feature_map.gamma is not None else 1 / C.shape[1]
-    own = g.node("ReduceSumSquare", Z, np.array([1]), keepdims=1)
-    squares = g.node("Add", own, (C**2).sum(axis=1))
-    distances = g.node("Relu", g.node("Sub", squares, g.node("MatMul", Z, 2 * C.T)))
-    kernel = g.node("Exp", g.node("Mul", distances, np.array(-float(gamma))))
-    return g.node("MatMul", kernel, feature_map.normalization_.T)
+    landmarks = sparse_to_dense(feature_map.components_)
+    gamma = feature_map.gamma if feature_map.gamma is not None else 1 / landmarks.shape[1]
+    return KernelLandmarks(gamma, landmarks, feature_map.normalization_).onnx_rows(g, Z)
 
 
 def _random_features(g: Any, Z: str, feature_map: Any) -> str:
-    """sqrt(2 / q) cos(z W + t)."""
-    W, t = feature_map.random_weights_, feature_map.random_offset_
-    waves = g.node("Cos", g.node("Add", g.node("MatMul", Z, W), t))
-    # A vector, since onnxruntime would fuse a scalar into the next product in single precision.
-    return g.node("Mul", waves, np.full(len(t), (2 / len(t)) ** 0.5))
+    return RandomWaves(feature_map.random_weights_, feature_map.random_offset_).onnx_rows(g, Z)
 
 
 def _polynomial(g: Any, Z: str, feature_map: Any) -> str:
@@ -71,7 +65,8 @@ def _polynomial(g: Any, Z: str, feature_map: Any) -> str:
     return product
 
 
-_MAPS = {
+# Maps that were given as transformers of scikit-learn.
+_SKLEARN = {
     "Nystroem": _nystroem,
     "RBFSampler": _random_features,
     "PolynomialFeatures": _polynomial,

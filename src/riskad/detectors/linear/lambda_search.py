@@ -15,9 +15,11 @@ from riskad.core.regularization import Reach, measure_reach, theorem_lambda
 from riskad.core.risks import Risk
 from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import auc_with_interval
+from riskad.decisions.row_groups import count_independent, whole_groups
 from riskad.detectors.linear.settings import SolverSettings
 from riskad.detectors.linear.training_rows import sample_in_memory
 from riskad.rows.arrays import to_numpy
+from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.linear import LinearModel, sparse_to_dense
 from riskad.rows.memory import RowBlocks
 from riskad.solvers import Problem, minimize_rounded
@@ -201,17 +203,20 @@ def choose_place(aucs: np.ndarray, tight: int | None) -> int:
 
 def held_out_folds(rows: RowBlocks, risk: Risk, seed: int) -> list[np.ndarray]:
     """Positions of rows to hold out: labelled ones, and with a single kind of label all kinds."""
-    from sklearn.model_selection import StratifiedKFold
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     y, used = rows.y, sorted(risk.kinds() - {UNLABELLED})
-    n_splits = min(_CV_SPLITS, *(int((y == kind).sum()) for kind in used))
+    groups = group_equal_rows(rows.X, y)
+    n_splits = min(_CV_SPLITS, *(count_independent(y, kind, groups) for kind in used))
     if n_splits < 2:
         return []
     seeds = range(seed, seed + CV_REPEATS)
     if len(used) == 2:
-        return [held for each in seeds for held in labelled_folds(y, n_splits, each)]
-    splitters = [StratifiedKFold(n_splits, shuffle=True, random_state=each) for each in seeds]
-    return [held for splitter in splitters for _, held in splitter.split(y, y)]
+        folds = [held for each in seeds for held in labelled_folds(y, n_splits, each, groups)]
+        return [whole_groups(held, groups) for held in folds]
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    splitters = [kind(n_splits, shuffle=True, random_state=each) for each in seeds]
+    return [held for splitter in splitters for _, held in splitter.split(y, y, groups)]
 
 
 def held_out_aucs(

@@ -12,9 +12,9 @@ import numpy as np
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import RISKS, Risk, get_risk
-from riskad.detectors.linear.feature_maps import FEATURE_MAPS
+from riskad.detectors.linear.feature_maps import FEATURE_MAPS, UNFITTED_MAP
 from riskad.solvers import Problem, Solution, solve
-from riskad.storage.fields import FLAG, SEED, SHARE, Either, Fields, Maybe, Number, Record, Text
+from riskad.storage.fields import FLAG, SEED, SHARE, Either, Fields, Maybe, Number, Text
 
 __all__ = ["SETTING_FIELDS", "SolverSettings", "bound_risk", "check_lambda", "check_numeric"]
 
@@ -25,7 +25,7 @@ SETTING_FIELDS: Fields = {
     "a": Number(-1, 1),
     "prior": SHARE,
     "risk": Text(choices=RISKS),
-    "feature_map": Maybe(Either(Text(choices=FEATURE_MAPS), Record(fitted=False))),
+    "feature_map": Maybe(Either(Text(choices=FEATURE_MAPS), UNFITTED_MAP)),
     "fit_intercept": FLAG,
     "intercept_scaling": Number(0, _LARGEST_CONSTANT),
     "scale": FLAG,

@@ -16,6 +16,7 @@ from riskad.core.objective import RowSum
 from riskad.core.risks import Term
 from riskad.decisions.drift import UnlabelledSummary, rows_to_sum_up
 from riskad.decisions.thresholds import zero_one_threshold
+from riskad.detectors.linear.feature_maps import FITTED_MAP
 from riskad.rows.arrays import on_host_array
 from riskad.rows.source import RowSource
 from riskad.rows.sources import at_most, on_host
@@ -31,7 +32,6 @@ from riskad.storage.fields import (
     Fields,
     Maybe,
     Number,
-    Record,
     State,
     require,
 )
@@ -52,7 +52,7 @@ _THRESHOLD_ROWS = 20_000
 FITTED_FIELDS: Fields = {
     "_mean": Array("f", ("n_features_in_",)),
     "_scale": Array("f", ("n_features_in_",), low=np.nextafter(0, 1), infinite=True),
-    "feature_map_": Maybe(Record()),
+    "feature_map_": Maybe(FITTED_MAP),
     "a_": NUMBER,
     "prior_": SHARE,
     "lambda_": Number(0),
@@ -80,8 +80,8 @@ def check_fitted_state(state: State) -> int:
     """
     phi, d = state["feature_map_"], state["n_features_in_"]
     if phi is not None:
-        require(getattr(phi, "n_features_in_", d) == d, "feature_map_: of other columns")
-        d = len(phi.get_feature_names_out())
+        require(phi.n_features_in_ == d, "feature_map_: of other columns")
+        d = phi.n_features_out_
     require(len(state["coef_"]) == d, f"coef_: expected {d} weights")
     return int(d)
 

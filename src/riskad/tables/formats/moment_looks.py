@@ -35,6 +35,7 @@ _MOST_WRITINGS = 12  # that are told apart
 _MOST_PATTERNS = 3  # of one column
 _AT_ENDS, _BETWEEN = 64, 256  # cells that are looked at one by one
 _FEW = 1_000  # cells of which all are looked at, even if most are no moments
+_NO_MOMENT = r"^[-+]?(?:[0-9]{1,7}|[0-9]*\.[0-9]+)$"  # a plain number is none in any pattern
 _NAMES = {"time", "timestamp", "ts", "date", "datetime", "epoch", "dt", "day", "when", "datum"}
 _NAMES |= {"zeit", "zeitpunkt", "zeitstempel", "fecha", "hora", "jour", "heure"}
 _NAMES |= {"created", "updated", "modified"}
@@ -320,7 +321,8 @@ def _ways_in(texts: pl.Series, moment_name: bool) -> tuple[list[tuple[Way, ...]]
     spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
     places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
     few = without_gaps(texts.gather(sorted(places))).drop_nulls()
-    counts = Counter(ways_to_read(text, moment_name) for text in few)
-    without = counts.pop((), 0)
+    numbers = few.str.contains(_NO_MOMENT)
+    counts = Counter(ways_to_read(text, moment_name) for text in few.filter(~numbers))
+    without = counts.pop((), 0) + int(numbers.sum())
     found = [ways for ways, _ in counts.most_common()]
     return found, n > _FEW and without > 4 * counts.total()

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.tables.formats.moment_calendar import (
+from riskad.rows.moment_calendar import (
     DAY,
     EARLIEST,
     LATEST,

@@ -12,14 +12,14 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
-from riskad.tables.formats.gaps import without_gaps
-from riskad.tables.formats.moment_calendar import (
+from riskad.rows.moment_calendar import (
     DAY,
     EARLIEST,
     LATEST,
     Floats,
     civil_of_days,
 )
+from riskad.tables.formats.gaps import without_gaps
 from riskad.tables.formats.moment_patterns import (
     COUNTS,
     ISO,
@@ -98,7 +98,7 @@ class MomentFormat:
         """
         way = way_of(check_choice("kind", kind, MOMENT_KINDS))
         if text == "iso" and way != "duration":
-            patterns = ISO if way == "date" else ("%H:%M:%S", "%H:%M")
+            patterns = _iso_of(way)
         else:
             patterns = (checked_pattern(way, text),)
         return cls(_kind_of(way, patterns), patterns)
@@ -108,7 +108,9 @@ class MomentFormat:
     def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Seconds, null where a cell is blank or cannot be read, and which cells cannot be read.
 
-        A column of dates, times or durations by its type is read whatever the patterns are.
+        A column of dates, times or durations by its type is read whatever the patterns are, and so
+        is what ISO 8601 writes (2025-03-27), which has one meaning: a spreadsheet or a database may
+        hold the same moments with their type.
         """
         if column.dtype.is_temporal():
             filled = column.is_not_null()
@@ -138,7 +140,7 @@ class MomentFormat:
         left = ~cells.read
         bare = without_gaps(texts.filter(pl.Series(left)))
         others = Cells.unread(len(bare))
-        for pattern in self.patterns:
+        for pattern in dict.fromkeys(self.patterns + self._iso_patterns):
             open_ = ~others.read & bare.is_not_null().to_numpy()
             if open_.any():
                 told = read_cells(bare.filter(pl.Series(open_)), way_of(self.kind), pattern)
@@ -146,6 +148,14 @@ class MomentFormat:
         taken = ~left
         taken[left] = bare.is_not_null().to_numpy()
         return cells.placed(left, others), pl.Series(column.name, taken)
+
+    @property
+    def _iso_patterns(self) -> tuple[str, ...]:
+        """The patterns of ISO 8601 for such moments, with offsets only if those have a clock."""
+        if self.kind == "duration" or any(each.startswith("%Y-%d") for each in self.patterns):
+            return ()
+        patterns = _iso_of(way_of(self.kind))
+        return tuple(each for each in patterns if self.zone or not each.endswith("%z"))
 
     def _wall_clock(self, cells: Cells) -> Floats:
         """Seconds by the wall clock of the zone; a cell without offset is taken as it is."""
@@ -211,6 +221,10 @@ class MomentFormat:
             raise InputError(f"The patterns {quoted(patterns)} are not of kind {told['kind']!r}.")
         check_choice("language", told["language"], LANGUAGES)
         return cls(told["kind"], tuple(patterns), _checked_zone(told["zone"]), told["language"])
+
+
+def _iso_of(way: str) -> tuple[str, ...]:
+    return ISO if way == "date" else ("%H:%M:%S", "%H:%M")
 
 
 def _kind_of(way: str, patterns: tuple[str, ...]) -> str:

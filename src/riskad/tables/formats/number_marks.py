@@ -10,12 +10,12 @@ __all__ = [
     "CURRENCIES",
     "GROUP_MARKS",
     "MINUS",
-    "NOT_UNITS",
     "SCALES",
     "SIGNS",
     "body_pattern",
     "cell_pattern",
     "is_currency",
+    "is_moment_or_rank",
     "is_unit",
     "scale_of",
     "unit_of",
@@ -60,8 +60,13 @@ SCALES = {
     **dict.fromkeys(("lakh", "lakhs"), 1e5),
     **dict.fromkeys(("crore", "crores", "Cr"), 1e7),
 }
-# 10 am is a time, and 3rd a rank.
-NOT_UNITS = frozenset(("am", "pm", "a.m.", "p.m.", "uhr", "st", "nd", "rd", "th"))
+# 10 am is a time, and 3rd a rank; 3 St are three pieces.
+_TIMES = frozenset(("am", "pm", "a.m.", "p.m.", "uhr"))
+_RANKS = frozenset(("st", "nd", "rd", "th"))
+# Ways to write the same unit, in small letters.
+_SAME = dict.fromkeys(("eur", "euro", "euros"), "€")
+_SAME |= dict.fromkeys(("usd", "us$", "dollar", "dollars"), "$") | {"gbp": "£"}
+_SAME |= dict.fromkeys(("stk.", "stück", "st", "st.", "pc", "pcs"), "stk")
 
 _BLANK = f"[{BLANKS}]"
 _SIGN = f"[{re.escape(SIGNS)}]"
@@ -125,13 +130,23 @@ def scale_of(affix: str) -> float:
 
 
 def unit_of(prefix: str, suffix: str) -> str:
-    """Return what a number is counted in, without the blanks and what multiplies it.
+    """Return what a number is counted in, in one writing and without what multiplies it.
 
-    >>> unit_of("", " kg"), unit_of("$", "M"), unit_of("", "")
+    >>> unit_of("", " kg"), unit_of("USD ", "M"), unit_of("", "")
     ('kg', '$', '')
     """
     scaled = scale_of(suffix) != 1
-    return " ".join(words_of(prefix) + words_of(suffix)[scaled:])
+    words = (word.casefold() for word in words_of(prefix) + words_of(suffix)[scaled:])
+    return " ".join(_SAME.get(word, word) for word in words)
+
+
+def is_moment_or_rank(affix: str) -> bool:
+    """Whether what stands behind a number makes a time or a rank of it.
+
+    >>> is_moment_or_rank(" pm"), is_moment_or_rank("st"), is_moment_or_rank(" St")
+    (True, True, False)
+    """
+    return affix.strip(BLANKS).casefold() in _TIMES or affix.casefold() in _RANKS
 
 
 def is_unit(affix: str) -> bool:
@@ -144,5 +159,6 @@ def is_unit(affix: str) -> bool:
     if scale_of(affix) != 1:
         words = words[1:]
     return all(
-        word in _UNITS or word in CURRENCIES or word.casefold() in _UNITS_FOLDED for word in words
+        word in CURRENCIES or word in _UNITS or word.rstrip(".").casefold() in _UNITS_FOLDED
+        for word in words
     )

@@ -187,6 +187,11 @@ class NumberLook:
             if way.suffix in self._units and way.shape in shapes
         )
 
+    @property
+    def commas(self) -> int:
+        """How many more cells have a decimal comma for sure than have a decimal point."""
+        return self._count(COMMA) - self._count(POINT)
+
     @cached_property
     def _decimal(self) -> str:
         if self.given is not None:
@@ -219,6 +224,11 @@ class NumberLook:
             if not self._is_good(way):
                 bad = join_tallies(bad, tally)
         return bad
+
+    @property
+    def n_measured(self) -> int:
+        """How many cells are a number and a word behind it, be that a unit or not."""
+        return sum(tally.n for way, tally in self.tallies.items() if way.suffix)
 
     @property
     def n_bad(self) -> int:
@@ -278,7 +288,7 @@ class NumberLook:
         units: dict[str, Tally] = {}
         for way, tally in self.tallies.items():
             if self._is_good(way):
-                unit = unit_of(way.prefix, way.suffix).casefold()
+                unit = unit_of(way.prefix, way.suffix)
                 units[unit] = tally.joined(units.get(unit))
         if len(units) < 2:
             return ""

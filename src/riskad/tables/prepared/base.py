@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.storage.fields import TEXT, Fields, ListOf
+from riskad.storage.fields import NAME, TEXT, Fields, ListOf
 from riskad.tables.cells import BLANK, Value
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.matrices import Matrix
@@ -44,7 +44,7 @@ class PreparedColumn(ABC):
 
     used: ClassVar[bool] = True
 
-    _state_fields: ClassVar[Fields] = {"name": TEXT, "kind": TEXT, "remarks": ListOf(TEXT)}
+    _state_fields: ClassVar[Fields] = {"name": NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
 
     @abstractmethod
     def made_of_it(self) -> str:
@@ -94,9 +94,13 @@ class UsedColumn(PreparedColumn):
     def names(self) -> list[str]:
         """Return the names of its columns in the matrix."""
 
+    def n_columns(self) -> int:
+        """Return the number of these columns."""
+        return len(self.names())
+
     def n_filled(self) -> int:
         """Return how many of these columns a row usually fills: the others are 0."""
-        return len(self.names())
+        return self.n_columns()
 
     @abstractmethod
     def block(self, values: pl.Series) -> Matrix:

@@ -118,6 +118,10 @@ class CategoryColumn(UsedColumn):
         """Return a name for each level."""
         return [f"{self.name}={level}" for level in self.levels]
 
+    def n_columns(self) -> int:
+        """Return the number of levels."""
+        return len(self.levels)
+
     def n_filled(self) -> int:
         """Return 1: a row has one level."""
         return 1
@@ -171,8 +175,8 @@ class CategoryColumn(UsedColumn):
             return texts
         if self.rare_hashes is None:
             return texts.clear()
-        seen = set(self.rare_hashes)
-        known = [text for text in texts.unique() if _hash(text) in seen]
+        seen = set(map(str, self.rare_hashes))  # numbers can be chosen so that a set is slow
+        known = [text for text in texts.unique() if str(_hash(text)) in seen]
         return texts.filter(~texts.is_in(known))
 
     def plain(self, values: pl.Series) -> NDArray[Any]:

@@ -12,24 +12,26 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
+from riskad.rows.date_features import GapToPrevious, elapsed
 from riskad.storage.fields import (
-    ANYTHING_PLAIN,
     NUMBER,
     TEXT,
+    Array,
     Fields,
+    Fixed,
     ListOf,
     Record,
     State,
     require,
 )
 from riskad.tables.cells import Value
-from riskad.tables.date_features import GapToPrevious, elapsed
 from riskad.tables.groups import GroupComparison
 from riskad.tables.readers import to_seconds
 
-__all__ = ["BesideGroup", "Derived", "DerivedColumn", "SincePrevious", "TimeBetween"]
+__all__ = ["BesideGroup", "Derived", "DerivedColumn", "SincePrevious", "TimeBetween", "medians"]
 
 _DAY = 86_400.0
+_KEPT = Fixed({"groups": Array("i", ("kept",), rising=True), "seconds": Array("f", ("kept",))})
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,6 @@ class DerivedColumn:
     """A number of a row in the form that is shown."""
 
     name: str
-    usual: float
     unit: str
     low: str
     high: str
@@ -104,6 +105,8 @@ class DerivedColumn:
         """Return the number with its unit."""
         if not isinstance(value, float) or not self.unit:
             return value
+        if self.unit == "days" and value < 0:
+            return f"{-value:,.3g} days before"
         return f"{value:,.3g} {self.unit}"
 
     def ends(self) -> tuple[str, str]:
@@ -131,8 +134,10 @@ class TimeBetween(Derived):
 
     @classmethod
     def learn(cls, parsed: pl.DataFrame, pairs: list[list[str]]) -> TimeBetween:
-        """Return the differences of pairs of columns."""
-        return cls(medians(_days(parsed, pairs)), pairs)
+        """Return the differences of pairs of columns, each from the date that is usually first."""
+        usual = medians(_days(parsed, pairs))
+        pairs = [pair if days >= 0 else pair[::-1] for pair, days in zip(pairs, usual, strict=True)]
+        return cls([abs(days) for days in usual], pairs)
 
     def names(self) -> list[str]:
         """Return a name for each pair."""
@@ -152,8 +157,7 @@ class TimeBetween(Derived):
 
     def column(self, name: str) -> DerivedColumn:
         """Return how people see days."""
-        usual = self.fills[self.names().index(name)]
-        return DerivedColumn(name, usual, "days", "short", "long")
+        return DerivedColumn(name, "days", "short", "long")
 
     def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
         """Return days."""
@@ -184,7 +188,7 @@ class BesideGroup(Derived):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        n = len(state["comparison"].names())
+        n = len(state["comparison"].columns)
         require(n == len(state["fills"]) > 0, "fills: one for each column")
 
     @classmethod
@@ -212,12 +216,10 @@ class BesideGroup(Derived):
 
     def column(self, name: str) -> DerivedColumn:
         """Return how people see numbers of spreads, and rarities."""
-        place = self.names().index(name)
-        of = self.comparison.columns[place]
-        usual = self.fills[place]
+        of = self.comparison.columns[self.names().index(name)]
         if any(number.name == of for number in self.comparison.numbers):
-            return DerivedColumn(name, usual, "SD", "low", "high")
-        return DerivedColumn(name, usual, "", "common", "rare")
+            return DerivedColumn(name, "SD", "low", "high")
+        return DerivedColumn(name, "", "common", "rare")
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ class SincePrevious(Derived):
     moment: str = ""
     kept: dict[str, Any] = field(default_factory=dict)
 
-    _state_fields: ClassVar[Fields] = {"group": TEXT, "moment": TEXT, "kept": ANYTHING_PLAIN}
+    _state_fields: ClassVar[Fields] = {"group": TEXT, "moment": TEXT, "kept": _KEPT}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -273,4 +275,4 @@ class SincePrevious(Derived):
 
     def column(self, name: str) -> DerivedColumn:
         """Return how people see days."""
-        return DerivedColumn(name, self.fills[0], "days", "short", "long")
+        return DerivedColumn(name, "days", "short", "long")

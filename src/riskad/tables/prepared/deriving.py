@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from riskad.tables.date_features import elapsed_pairs, follows
+from riskad.rows.date_features import elapsed_pairs, follows
 from riskad.tables.group_counts import GroupCounts
 from riskad.tables.groups import GroupComparison
 from riskad.tables.kinds import Fold
@@ -88,7 +88,7 @@ def without_repeats(
     """
     told = dict(columns)
     pairs = [pair for each in derived if isinstance(each, TimeBetween) for pair in each.pairs]
-    for first, second in pairs:
+    for first, second in (sorted(pair, key=list(columns).index) for pair in pairs):
         column = columns[second]
         if isinstance(column, MomentColumn) and follows(
             to_seconds(rows[first]), to_seconds(rows[second])

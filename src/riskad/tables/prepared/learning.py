@@ -96,7 +96,7 @@ def learn_column(told: Told, max_levels: int) -> PreparedColumn:
     if not n_filled:
         return LeftOut(name, "constant", why=f"it holds no {word}")
     if word == "number" and told.given is None and numbers_rows(sketch, name):
-        why = f"it numbers the rows ({say_count(n_filled, 'different value')})"
+        why = f"it numbers the rows ({say_count(n_filled - sketch.repeats, 'different value')})"
         return LeftOut(name, "identifier", why=why)
     if sketch.low == sketch.high and not sketch.blanks:
         return LeftOut(name, "constant", why=f"every row holds {_shown(told)}")
@@ -137,7 +137,9 @@ def _learn_text(told: Told, max_levels: int) -> PreparedColumn:
     if told.given is not None:
         kind, enough = told.given.kind, 2
     else:
-        kind = _kind_of_text(values, n_distinct, n_filled)
+        number = told.look.number
+        measured = number is not None and 2 * number.n_measured > n_filled  # 38,0 kg is no list
+        kind = _kind_of_text(values, n_distinct, n_filled, may_be_lists=not measured)
         enough = _FEWEST_LISTS if kind == "list" else _FEWEST_TEXTS
     if kind in ("text", "list") and n_distinct >= enough:
         return TextColumn.learn(name, kind, sketch, values, hint)
@@ -153,13 +155,13 @@ def _learn_text(told: Told, max_levels: int) -> PreparedColumn:
     return column
 
 
-def _kind_of_text(texts: pl.Series, n_distinct: int, n_filled: int) -> str:
+def _kind_of_text(texts: pl.Series, n_distinct: int, n_filled: int, may_be_lists: bool) -> str:
     """The kind of texts: a category, lists, informative words, or names of the rows."""
     known = texts.drop_nulls().head(_LOOKED_AT)
     different = n_distinct > n_filled / 2 and n_distinct > 2
     if not len(known):
         return "category"
-    if _are_lists(known):
+    if may_be_lists and _are_lists(known):
         return "list"
     words = _mean(known.str.count_matches(r"\S+"))
     letters = _mean(known.str.count_matches(_LETTERS)) / _mean(known.str.len_chars())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import quoted
+from riskad.rows.date_features import MomentParts
+from riskad.rows.graph_numbers import GraphNumbers
 from riskad.storage.fields import (
     ANYTHING_PLAIN,
     COUNT,
@@ -23,12 +26,10 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value
-from riskad.tables.date_features import MomentParts
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.moments import MomentFormat
 from riskad.tables.matrices import Matrix
 from riskad.tables.prepared.base import MEDIAN_ROWS, UsedColumn, thinned, with_gaps
-from riskad.tables.prepared.graph_numbers import GraphNumbers
 from riskad.tables.readers import MomentReader, Reader, to_seconds
 from riskad.tables.sketches import Numbers
 from riskad.tables.words import say_count
@@ -114,14 +115,14 @@ class MomentColumn(UsedColumn):
         )
 
     def told_by(self, first: str) -> MomentColumn:
-        """Return the column without what an earlier date and the time since then show.
+        """Return the column without what another date and the time between them show.
 
         Its hour is kept: from days between the two, it takes a sum and a remainder to find it.
         """
         parts = self.moment_parts
         kept = replace(parts, parts=tuple(part for part in parts.parts if part == "hour"))
         places = [parts.cyclic_names("").index(name) for name in kept.cyclic_names("")]
-        remark = f"it follows {quoted(first)}: the time since then takes the place of its calendar"
+        remark = f"it goes with {quoted(first)}: the time between them replaces its calendar"
         return replace(
             self,
             parts=kept.to_dict(),
@@ -188,6 +189,30 @@ class MomentColumn(UsedColumn):
     def in_words(self, value: Value) -> Value:
         """Return a moment as the column writes it."""
         return value if value is None or isinstance(value, str) else self.reader.format.show(value)
+
+    def part_of(self, feature: str) -> str:
+        """Return the part that a column of the matrix or of the frame holds; blank for blanks."""
+        named = dict(zip(self.frame_names(), self.moment_parts.parts, strict=True))
+        return named.get(feature.removesuffix(" (sine)").removesuffix(" (cosine)"), "")
+
+    def part_in_words(self, seconds: float, part: str) -> str:
+        """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name.
+
+        Parameters
+        ----------
+        seconds
+            The moment, as `plain` has it.
+        part
+            One of `MomentParts.parts`.
+        """
+        if part not in ("weekday", "month", "day of month", "hour"):
+            return ""
+        [[number]] = replace(self.moment_parts, parts=(part,)).ordered(np.array([seconds]))
+        if part == "weekday":
+            return calendar.day_name[int(number)]
+        if part == "month":
+            return calendar.month_name[int(number)]
+        return f"{part.removesuffix(' of month')} {int(number)}"
 
     def ends(self) -> tuple[str, str] | None:
         """Return words for small and large moments."""

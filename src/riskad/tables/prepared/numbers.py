@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Maybe, Number, State
-from riskad.tables.cells import LARGEST, Value
+from riskad.tables.cells import LARGEST, Value, WrittenNumber
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.number_format import NumberFormat
@@ -20,7 +20,7 @@ from riskad.tables.matrices import Matrix
 from riskad.tables.prepared.base import MEDIAN_ROWS, UsedColumn, thinned, with_gaps
 from riskad.tables.readers import FlagReader, NumberReader, Reader
 from riskad.tables.sketches import Numbers
-from riskad.tables.words import say_count, show_number
+from riskad.tables.words import say_count
 
 __all__ = ["FlagColumn", "NumberColumn"]
 
@@ -143,6 +143,12 @@ class NumberColumn(UsedColumn):
         """Return numbers."""
         return pl.Series(self.name, values, dtype=pl.Float64)
 
+    def in_words(self, value: Value) -> Value:
+        """Return a number that is shown as the column writes it."""
+        if not isinstance(value, float):
+            return value
+        return WrittenNumber(value, self.reader.format.show(value))
+
     def made_of_it(self) -> str:
         """Say that it is a number, and how it is written."""
         return self.reader.format.describe()
@@ -157,7 +163,7 @@ class NumberColumn(UsedColumn):
             blanks = say_count(self.blanks, "blank")
             said.append(f"{self.name}: {blanks}, else one value; only what is blank is used")
         elif self.blanks:
-            blanks, median = say_count(self.blanks, "blank"), show_number(self.median or 0.0)
+            blanks, median = say_count(self.blanks, "blank"), self.in_words(self.median)
             said.append(f"{self.name}: {blanks} filled with the median {median}")
         return said
 

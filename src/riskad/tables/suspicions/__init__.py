@@ -35,7 +35,7 @@ __all__ = ["Suspicion", "find_suspicions"]
 
 def find_suspicions(
     parsed: pl.DataFrame,
-    raw: pl.DataFrame,
+    rows: pl.DataFrame,
     codes: Any,
     *,
     moments: Mapping[str, pl.Series] | None = None,
@@ -47,8 +47,8 @@ def find_suspicions(
     ----------
     parsed
         Columns of numbers and texts, null if a cell is blank, without labels.
-    raw
-        The same rows in their original form, to find copies.
+    rows
+        The same rows in all columns that are learned from, to find copies.
     codes
         The label of each row: +1 normal, -1 anomaly, 0 unlabelled; None if there are none.
     moments
@@ -70,14 +70,14 @@ def find_suspicions(
     """
     n, moments = parsed.height, moments or {}
     labels = np.zeros(n, dtype=np.int8) if codes is None else np.asarray(codes)
-    for what, size in (("raw", raw.height), ("codes", len(labels))):
+    for what, size in (("rows", rows.height), ("codes", len(labels))):
         if size != n:
             raise InputError(f"{what} has {size:,} rows, and the parsed columns have {n:,}.")
     for name, seconds in moments.items():
         if len(seconds) != n:
             raise InputError(f"moments of {name!r}: {len(seconds):,} for {n:,} rows.")
     numbers = [column for column in parsed if column.dtype.is_numeric()]
-    found = [*find_copies(raw, first_row), *find_leaks(parsed, labels)]
+    found = [*find_copies(rows, labels, first_row), *find_leaks(parsed, labels)]
     found += find_changes(parsed, labels, first_row)
     for column in numbers:
         for look in (find_mixed_units, find_stand_ins):

@@ -134,8 +134,10 @@ def _border(column: _Column, borders: Integers, n_columns: int) -> int | None:
     sides = (inner >= _LEAST_SIDE * n) & (inner <= (1 - _LEAST_SIDE) * n)
     at = 1 + int(np.where(sides, distances, 0).argmax())
     distance, rows = float(distances[at - 1]), int(borders[at])
+    if distance < _DISTANCE:
+        return None
     by_chance = kstwo.sf(distance, max(1, rows * (n - rows) // n)) * len(inner) * n_columns
-    if distance < _DISTANCE or by_chance > _CHANCE:
+    if by_chance > _CHANCE:
         return None
     uniform = (_uniform(column, side, distance) for side in (slice(None, at), slice(at, None)))
     return at if all(uniform) else None

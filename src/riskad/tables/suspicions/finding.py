@@ -41,5 +41,5 @@ def row_numbers(where: NDArray[np.bool_], first_row: int) -> tuple[int, ...]:
 
 def floats_of(column: pl.Series) -> NDArray[np.float64]:
     """Numbers, NaN for missing values and infinities."""
-    values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    values = column.cast(pl.Float64).to_numpy()
     return np.where(np.isfinite(values), values, np.nan)

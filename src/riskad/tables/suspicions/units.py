@@ -36,7 +36,7 @@ is row 301, after which all do (rows 301, 302, 303, 304, 305)
     sizes = np.abs(floats_of(column))
     known = np.isfinite(sizes) & (sizes > 0)
     logs = np.log10(sizes[known])
-    logs = logs[:: len(logs) // _SAMPLE + 1]
+    logs = np.sort(logs[:: len(logs) // _SAMPLE + 1])
     if len(logs) < 2 * _FEWEST_DIFFERENT:
         return None
     for factor in FACTORS:
@@ -48,16 +48,18 @@ is row 301, after which all do (rows 301, 302, 303, 304, 305)
 
 
 def _split(logs: NDArray[np.float64], step: float) -> float | None:
-    """Where the clusters separate, half a step from the middle of the larger one; None if it is not
-    empty there.
+    """Where the clusters of sorted values separate, half a step from the middle of the larger one;
+    None if it is not empty there.
     """
-    middle = float(np.median(logs))
-    for _ in range(2):  # the smaller cluster has moved the first middle
-        split = middle + step / 2
-        middle = float(np.median(logs[logs < split] if step > 0 else logs[logs > split]))
-    split = middle + step / 2
-    small = int((logs > split).sum() if step > 0 else (logs < split).sum())
-    between = int((np.abs(logs - split) < _EMPTY).sum())
+    larger, split = logs, 0.0
+    for _ in range(3):  # the smaller cluster has moved the first middle
+        split = float(larger[len(larger) // 2]) + step / 2
+        at = int(np.searchsorted(logs, split))
+        larger = logs[:at] if step > 0 else logs[at:]
+        if not len(larger):
+            return None
+    small = len(logs) - len(larger)
+    between = int(np.diff(np.searchsorted(logs, (split - _EMPTY, split + _EMPTY)))[0])
     least = max(_FEWEST_DIFFERENT, _LEAST_SHARE * len(logs))
     return split if least <= small <= len(logs) / 2 and between <= 0.02 * small else None
 

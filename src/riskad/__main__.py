@@ -1,4 +1,4 @@
-"""`python -m riskad.cli`."""
+"""`python -m riskad`."""
 
 from riskad.cli.main import main
 

@@ -6,7 +6,7 @@ duration in seconds (`riskad.tables.formats.moments`). With s the seconds and D 
 - hour = (s - 86400 D) / 3600, with its fraction,
 - weekday = (D + 3) mod 7, Monday 0,
 - day of month and month from D by floors and remainders
-  (`riskad.tables.formats.moment_calendar.civil_of_days`),
+  (`riskad.rows.moment_calendar.civil_of_days`),
 - elapsed = (s - origin) / 86400, days since the earliest row of the training table,
 
 all in float64, by operations that ONNX has: Floor, Mod (of floats, with the sign of the divisor,
@@ -27,8 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, check_choice, quoted
-from riskad.tables.formats.moment_calendar import DAY, Floats, civil_of_days
-from riskad.tables.formats.moments import MOMENT_KINDS
+from riskad.rows.moment_calendar import DAY, Floats, civil_of_days
 
 __all__ = ["GapToPrevious", "MomentParts", "elapsed", "elapsed_pairs", "follows"]
 
@@ -85,7 +84,7 @@ class MomentParts:
         """Find the parts that vary in the training rows, or in a sample of them."""
         known = _floats(seconds)
         known = known[~np.isnan(known)]
-        check_choice("kind", kind, MOMENT_KINDS)
+        check_choice("kind", kind, tuple(_PARTS))
         dated = kind in ("date", "datetime") and known.size > 0
         origin = float(known.min()) if dated else 0.0
         span = (float(known.max()) - origin) / DAY if dated else math.inf
@@ -152,7 +151,7 @@ class MomentParts:
         """The inverse of `to_dict`; anything else is refused."""
         if not isinstance(told, Mapping) or set(told) != {"kind", "parts", "origin"}:
             raise InputError(f"Parts of moments have other entries than {quoted(told)}.")
-        kind = check_choice("kind", told["kind"], MOMENT_KINDS)
+        kind = check_choice("kind", told["kind"], tuple(_PARTS))
         parts, origin = told["parts"], told["origin"]
         if not isinstance(parts, list) or parts != [each for each in _PARTS[kind] if each in parts]:
             raise InputError(f"A column of kind {kind!r} has no such parts: {quoted(parts)}.")

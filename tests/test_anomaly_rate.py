@@ -1,10 +1,7 @@
-import json
-
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
@@ -14,14 +11,10 @@ from sklearn.preprocessing import StandardScaler
 import riskad
 from riskad import DataWarning, InputError, ShallowRAD, estimate_prior
 from riskad.app.anomaly_rate import check_labels
-from riskad.app.prior import PriorReport
-from riskad.app.report.terminal import print_prior
-from riskad.cli import main as cli
-from riskad.cli.shell import printed
-from riskad.core.labels import LabelCounts, read_codes
-from riskad.decisions.anomaly_rate import METHODS, PriorEstimate, _folds, _largest_share
-from riskad.decisions.label_check import LabelCheck
+from riskad.core.labels import read_codes
+from riskad.decisions.anomaly_rate import METHODS, PriorEstimate, _folds, _largest_share, cross_fit
 from riskad.decisions.mixture import Histograms, divergence, em, log_ratio
+from riskad.decisions.rates import estimate_rate
 
 BOTH_KINDS = ("em", "divergence", "shift")
 
@@ -107,29 +100,35 @@ def test_two_or_three_anomalies_call_for_a_warning(method, n_n):
 
 def test_kinds_that_cannot_be_told_apart_call_for_a_warning():
     with pytest.warns(DataWarning, match="says little about the anomaly rate: the interval"):
-        estimate_prior(*make_mixture(0.2, distance=0.0))
+        estimate_prior(*make_mixture(0.2, distance=0.0), method="em")
 
 
 # --- one kind of label -------------------------------------------------------------------
 
 
-def test_auto_takes_what_is_there():
-    X, y = make_mixture(0.2)
+def test_auto_is_the_estimate_of_a_fit_for_any_labels():
+    X, y = make_mixture(0.1)
     y = read_codes(y)
-    assert estimate_prior(X, y).method == "em"
-    for kind, method in ((1, "pu"), (-1, "nu")):
-        rows = (y == kind) | (y == 0)
-        found = estimate_prior(X[rows], y[rows])
-        assert found.method == method
-        assert found.interval[0] <= 0.2 <= found.interval[1]
-        assert found.pi_n == estimate_prior(X, y, method=method).pi_n
+    kinds = {"both": y != 2, "anomalies": y != 1, "normal rows": y != -1, "none": y == 0}
+    found = {name: estimate_prior(X[rows], y[rows]) for name, rows in kinds.items()}
+    widths = {name: each.interval[1] - each.interval[0] for name, each in found.items()}
+    for each in found.values():
+        assert each.method == "auto"
+        assert each.interval[0] <= 0.1 <= each.interval[1]
+    assert widths["both"] < widths["anomalies"] < widths["none"]
+    assert "from 0 normal, 0 anomalous and 3,000 unlabelled rows" in str(found["none"])
+    scores = cross_fit(X, y, ShallowRAD(lam="tight", tol=1e-3), 0)
+    free = y == 0
+    rate = estimate_rate(scores[~free], y[~free] == -1, scores[free], free.sum())
+    assert found["both"].pi_n == rate.value
 
 
-def test_auto_does_without_a_single_anomaly_and_says_so():
-    with pytest.warns(DataWarning, match="1 labelled anomalies"):
-        found = estimate_prior(*make_mixture(0.2, n_n=1))
-    assert found.method == "pu"
-    assert "from 300 normal and 3,000 unlabelled rows" in str(found)
+def test_said_sources_reach_the_estimate():
+    X, y = make_mixture(0.1)
+    unknown, drawn = (estimate_prior(X, y, label_source=s) for s in ("unknown", "random"))
+    assert unknown.pi_n != drawn.pi_n
+    with pytest.raises(InputError, match="random, chosen, unknown"):
+        estimate_prior(X, y, label_source="rnadom")
 
 
 def test_the_largest_share_is_the_ratio_in_a_pure_region():
@@ -383,62 +382,3 @@ def test_a_handful_of_normals_is_not_compared():
     check = check_labels(X, y)
     assert (check.normal_p_value, check.column) == (None, None)
     assert "fewer than 20 labelled, not compared" in check.verdict
-
-
-# --- the command line --------------------------------------------------------------------
-
-
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    X, y = make_mixture(0.1, n_u=1000, d=3)
-    words = np.array(["", "ok", "fraud"])[y]
-    pl.DataFrame(X, schema=["a", "b", "c"]).with_columns(label=words).write_csv("t.csv")
-    return ["prior", "t.csv", "--label", "label", "--normal", "ok", "--anomaly", "fraud"]
-
-
-def test_the_command_prints_rate_check_and_what_to_pass(table):
-    result = CliRunner().invoke(cli.cli, table)
-    assert result.exit_code == 0, result.output
-    text = " ".join(result.stdout.split())
-    assert "t.csv: 1,340 rows Labels 300 normal, 40 anomalies, 1,000 unlabelled" in text
-    assert "by em from 300 normal, 40 anomalous and 1,000 unlabelled rows" in text
-    assert "Check no sign that labelled rows differ" in text
-    prior = float(text.split("Next riskad fit --model shallow --prior ")[1])
-    assert_allclose(prior, 0.9, atol=0.04)
-
-
-def test_the_command_prints_no_rate_that_may_be_anything():
-    counts = LabelCounts(90, 22, 1888)
-    estimate = PriorEstimate(1.0, 0.0, (0.0, 0.917), "em", {}, counts)
-    check = LabelCheck(None, None, None, "not checked")
-    report = PriorReport("bills.csv", 2000, "label", counts, [], estimate, check)
-    said = " ".join(printed(print_prior, report).split())
-    assert "Rate too few labels to tell which share of the unlabelled rows are anomalies" in said
-    assert "--prior" not in said
-
-
-def test_the_command_prints_json_and_takes_a_method(table):
-    result = CliRunner().invoke(cli.cli, [*table, "--method", "shift", "--drop", "c", "--json"])
-    report = json.loads(result.stdout)
-    assert report["command"] == "prior"
-    assert report["estimate"]["method"] == "shift"
-    assert report["estimate"]["interval"][0] < 0.1 < report["estimate"]["interval"][1]
-    assert report["preparation"] == ["2 number columns: a, b"]
-    assert set(report["check"]) == {"normal_p_value", "anomaly_p_value", "column", "verdict"}
-
-
-def test_the_command_reports_mistakes_in_a_sentence(table):
-    for arguments, words in (
-        ([*table[:3], "lable", *table[4:]], "Did you mean 'label'"),
-        (["prior", "none.csv", *table[2:]], "There is no file"),
-    ):
-        result = CliRunner().invoke(cli.cli, arguments)
-        assert result.exit_code == 1
-        assert words in result.stderr
-
-
-def test_the_command_offers_the_methods_there_are():
-    said = CliRunner().invoke(cli.cli, ["prior", "--help"]).output
-    assert f"[{'|'.join(METHODS)}]" in "".join(said.split())

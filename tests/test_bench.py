@@ -409,6 +409,19 @@ def test_the_command_line_runs_all_parts_the_main_one_first():
     assert set(PARTS_OF["shallow"]) == {path.stem for path in folder.glob("*.toml")}
 
 
+def _heed_ctrl_c():
+    """A shell starts what runs in its background with Ctrl-C ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def ctrl_c():
+    before = signal.getsignal(signal.SIGINT)
+    _heed_ctrl_c()
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 @pytest.mark.parametrize("done", [0, 2], ids=["workers-importing", "cells-done"])
 def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path, done):
@@ -431,6 +444,7 @@ def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path, done)
         env=os.environ | {"PYTHONPATH": paths},
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=_heed_ctrl_c,
     )
     path = out / "records" / "small.jsonl"
     if done:
@@ -447,7 +461,7 @@ def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path, done)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals of threads")
-def test_ctrl_c_waits_until_a_worker_is_started():
+def test_ctrl_c_waits_until_a_worker_is_started(ctrl_c):
     """Threads of libraries let the signal through, whatever the main thread blocks."""
     begin, sent = threading.Event(), threading.Event()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from riskad.decisions.anomaly_rate import PriorEstimate, find_anomaly_rate
 from riskad.decisions.label_check import LabelCheck, compare_labels
+from riskad.decisions.rates import RateEstimate
 from riskad.detectors.shallow import ShallowRAD
 
 __all__ = ["check_labels", "estimate_prior"]
@@ -16,6 +17,7 @@ def estimate_prior(
     y: Any,
     *,
     method: str = "auto",
+    label_source: Any = "unknown",
     estimator: Any = None,
     confidence: float = 0.95,
     random_state: int | None = None,
@@ -29,13 +31,18 @@ def estimate_prior(
     y : array of shape (n_rows,)
         +1 normal, -1 anomaly, 0 unlabelled.
     method : {"auto", "em", "divergence", "shift", "pu", "nu"}, default="auto"
-        "em" finds the most likely rate given calibrated scores (Saerens, Latinne and Decaestecker,
-        2002); "divergence" the mixture of labelled rows closest to the unlabelled rows in Pearson
-        divergence (du Plessis and Sugiyama, 2014); "shift" compares how often a row is flagged
-        (Lipton, Wang and Smola, 2018). "pu" and "nu" need no labelled anomalies or no labelled
-        normal rows: they find the largest share that the known kind can have among the unlabelled
-        rows (Blanchard, Lee and Scott, 2010), which is right only if some region contains only the
-        known kind. "auto" is "em" with two labelled rows of each kind, otherwise "pu" or "nu".
+        "auto" is the estimate of `AutoRAD`, for any labels and any way of choosing them
+        (`riskad.decisions.rates`). The others assume that labelled rows of each kind are like those
+        among the unlabelled ones: "em" finds the most likely rate given calibrated scores (Saerens,
+        Latinne and Decaestecker, 2002); "divergence" the mixture of labelled rows closest to the
+        unlabelled rows in Pearson divergence (du Plessis and Sugiyama, 2014); "shift" compares how
+        often a row is flagged (Lipton, Wang and Smola, 2018). "pu" and "nu" need no labelled
+        anomalies or no labelled normal rows: they find the largest share that the known kind can
+        have among the unlabelled rows (Blanchard, Lee and Scott, 2010), which is right only if some
+        region contains only the known kind.
+    label_source : str or array of str, default="unknown"
+        For "auto", how rows were chosen for labelling: "random", "chosen" or "unknown", or one of
+        these for each row.
     estimator : detector, optional
         Computes the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
         cloned for each fold. By default a `ShallowRAD`. For "pu" and "nu" the unlabelled rows are
@@ -58,7 +65,7 @@ def estimate_prior(
     >>> y = np.zeros(2120, dtype=int)
     >>> y[:100], y[-20:] = 1, -1               # of the other 2,000 rows 10 % are anomalies
     >>> print(estimate_prior(X, y))
-    anomaly rate 10.8% (95% interval 9.0% to 12.9%), by em from 100 normal, 20 anomalous and \
+    anomaly rate 10.8% (95% interval 9.0% to 12.9%), from 100 normal, 20 anomalous and \
 2,000 unlabelled rows
     """
     return find_anomaly_rate(
@@ -67,6 +74,7 @@ def estimate_prior(
         estimator or _default_scorer(),
         one_kind_scorer=estimator or _one_kind_scorer(),
         method=method,
+        label_source=label_source,
         confidence=confidence,
         seed=random_state or 0,
     )
@@ -85,7 +93,7 @@ def check_labels(
     X: Any,
     y: Any,
     *,
-    estimate: PriorEstimate | None = None,
+    estimate: PriorEstimate | RateEstimate | None = None,
     estimator: Any = None,
     names: Any = None,
     significance: float = 0.05,
@@ -103,8 +111,8 @@ def check_labels(
     ----------
     X, y, estimator, random_state
         As in `estimate_prior`.
-    estimate : PriorEstimate, optional
-        What `estimate_prior` found for these rows; computed if not given.
+    estimate : PriorEstimate or RateEstimate, optional
+        The rate of these rows; computed if not given.
     names : sequence of str, optional
         Names of the columns for the verdict; by default those of a frame, or numbers.
     significance : float in (0, 1), default=0.05

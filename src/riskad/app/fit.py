@@ -40,7 +40,6 @@ from riskad.app.results import (
 )
 from riskad.app.review import (
     ReviewReport,
-    assumed_rate,
     count_groups,
     review_rows,
     review_table,
@@ -94,11 +93,6 @@ class FitReport:
     capacity: CapacityPlan | None = None
     review: ReviewReport | None = None
     asked: Asked | None = None
-
-    @property
-    def assumed_rate(self) -> float | None:
-        """The anomaly rate that the fit assumed, if none was estimated or given."""
-        return assumed_rate(self.rule, self.rate, self.settings, self.fitted)
 
     def notes(self) -> dict[str, Any]:
         """Return the notes for the model file: everything but the rows themselves.

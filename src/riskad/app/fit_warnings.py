@@ -60,7 +60,7 @@ def say_warnings(
         *_few_anomalies(counts),
         *_negative_risk(detector),
         *_not_drawn_at_random(evidence),
-        *_unlike_the_unlabelled(preparer, kept, detector.random_state),
+        *_unlike_the_unlabelled(preparer, kept, evidence, detector.random_state),
     ]
 
 
@@ -124,9 +124,8 @@ def _not_drawn_at_random(evidence: Evidence) -> list[str]:
     if source == "random" or rate is None or rate.assumption == GIVEN:
         return [f"{seen}: {alike}.", *_beyond(evidence)]
     return [
-        f"{seen}, so they were taken for chosen ones: the anomaly rate is vague, and {alike}. "
-        "Label some rows drawn at random and say so (label_source, or --labels random), or give "
-        "the rate (--anomaly-rate).",
+        f"{seen}: the anomaly rate counts them as chosen, and {alike}. Label some rows drawn at "
+        "random and say so (label_source, or --labels random), or give the rate (--anomaly-rate).",
         *_beyond(evidence),
     ]
 
@@ -140,7 +139,9 @@ def _beyond(evidence: Evidence) -> list[str]:
     ]
 
 
-def _unlike_the_unlabelled(preparer: TablePreparer, kept: KeptRows, seed: int | None) -> list[str]:
+def _unlike_the_unlabelled(
+    preparer: TablePreparer, kept: KeptRows, evidence: Evidence, seed: int | None
+) -> list[str]:
     """Report if labelled rows are clearly not like unlabelled ones of their kind."""
     if count_labels(kept.codes).normal < FEWEST_COMPARED:
         return []
@@ -148,6 +149,7 @@ def _unlike_the_unlabelled(preparer: TablePreparer, kept: KeptRows, seed: int | 
         check = check_labels(
             preparer.matrix(kept.parsed),
             kept.codes,
+            estimate=evidence.calibration.rate,
             names=preparer.matrix_names(),
             significance=SURPRISE,
             random_state=seed,

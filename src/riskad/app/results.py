@@ -177,8 +177,12 @@ def decide(
     """
     if fdr is not None:
         calibration: Calibration = detector._calibrated("p-values")
-        p_values = calibration.p_values(all_scores())
-        chosen = select_at_fdr(p_values, fdr, len(calibration.normals))
+        scores = all_scores()
+        p_values = calibration.p_values(scores)
+        likely = (
+            calibration.anomaly_probability(scores) if calibration.knows_probabilities else None
+        )
+        chosen = select_at_fdr(p_values, fdr, len(calibration.normals), likely)
         largest = float(p_values[chosen.selected].max(initial=0.0))
         return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
     if rule is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +14,10 @@ from riskad.decisions.capacity import ExpectedCost, Found, FoundCurve, LabelledS
 from riskad.decisions.estimates import Estimate
 from riskad.decisions.rates import RateEstimate
 from riskad.decisions.row_groups import GroupEffect, Judged
-from riskad.decisions.thresholds import Cost, Likely, RiskZero, parse_threshold
+from riskad.decisions.thresholds import Cost, parse_threshold
 
 __all__ = [
     "ReviewReport",
-    "assumed_rate",
     "count_groups",
     "review_rows",
     "review_table",
@@ -113,26 +110,6 @@ def _cost(review: Review, flagged: int, rule: str) -> ExpectedCost | None:
     if not isinstance(weighs, Cost):
         return None
     return review.cost(flagged, weighs.false_alarm, weighs.miss)
-
-
-def assumed_rate(
-    rule: str,
-    rate: Sequence[float] | None,
-    settings: Mapping[str, Any],
-    fitted: Mapping[str, Any],
-) -> float | None:
-    """Return the anomaly rate that a fit assumed for its decisions, if none was estimated or given.
-
-    Parameters
-    ----------
-    rule, rate
-        The rule of the decisions, and the rate that was estimated or given.
-    settings, fitted
-        Settings of the detector, and its results: one of them may have a `prior`.
-    """
-    prior = settings.get("prior", fitted.get("prior"))
-    decides = rate is None and rule in (RiskZero.name, Likely.name)
-    return 1 - prior if decides and isinstance(prior, float) else None
 
 
 # --- groups ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`riskad fit` and `riskad prior`."""
+"""`riskad fit`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from riskad.app.fit import Fit, FitReport
     from riskad.rows.engine import Engine
 
-__all__ = ["check_not_read", "fit", "prior"]
+__all__ = ["check_not_read", "fit"]
 
 ENGINES = ("threads", "dask")
 _LABEL_NAMES = {
@@ -437,45 +437,3 @@ def _fit_table(table: Any, engine: Engine | None, options: dict[str, Any]) -> Fi
     from riskad.app.fit import fit_table
 
     return fit_table(table, engine=engine, **options)
-
-
-def _prior_methods() -> Any:
-    from riskad.decisions.anomaly_rate import METHODS
-
-    return METHODS
-
-
-@click.command(short_help="Estimate the anomaly rate of the unlabelled rows.")
-@click.argument("data", type=PATH)
-@table_options()
-@click.option(
-    "--method",
-    type=RegisteredChoice(_prior_methods),
-    default="auto",
-    show_default=True,
-    help="em, divergence, shift use both kinds of label; pu only normal rows, nu anomalies.",
-)
-@seed
-@as_json
-def prior(data: Path, as_json: bool, **options: Any) -> None:
-    """Estimate which share of the unlabelled rows of DATA are anomalies.
-
-    Prints the rate with its 95 % interval, and what to pass to `riskad fit` as --prior, the share
-    of normal rows; the model auto estimates it itself. It also says whether labelled rows look like
-    unlabelled rows of their kind, because the estimate relies on that.
-
-    \b
-    Example:
-      riskad prior cards.csv --label status --normal ok --anomaly fraud
-    """  # noqa: D301
-    from riskad.app.prior import estimate_table_prior
-    from riskad.app.report.terminal import print_prior
-    from riskad.tables.reading import read_table
-
-    with show_progress() as progress:
-        progress(f"Reading {name_of((str(data),))}")
-        labels, options["kinds"] = label_column(options), given_kinds(options)
-        report = estimate_table_prior(
-            read_table(data), labels, source=name_of((str(data),)), progress=progress, **options
-        )
-    click.echo(say("prior", as_json, report, print_prior))

@@ -42,6 +42,7 @@ from riskad.decisions.mixture import (
     Histograms,
     find_rate,
 )
+from riskad.decisions.rates import FEWEST, check_label_source, estimate_rate
 from riskad.decisions.row_groups import count_independent, deal_groups
 from riskad.rows.columns import as_table
 from riskad.rows.equal_rows import group_equal_rows
@@ -74,11 +75,12 @@ class PriorEstimate:
 
     def __str__(self) -> str:
         low, high = self.interval
+        how = "" if self.method == "auto" else f"by {self.method} "
         normal = f"{self.labels.normal:,} normal" if self.method != "nu" else ""
         anomalous = f"{self.labels.anomaly:,} anomalous" if self.method != "pu" else ""
         return (
             f"anomaly rate {_percent(self.pi_n)} ({100 * self.confidence:g}% interval "
-            f"{_percent(low)} to {_percent(high)}), by {self.method} from "
+            f"{_percent(low)} to {_percent(high)}), {how}from "
             f"{', '.join(filter(None, (normal, anomalous)))} and "
             f"{self.labels.unlabelled:,} unlabelled rows"
         )
@@ -95,6 +97,7 @@ def find_anomaly_rate(
     *,
     one_kind_scorer: Any = None,
     method: str = "auto",
+    label_source: Any = "unknown",
     confidence: float = 0.95,
     seed: int = 0,
 ) -> PriorEstimate:
@@ -102,7 +105,7 @@ def find_anomaly_rate(
 
     Parameters
     ----------
-    X, y, method, confidence
+    X, y, method, label_source, confidence
         As in `riskad.estimate_prior`.
     scorer : detector
         Computes the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
@@ -122,11 +125,12 @@ def find_anomaly_rate(
     confidence = check_in_interval("confidence", confidence, 0, 1)
     X, codes = check_table(X, y)
     labels = count_labels(codes)
-    method = _resolve(method, labels)
     _check_kinds(method, labels)
+    one_kind = scorer if one_kind_scorer is None else one_kind_scorer
     if method in ("pu", "nu"):
-        one_kind = scorer if one_kind_scorer is None else one_kind_scorer
         found = _from_one_kind(X, codes, method, one_kind, confidence, seed)
+    elif method == "auto":
+        found = _as_a_fit_does(X, codes, scorer, one_kind, label_source, confidence, seed)
     else:
         scores = cross_fit(X, codes, scorer, seed)
         found = find_rate(Histograms.of(scores, codes), method, confidence, seed)
@@ -142,16 +146,9 @@ def check_table(X: Any, y: Any) -> tuple[Any, Codes]:
     return X.tocsr() if sparse.issparse(X) else X, codes
 
 
-def _resolve(method: str, labels: LabelCounts) -> str:
-    if method != "auto":
-        return method
-    if min(labels.normal, labels.anomaly) >= 2:
-        return "em"
-    return "pu" if labels.normal >= labels.anomaly else "nu"
-
-
 def _check_kinds(method: str, labels: LabelCounts) -> None:
     needed = {"normal rows": (labels.normal, "nu"), "anomalies": (labels.anomaly, "pu")}
+    needed = {} if method == "auto" else needed
     for name, (count, instead) in needed.items():
         if method != instead and count < 2:
             other = f", or do without: method={instead!r}" if method not in ("pu", "nu") else ""
@@ -226,6 +223,49 @@ def _folds(
         yield np.flatnonzero(fold == k)
 
 
+def _as_a_fit_does(
+    X: Any,
+    codes: Codes,
+    scorer: Any,
+    one_kind_scorer: Any,
+    label_source: Any,
+    confidence: float,
+    seed: int,
+) -> Found:
+    """The rate by held-out scores, however rows were chosen (`riskad.decisions.rates`)."""
+    n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
+    labelled = codes != UNLABELLED
+    scores = np.zeros(len(codes))
+    if min(n, m) >= FEWEST:
+        scores = cross_fit(X, codes, scorer, seed)
+    elif m >= FEWEST:
+        rows, found, _ = _one_kind_scores(X, codes, ANOMALY, one_kind_scorer, seed)
+        scores[rows] = found
+        labelled = codes == ANOMALY
+    unlabelled = scores[codes == UNLABELLED] if scores.any() else np.empty(0)
+    source = check_label_source(label_source, len(codes))
+    rate = estimate_rate(
+        scores[labelled],
+        codes[labelled] == ANOMALY,
+        unlabelled,
+        int((codes == UNLABELLED).sum()),
+        source if isinstance(source, str) else source[labelled],
+        seed,
+        confidence,
+    )
+    assert rate is not None  # there are unlabelled rows
+    return rate.value, rate.interval, {}
+
+
+def _one_kind_scores(
+    X: Any, codes: Codes, kind: int, scorer: Any, seed: int
+) -> tuple[NDArray[Any], Floats, NDArray[Any]]:
+    """Rows of one kind and unlabelled rows, their scores, and which are of the kind."""
+    rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
+    stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
+    return rows, cross_fit(_safe_indexing(X, rows), stand_in, scorer, seed), stand_in == kind
+
+
 def _from_one_kind(
     X: Any, codes: Codes, method: str, scorer: Any, confidence: float, seed: int
 ) -> Found:
@@ -233,13 +273,9 @@ def _from_one_kind(
     ("nu").
     """
     kind = NORMAL if method == "pu" else ANOMALY
-    rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
-    stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
-    scores = cross_fit(_safe_indexing(X, rows), stand_in, scorer, seed)
+    _, scores, of_kind = _one_kind_scores(X, codes, kind, scorer, seed)
     likeness = -kind * scores
-    shares, region = _largest_share(
-        likeness[stand_in == kind], likeness[stand_in != kind], confidence
-    )
+    shares, region = _largest_share(likeness[of_kind], likeness[~of_kind], confidence)
     low, pi_n, high = map(float, 1 - shares[::-1] if method == "pu" else shares)
     return pi_n, (low, high), {"region": region}
 

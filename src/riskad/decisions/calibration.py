@@ -48,6 +48,7 @@ __all__ = ["Calibration"]
 
 _MOST = 20_000  # scores that are kept; more are reduced to quantiles
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
+_MOST_NORMAL = 500  # unlabelled rows that stand in for normal ones
 _DRAWS = 300
 _FARTHEST = 1e150  # of a stored score: its square is a number
 
@@ -70,7 +71,7 @@ class Calibration:
     zero: float
     """The threshold that the fit itself found, where its risk is lowest."""
     rate: RateEstimate | None = None
-    """The anomaly rate of the unlabelled rows; None if the labels cannot determine it."""
+    """The anomaly rate of the unlabelled rows; None if there are none."""
     held_unlabelled: np.ndarray = field(default_factory=lambda: np.empty(0))
     """Scores of unlabelled rows, each by a fit that has not seen it, in ascending order."""
     label_source: str = "unknown"
@@ -174,12 +175,11 @@ class Calibration:
     def _estimated_rate(
         self, codes: np.ndarray, source: Any, labelled: np.ndarray, seed: int | None
     ) -> RateEstimate | None:
-        """The rate by the held-out rows, or by the share of labels alone."""
-        if not self.tells_kinds:  # the share of anomalies among labelled rows needs no scores
+        """The rate by the held-out rows, or by the numbers of labels alone."""
+        scores, held = self.scores, self._compared
+        if not (self.tells_kinds or self.anomalies_alone):
             labelled = codes != UNLABELLED
             scores, held = np.zeros(int(labelled.sum())), np.empty(0)
-        else:
-            scores, held = self.scores, self._compared
         source = source if isinstance(source, str) else source[labelled]
         anomalous = codes[labelled] == ANOMALY
         return estimate_rate(scores, anomalous, held, self.n_unlabelled, source, seed or 0)
@@ -197,6 +197,12 @@ class Calibration:
         return kinds >= FEWEST and len(self._compared) >= FEWEST_UNLABELLED
 
     @property
+    def anomalies_alone(self) -> bool:
+        """Whether there are labelled anomalies, no labelled normal row, and unlabelled rows."""
+        enough = len(self.anomalies) >= FEWEST and len(self._compared) >= FEWEST_UNLABELLED
+        return enough and not len(self.normals)
+
+    @property
     def normals(self) -> np.ndarray:
         """Scores of the labelled normal rows."""
         return self.scores[self.codes == NORMAL]
@@ -211,18 +217,17 @@ class Calibration:
         """The anomaly rate; neither 0 nor 1, which no number of rows can establish."""
         if self.rate is None:
             raise InputError(
-                "this takes the anomaly rate of the unlabelled rows, which is estimated from "
-                "labelled rows of both kinds and unlabelled ones; there are "
-                f"{len(self.normals)} normal, {len(self.anomalies)} anomalies, {self.n_unlabelled} "
-                "unlabelled. Label more rows, or give the rate: calibrate(..., pi_n=0.05)."
+                "this takes the anomaly rate of the unlabelled rows, and there are none. Leave "
+                "rows unlabelled (0), or give the rate: calibrate(..., pi_n=0.05)."
             )
         least = 1 / (self.n_unlabelled + 2)
         return min(max(self.rate.value, least), 1 - least)
 
     @property
     def knows_probabilities(self) -> bool:
-        """Whether `anomaly_probability` has labelled rows of both kinds, and a rate."""
-        return self.rate is not None and min(len(self.normals), len(self.anomalies)) >= FEWEST
+        """Whether `anomaly_probability` has a rate, and labelled rows for a line."""
+        both = min(len(self.normals), len(self.anomalies)) >= FEWEST
+        return self.rate is not None and (both or self.anomalies_alone)
 
     @property
     def seems_chosen(self) -> bool:
@@ -258,13 +263,19 @@ class Calibration:
     @cached_property
     def _line(self) -> ScoreLine:
         n, m = len(self.normals), len(self.anomalies)
-        if min(n, m) < FEWEST:
+        over = self._compared if len(self._compared) else self.scores
+        if min(n, m) >= FEWEST:
+            line = ScoreLine.through(self.scores, self.codes == ANOMALY)
+        elif self.anomalies_alone:
+            # Most unlabelled rows are normal. The others flatten the line, which is the safe side.
+            others = _thinned(self._compared, _MOST_NORMAL)
+            kinds = np.arange(m + len(others)) < m
+            line = ScoreLine.through(np.concatenate([self.anomalies, others]), kinds)
+        else:
             raise InputError(
                 f"probabilities rest on at least {FEWEST} labelled rows of each kind that fits "
                 f"have not seen; there are {n} normal and {m} anomalies. Label more."
             )
-        line = ScoreLine.through(self.scores, self.codes == ANOMALY)
-        over = self._compared if len(self._compared) else self.scores
         return line.at_rate(self.pi_n, over)
 
     def expected_precision(

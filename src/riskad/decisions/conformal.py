@@ -66,6 +66,8 @@ def conformal_p_values(
     return np.minimum((own + above) / (own + total), 1.0)
 
 
+_SHOWN = 10  # rows of which the share of anomalies is told where no list is as pure as wanted
+
 # --- false discovery rate -----------------------------------------------------------------
 
 
@@ -77,6 +79,8 @@ class FdrSelection:
     """Whether each row is selected."""
     fdr: float
     n_normal: int
+    probabilities: np.ndarray | None = None
+    """Estimated probability of each row of being an anomaly, if known."""
 
     @property
     def n_selected(self) -> int:
@@ -99,6 +103,28 @@ class FdrSelection:
             return m + 1
         return max(1, math.ceil(m * self.smallest_p / self.fdr - 1e-9))
 
+    @property
+    def n_likely(self) -> int:
+        """How many rows a list may have whose mean probability of being normal is at most `fdr`.
+
+        Probabilities are estimates: unlike the selection, such a list promises nothing.
+        """
+        if self.probabilities is None:
+            return 0
+        means = np.cumsum(np.sort(1 - self.probabilities)) / np.arange(1, len(self.selected) + 1)
+        return int((means <= self.fdr).sum())  # means rise with the length of the list
+
+    def _instead(self) -> str:
+        """What can be said where nothing is selected."""
+        if self.n_selected or self.probabilities is None or not len(self.selected):
+            return ""
+        k = min(self.n_likely or _SHOWN, len(self.selected))
+        precision = float(np.sort(self.probabilities)[-k:].mean())
+        return (
+            f". By their probabilities, which are estimates and no guarantee, about "
+            f"{precision:.0%} of the {k:,} most suspicious rows are anomalies"
+        )
+
     def __str__(self) -> str:
         rows = len(self.selected)
         limit = (
@@ -114,16 +140,20 @@ class FdrSelection:
             )
         return (
             f"{self.n_selected:,} of {rows:,} rows selected, of which on average at most "
-            f"{self.fdr:.0%} are normal; {limit}"
+            f"{self.fdr:.0%} are normal; {limit}{self._instead()}"
         )
 
 
-def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
+def select_at_fdr(
+    p_values: Any, fdr: float, n_normal: int, probabilities: np.ndarray | None = None
+) -> FdrSelection:
     """Select rows so that on average at most the share `fdr` of them is normal.
 
     Applies Benjamini and Hochberg's procedure: selects the k smallest p-values, for the largest k
     such that the k-th is at most fdr k / m. It is valid for conformal p-values, which depend on
-    each other through the labelled normal rows that they share (Bates et al., 2023).
+    each other through the labelled normal rows that they share (Bates et al., 2023). No other
+    procedure selects much more where anomalies are few: an estimate of the number of normal rows
+    allows at most the factor 1 / (1 - rate).
 
     Parameters
     ----------
@@ -133,6 +163,8 @@ def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
         The false discovery rate.
     n_normal : int
         Number of labelled normal rows behind the p-values; the selection states their limits.
+    probabilities : array of m, optional
+        Probabilities of being an anomaly: what can be said where nothing is selected.
 
     Returns
     -------
@@ -150,7 +182,7 @@ nearly all of them
     fdr = check_in_interval("fdr", fdr, 0, 1, "It is the share of false alarms among the selected.")
     p = np.asarray(p_values, dtype=float)
     selected = false_discovery_control(p) <= fdr * (1 + 1e-12) if len(p) else np.zeros(0, bool)
-    return FdrSelection(selected, fdr, int(n_normal))
+    return FdrSelection(selected, fdr, int(n_normal), probabilities)
 
 
 # --- labelled normal rows that differ from the unlabelled rows ---------

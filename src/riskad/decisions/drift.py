@@ -247,7 +247,7 @@ def drift_report(
     DriftReport
         Its `str` is a verdict; `moved` lists columns. The anomaly rate of the new rows is estimated
         from held-out scores of labelled rows (`riskad.calibrate`). It is valid if the rows of each
-        kind have not changed.
+        kind have not changed; if columns have moved, its interval includes the rate of the fit.
 
     Examples
     --------
@@ -273,15 +273,19 @@ anomalous (+0.32 SD).
         names = _names(before, detector, _rows(detector, X).shape[1])
     ours, own = compare_scored(detector, X, scores, names, level)
     calibration = getattr(detector, "calibration_", None)
-    known = None if calibration is None else calibration.rate
-    rate_before = None if known is None else (known.value, known.low, known.high)
+    fitted = None if calibration is None else calibration.rate
+    rate_before = None if fitted is None else (fitted.value, fitted.low, fitted.high)
+    rate = None if rate_before is None else _rate(calibration, scores)
+    if rate is not None and rate_before is not None and any(column.moved for column in ours):
+        # More anomalies and other normal rows look alike: neither rate can be excluded.
+        rate = rate[0], min(rate[1], rate_before[1]), max(rate[2], rate_before[2])
     return DriftReport(
         rows=len(scores),
         unlabelled=_summary_of(detector).n_rows,
         level=level,
         columns=tuple(ours),
         scores=own,
-        rate=None if rate_before is None else _rate(calibration, scores),
+        rate=rate,
         rate_before=rate_before,
         verdict=_verdict(len(scores), ours, own),
     )

@@ -55,9 +55,7 @@ def _grouped_folds(
     codes, names = y[labelled], as_groups(groups[labelled], len(labelled))
     for size in range(n_splits, 1, -1):
         fold = deal_groups(codes, names, size, np.random.default_rng(seed or 0))
-        if all(
-            (np.bincount(fold[codes == k], minlength=size) > 0).all() for k in (NORMAL, ANOMALY)
-        ):
+        if all((np.bincount(fold[codes == k], minlength=size) > 0).all() for k in np.unique(codes)):
             return [labelled[fold == place] for place in range(size)]
     return []
 

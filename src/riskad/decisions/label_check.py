@@ -32,6 +32,7 @@ from riskad.decisions.mixture import (
     log_ratio,
     shift,
 )
+from riskad.decisions.rates import RateEstimate
 
 __all__ = ["LabelCheck", "compare_labels"]
 
@@ -62,7 +63,7 @@ def compare_labels(
     y: Any,
     scorer: Any,
     *,
-    estimate: PriorEstimate | None = None,
+    estimate: PriorEstimate | RateEstimate | None = None,
     names: Any = None,
     significance: float = 0.05,
     seed: int = 0,
@@ -73,8 +74,8 @@ def compare_labels(
     ----------
     X, y, scorer, seed
         As in `riskad.decisions.anomaly_rate.find_anomaly_rate`.
-    estimate : PriorEstimate, optional
-        Result of `find_anomaly_rate` for these rows; computed if not given.
+    estimate : PriorEstimate or RateEstimate, optional
+        The rate of these rows; computed if not given.
     names, significance
         As in `riskad.app.anomaly_rate.check_labels`.
 
@@ -114,7 +115,7 @@ class _Sample:
     features: Any
     codes: Codes
     scores: Floats
-    estimate: PriorEstimate
+    estimate: PriorEstimate | RateEstimate
 
     @property
     def h(self) -> Histograms:
@@ -187,7 +188,7 @@ def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, i
     return _p_value(nearest.max(), (np.abs(noise) / error).max(axis=1)), column
 
 
-def _through(estimate: PriorEstimate) -> Floats:
+def _through(estimate: PriorEstimate | RateEstimate) -> Floats:
     return np.append(np.linspace(*estimate.interval, 21), estimate.pi_n)
 
 

@@ -150,10 +150,12 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         """Select rows of which on average at most the share `fdr` is normal.
 
         Applies Benjamini and Hochberg's procedure to the rows of X (`riskad.decisions.conformal`).
-        The result also states what is possible with the given number of labelled normal rows.
+        The result also states what is possible with the given number of labelled normal rows, and
+        what probabilities say where nothing can be selected.
         """
-        p_values = self.p_values(X, weighted)
-        return select_at_fdr(p_values, fdr, len(self.calibration_.normals))
+        p_values, calibration = self.p_values(X, weighted), self.calibration_
+        likely = self.anomaly_probability(X) if calibration.knows_probabilities else None
+        return select_at_fdr(p_values, fdr, len(calibration.normals), likely)
 
     def anomaly_probability(self, X: Any) -> np.ndarray:
         """Return the probability of being an anomaly (`Calibration`).

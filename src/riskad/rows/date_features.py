@@ -7,10 +7,11 @@ duration in seconds (`riskad.tables.formats.moments`). With s the seconds and D 
 - weekday = (D + 3) mod 7, Monday 0,
 - day of month and month from D by floors and remainders
   (`riskad.rows.moment_calendar.civil_of_days`),
-- elapsed = (s - origin) / 86400, days since the earliest row of the training table,
+- elapsed = (s - origin) / 86400, days since the earliest row of the training table, within those
+  of its rows,
 
 all in float64, by operations that ONNX has: Floor, Mod (of floats, with the sign of the divisor,
-which is positive), Mul, Sub, Sin and Cos. A gap is NaN in all parts.
+which is positive), Mul, Sub, Max, Min, Sin and Cos. A gap is NaN in all parts.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ class MomentParts:
     the same information, and what would be learned about March would be learned from one March. A
     year is not a part: it never recurs.
 
+    The elapsed time ends where it ended in training. Time passes for normal rows, too: later rows
+    count as the latest that were seen, and do not look odd for being late.
+
     Examples
     --------
     >>> days = pl.Series([0.0, 1.5, 16.25, None]) * 86400
@@ -78,6 +82,8 @@ class MomentParts:
     kind: str
     parts: tuple[str, ...]
     origin: float = 0.0
+    span: float = 0.0
+    """Days from the first to the last training row."""
 
     @classmethod
     def learn(cls, kind: str, seconds: pl.Series | Floats) -> Self:
@@ -87,13 +93,15 @@ class MomentParts:
         check_choice("kind", kind, tuple(_PARTS))
         dated = kind in ("date", "datetime") and known.size > 0
         origin = float(known.min()) if dated else 0.0
-        span = (float(known.max()) - origin) / DAY if dated else math.inf
+        span = (float(known.max()) - origin) / DAY if dated else 0.0
         parts = tuple(
-            part for part in _PARTS[kind] if span >= _ROUNDS * _PERIODS.get(part, (0, 0))[1]
+            part
+            for part in _PARTS[kind]
+            if not dated or span >= _ROUNDS * _PERIODS.get(part, (0, 0))[1]
         )
-        every = cls(kind, parts, origin).ordered(known)
+        every = cls(kind, parts, origin, span).ordered(known)
         kept = tuple(part for part, values in zip(parts, every.T, strict=True) if _varies(values))
-        return cls(kind, kept, origin)
+        return cls(kind, kept, origin, span)
 
     def names(self, column: str) -> list[str]:
         """Names of the columns of `ordered`."""
@@ -109,7 +117,14 @@ class MomentParts:
         """Each part separately, for anything with NumPy's functions: arrays, or graph numbers."""
         days = np.floor(seconds / DAY)
         calendar = civil_of_days(days) if {"month", "day of month"} & set(self.parts) else None
-        return [_part(part, seconds, days, calendar, self.origin) for part in self.parts]
+        return [
+            self._elapsed(seconds) if part == "elapsed" else _part(part, seconds, days, calendar)
+            for part in self.parts
+        ]
+
+    def _elapsed(self, seconds: Any) -> Any:
+        days = (seconds - self.origin) / DAY
+        return np.minimum(np.maximum(days, 0.0), self.span)
 
     def cyclic_names(self, column: str) -> list[str]:
         """Names of the columns of `cyclic`.
@@ -144,27 +159,27 @@ class MomentParts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"kind": self.kind, "parts": list(self.parts), "origin": self.origin}
+        moments = {"origin": self.origin, "span": self.span}
+        return {"kind": self.kind, "parts": list(self.parts), **moments}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`; anything else is refused."""
-        if not isinstance(told, Mapping) or set(told) != {"kind", "parts", "origin"}:
+        if not isinstance(told, Mapping) or set(told) != {"kind", "parts", "origin", "span"}:
             raise InputError(f"Parts of moments have other entries than {quoted(told)}.")
         kind = check_choice("kind", told["kind"], tuple(_PARTS))
-        parts, origin = told["parts"], told["origin"]
+        parts, origin, span = told["parts"], told["origin"], told["span"]
         if not isinstance(parts, list) or parts != [each for each in _PARTS[kind] if each in parts]:
             raise InputError(f"A column of kind {kind!r} has no such parts: {quoted(parts)}.")
-        if not isinstance(origin, float) or not math.isfinite(origin):
-            raise InputError(f"The origin of a column of dates is no number: {quoted(origin)}.")
-        return cls(kind, tuple(parts), origin)
+        for name, value in (("origin", origin), ("span", span)):
+            if not isinstance(value, float) or not math.isfinite(value):
+                raise InputError(f"The {name} of a column of dates is no number: {quoted(value)}.")
+        return cls(kind, tuple(parts), origin, span)
 
 
-def _part(part: str, seconds: Any, days: Any, calendar: Any, origin: float) -> Any:
+def _part(part: str, seconds: Any, days: Any, calendar: Any) -> Any:
     if part == "seconds":
         return seconds
-    if part == "elapsed":
-        return (seconds - origin) / DAY
     if part == "hour":
         return (seconds - days * DAY) / 3_600
     if part == "weekday":

@@ -15,6 +15,8 @@ _NODES = {
     np.multiply: "Mul",
     np.true_divide: "Div",
     np.floor: "Floor",
+    np.maximum: "Max",
+    np.minimum: "Min",
     np.sin: "Sin",
     np.cos: "Cos",
 }

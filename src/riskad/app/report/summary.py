@@ -28,7 +28,7 @@ from riskad.app.report.held_out import HeldOutQuality, measure_quality
 from riskad.app.report.sections import collect_data
 from riskad.app.report.wording import flagged_lines
 from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS
-from riskad.app.review import ReviewReport, assumed_rate, review_rows, review_table
+from riskad.app.review import ReviewReport, review_rows, review_table
 from riskad.app.score import score_table
 from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
@@ -228,7 +228,7 @@ def _describe(
     return ReportData(
         **known,
         **facts,
-        expectations=_expect(known["flagged"], review, labels, _three(calibration), facts),
+        expectations=_expect(known["flagged"], review, labels),
         capacity=training.get("capacity"),
         review=review,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -276,14 +276,11 @@ def _expect(
     flagged: int,
     review: ReviewReport | None,
     labels: LabelCounts | None,
-    rate: tuple[float, float, float] | None,
-    facts: dict[str, Any],
 ) -> list[str]:
     """How many of the flagged rows are expected to be right, in lines."""
-    assumed = assumed_rate(facts["rule"], rate, facts["settings"], facts["fitted"])
     expected = None if review is None else review.flagged
     likely = 0 if review is None else review.likely
-    return flagged_lines(expected, flagged, labels, assumed, likely)
+    return flagged_lines(expected, flagged, labels, likely)
 
 
 def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from riskad.app.fit import FitReport
 from riskad.app.inspect import ModelReport
 from riskad.app.onnx import ExportReport
 from riskad.app.over_time import Period
-from riskad.app.prior import PriorReport
 from riskad.app.report.facts import list_members, list_risk_parts
 from riskad.app.report.layout import (
     Command,
@@ -35,7 +34,6 @@ from riskad.app.report.wording import (
     rate_line,
     sample_line,
     say_labels,
-    say_prior,
     share_is_vague,
     too_few_labels,
     top_lines,
@@ -60,7 +58,6 @@ __all__ = [
     "print_export",
     "print_fit",
     "print_model",
-    "print_prior",
     "print_score",
     "print_suggest",
     "print_threshold",
@@ -102,10 +99,10 @@ def print_fit(
 
 def _expected_lines(report: FitReport) -> list[str]:
     """Say how many of the flagged rows are expected to be right."""
-    told = report.unlabelled_flagged, report.labels, report.assumed_rate
-    if report.review is None:
-        return flagged_lines(None, *told)
-    return flagged_lines(report.review.flagged, *told, report.review.likely)
+    flagged, review = report.unlabelled_flagged, report.review
+    if review is None:
+        return flagged_lines(None, flagged, report.labels)
+    return flagged_lines(review.flagged, flagged, report.labels, review.likely)
 
 
 def _fitted_blocks(console: Console, report: FitReport, verbose: bool) -> list[list[Text]]:
@@ -250,15 +247,12 @@ def print_drift(console: Console, report: TableDrift) -> None:
         console,
         f"{report.source}: {found.rows:,} rows, compared with {found.unlabelled:,} of the fit",
     )
-    rates = {}
+    lines = []
     if found.rate is not None and found.rate_before is not None:
-        rates = {"these rows": found.rate, "the unlabelled rows of the fit": found.rate_before}
-    lines = [
-        too_few_labels(f"how many of {of} are anomalies")
-        if share_is_vague(low, high)
-        else f"{pi_n:.1%} of {of} (95% interval {low:.1%} to {high:.1%})"
-        for of, (pi_n, low, high) in rates.items()
-    ]
+        lines = [
+            _rate_of(found.rate, "these rows", bool(found.moved)),
+            _rate_of(found.rate_before, "the unlabelled rows of the fit", moved=False),
+        ]
     said = {"Verdict": [found.verdict], "Alarm": _alarm_lines(report), "Anomalies": lines}
     print_facts(console, said | {"Notes": report.warnings})
     head = ["column", "distance", "shift in SD", "p-value", "moved"]
@@ -277,6 +271,19 @@ def print_drift(console: Console, report: TableDrift) -> None:
     print_table(console, "Largest", head, rows, left={0})
 
 
+def _rate_of(rate: tuple[float, float, float], rows: str, moved: bool) -> str:
+    """Say which share of some rows are anomalies."""
+    value, low, high = rate
+    if share_is_vague(low, high):
+        return too_few_labels(f"how many of {rows} are anomalies")
+    if moved:
+        return (
+            f"{low:.1%} to {high:.1%} of {rows}: columns have moved, and more anomalies would look "
+            "the same as normal rows that have changed"
+        )
+    return f"{value:.1%} of {rows} (95% interval {low:.1%} to {high:.1%})"
+
+
 def _alarm_lines(report: TableDrift) -> list[str]:
     """Say what has moved further than it may, if a limit was given."""
     if report.fail_above is None:
@@ -284,26 +291,6 @@ def _alarm_lines(report: TableDrift) -> list[str]:
     if not report.alarm:
         return [f"none: nothing has moved by a distance of more than {report.fail_above:g}"]
     return [f"{', '.join(report.above)}: moved by a distance of more than {report.fail_above:g}"]
-
-
-def print_prior(console: Console, report: PriorReport) -> None:
-    """Print the anomaly rate, what speaks for and against it, and how to use it."""
-    print_title(console, f"{report.source}: {report.rows:,} rows")
-    rate = [str(report.estimate)]
-    following = [f"riskad fit --model shallow --prior {say_prior(report.estimate.pi_p)}"]
-    if share_is_vague(*report.estimate.interval):
-        rate, following = [too_few_labels("which share of the unlabelled rows are anomalies")], []
-    print_facts(
-        console,
-        {
-            "Labels": [f"{report.labels} (column {report.label!r})"],
-            "Columns": report.preparation,
-            "Rate": rate,
-            "Check": [report.check.verdict],
-            "Notes": report.warnings,
-            "Next": following,
-        },
-    )
 
 
 def print_model(console: Console, report: ModelReport, name: str) -> None:

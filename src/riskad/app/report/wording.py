@@ -14,7 +14,14 @@ from riskad.core.labels import LabelCounts
 from riskad.decisions.capacity import ExpectedCost, Found
 from riskad.decisions.estimates import Estimate
 from riskad.decisions.ranking_metrics import Auc
-from riskad.decisions.rates import GIVEN, SURPRISE
+from riskad.decisions.rates import (
+    ANOMALIES_ALONE,
+    CHOSEN,
+    GIVEN,
+    PRIOR_ALONE,
+    SURPRISE,
+    UNKNOWN,
+)
 
 __all__ = [
     "NOT_KNOWN",
@@ -44,7 +51,16 @@ _WIDE = 0.75  # an interval of a share that is wider says nothing
 _WIDE_AUC = 0.25  # of an AUC: half of the way from chance to a perfect order
 _FAR_APART = 20  # the upper end of a count that says nothing: as many, and times the lower end
 
-_HARDLY = 0.1  # p-value below which scores speak weakly against a random sample
+_HARDLY = 0.1  # p-value below which labelled rows may not be a random sample
+
+_ADVICE = {
+    UNKNOWN: "to know it better, label 20 rows drawn at random, or say how rows were chosen "
+    "(--labels random or chosen)",
+    CHOSEN: "to know it better, label 20 rows drawn at random, and say which (--labels COLUMN)",
+    ANOMALIES_ALONE: "to know it better, mark ten ordinary rows as normal (key n in riskad label)",
+    PRIOR_ALONE: "to know it better, label some anomalies and some ordinary rows (riskad label)",
+}
+"""What would make the anomaly rate better known."""
 
 
 # --- intervals that say nothing ----------------------------------------------------------
@@ -200,7 +216,6 @@ def flagged_lines(
     expected: Found | None,
     flagged: int,
     labels: LabelCounts | None = None,
-    assumed: float | None = None,
     likely: int = 0,
 ) -> list[str]:
     """Say how many of the flagged rows are expected to be right, or why that is not known.
@@ -213,8 +228,6 @@ def flagged_lines(
         Number of flagged rows.
     labels
         Labels of the fit.
-    assumed
-        The anomaly rate that the fit assumed, if none was estimated or given.
     likely
         Number of rows that are more likely an anomaly than not, flagged or not.
 
@@ -224,7 +237,7 @@ def flagged_lines(
         Lines without a full stop.
     """
     if expected is None:
-        return _untold(labels, assumed)
+        return _untold(labels)
     lines = [say_found(expected)] if flagged else []
     if likely > flagged:
         more = f"{likely - flagged:,} {'more rows' if flagged else 'rows'}"
@@ -245,32 +258,24 @@ def flagged_lines(
     return lines
 
 
-def _untold(labels: LabelCounts | None, assumed: float | None) -> list[str]:
+def _untold(labels: LabelCounts | None) -> list[str]:
     if labels is None:
         return []
-    lines = []
-    if assumed is not None:
-        lines.append(
-            f"the anomaly rate of {assumed:.1%}, and with it the number of flagged rows, was "
-            "assumed, not estimated"
-        )
-    missing = "anomalies" if labels.normal else "normal rows"
-    few = "no" if not min(labels.normal, labels.anomaly) else "too few"
-    missing = missing if few == "no" else "rows"
+    missing = "anomaly" if labels.normal else "normal row"
+    few = f"no {missing} is" if not min(labels.normal, labels.anomaly) else "too few rows are"
     return [
-        *lines,
-        f"how many of these rows are anomalies is not known: there are {few} labelled {missing} "
-        "to tell; look at the first of them, label what they are, and fit again",
+        f"how many of these rows are anomalies is not known: {few} labelled; look at the first of "
+        "them, label what they are, and fit again",
     ]
 
 
 def rate_line(rate: Sequence[float] | None, rests_on: str) -> list[str]:
-    """Describe the anomaly rate, its interval and its basis.
+    """Describe the anomaly rate, its interval, its basis, and what would make it better known.
 
     Examples
     --------
-    >>> rate_line((0.05, 0.02, 0.09), "labels are random")
-    ['estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), if labels are random']
+    >>> rate_line((0.05, 0.02, 0.09), "by labelled rows as a random sample")
+    ['estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random sample']
     >>> rate_line((0.03, 0.03, 0.03), "given")
     ['anomaly rate 3.0%, as given']
     """
@@ -281,8 +286,13 @@ def rate_line(rate: Sequence[float] | None, rests_on: str) -> list[str]:
         return [f"anomaly rate {value:.1%}, as given"]
     if share_is_vague(low, high):
         return [too_few_labels("which share of the unlabelled rows are anomalies")]
-    said = f"estimated anomaly rate {value:.1%} (95% interval {low:.1%} to {high:.1%})"
-    return [f"{said}, if {rests_on}" if rests_on and rests_on != GIVEN else said]
+    counted = "anomaly rate"
+    if rests_on in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
+        # Chosen labels need not hold every kind of anomaly, and no score counts the other kinds.
+        counted = "rate of anomalies like the labelled ones"
+    said = f"estimated {counted} {value:.1%} (95% interval {low:.1%} to {high:.1%})"
+    said = f"{said}, {rests_on}" if rests_on and rests_on != GIVEN else said
+    return [said, _ADVICE[rests_on]] if rests_on in _ADVICE else [said]
 
 
 def sample_line(p_value: float | None) -> list[str]:
@@ -291,19 +301,16 @@ def sample_line(p_value: float | None) -> list[str]:
     Examples
     --------
     >>> sample_line(0.23)
-    ['scores do not speak against labelled rows being a random sample (p-value 0.23)']
+    ['labelled rows score like a random sample of the table (p-value 0.23)']
     """
     if p_value is None:
         return []
+    table = f"a random sample of the table (p-value {p_value:.2g})"
+    if p_value >= _HARDLY:
+        return [f"labelled rows score like {table}"]
     if p_value >= SURPRISE:
-        speak = "do not speak" if p_value >= _HARDLY else "speak weakly"
-        said = f"scores {speak} against labelled rows being a random sample"
-        return [f"{said} (p-value {p_value:.2g})"]
-    return [
-        "labelled rows are no random sample of the table: they score unlike the other rows "
-        f"(p-value {p_value:.1g}). The rate is better known if some rows drawn at random are "
-        "labelled, or if it is given (--anomaly-rate)"
-    ]
+        return [f"labelled rows may not be {table}"]
+    return [f"labelled rows are not {table}: they score unlike the others"]
 
 
 def top_lines(review: ReviewReport | None) -> list[str]:

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.labels import ANOMALY, UNLABELLED
 from riskad.core.risks import get_risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.auto.held_out import HeldOut
-from riskad.detectors.auto.members import PRIOR
 
 __all__ = ["calibrated"]
-
-_GUESSED = 5  # rows that the default guess of the anomaly rate counts as
 
 
 def calibrated(
@@ -48,7 +45,7 @@ def calibrated(
     source = label_source if isinstance(label_source, str) else label_source[rows]
     found = Calibration.of(-unseen, codes, -fitted, 0.0, anomaly_rate, seed, source)
     found = replace(found, n_unlabelled=n_unlabelled)
-    prior = 1 - (labelled_rate(codes) if found.rate is None else found.pi_n)
+    prior = 1 - (_labelled_share(codes) if found.rate is None else found.pi_n)
     return replace(found, zero=-_zero(unseen, fitted, codes, prior, found)), prior
 
 
@@ -67,11 +64,7 @@ def _zero(
     return zero_one_threshold(get_risk("rad", prior=prior), unseen[seen], codes[seen])
 
 
-def labelled_rate(codes: np.ndarray) -> float:
-    """Return the share of anomalies among labelled rows, with the usual guess as five more rows.
-
-    If only one kind of label is present, it is the guess.
-    """
-    n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
-    guess = 1 - PRIOR
-    return (m + _GUESSED * guess) / (n + m + _GUESSED) if n and m else guess
+def _labelled_share(codes: np.ndarray) -> float:
+    """The share of anomalies if all rows are labelled; neither 0 nor 1."""
+    m = int((codes == ANOMALY).sum())
+    return (m + 0.5) / (len(codes) + 1)

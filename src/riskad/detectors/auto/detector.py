@@ -49,7 +49,7 @@ from riskad.detectors.auto.samples import (
 )
 from riskad.detectors.auto.saying import SaysWhatItIs, say_late
 from riskad.detectors.auto.scoring import ScoresRows
-from riskad.detectors.auto.unseen_kinds import ALONE, Kinds
+from riskad.detectors.auto.unseen_kinds import novelty_untested
 from riskad.detectors.auto.views import VIEWS, Views, fit_table
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector, width_seen
@@ -363,7 +363,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         decided = some_unlabelled(codes, plan.decided)
         compared = thinned(decided, COMPARED)
         self._say(f"Scoring {len(decided):,} rows{clock.in_words()}")
-        scores = self._standardise(views, decided, compared)
+        scores = self._standardise(self._as_new_rows(views, given, decided), decided, compared)
         clock.finish(sum(plan.steps[name] for name in plan.members if MEMBERS[name].pretrained))
         held_out = self._hold_out(views, given, compared, plan, clock)
         self._weigh(held_out, seconds, names, int((codes == ANOMALY).sum()))
@@ -451,14 +451,25 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         teacher = PretrainedRAD(unlabelled=read, random_state=self._seed).fit(F, codes)
         return rows, teacher.score_samples(F[rows])
 
+    def _as_new_rows(self, views: Views, given: Given, rows: np.ndarray) -> Views:
+        """The features of some rows as `score_samples` will see them.
+
+        While members learn, the evidence on the levels of a category is cross-fitted and weaker.
+        A threshold must be set on scores of the kind that it is applied to.
+        """
+        if not self.evidence_.places:
+            return views.take(rows)
+        seen = self.evidence_.appended(given.matrix[rows])
+        return Views.of(self.views_, self.table_.transform(seen))
+
     def _standardise(
         self, views: Views, decided: np.ndarray, compared: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Scores of some rows by each member; their mean and spread set the member's scale."""
-        rows, few = views.take(decided), np.isin(decided, compared)
+        """Scores of the decided rows by each member; mean and spread set the member's scale."""
+        few = np.isin(decided, compared)
         self.scales_, scores = {}, {}
         for name, detector in self.members_.items():
-            found = detector.score_samples(rows.seen_by(name))
+            found = detector.score_samples(views.seen_by(name))
             mean, spread = self.scales_[name] = mean_and_spread(found[few])
             scores[name] = (found - mean) / spread
         return scores
@@ -474,8 +485,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     ) -> None:
         aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
         if held_out is None:
-            share = Kinds().weight(n_anomaly) if n_anomaly else ALONE
-            self.weights_ = member_weights(aucs, n_anomaly, share)
+            self.weights_ = member_weights(aucs, n_anomaly, novelty_untested(n_anomaly))
         else:
             self.weights_ = held_out.weights()
         left_out = [name for name in names if name not in self.members_]

@@ -52,15 +52,22 @@ class HeldOut:
     repeats: np.ndarray | None = None
     """Labelled rows that do not count, since an earlier copy has the same label."""
 
-    def auc(self, name: str) -> Auc:
+    @property
+    def has_both_kinds(self) -> bool:
+        """Whether normal rows and anomalies were held out: with one kind there is no AUC."""
+        return bool((self.codes == NORMAL).any() and (self.codes == ANOMALY).any())
+
+    def auc(self, name: str) -> Auc | None:
         """Return the AUC of a member."""
-        return self._auc(self.scores[name], range(len(self.folds)))
+        return self._auc(self.scores[name], range(len(self.folds))) if self.has_both_kinds else None
 
     def weights(self, without: int | None = None) -> dict[str, float]:
         """Return the weights of members by the AUCs of all folds, or of all but one."""
         folds = [i for i in range(len(self.folds)) if i != without]
         aucs = {
-            name: self._auc([parts[i] for i in folds], folds) if folds else None
+            name: self._auc([parts[i] for i in folds], folds)
+            if folds and self.has_both_kinds
+            else None
             for name, parts in self.scores.items()
         }
         return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.novelty)
@@ -77,9 +84,9 @@ class HeldOut:
             for weights in [self.weights(without=i)]
         ]
 
-    def combined_auc(self) -> Auc:
+    def combined_auc(self) -> Auc | None:
         """Return the AUC of the weighted average."""
-        return self._auc(self.combined(), range(len(self.folds)))
+        return self._auc(self.combined(), range(len(self.folds))) if self.has_both_kinds else None
 
     def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions of held-out rows, and their weighted averages on the scale of the fit.

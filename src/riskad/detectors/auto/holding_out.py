@@ -16,7 +16,7 @@ from riskad.detectors.auto.members import MEMBERS, LabelsGiven
 from riskad.detectors.auto.more_labels import More
 from riskad.detectors.auto.plan import FOLD, FOLD_READ, FOLD_SCORED, KINDS, SPLITS, Plan
 from riskad.detectors.auto.samples import COMPARED, taken
-from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out
+from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out, novelty_untested
 from riskad.detectors.auto.views import Views
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.rows.engine import Threads, usable_cpus
@@ -67,21 +67,24 @@ class HoldsOut:
     ) -> HeldOut | None:
         """Scores of labelled rows by fits that have not seen them, in as many folds as planned.
 
-        Some unlabelled rows are held out with them.
+        Some unlabelled rows are held out with them. Labels of one kind are held out as well: they
+        show how far this kind stands out from the unlabelled rows, though no AUC.
         """
         self.kinds_auc_ = None
-        n_splits = min(SPLITS, *(int((given.codes == kind).sum()) for kind in (NORMAL, ANOMALY)))
+        counts = [int((given.codes == kind).sum()) for kind in (NORMAL, ANOMALY)]
+        n_splits = min(SPLITS, *(count for count in counts if count))
         rows = np.union1d(np.flatnonzero(given.codes != UNLABELLED), compared)
         views, given = views.take(rows), given.take(rows)
         codes = given.codes
         folds = folds_to_hold_out(codes, n_splits, self._seed, given.groups)
         if len(folds) < 2:
             return None
-        kinds = self._judge_kinds(views, given) if plan.kinds else Kinds()
+        kinds = self._judge_kinds(views, given) if plan.kinds and all(counts) else Kinds()
         clock.finish(plan.steps[KINDS])
         self.kinds_auc_ = kinds.auc() if kinds.folds else None
         scores: dict[str, list[np.ndarray]] = {name: [] for name in self.members_}
-        novelty = kinds.weight(int((codes == ANOMALY).sum()))
+        n_anomaly = int((codes == ANOMALY).sum())
+        novelty = kinds.weight(n_anomaly) if all(counts) else novelty_untested(n_anomaly)
         found = HeldOut(rows, codes, scores, [], len(folds), given.groups, novelty, given.repeats)
 
         def hold(held: np.ndarray, _: int) -> dict[str, np.ndarray] | None:

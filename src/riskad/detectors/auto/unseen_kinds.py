@@ -12,7 +12,7 @@ over the weights w_j and the p_j of `CHOICES`, with m labelled anomalies. If the
 hold out kinds, A is constant. Clusters of many anomalies are always separated well enough to favour
 novelty, though few kinds without a label then remain: so w falls with m. (On 100 real tables with
 all rows labelled, weights that did not fall cost 0.008 of AUC and 0.02 of average precision.)
-Without any labelled anomaly w is `ALONE`.
+Without any labelled anomaly w is 0.4.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.auto.views import Views
 
 __all__ = [
-    "ALONE",
     "CHOICES",
     "JUDGES",
     "MOST_KINDS",
     "Kinds",
     "hold_kinds_out",
     "kinds_to_hold_out",
+    "novelty_untested",
 ]
 
 CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0}
 """Weights that novelty may have in the average, with their prior probabilities."""
-ALONE = 0.4
-"""Its weight if no anomaly is labelled: the other members then know little."""
+_ALONE = 0.4  # its weight if no anomaly is labelled: the other members then know little
 JUDGES = ("kernel", "smooth forest", "forest")
 """The quick members, which are fitted without a kind."""
 MOST_KINDS = 3
@@ -87,6 +86,11 @@ class Kinds:
             best, m = values.max(), sum(int((fold[0] == ANOMALY).sum()) for fold in self.folds)
             beliefs = beliefs * np.exp((values - best) / max(_LEAST_ERROR, _error(best, m)))
         return float(weights @ beliefs / beliefs.sum()) / (1 + n_anomaly / _MANY_ANOMALIES)
+
+
+def novelty_untested(n_anomaly: int) -> float:
+    """Return the weight of novelty if no kind of anomaly was held out."""
+    return Kinds().weight(n_anomaly) if n_anomaly else _ALONE
 
 
 def _error(auc: float, m: int) -> float:

@@ -24,6 +24,7 @@ from riskad.app.results import SCORE_COLUMNS
 from riskad.app.score import score_table
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_labels
+from riskad.decisions.rates import PRIOR_ALONE
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.detectors.shallow import ShallowRAD
 from riskad.tables.labelled import LabelColumn
@@ -761,7 +762,7 @@ def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(card
     fit = fit_table(
         table, LabelColumn("label", normal=["ok"]), id="card", settings={"risk": "pu", "lam": "cv"}
     )
-    assert fit.report.rate is None
+    assert fit.report.rate_rests_on == PRIOR_ALONE
     assert "anomaly_probability" not in fit.ranked.columns
     scored, _ = score_table(fit.model, table, fdr=0.2)
     assert scored["p_value"].min() > 0

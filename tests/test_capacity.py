@@ -38,6 +38,7 @@ from riskad.decisions.capacity import LabelledScores, Review, round_counts
 from riskad.decisions.curves import precision_recall_with_interval, roc_with_interval
 from riskad.decisions.estimates import Estimate
 from riskad.decisions.ranking_metrics import Auc, average_precision_with_interval
+from riskad.decisions.rates import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE, RANDOM, UNKNOWN
 from riskad.decisions.row_groups import GroupEffect
 from riskad.decisions.thresholds import Capacity, parse_threshold
 
@@ -298,7 +299,7 @@ def test_page_and_json_show_rows_looked_at(fit):
     assert "2 rows a day can be looked at: 600 rows are of 30 days" in page.replace("&#39;", "'")
     flagged = fit.report.review.flagged
     assert say_found(flagged)[1:] in page  # a sentence, with a capital letter
-    assert "if labelled rows are a random sample" in page
+    assert "by labelled rows, which may be a random sample or chosen" in page
 
 
 def test_a_later_table_is_judged_by_the_same_share(fit):
@@ -377,29 +378,37 @@ def test_expected_precision_is_said_beside_chance():
 
 def test_what_may_be_chance_is_said():
     labels = LabelCounts(100, 7, 1000)
-    vague = flagged_lines(found_like(8, 3, 20), 120, labels, None)
+    vague = flagged_lines(found_like(8, 3, 20), 120, labels)
     assert "cannot be told from 7 labelled anomalies; label more rows" in vague[1]
-    assert len(flagged_lines(found_like(35, 20, 50), 120, labels, None)) == 1
-    assert "stands in the table" in flagged_lines(found_like(0, 0, 0), 0, labels, None)[0]
+    assert len(flagged_lines(found_like(35, 20, 50), 120, labels)) == 1
+    assert "stands in the table" in flagged_lines(found_like(0, 0, 0), 0, labels)[0]
 
 
 def test_likely_rows_beyond_the_threshold_are_said():
     labels = LabelCounts(100, 7, 1000)
-    lines = flagged_lines(found_like(110, 90, 120), 120, labels, None, likely=150)
+    lines = flagged_lines(found_like(110, 90, 120), 120, labels, likely=150)
     assert "30 more rows are more likely an anomaly than not, and not flagged" in lines[1]
-    [one, _] = flagged_lines(found_like(0, 0, 0), 0, labels, None, likely=1)
+    [one, _] = flagged_lines(found_like(0, 0, 0), 0, labels, likely=1)
     assert one.startswith("1 row is more likely")
-    assert len(flagged_lines(found_like(60, 40, 80), 120, labels, None, likely=70)) == 1
+    assert len(flagged_lines(found_like(60, 40, 80), 120, labels, likely=70)) == 1
 
 
 def test_rates_say_what_they_rest_on():
-    assert rate_line((0.05, 0.02, 0.09), "labelled rows are a random sample")[0].endswith(
-        "(95% interval 2.0% to 9.0%), if labelled rows are a random sample"
-    )
+    assert rate_line((0.05, 0.02, 0.09), RANDOM) == [
+        "estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random "
+        "sample"
+    ]
+    for basis in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
+        rate, advice = rate_line((0.05, 0.02, 0.09), basis)
+        assert "rate of anomalies like the labelled ones 5.0%" in rate
+        assert advice.startswith("to know it better, ")
+    assert "mark ten ordinary rows as normal" in advice
+    assert len(rate_line((0.05, 0.02, 0.09), PRIOR_ALONE)) == 2
     assert rate_line((0.03, 0.03, 0.03), "given") == ["anomaly rate 3.0%, as given"]
     assert rate_line(None, "") == []
-    assert "do not speak against" in sample_line(0.2)[0]
-    assert "no random sample of the table" in sample_line(0.0004)[0]
+    assert sample_line(0.2)[0].startswith("labelled rows score like a random sample")
+    assert "may not be a random sample" in sample_line(0.04)[0]
+    assert "are not a random sample of the table" in sample_line(0.0004)[0]
     assert sample_line(None) == []
     assert about(0.004) == "less than 0.1"
     assert share_between(Estimate(0.9999, 0.6, 1.0, 5, 5)) == ">99% (60% to 100%)"

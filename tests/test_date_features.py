@@ -35,7 +35,8 @@ def moments(n, seed=0, first=1900, last=2100):
 
 def test_parts_are_those_of_the_calendar_for_10000_random_moments():
     seconds = moments(10_000)
-    made = MomentParts("datetime", ALL, 0.0).ordered(seconds)
+    first = float(seconds.min())
+    made = MomentParts("datetime", ALL, first, (seconds.max() - first) / DAY).ordered(seconds)
     truth = [EPOCH + dt.timedelta(seconds=second) for second in seconds]
     expected = [
         (
@@ -43,7 +44,7 @@ def test_parts_are_those_of_the_calendar_for_10000_random_moments():
             each.weekday(),
             each.day,
             each.month,
-            (each - EPOCH) / dt.timedelta(days=1),
+            (each - min(truth)) / dt.timedelta(days=1),
         )
         for each in truth
     ]
@@ -100,7 +101,15 @@ def test_dates_have_no_hour_and_times_nothing_else():
 def test_elapsed_counts_from_the_earliest_training_row():
     parts = MomentParts.learn("date", pl.Series([5 * DAY, 2 * DAY, 3 * DAY]))
     assert parts.origin == 2 * DAY
-    assert parts.ordered(np.array([DAY, 4 * DAY])).tolist() == [[-1.0], [2.0]]
+    assert parts.ordered(np.array([2 * DAY, 4 * DAY])).tolist() == [[0.0], [2.0]]
+
+
+def test_elapsed_ends_with_the_training_rows():
+    """Time passes for normal rows, too: a row of next year is not odd for that."""
+    parts = MomentParts.learn("date", pl.Series([5 * DAY, 2 * DAY, 3 * DAY]))
+    later = parts.ordered(np.array([6 * DAY, 400 * DAY, np.nan, DAY]))[:, 0]
+    np.testing.assert_array_equal(later, [3.0, 3.0, np.nan, 0.0])
+    assert MomentParts.from_dict(parts.to_dict()) == parts
 
 
 def test_gaps_are_nan_in_every_part():

@@ -338,7 +338,7 @@ def test_export_does_not_replace_the_table(labelled):
 
 
 @pytest.mark.parametrize(
-    ("source", "rests_on"), [("random", "are a random sample"), ("suggested", "of each kind")]
+    ("source", "rests_on"), [("random", "as a random sample"), ("suggested", "were chosen")]
 )
 def test_fit_reads_the_journal_directly(labelled, source, rests_on):
     folder, fraud = labelled

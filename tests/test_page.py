@@ -146,7 +146,9 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     page = Reader(render_page(found))
     why = "The labels cannot tell how good the model is: it takes 3 labelled rows of each kind"
     assert why in page.text
-    assert "How many of these rows are anomalies is not known: there are too few" in page.text
+    assert (
+        "How many of these rows are anomalies is not known: too few rows are labelled" in page.text
+    )
     assert "1 labelled anomaly is few" in page.text
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(charts) == 2  # the scores and the rate, which the share of labels tells vaguely

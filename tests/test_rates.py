@@ -177,7 +177,7 @@ def test_one_kind_of_label_leaves_the_rate_to_other_tables():
     assert 0.05 < none.value < 0.1
     assert none == estimate_rate(s, normal, s, 40, "chosen")
     drawn, unknown = (estimate_rate(s, normal, s, 40, word) for word in ("random", "unknown"))
-    assert 0 < drawn.value < 0.03
+    assert 0 < drawn.value < 0.05
     assert drawn.high < 0.15
     assert drawn.value < unknown.value < none.value
     assert estimate_rate(s, normal, s[:0], 0, "random") is None
@@ -215,7 +215,7 @@ def test_a_case_control_sample_does_not_multiply_the_rate(rate, shift, n):
         ratios.append(found.value / truth)
         inside.append(covers(found, truth))
     assert np.mean(inside) >= 0.85
-    assert 0.6 < np.median(ratios) < 2.0
+    assert 0.6 < np.median(ratios) < 2.5
 
 
 def test_bad_sources_and_rates_are_sentences():

@@ -1,0 +1,173 @@
+"""Decisions where labels were chosen: numbers that agree, and lists that people can use."""
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from riskad import AutoRAD, load
+from riskad.app.explain import explain_table
+from riskad.app.fit import fit_table
+from riskad.app.score import score_table
+from riskad.app.suggest import suggest_table
+from riskad.cli.main import cli
+from riskad.core.labels import read_codes
+from riskad.decisions.rates import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE
+from riskad.tables.labelled import LabelColumn
+
+FRAUD = LabelColumn("status", normal=[], anomaly=["fraud"])
+
+
+def invoices(n=2000, rate=0.04, labelled=15, seed=0):
+    """Invoices of 120 suppliers; frauds are large, round, on Saturdays, and of a few suppliers."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < rate
+    supplier = np.where(
+        fraud & (rng.random(n) < 0.7), rng.integers(0, 12, n), rng.integers(0, 120, n)
+    )
+    amount = np.where(fraud, np.exp(rng.normal(8.2, 0.4, n)).round(-2), np.exp(rng.normal(6, 1, n)))
+    day = rng.integers(0, 52, n) * 7 + np.where(
+        fraud & (rng.random(n) < 0.5), 5, rng.integers(0, 5, n)
+    )
+    status = np.full(n, "", dtype=object)
+    status[np.flatnonzero(fraud & (amount > 3000))[:labelled]] = "fraud"  # by a rule
+    table = pl.DataFrame(
+        {
+            "supplier": [f"supplier {s:03d}" for s in supplier],
+            "amount": amount.round(2),
+            "posted": pl.Series(day).cast(pl.Int32) + 20_093,
+            "terms": rng.choice([14, 30, 60], n),
+            "status": status.astype(str),
+        }
+    ).with_columns(pl.col("posted").cast(pl.Date))
+    return table, fraud
+
+
+@pytest.fixture(scope="module")
+def found():
+    table, fraud = invoices()
+    fit = fit_table(table, FRAUD, model="auto", settings={"random_state": 0})
+    return table, fraud, fit
+
+
+def test_a_few_known_frauds_give_a_usable_list(found):
+    """15 frauds and no normal row: 68.6 % were flagged, at an assumed rate of 20.0 %."""
+    table, fraud, fit = found
+    report, free = fit.report, (table["status"] == "").to_numpy()
+    rate, low, high = report.rate
+    assert report.rate_rests_on == ANOMALIES_ALONE
+    assert low <= fraud[free].mean() <= high
+    assert 0.5 < rate / fraud[free].mean() < 2
+    assert report.unlabelled_flagged <= 1.75 * rate * free.sum()
+    model = fit.model
+    flagged = (model.predict(table.drop("status")) == -1)[free]
+    assert flagged.sum() == report.unlabelled_flagged  # one kind of score sets it and is held to it
+    assert fraud[free][flagged].mean() > 0.5
+    probability = model[-1].calibration_.anomaly_probability(model[-1].calibration_.unlabelled)
+    assert probability.mean() == pytest.approx(rate, rel=0.2)
+    assert model[-1].prior_ == pytest.approx(1 - rate, abs=0.001)
+
+
+def test_what_a_person_reads_agrees(found, tmp_path):
+    table, _, fit = found
+    table.write_csv(tmp_path / "invoices.csv")
+    words = f"fit {tmp_path}/invoices.csv --label status --anomaly fraud -o {tmp_path}/m.riskad"
+    run = CliRunner().invoke(cli, [*words.split(), "--seed", "0"])
+    assert run.exit_code == 0, run.output
+    said = " ".join(run.output.split())
+    rate = fit.report.rate
+    assert (
+        f"{fit.report.unlabelled_flagged:,} of {fit.report.labels.unlabelled:,} unlabelled" in said
+    )
+    assert f"rate of anomalies like the labelled ones {rate[0]:.1%}" in said
+    assert "mark ten ordinary rows as normal (key n in riskad label)" in said
+    assert "assumed" not in said
+    assert len(run.output.splitlines()) <= 40
+    loaded = load(tmp_path / "m.riskad")
+    assert tuple(loaded[-1].calibration_.rate) == pytest.approx(rate)
+    shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "m.riskad")]).output
+    assert f"rate of anomalies like the labelled ones {rate[0]:.1%}" in " ".join(shown.split())
+
+
+def test_likely_anomalies_come_first_to_be_labelled(found):
+    """The first nine suggested as likely anomalies were normal."""
+    table, fraud, fit = found
+    _, report = suggest_table(fit.model, table, label="status")
+    likely = [row.row - 1 for row in report.suggested if row.reason == "likely anomaly"]
+    assert likely
+    assert fraud[likely].mean() > 0.6
+
+
+def test_reasons_and_scores_follow_for_anomalies_alone(found):
+    table, _, fit = found
+    _, scored = score_table(fit.model, table.drop("status"))
+    assert scored.flagged <= 0.15 * table.height
+    _, reasons = explain_table(fit.model, table.drop("status"), rows=2)
+    assert reasons.explained
+
+
+def test_rows_of_later_years_are_not_odd_for_being_late(found):
+    """The same rows moved by 0, 26, 52 and 156 weeks: 44, 48, 52 and 123 were flagged."""
+    table, _, fit = found
+    january = table.drop("status").filter(pl.col("posted").dt.month() == 1)
+    flagged = [
+        (
+            fit.model.predict(january.with_columns(pl.col("posted").dt.offset_by(f"{weeks}w")))
+            == -1
+        ).sum()
+        for weeks in (0, 52, 104, 156)
+    ]
+    assert max(flagged[1:]) - min(flagged[1:]) <= 0.02 * january.height
+    assert abs(flagged[1] - flagged[0]) <= 0.05 * january.height
+
+
+def table_like(shift, rate, seed, n=1500):
+    rng = np.random.default_rng(seed)
+    truth = rng.random(n) < rate
+    return rng.normal(size=(n, 4)) + shift * truth[:, None], truth, rng
+
+
+@pytest.mark.parametrize(("shift", "rate"), [(0.6, 0.05), (1.2, 0.04), (1.8, 0.05)])
+def test_a_case_control_sample_flags_about_as_many_as_there_are(shift, rate):
+    """30 anomalies and 70 normal rows: four times as many were flagged as there are anomalies."""
+    X, truth, rng = table_like(shift, rate, 7)
+    rows = np.r_[
+        rng.choice(np.flatnonzero(truth), truth.sum() // 2, False),
+        rng.choice(np.flatnonzero(~truth), 70, False),
+    ]
+    y = np.zeros(len(X), dtype=int)
+    y[rows] = np.where(truth[rows], -1, 1)
+    free = y == 0
+    for source in ("unknown", "chosen"):
+        model = AutoRAD(budget=600, random_state=0).fit(X, read_codes(y), label_source=source)
+        estimate, true = model.calibration_.rate, truth[free].mean()
+        assert estimate.low <= true <= estimate.high
+        assert estimate.value < 3.0 * true
+        assert (model.predict(X[free]) == -1).mean() < 5 * true
+    assert estimate.assumption == CHOSEN
+
+
+def test_normal_rows_alone_leave_the_rate_to_other_tables():
+    X, truth, rng = table_like(1.5, 0.05, 8, n=600)
+    y = np.zeros(600, dtype=int)
+    y[rng.choice(np.flatnonzero(~truth), 40, False)] = 1
+    model = AutoRAD(budget=600, random_state=0).fit(X, read_codes(y))
+    assert model.calibration_.rate.assumption == PRIOR_ALONE
+    assert 0 < (model.predict(X) == -1).mean() < 0.2
+    assert len(model.calibration_.normals) == 40  # held out: p-values and false alarms are there
+    assert (model.p_values(X[y == 0]) <= 0.5).any()
+    assert model.auc_ is None
+
+
+def test_where_nothing_can_be_selected_probabilities_say_what_they_can():
+    """With rates up to 5 % nothing was selected in any of 35 draws."""
+    X, truth, rng = table_like(1.5, 0.04, 9, n=800)
+    y = np.where(np.isin(np.arange(800), rng.choice(800, 100, False)), np.where(truth, -1, 1), 0)
+    model = AutoRAD(budget=600, random_state=0).fit(X, read_codes(y), label_source="random")
+    selection = model.select_anomalies(X[y == 0], fdr=0.1)
+    assert selection.n_selected == 0
+    said = str(selection)
+    assert "By their probabilities, which are estimates and no guarantee, about" in said
+    assert "most suspicious rows are anomalies" in said
+    first = np.argsort(-selection.probabilities)[: max(selection.n_likely, 1)]
+    assert truth[y == 0][first].mean() > 0.5

@@ -74,7 +74,7 @@ ASSUMPTIONS = (GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE)
 
 PRIOR = (1.7, 16.5)
 """Beta distribution of the rate: its mean is 9 %, and 95 % lie between 1 % and 25 %."""
-_BELIEFS = {"random": (1.0, 0.0, 0.0), "chosen": (0.0, 0.72, 0.28), "unknown": (0.12, 0.64, 0.24)}
+_BELIEFS = {"random": (1.0, 0.0, 0.0), "chosen": (0.0, 0.6, 0.4), "unknown": (0.2, 0.52, 0.28)}
 """Probabilities of the three assumptions."""
 
 SURPRISE = 0.01

@@ -43,7 +43,7 @@ __all__ = [
 
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
 _LEAST_RISE = 0.75  # of log odds per standard deviation of scores, assumed for a list
-_MOST_LISTED = 1.75  # rows of a list per expected anomaly
+_MOST_LISTED = 2.0  # rows of a list per expected anomaly
 _RATES = 15  # number of rates over which the expected F1 is averaged
 _FEWEST = 3  # labelled anomalies; a share of fewer is not informative
 
@@ -101,7 +101,7 @@ class RiskZero(Threshold):
 
 @dataclass(frozen=True)
 class Likely(Threshold):
-    r"""Flag the rows that make the best list, at most 1.75 times as many as there are anomalies.
+    r"""Flag the rows that make the best list, at most twice as many as there are anomalies.
 
     With p_i(pi) the probability that unlabelled row i is an anomaly at the rate pi
     (`riskad.decisions.score_line`), the k most anomalous rows have the expected F1
@@ -110,7 +110,7 @@ class Likely(Threshold):
 
     and k maximises it. The mean is over rates spread as the interval of the estimate: if that is
     wide, a list for the estimate alone would often be far too long. If scores carry almost no
-    information, the best list is nearly all rows, which is useless: so k is at most 1.75 times the
+    information, the best list is nearly all rows, which is useless: so k is at most twice the
     expected number of anomalies, and scores are assumed to carry at least some information (log
     odds that rise by 3/4 per standard deviation). If the labels do not determine a line through
     scores, the list is for the estimate alone. Without unlabelled rows, the threshold is that of

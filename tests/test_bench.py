@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from riskad.bench.experiment import (
 )
 from riskad.bench.paper import PAPER_SETS
 from riskad.bench.records import FAILED, NOT_RUN, OK, open_records, read_records
-from riskad.bench.runner import _pool, _submit, run_experiment
+from riskad.bench.runner import _interrupt_later, _pool, _submit, run_experiment
 from riskad.bench.trial import find_object, make_split, run_cell
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
@@ -443,6 +444,32 @@ def test_an_interrupted_run_ends_in_a_sentence_and_goes_on_later(tmp_path, done)
     assert b"Interrupted" in said
     assert b"Traceback" not in said
     assert done <= len(results(path)) < 4000
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals of threads")
+def test_ctrl_c_waits_until_a_worker_is_started():
+    """Threads of libraries let the signal through, whatever the main thread blocks."""
+    begin, sent = threading.Event(), threading.Event()
+
+    def interrupt():
+        begin.wait(PATIENCE)
+        signal.raise_signal(signal.SIGINT)  # in this thread, which does not block it
+        sent.set()
+
+    reached = []
+
+    def start():
+        with _interrupt_later():
+            begin.set()
+            sent.wait(PATIENCE)
+            reached.append(True)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    thread.join()
+    assert reached
 
 
 def test_the_command_line_guesses_misspelt_parts(tmp_path):

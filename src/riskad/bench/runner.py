@@ -200,20 +200,37 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _submit(pool: ProcessPoolExecutor, cell: Cell) -> Future[dict[str, Any]]:
-    """Queue a cell, which may start a worker; Ctrl-C is the parent's to act on.
+    """Queue a cell, which may start a worker; Ctrl-C is the parent's to act on."""
+    with _safe_path(), _interrupt_later():
+        return pool.submit(run_cell, cell)
+
+
+@contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Act on Ctrl-C at the end of the block: a worker half started would print a traceback.
 
     It reaches all processes of a terminal, those too that are still importing. A worker
-    inherits the signals held back here, and so has them held back from its first instruction.
+    inherits the signals blocked here, and so has them blocked from its first instruction. That
+    alone does not protect this process: threads of libraries do not block the signal, and
+    Python then runs its handler in the main thread all the same.
     """
-    with _safe_path():
-        if not hasattr(signal, "pthread_sigmask"):
-            return pool.submit(run_cell, cell)
-        resource_tracker.ensure_running()  # the first start of it would let the signal through
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return pool.submit(run_cell, cell)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if (
+        not hasattr(signal, "pthread_sigmask")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+    resource_tracker.ensure_running()  # the first start of it would let the signal through
+    interrupts: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if interrupts:
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

@@ -1,0 +1,237 @@
+"""Tables and numbers as text, in Markdown and in LaTeX, and files that are replaced whole.
+
+In the texts of a table, mathematics is written in plain letters: "pi_n <= 0.2", "SE x 100". LaTeX
+sets it as such.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.evaluation import TrialMean
+from riskad.storage.files import atomic_path
+
+_LONGEST_LINE = 160
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text: a head, rows, and rows that sum them up.
+
+    The columns at the places `left` are set to the left, the others to the right. For LaTeX alone,
+    `groups` are titles over several columns each, as (title, number of columns), the columns at the
+    places `broken` are broken into lines, and in a table of pairs every second row is set in
+    italics, its first cell excepted.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    foot: Sequence[Sequence[str]] = ()
+    groups: Sequence[tuple[str, int]] = ()
+    note: str = ""
+    left: Collection[int] = (0,)
+    broken: Collection[int] = ()
+    pairs: bool = False
+
+
+def shorten(text: str) -> str:
+    r"""One line of at most 160 characters.
+
+    >>> shorten("ValueError:\n  too  few rows")
+    'ValueError: too few rows'
+    """
+    return textwrap.shorten(text, _LONGEST_LINE, placeholder=" ...")
+
+
+# --- numbers -----------------------------------------------------------------------------
+
+NONE = "-"
+
+
+def counted(n: int, what: str) -> str:
+    """Say how many.
+
+    >>> counted(1, "set"), counted(19, "set")
+    ('1 set', '19 sets')
+    """
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def say_estimate(value: TrialMean | None) -> str:
+    """Mean (SE x 100)."""
+    if value is None:
+        return "failed"
+    return f"{value.mean:.3f} ({NONE if value.se is None else f'{100 * value.se:.2f}'})"
+
+
+def say_mean(value: float | None) -> str:
+    """A mean with three digits."""
+    return NONE if value is None else f"{value:.3f}"
+
+
+def say_signed(value: float | None, digits: int) -> str:
+    """A number with its sign; what is zero when rounded has none.
+
+    >>> say_signed(0.0123, 3), say_signed(-0.0004, 3), say_signed(None, 3)
+    ('+0.012', '0.000', '-')
+    """
+    if value is None:
+        return NONE
+    return f"{value:+.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
+
+
+def say_difference(value: TrialMean | None) -> str:
+    """A mean difference with its sign, and its standard error x 100."""
+    if value is None:
+        return NONE
+    error = NONE if value.se is None else f"{100 * value.se:.2f}"
+    return f"{say_signed(value.mean, 3)} ({error})"
+
+
+def say_share(n: int, total: int) -> tuple[str, str]:
+    """How many of all, and in percent."""
+    return f"{n} of {total}", f"{100 * n / total:.1f} %"
+
+
+# --- Markdown ----------------------------------------------------------------------------
+
+
+def markdown_table(table: Table) -> str:
+    """Return head, rows and foot in Markdown, readable as text too; title and note are left out.
+
+    >>> print(markdown_table(Table("", ("set", "AUC"), [("Stamps", "0.82")], [("mean", "0.82")])))
+    | set    |    AUC |
+    | :----- | -----: |
+    | Stamps |   0.82 |
+    | *mean* | *0.82* |
+    """
+    rows = [list(map(markdown_safe, row)) for row in (table.head, *table.rows)]
+    rows += [[f"*{markdown_safe(cell)}*" if cell else "" for cell in row] for row in table.foot]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    dashes = ["-" * max(2, width - 1) for width in widths]
+    rule = [f":{line}" if i in table.left else f"{line}:" for i, line in enumerate(dashes)]
+    head, *body = (_aligned(row, widths, table.left) for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], left: Collection[int]) -> list[str]:
+    return [
+        cell.ljust(width) if i in left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def markdown_safe(text: str) -> str:
+    """Keep a bar, a bracket or a star of a message from being read as markup."""
+    return re.sub(r"([|*`]|<(?=[A-Za-z/!?]))", r"\\\1", text)
+
+
+# --- LaTeX -------------------------------------------------------------------------------
+
+
+def latex_table(table: Table) -> str:
+    """Return a table environment with booktabs' rules."""
+    columns = "".join(_latex_column(table, i) for i in range(len(table.head)))
+    lines = [
+        r"\begin{table}[p]",
+        r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{_latex_safe(table.title)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        *_latex_groups(table.groups),
+        _latex_row(table.head),
+        r"\midrule",
+        *_latex_rows(table.rows, table.pairs),
+        *([r"\midrule", *_latex_rows(table.foot, table.pairs)] if table.foot else []),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *([rf"\par\medskip {_latex_safe(table.note)}"] if table.note else []),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_column(table: Table, i: int) -> str:
+    if i in table.broken:
+        return rf"p{{{0.9 / len(table.head):.2f}\linewidth}}"
+    return "l" if i in table.left else "r"
+
+
+def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
+    if not groups:
+        return []
+    cells, rules, column = [], [], 1
+    for title, width in groups:
+        cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_safe(title)}}}")
+        if title:
+            rules.append(rf"\cmidrule(lr){{{column}-{column + width - 1}}}")
+        column += width
+    return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _latex_rows(rows: Sequence[Sequence[str]], pairs: bool) -> list[str]:
+    return [_latex_row(row, italic=pairs and i % 2 == 1) for i, row in enumerate(rows)]
+
+
+def _latex_row(row: Sequence[str], italic: bool = False) -> str:
+    first, *rest = map(_latex_safe, row)
+    if italic:
+        rest = [rf"\textit{{{cell}}}" for cell in rest]
+    return " & ".join([first, *rest]) + r" \\"
+
+
+_LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+}
+# Written in plain letters in the tables, and as mathematics in LaTeX; longer ones first.
+_LATEX_MATHS = {
+    "pi_p^e": r"$\pi_p^e$",
+    "pi_n": r"$\pi_n$",
+    "gamma_l": r"$\gamma_l$",
+    "lambda": r"$\lambda$",
+    "<=": r"$\leq$",
+    ">=": r"$\geq$",
+    " x 100": r" $\times$ 100",
+    " - ": " $-$ ",
+}
+_LATEX_TOKENS = re.compile(
+    "|".join([*map(re.escape, [*_LATEX_MATHS, *_LATEX_ESCAPES]), r"(?<![\w.)])-(?=[\d.])"])
+)
+
+
+def _latex_safe(text: str) -> str:
+    r"""Text as LaTeX: special characters escaped, minus signs and priors as mathematics.
+
+    >>> print(_latex_safe("CIFAR10_1 & -0.5 where pi_n <= 0.2"))
+    CIFAR10\_1 \& $-$0.5 where $\pi_n$ $\leq$ 0.2
+    """
+    known = _LATEX_MATHS | _LATEX_ESCAPES | {"-": "$-$"}
+    quoted = re.sub('"([^"]*)"', r"``\1''", text)
+    return _LATEX_TOKENS.sub(lambda match: known[match.group()], quoted)
+
+
+# --- files -------------------------------------------------------------------------------
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a page; whoever reads meanwhile sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path, force=True) as part:
+        part.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a result as JSON."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -14,6 +14,6 @@ without early stopping) that differ in loss, a, prior and random_state, and
 Each network is the one that the detector's own `fit` trains, up to rounding.
 """
 
-from riskad.deep import Together as StackedTrainer
+from experiments.stack.trainer import StackedTrainer
 
 __all__ = ["StackedTrainer"]

@@ -5,25 +5,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import KIND_NAMES, RISKS, Risk, get_risk
 from riskad.decisions.thresholds import zero_one_threshold
-from riskad.deep.base import Callback, DeepDetector, Module
-from riskad.deep.batches import BATCH_ORDER, Draws, NetworkRows, Pools, hold_out
+from riskad.deep.base import Callback, Curves, DeepDetector
+from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, hold_out
 from riskad.deep.criteria import GUARDS, RiskCriterion
-from riskad.deep.nets import Stack, build_stack
-from riskad.deep.trainer import (
-    History,
-    Validation,
-    train,
-)
+from riskad.deep.nets import Module, build_network
+from riskad.deep.trainer import Validation, train
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.storage.fields import SHARE, SIZE, Fields, Number, Text
 
@@ -53,17 +49,14 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
     def _check_risk(self) -> Risk:
         """The bound risk; its parameters are checked."""
 
-    def _bound_risk(self) -> Risk:
-        return self._check_risk()
-
     @abstractmethod
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:
         """Rows of each kind in a batch; 0 for kinds that the risk does not use."""
 
-    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
-        self.offset_ = zero_one_threshold(self._check_risk(), scores, codes)
+    def _bound_risk(self) -> Risk:
+        return self._check_risk()
 
-    def _check_member(self, codes: np.ndarray) -> None:
+    def _check_fit(self, codes: np.ndarray) -> None:
         risk = self._check_risk()
         self._settings(patience=self.patience)
         self._batch_sizes(risk)
@@ -73,54 +66,33 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
         check_kinds_present(risk, count_labels(codes), totals)
 
-    def _build(self, members: Sequence[Self]) -> Stack:
-        seeds = [member._seed for member in members]
-        centred = [member._check_risk().loss.bounded for member in members]
-        return build_stack(self.module, self.shape_, seeds, self.hidden, centred)
+    def _build(self) -> nn.Module:
+        centred = self._check_risk().loss.bounded
+        return build_network(self.module, self.shape_, self._seed, self.hidden, centred=centred)
 
     def _train(
-        self,
-        members: Sequence[Self],
-        stack: Stack,
-        data: NetworkRows,
-        pools: Sequence[Pools],
-        **settings: Any,
-    ) -> History:
-        risks = [member._check_risk() for member in members]
-        sizes = self._batch_sizes(risks[0])
-        how = self._settings(patience=self.patience, **settings)
-        left, held = self._hold_out(members, pools, sizes)
-        draws = Draws(left, sizes, [member._seed for member in members], data.device)
-        criterion = RiskCriterion(risks, draws.kinds, self.guard, self.beta, self.gamma)
-        criterion.to(data.device)
-        held_out = Validation(held, risks, data.device) if held else None
-        with self._progress(how.n_steps) as callback:
-            first = self.n_steps_ if self._goes_on() else 0
-            return train(stack, criterion, data, draws, how, held_out, callback, first)
+        self, network: nn.Module, data: Tensor, pools: Pools, callback: Callback
+    ) -> tuple[Curves, int]:
+        risk = self._check_risk()
+        sizes = self._batch_sizes(risk)
+        used = {kind: rows if sizes[kind] else rows[:0] for kind, rows in pools.items()}
+        left, held = hold_out(used, self.validation, self._seed)
+        some = any(len(rows) for rows in held.values())
+        sampler = BatchSampler(left, sizes, self._seed, data.device)
+        criterion = RiskCriterion(risk, sampler.kinds, self.guard, self.beta, self.gamma)
+        return train(
+            network,
+            criterion,
+            data,
+            sampler,
+            self._settings(patience=self.patience),
+            validation=Validation(held, risk, data.device) if some else None,
+            callback=callback,
+            first_step=self._steps_before(),
+        )
 
-    def _hold_out(
-        self, members: Sequence[Self], pools: Sequence[Pools], sizes: dict[int, int]
-    ) -> tuple[list[Pools], list[Pools]]:
-        """Pools to draw from, and held-out pools, for all networks or for none."""
-        used = [
-            {kind: rows if sizes[kind] else rows[:0] for kind, rows in pool.items()}
-            for pool in pools
-        ]
-        parts = [
-            hold_out(pool, self.validation, member._seed)
-            for pool, member in zip(used, members, strict=True)
-        ]
-        some = [any(len(rows) for rows in held.values()) for _, held in parts]
-        if any(some) and not all(some):
-            raise InputError(
-                f"{some.count(False)} of {len(some)} networks to be trained together have a kind "
-                "with a single row, of which none can be held out. Train them apart, or with "
-                "validation=0."
-            )
-        return [left for left, _ in parts], [held for _, held in parts] if all(some) else []
-
-    def _from_outputs(self, members: Sequence[Self], outputs: Tensor) -> Tensor:
-        return outputs
+    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
+        self.offset_ = zero_one_threshold(self._check_risk(), scores, codes)
 
 
 class DeepRAD(_RiskDetector):
@@ -133,11 +105,7 @@ class DeepRAD(_RiskDetector):
         (1 - a) pi_p R_p^+ + pi_n R_n^- + max(0, a [R_u^+ - pi_n R_n^+])
 
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. Every batch
-    holds rows of all three kinds (`riskad.deep.batches`), and Adam minimises its risk.
-
-    If `torch.distributed` is initialised, its processes share every batch and all end with the
-    network that one process would train (`riskad.deep.ranks`). Rows of a memory-mapped file are
-    read while training and scoring (`riskad.deep.disk`).
+    holds rows of all three kinds, and Adam minimises its risk.
 
     Parameters
     ----------
@@ -197,8 +165,7 @@ class DeepRAD(_RiskDetector):
     Attributes
     ----------
     weights_ : dict of ndarray
-        Parameters and running statistics of the network, with a leading axis of length 1 for a
-        named architecture.
+        Parameters and running statistics of the network.
     history_ : dict of ndarray
         Learning curves: "step", "risk" (mean over batches) and "validation" (on held-out rows).
     n_steps_, best_step_ : int
@@ -260,26 +227,18 @@ class DeepRAD(_RiskDetector):
         self.warm_start, self.device, self.random_state = warm_start, device, random_state
         self.verbose, self.callback = verbose, callback
 
-    _own = frozenset({"loss", "a", "prior", "random_state"})
-
     def fit(self, X: Any, y: Any = None) -> DeepRAD:
         """Fit to rows X with labels y.
 
         Parameters
         ----------
         X : array or frame of shape (n, columns), or array (n, h, w) or (n, c, h, w)
-            Training rows: a table, or images. An `np.memmap`, such as the result of
-            `np.load(path, mmap_mode="r")`, stays on disk.
+            Training rows: a table, or images.
         y : array of shape (n,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
-
-        Returns
-        -------
-        DeepRAD
-            The fitted detector.
         """
         X, codes, _ = self._check_training(X, y)
-        self._fit_alone(X, codes)
+        self._fit_network(X, codes)
         return self
 
     def _check_risk(self) -> Risk:
@@ -368,26 +327,20 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         self.warm_start, self.device, self.random_state = warm_start, device, random_state
         self.verbose, self.callback = verbose, callback
 
-    _own = frozenset({"loss", "prior", "random_state"})
-
     def fit(self, X: Any, y: Any = None) -> NNPU:
         """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
         X, codes, _ = self._check_training(X, y)
-        self._fit_alone(X, self._used(codes))
+        self._fit_network(X, np.where(codes == ANOMALY, UNLABELLED, codes))
         return self
 
-    def _used(self, codes: np.ndarray) -> np.ndarray:
-        return np.where(codes == ANOMALY, UNLABELLED, codes)
-
-    def _check_member(self, codes: np.ndarray) -> None:
+    def _check_fit(self, codes: np.ndarray) -> None:
         for kind, code in ((NORMAL, "+1"), (UNLABELLED, "0")):
             if not (codes == kind).any():
                 raise InputError(
                     "NNPU learns from normals and unlabelled rows, and y has no "
-                    f"{KIND_NAMES[kind]} rows "
-                    f"({count_labels(codes)}). Label some with {code}."
+                    f"{KIND_NAMES[kind]} rows ({count_labels(codes)}). Label some with {code}."
                 )
-        super()._check_member(codes)
+        super()._check_fit(codes)
 
     def _check_risk(self) -> Risk:
         return get_risk("nnpu", self.loss, prior=self.prior)

@@ -25,8 +25,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["norm_pool"]
-
 # Values in a tile: positions times channels.
 _TILE = 1024
 # Tiles a program goes through, one after another.

@@ -25,7 +25,6 @@ from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.held_out import out_of_fold_scores
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.decisions.search import evaluate_nested
-from riskad.deep import Together
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
 from riskad.detectors.one_class_svm import OneClassSVM, SemiSupervisedOneClassSVM
 from riskad.detectors.shallow_pu import ShallowPU
@@ -164,7 +163,6 @@ DOORS = {
     "bounds_of": lambda model, X, y: bounds_of(model, X, y),
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
-    "Together": lambda model, X, y: Together([riskad.DeepRAD()]).fit(X, [np.arange(120)], [y]),
     "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
     "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),
     "pipeline": lambda model, X, y: make_pipeline(StandardScaler(), clone(model)).fit(X, y),

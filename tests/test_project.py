@@ -43,7 +43,7 @@ def test_readme_holds_exactly_the_two_commands():
 
 
 OPTIONAL = (
-    *("torch", "triton", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
+    *("torch", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
     *("dask", "distributed", "pooch", "matplotlib", "catboost", "xgboost", "pyod", "mlflow"),
 )
 RESOLVE = """
@@ -169,8 +169,6 @@ def test_the_lowest_versions_are_those_of_the_project():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
-    if name.endswith(".kernels"):
-        pytest.importorskip("triton", reason="the deep kernels need Triton, which is for Linux")
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 

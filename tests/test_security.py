@@ -253,7 +253,7 @@ def test_a_network_larger_than_its_file_is_not_built(saved):
     pytest.importorskip("torch")
     change = put("hidden", [10**6] * 12)
     path = forge(saved(riskad.DeepRAD(n_steps=2, hidden=(3, 2))), change)
-    with pytest.raises(InputError, match="expected at least 11,000,0"):
+    with pytest.raises(InputError, match="weights_: of other shapes or types"):
         load(path)
 
 

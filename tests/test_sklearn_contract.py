@@ -49,8 +49,7 @@ def public_detectors():
         packages.append("riskad.deep")
     for package in packages:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if module.name != "kernels":  # which needs Triton
-                importlib.import_module(f"{package}.{module.name}")
+            importlib.import_module(f"{package}.{module.name}")
     found, left = {}, [Detector]
     while left:
         left += (kind := left.pop()).__subclasses__()

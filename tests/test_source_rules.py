@@ -68,18 +68,15 @@ def test_arrays_in_the_order_of_the_kinds_are_indexed_by_label_code():
 
 DISTRIBUTION_OF = {"sklearn": "scikit-learn", "array_api_compat": "array-api-compat"}
 # Modules that only some users need: the extra that installs each, and the files that import it.
-# Triton comes with the torch that has GPU support.
 CONFINED = {
     "torch": (
         "deep",
         [
             "deep/*.py",
-            "rows/gpu_sums.py",
             "bench/peers/tabpfn_v1.py",
             "bench/studies/stopping.py",
         ],
     ),
-    "triton": (None, ["deep/kernels.py", "rows/gpu_sums.py"]),
     "lightgbm": ("boost", ["detectors/boosting.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),
     "fastexcel": ("excel", ["tables/excel_reading.py"]),

@@ -1,5 +1,6 @@
-"""Networks in model files."""
+"""Networks in model files: what comes back, and what is refused."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ pytest.importorskip("safetensors")
 from click.testing import CliRunner
 from conftest import make_contaminated_rows
 from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
 from sklearn.pipeline import Pipeline, make_pipeline
 from torch import nn
 
@@ -47,7 +49,7 @@ def members(path):
 
 
 def rewrite(path, name, data):
-    """Replace a member of the archive, with the right checksum, as a forger would."""
+    """Replace a member of the archive, whose own checksum is then right."""
     kept = members(path) | {name: data}
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in kept.items():
@@ -99,6 +101,9 @@ def test_networks_over_images(method, dtype, tmp_path):
     model = quick(method, module="lenet-mnist").fit(X, y)
     again = assert_comes_back(model, X, tmp_path / "model.riskad")
     assert again.shape_ == (1, 8, 8)
+    assert again.history_.keys() == model.history_.keys()
+    again.set_params(warm_start=True).fit(X, y)
+    assert again.n_steps_ == 8
 
 
 def test_the_file_holds_the_weights_for_other_tools(model_file, network):
@@ -137,12 +142,21 @@ def test_a_network_for_a_device_that_is_not_here_is_loaded(tmp_path, network):
 
 
 @pytest.mark.parametrize("module", [nn.Linear(4, 1), lambda shape: nn.Linear(*shape, 1)])
-def test_a_module_of_ones_own_is_refused_with_the_way_out(tmp_path, module):
+def test_a_module_of_ones_own_is_code_and_is_given_again(tmp_path, module):
     X, y, _ = make_contaminated_rows()
-    model = quick(DeepRAD, module=module).fit(X, y)
-    with pytest.raises(InputError, match=r"module='mlp'.*state_to_bytes\(model\).*module=\.\.\."):
+    model = quick(DeepRAD, module=module, callback=print).fit(X, y)
+    scores = model.score_samples(X)
+    with pytest.raises(InputError, match=r"module='mlp'.*set_params\(module=None\).*loaded model"):
         save(model, tmp_path / "model.riskad")
     assert list(tmp_path.iterdir()) == []
+    save(model.set_params(module=None), tmp_path / "model.riskad")
+    again = load(tmp_path / "model.riskad")
+    assert again.callback is None
+    with pytest.raises(InputError, match=r"module must be one of mlp.*got None"):
+        again.score_samples(X)
+    with pytest.raises(InputError, match=r"module is not the one of the fit.*\(1, 4\)"):
+        again.set_params(module=nn.Linear(3, 1)).score_samples(X)
+    np.testing.assert_array_equal(again.set_params(module=module).score_samples(X), scores)
 
 
 def test_notes_and_fitting_are_checked_as_for_other_models(tmp_path, network):
@@ -196,13 +210,72 @@ def test_damage_never_passes(tmp_path, model_file, network):
     assert survived < 0.1 * 2 * len(whole) / step
 
 
+def forge(path, arrays=(), **values):
+    """Put arrays and values in place of a model's own, with the right checksum."""
+    parts = members(path)
+    tree = json.loads(parts["state.json"])
+    tree["$type"][1] |= values
+    parts["state.json"] = json.dumps(tree).encode()
+    parts["arrays.safetensors"] = save_arrays(
+        load_arrays(parts["arrays.safetensors"]) | dict(arrays)
+    )
+    header = json.loads(parts["riskad.json"])
+    checksum = hashlib.sha256()
+    for name in sorted(set(parts) - {"riskad.json"}):
+        checksum.update(parts[name])
+    parts["riskad.json"] = json.dumps(header | {"checksum": checksum.hexdigest()}).encode()
+    for name, data in parts.items():
+        rewrite(path, name, data)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape_": [5]},
+        {"shape_": None},
+        {"shape_": ["x"]},
+        {"hidden": [7, 7]},
+        {"hidden": "many"},
+        {"hidden": [10**6] * 12},
+        {"module": "lenet-mnist"},
+        {"module": "os.system"},
+        {"module": 3},
+        {"loss": "none"},
+        {"random_state": "x"},
+        {"offset_": {"$number": "nan"}},
+        {"n_steps_": -1},
+        {"device": "/etc/passwd"},
+        {"callback": "print"},
+        {"_mean": {"$array": "nowhere"}},
+        {"more": 1},
+        {"arrays": {"weights_['output.weight']": np.zeros((9, 9), dtype=np.float32)}},
+        {"arrays": {"weights_['output.weight']": np.full((1, 4), np.nan, dtype=np.float32)}},
+        {"arrays": {"weights_['norm0.running_mean']": np.zeros(8)}},
+        {"arrays": {"_scale": np.zeros(4)}},
+    ],
+    ids=str,
+)
+def test_values_that_make_no_detector(model_file, changes):
+    load(model_file)
+    forge(model_file, **changes)
+    with pytest.raises(InputError, match=r"damaged \((?!its content)"):
+        load(model_file)
+
+
+def test_a_centre_of_another_size(tmp_path):
+    X, y, _ = make_contaminated_rows()
+    save(quick(DeepSAD, hidden=(3, 2)).fit(X, y), tmp_path / "model.riskad")
+    forge(tmp_path / "model.riskad", arrays={"centre_": np.zeros(0, dtype=np.float32)})
+    with pytest.raises(InputError, match="centre_: expected 2 numbers"):
+        load(tmp_path / "model.riskad")
+
+
 # --- torch -------------------------------------------------------------------------------
 
 
 def forget(monkeypatch, library):
     """Be on a machine where a library is not installed."""
-    for module in ("risk_detectors", "state"):
-        monkeypatch.delitem(sys.modules, f"riskad.deep.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, "riskad.deep.risk_detectors", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -18,29 +18,35 @@ from riskad.core.checks import lookup, printable
 ROOMS = ("paper", "field", "pretraining", "studies", "speed")
 
 
-def known_experiments() -> tuple[dict[str, Experiment], dict[str, str]]:
-    """Return all experiments by name, and the rooms that cannot be entered, with the reason."""
-    experiments, closed = {}, {}
+def rooms() -> Iterator[tuple[str, dict[str, Experiment] | ImportError]]:
+    """Each room with its experiments by name, or with the reason why it cannot be loaded."""
     for room in ROOMS:
         try:
             module = import_module(f"experiments.{room}")
         except ImportError as error:
-            closed[room] = str(error)
-            continue
-        experiments |= {each.name: each for each in module.EXPERIMENTS}
-    return experiments, closed
+            yield room, error
+        else:
+            yield room, {each.name: each for each in module.EXPERIMENTS}
 
 
 def find(name: str) -> Experiment:
-    """Return the experiment of that name."""
-    experiments, closed = known_experiments()
+    """Return the experiment of that name; rooms after its own are not loaded."""
+    known: dict[str, Experiment] = {}
+    closed: dict[str, ImportError] = {}
+    for room, experiments in rooms():
+        if isinstance(experiments, ImportError):
+            closed[room] = experiments
+        elif name in experiments:
+            return experiments[name]
+        else:
+            known |= experiments
     try:
-        return lookup("experiment", name, experiments)
+        return lookup("experiment", name, known)
     except InputError as error:
         raise InputError(f"{error}{_say_closed(closed)}") from None
 
 
-def _say_closed(closed: dict[str, str]) -> str:
+def _say_closed(closed: Mapping[str, ImportError]) -> str:
     return "".join(
         f"\nThose of experiments/{room} cannot be loaded ({reason}): "
         "pip install -r experiments/requirements.txt"
@@ -78,13 +84,14 @@ def list_(name: str | None) -> None:
         for cell in find(name).cells():
             click.echo(str(cell))
         return
-    experiments, closed = known_experiments()
-    for each in experiments.values():
-        click.echo(f"{each.name}: {each.title}")
-        facts = [f"needs {each.needs}" * bool(each.needs), f"takes {each.minutes}"]
-        click.echo(f"    results/{each.folder}; " + "; ".join(fact for fact in facts if fact))
-    if closed:
-        click.echo(_say_closed(closed).strip(), err=True)
+    for room, experiments in rooms():
+        if isinstance(experiments, ImportError):
+            click.echo(_say_closed({room: experiments}).strip(), err=True)
+            continue
+        for each in experiments.values():
+            click.echo(f"{each.name}: {each.title}")
+            needs = f"needs {each.needs}; " if each.needs else ""
+            click.echo(f"    results/{each.folder}; {needs}takes {each.minutes or 'seconds'}")
 
 
 @cli.command(name="run")

@@ -36,7 +36,10 @@ _REPOSITORY = Path(__file__).parents[1]
 
 def read_records(path: Path) -> pl.DataFrame:
     """Return all records of an experiment, with those of a run that has not ended properly."""
-    rows = _read_rows(path) + _read_journal(_journal_path(path))[0]
+    journal = _read_journal(_journal_path(path))[0]
+    if path.exists() and not journal:
+        return pl.read_parquet(path)
+    rows = _read_rows(path) + journal
     if not rows:
         raise InputError(f"there are no records in {path}. Run the experiment first.")
     return to_frame(rows)

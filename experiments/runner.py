@@ -229,8 +229,7 @@ def run(
         before, done, failed = len(chosen) - len(left), 0, 0
         missing: list[dict[str, Any]] = []
         progress(before, len(chosen))
-        waiting = (cell for cell in left if not any(_concerns(of, cell) for of in missing))
-        for cell, outcome in _outcomes(experiment, waiting, jobs):
+        for cell, outcome in _outcomes(experiment, _available(left, missing), jobs):
             name = {"experiment": experiment.name}
             if isinstance(outcome, NotAvailable):
                 if outcome.of not in missing:
@@ -265,8 +264,10 @@ def check(
     identity = experiment.identity()
     rows = read_records(experiment.path(results)).to_dicts()
     recorded = {row_key(row, identity): row for row in rows}
-    for cell, outcome in _outcomes(experiment, iter(cells), jobs):
+    missing: list[dict[str, Any]] = []
+    for cell, outcome in _outcomes(experiment, _available(cells, missing), jobs):
         if isinstance(outcome, NotAvailable):
+            missing.append(outcome.of)
             yield cell, [str(outcome)]
             continue
         record = recorded.get(experiment.key(cell))
@@ -298,6 +299,11 @@ def differences(
 def _settled(records: Records, retry_failed: bool) -> set[Any]:
     states = (OK, SKIPPED) if retry_failed else (OK, SKIPPED, FAILED)
     return {row_key(row, records.identity) for row in records.rows if row["status"] in states}
+
+
+def _available(cells: Iterable[Cell], missing: list[dict[str, Any]]) -> Iterator[Cell]:
+    """Cells that need nothing of what is missing, which may grow meanwhile."""
+    return (cell for cell in cells if not any(_concerns(of, cell) for of in missing))
 
 
 def _concerns(of: Mapping[str, Any], cell: Cell) -> bool:

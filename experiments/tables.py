@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,27 +19,24 @@ from experiments.evaluation import TrialMean
 from riskad.storage.files import atomic_path
 
 _LONGEST_LINE = 160
+_MOST_REMARKS = 6
 
 
 @dataclass(frozen=True)
 class Table:
     """A table as text: a head, rows, and rows that sum them up.
 
-    The columns at the places `left` are set to the left, the others to the right. For LaTeX alone,
-    `groups` are titles over several columns each, as (title, number of columns), the columns at the
-    places `broken` are broken into lines, and in a table of pairs every second row is set in
-    italics, its first cell excepted.
+    The columns at the places `left` are set to the left, the others to the right; in LaTeX those at
+    the places `broken` are broken into lines.
     """
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     foot: Sequence[Sequence[str]] = ()
-    groups: Sequence[tuple[str, int]] = ()
     note: str = ""
     left: Collection[int] = (0,)
     broken: Collection[int] = ()
-    pairs: bool = False
 
 
 def shorten(text: str) -> str:
@@ -133,6 +131,49 @@ def markdown_safe(text: str) -> str:
     return re.sub(r"([|*`]|<(?=[A-Za-z/!?]))", r"\\\1", text)
 
 
+def remark_table(
+    remarks: Iterable[tuple[Mapping[str, Any], str]],
+    datasets: Sequence[str],
+    methods: Mapping[str, str] | None = None,
+) -> str:
+    """How many trials said what, by method and by dataset; texts that differ in numbers are one.
+
+    Parameters
+    ----------
+    remarks
+        Records, each with what was said of it.
+    datasets
+        In the order to be shown.
+    methods
+        In the order to be shown, and how to write them.
+    """
+    alike: dict[str, list[tuple[Mapping[str, Any], str]]] = {}
+    for row, text in remarks:
+        numberless = re.sub(r"[\d.,:]*\d|'[^']*'", "#", text)
+        gist = re.sub(r"#(, #)*( and #( more)?)?", "#", numberless)
+        alike.setdefault(gist, []).append((row, text))
+    rows = []
+    for group in alike.values():
+        trials = {id(row): row for row, _ in group}.values()  # a trial may say the like twice
+        texts = Counter(text for _, text in group)
+        text = shorten(min(texts, key=lambda text: (-texts[text], text)))
+        more = f" (an example of {len(texts)} alike)" if len(texts) > 1 else ""
+        by_method = Counter(row["method"] for row in trials)
+        by_set = Counter(row["dataset"] for row in trials)
+        names = methods or {name: name for name in sorted(by_method)}
+        counts = [
+            ", ".join(f"{names[m]} {by_method[m]}" for m in names if m in by_method),
+            ", ".join(f"{name} {by_set[name]}" for name in datasets if name in by_set),
+        ]
+        rows.append((len(trials), [*counts, text + more]))
+    rows.sort(key=lambda row: (-row[0], row[1][-1]))
+    shown = [[str(count), *texts] for count, texts in rows[:_MOST_REMARKS]]
+    others = len(rows) - len(shown)
+    foot = [["", "", "", f"and {counted(others, 'other message')}"]] if others else []
+    head = ("trials", "by method", "by dataset", "message")
+    return markdown_table(Table("", head, shown, foot, left=(1, 2, 3))) if shown else ""
+
+
 # --- LaTeX -------------------------------------------------------------------------------
 
 
@@ -145,11 +186,10 @@ def latex_table(table: Table) -> str:
         rf"\caption{{{_latex_safe(table.title)}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        *_latex_groups(table.groups),
         _latex_row(table.head),
         r"\midrule",
-        *_latex_rows(table.rows, table.pairs),
-        *([r"\midrule", *_latex_rows(table.foot, table.pairs)] if table.foot else []),
+        *map(_latex_row, table.rows),
+        *([r"\midrule", *map(_latex_row, table.foot)] if table.foot else []),
         r"\bottomrule",
         r"\end{tabular}",
         *([rf"\par\medskip {_latex_safe(table.note)}"] if table.note else []),
@@ -164,27 +204,8 @@ def _latex_column(table: Table, i: int) -> str:
     return "l" if i in table.left else "r"
 
 
-def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
-    if not groups:
-        return []
-    cells, rules, column = [], [], 1
-    for title, width in groups:
-        cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_safe(title)}}}")
-        if title:
-            rules.append(rf"\cmidrule(lr){{{column}-{column + width - 1}}}")
-        column += width
-    return [" & ".join(cells) + r" \\", " ".join(rules)]
-
-
-def _latex_rows(rows: Sequence[Sequence[str]], pairs: bool) -> list[str]:
-    return [_latex_row(row, italic=pairs and i % 2 == 1) for i, row in enumerate(rows)]
-
-
-def _latex_row(row: Sequence[str], italic: bool = False) -> str:
-    first, *rest = map(_latex_safe, row)
-    if italic:
-        rest = [rf"\textit{{{cell}}}" for cell in rest]
-    return " & ".join([first, *rest]) + r" \\"
+def _latex_row(row: Sequence[str]) -> str:
+    return " & ".join(map(_latex_safe, row)) + r" \\"
 
 
 _LATEX_ESCAPES = {

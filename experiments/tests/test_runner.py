@@ -341,7 +341,7 @@ def test_processes_import_nothing_from_the_working_folder(tmp_path, monkeypatch)
 def command(monkeypatch, tmp_path):
     """The command line with the small experiment alone, as exit code and output."""
     small = experiment(datasets=("glass", "absent"), trials=2)
-    monkeypatch.setattr(command_line, "known_experiments", lambda: ({"small": small}, {}))
+    monkeypatch.setattr(command_line, "rooms", lambda: [("rooms", {"small": small})])
 
     def invoke(*words):
         result = CliRunner().invoke(command_line.cli, words)

@@ -1,0 +1,332 @@
+"""How well the network finds anomalies in the kept tables, beside trees, and read in other ways.
+
+`pretrained-kept`: of each table some rows are labelled, once: 1, 5 or 20 % of them at random
+("few": 5 %, of whose anomalies one to three keep their label). The others are unlabelled. Detectors
+are judged by at most 600 of them. The network reads columns and outlier scores; trees learn from
+the labelled rows. All budgets but 5 % are tried in every third table. Records of "tables-2", the
+weights before, are kept to compare with.
+
+`pretrained-readings`: does the network gain if it reads each table several times, in different
+forms? Tables, labels and judged rows are those of 5 % above. The network scores the rows after each
+reading by itself, and scores of several readings are averaged.
+
+Tables are named by hashes. `case` and `mean_auc_and_ap` judge a network while it is trained.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy.spatial.distance import cdist
+from scipy.stats import norm, rankdata
+from sklearn.decomposition import PCA
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from experiments.evaluation import TrialMean
+from experiments.pretraining.split import hashes, kept_table
+from experiments.records import OK
+from experiments.runner import Cell, NotAvailable
+from experiments.tables import Table, markdown_table, write_text
+from riskad import PretrainedRAD
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.detectors.features import LearnedFeatures
+
+_MOST_JUDGED = 600
+_SHARES = {"5 %": 0.05, "few": 0.05, "1 %": 0.01, "20 %": 0.2}
+_SELDOM = 3  # all budgets but 5 % are tried in every third table
+_COMPONENTS = 20
+DETECTORS = ("tables-3", "extra trees", "catboost")
+BEFORE = "tables-2"
+
+READINGS = {
+    "smooth": "columns on a smooth scale, as above",
+    "mirrored": "some columns mirrored",
+    "ranks": "ranks",
+    "components": "principal components",
+    "plain": "standardised columns, as in AutoRAD",
+    "other rows": "another sample of unlabelled rows",
+}
+AVERAGES = {
+    " + ".join(list(READINGS)[:n]): text
+    for n, text in {
+        2: "average of the first two",
+        4: "of the first four",
+        6: "of all six",
+    }.items()
+}
+
+
+def labelled(y: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Rows drawn to be labelled; both kinds among them."""
+    rng = np.random.default_rng(seed)
+    while True:
+        drawn = rng.random(len(y)) < share
+        if 0 < y[drawn].sum() < drawn.sum():
+            return drawn
+
+
+def draw_codes(y: np.ndarray, budget: str, seed: int) -> np.ndarray:
+    """Codes of the rows of a table under a budget."""
+    drawn = labelled(y, _SHARES[budget], seed)
+    if budget == "few":
+        rng = np.random.default_rng(seed)
+        anomalies = rng.permutation(np.flatnonzero(drawn & y))
+        drawn[anomalies[rng.integers(1, 4) :]] = False
+    return np.where(drawn, np.where(y, ANOMALY, NORMAL), UNLABELLED)
+
+
+def judged_rows(y: np.ndarray, codes: np.ndarray, seed: int) -> np.ndarray:
+    """Some of the unlabelled rows, with as many anomalies as their share says."""
+    free = np.random.default_rng(seed).permutation(np.flatnonzero(codes == UNLABELLED))
+    anomalous, normal = free[y[free]], free[~y[free]]
+    share = min(1.0, _MOST_JUDGED / len(free))
+    n_anomalous = max(5, round(share * len(anomalous)))
+    return np.concatenate([anomalous[:n_anomalous], normal[: round(share * len(normal))]])
+
+
+def _figures(truth: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    return {
+        "auc": round(float(roc_auc_score(truth, scores)), 4),
+        "average_precision": round(float(average_precision_score(truth, scores)), 4),
+    }
+
+
+# --- the network beside trees ------------------------------------------------------------
+
+
+def kept_cells() -> Iterator[Cell]:
+    """All cells; the seed of a table is its place among the kept ones."""
+    for place, table in enumerate(hashes("kept")):
+        for budget in _SHARES if place % _SELDOM == 0 else ("5 %",):
+            for method in DETECTORS:
+                yield Cell(dataset=table, method=method, budget=budget)
+
+
+def run_kept(cell: Cell) -> dict[str, Any]:
+    """Fit a detector to a kept table and judge it by unlabelled rows."""
+    X, y = kept_table(cell["dataset"])
+    seed = hashes("kept").index(cell["dataset"])
+    codes = draw_codes(y, cell["budget"], seed)
+    rows = judged_rows(y, codes, seed)
+    drawn = codes != UNLABELLED
+    smooth = _smooth(X) if cell["method"] == "tables-3" else X
+    start = time.process_time()
+    if cell["method"] == "tables-3":
+        scores = -PretrainedRAD().fit(smooth, codes).score_samples(smooth[rows])
+    else:
+        model = _classifier(cell["method"]).fit(X[drawn], codes[drawn] == ANOMALY)
+        scores = model.predict_proba(X[rows])[:, 1]
+    return {
+        "n_anomaly": int((codes == ANOMALY).sum()),
+        "n_normal": int((codes == NORMAL).sum()),
+        **_figures(y[rows], scores),
+        "cpu_seconds": round(time.process_time() - start, 2),
+    }
+
+
+def _smooth(X: np.ndarray) -> np.ndarray:
+    """Columns and outlier scores, as the documentation advises."""
+    return LearnedFeatures(("columns", "outliers"), smooth=True).fit_transform(X)
+
+
+def _classifier(name: str) -> Any:
+    """500 extra trees, or CatBoost with its own settings."""
+    if name == "extra trees":
+        return ExtraTreesClassifier(500, random_state=0)
+    try:
+        from catboost import CatBoostClassifier
+    except ImportError as error:
+        raise NotAvailable(str(error), method=name) from None
+    return CatBoostClassifier(
+        random_seed=0, thread_count=1, verbose=False, allow_writing_files=False
+    )
+
+
+def report_kept(frame: pl.DataFrame, folder: Path) -> None:
+    """Write the table of kept tables into the page of the folder."""
+    write_part(folder / "README.md", "kept", kept_table_text(frame))
+
+
+def kept_table_text(frame: pl.DataFrame) -> str:
+    """Means over tables, and tables-3 less each other detector, with standard errors."""
+    rows = []
+    for budget in _SHARES:
+        results = _by_table(frame.filter(pl.col("budget") == budget), ("tables-3",))
+        for place, name in enumerate(("tables-3", BEFORE, "extra trees", "catboost")):
+            tables = [of for of in results.values() if name in of]
+            if not tables:
+                continue
+            gaps = [_say_gap(tables, "tables-3", name, column) for column in _COLUMNS]
+            means = [f"{np.mean([of[name][column] for of in tables]):.4f}" for column in _COLUMNS]
+            first = [_SAY_BUDGET.get(budget, budget), str(len(tables))] if not place else ["", ""]
+            rows.append([*first, name, *means, *(gaps if place else ["", ""])])
+    head = ("labelled", "tables", "detector", "mean AUC", "mean AP", "AUC of tables-3 less it (SE)")
+    return markdown_table(Table("", (*head, "AP (SE)"), rows, left=(0, 2)))
+
+
+_COLUMNS = ("auc", "average_precision")
+_SAY_BUDGET = {"few": "5 %, 1 to 3 anomalies"}
+Results = dict[str, dict[str, dict[str, Any]]]
+"""Records by table and method."""
+
+
+def _by_table(frame: pl.DataFrame, needed: Sequence[str]) -> Results:
+    results: Results = {}
+    for row in frame.filter(pl.col("status") == OK).to_dicts():
+        results.setdefault(row["dataset"], {})[row["method"]] = row
+    return {table: of for table, of in results.items() if set(needed) <= set(of)}
+
+
+def _say_gap(tables: Sequence[Mapping[str, Any]], one: str, other: str, column: str) -> str:
+    """The mean difference of two methods over tables with its standard error."""
+    gap = TrialMean.of([of[one][column] - of[other][column] for of in tables])
+    return f"{gap.mean:+.4f} ({gap.se or 0:.4f})" if gap else ""
+
+
+def write_part(path: Path, name: str, text: str) -> None:
+    """Put a table between the marks `<!-- NAME -->` and `<!-- end of NAME -->` of a page."""
+    page = path.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    pattern = re.compile(rf"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    write_text(path, pattern.sub(lambda match: f"{begin}\n\n{text}\n\n{end}", page))
+
+
+# --- several readings --------------------------------------------------------------------
+
+
+def reading_cells() -> Iterator[Cell]:
+    """Each reading by itself, and averages of several."""
+    for table in hashes("kept"):
+        for method in (*READINGS, *AVERAGES):
+            yield Cell(dataset=table, method=method, budget="5 %")
+
+
+def run_reading(cell: Cell) -> dict[str, Any]:
+    """Judge the mean score after one or several readings."""
+    table = cell["dataset"]
+    scores = [_reading_scores(table, name) for name in cell["method"].split(" + ")]
+    _, y, _, rows = _reading_split(table)
+    return _figures(y[rows], np.mean(scores, axis=0))
+
+
+@functools.lru_cache(maxsize=2)
+def _reading_split(table: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    X, y = kept_table(table)
+    seed = hashes("kept").index(table)
+    codes = draw_codes(y, "5 %", seed)
+    return X, y, codes, judged_rows(y, codes, seed)
+
+
+@functools.lru_cache(maxsize=2 * len(READINGS))
+def _reading_scores(table: str, reading: str) -> np.ndarray:
+    X, _, codes, rows = _reading_split(table)
+    F = read_as(X, reading, seed=hashes("kept").index(table))
+    sample = 1 if reading == "other rows" else 0
+    return -PretrainedRAD(random_state=sample).fit(F, codes).score_samples(F[rows])
+
+
+def read_as(X: np.ndarray, reading: str, seed: int) -> np.ndarray:
+    """What the network reads of a table in one of the readings."""
+    if reading == "plain":
+        return LearnedFeatures(("columns", "outliers")).fit_transform(X)
+    smooth = _smooth(X)
+    columns, outliers = smooth[:, :-2], smooth[:, -2:]
+    if reading == "mirrored":
+        columns = columns * np.random.default_rng(seed).choice([-1.0, 1.0], columns.shape[1])
+    elif reading == "ranks":
+        varying = X[:, X.min(axis=0) < X.max(axis=0)]
+        columns = norm.ppf((rankdata(varying, axis=0) - 0.5) / len(X))
+    elif reading == "components":
+        size = min(_COMPONENTS, *columns.shape)
+        columns = PCA(size, whiten=True, random_state=0).fit_transform(columns)
+    return np.hstack([columns, outliers])
+
+
+def report_readings(frame: pl.DataFrame, folder: Path) -> None:
+    """Write the table of readings into the page of the folder."""
+    write_part(folder / "README.md", "readings", readings_table_text(frame))
+
+
+def readings_table_text(frame: pl.DataFrame) -> str:
+    """Means, and differences to the first reading with standard errors over tables."""
+    tables = list(_by_table(frame, (*READINGS, *AVERAGES)).values())
+    rows = []
+    for name, text in (READINGS | AVERAGES).items():
+        means = [f"{np.mean([of[name][column] for of in tables]):.4f}" for column in _COLUMNS]
+        gaps = [_say_gap(tables, name, "smooth", column) for column in _COLUMNS]
+        rows.append([text, *means, *(gaps if name != "smooth" else ["", ""])])
+    head = ("readings", "mean AUC", "mean AP", "AUC (SE)", "AP (SE)")
+    return markdown_table(Table("", head, rows))
+
+
+# --- while a network is trained ----------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A table with some labels: rows that are read come first; `y` is of those judged."""
+
+    Z: np.ndarray
+    state: np.ndarray
+    y: np.ndarray
+    context: int
+
+
+def case(X: np.ndarray, y: np.ndarray, drawn: np.ndarray, most_columns: int = 40) -> Case:
+    """What `PretrainedRAD` would read, with two outlier scores: at most 400 normal rows, 200
+    anomalies and 300 unlabelled rows. All unlabelled rows are judged.
+    """
+    rng = np.random.default_rng(0)
+    sizes = ((drawn & ~y, 400), (drawn & y, 200), (~drawn, 300))
+    read = np.concatenate([rng.permutation(np.flatnonzero(kind))[:n] for kind, n in sizes])
+    state = np.where(drawn, np.where(y, 2, 1), 0)
+    Z = _compressed(_standardised(X.astype(float)))
+    if Z.shape[1] > most_columns:
+        U = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)[0][:, :24]
+        Z = _compressed(U * math.sqrt(len(U)))
+    tenth = np.partition(cdist(Z, Z), 10, axis=1)[:, 10]  # of the neighbours; the row is nearest
+    outliers = np.stack([np.log(tenth + 0.03), (Z**2).mean(axis=1)], axis=1)
+    Z = np.hstack([Z, _compressed(_standardised(outliers))]).astype(np.float32)
+    free = np.flatnonzero(~drawn)
+    order = np.concatenate([read, free])
+    state = np.concatenate([state[read], np.zeros(len(free), int)])
+    return Case(Z[order], state, y[free], len(read))
+
+
+def _standardised(X: np.ndarray) -> np.ndarray:
+    return (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12)
+
+
+def _compressed(z: np.ndarray) -> np.ndarray:
+    return np.sign(z) * np.log1p(np.abs(z))
+
+
+def mean_auc_and_ap(network: Any, cases: Sequence[Case], device: str) -> tuple[float, float]:
+    """Of a network of `network.py`, over all tables."""
+    network.eval()
+    figures = [_figures(one.y, _network_scores(network, one, device)) for one in cases]
+    auc, precision = (float(np.mean([each[column] for each in figures])) for column in _COLUMNS)
+    return auc, precision
+
+
+def _network_scores(network: Any, one: Case, device: str) -> np.ndarray:
+    import torch
+
+    from experiments.pretraining.network import channels
+
+    Z = torch.from_numpy(one.Z).to(device)[None]
+    state = torch.from_numpy(one.state).to(device)[None]
+    with (
+        torch.no_grad(),
+        torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"),
+    ):
+        scores = network(channels(Z, state, one.context), state, one.context)
+    return scores[0, one.context :].float().cpu().numpy()

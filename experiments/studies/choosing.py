@@ -16,29 +16,26 @@ BoostedRAD and ForestRAD.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-import polars as pl
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.datasets import PAPER_SETS, Split, load_adbench, make_split
 from experiments.runner import Cell, Experiment, NotAvailable, seed_of
-from experiments.studies.common import (
+from experiments.summaries import (
     DATA,
     Row,
     commits,
+    grid,
     group,
+    json_page,
     mean,
-    ok_rows,
     rounded,
-    write_json,
 )
 from riskad import BoostedRAD, ForestRAD, ShallowRAD
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
@@ -58,12 +55,6 @@ _WAYS: dict[str, dict[str, Any]] = {
 }
 _TARGETS = {"gain": 0.008, "sets_worse": 5, "coverage": 0.9, "time_ratio": 20}
 _BANDS = {"1": (1, 1), "2 to 3": (2, 3), "4 to 9": (4, 9), "10 or more": (10, np.inf)}
-
-
-def choosing_cells() -> Iterator[Cell]:
-    """Thirty splits of each set."""
-    for trial, dataset in itertools.product(range(30), PAPER_SETS):
-        yield Cell(dataset=dataset, trial=trial)
 
 
 def run_choosing(cell: Cell) -> dict[str, Any]:
@@ -136,25 +127,12 @@ def _covers(row: Row) -> bool:
     return bool(row["low"] <= row["chosen"] <= row["high"])
 
 
-def report_choosing(frame: pl.DataFrame, folder: Path) -> None:
-    """Write choosing.json."""
-    write_json(choosing_figures(ok_rows(frame)), folder / "choosing.json")
-
-
 # --- rules for lambda ------------------------------------------------------------------------
 
 _RULES = ("theorem", "tight", "cv")
 _BUDGETS = ("5 %", "2 + 20", "3 + 30", "5 + 50", "10 + 100")
-_OF_TEXTS_AND_IMAGES = {
-    *("CIFAR10_1", "SVHN_1", "20news_1", "agnews_1", "amazon", "imdb", "yelp"),
-}
-
-
-def rule_cells() -> Iterator[Cell]:
-    """Five splits of each set that is a table, by budget."""
-    tables = [name for name in PAPER_SETS if name not in _OF_TEXTS_AND_IMAGES]
-    for trial, dataset, budget in itertools.product(range(5), tables, _BUDGETS):
-        yield Cell(dataset=dataset, budget=budget, trial=trial)
+_TEXTS_AND_IMAGES = {"CIFAR10_1", "SVHN_1", "20news_1", "agnews_1", "amazon", "imdb", "yelp"}
+_TABLES = [name for name in PAPER_SETS if name not in _TEXTS_AND_IMAGES]
 
 
 def run_rules(cell: Cell) -> dict[str, float]:
@@ -185,13 +163,12 @@ def _some_labels(truth: np.ndarray, budget: str, rng: np.random.Generator) -> La
             return codes
 
 
-def report_rules(frame: pl.DataFrame, folder: Path) -> None:
-    """Write lambda_rules.json: mean AUCs by budget and rule."""
-    rows = ok_rows(frame)
+def rule_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return mean AUCs by budget and rule."""
     budgets = sorted(group(rows, "budget").items(), key=lambda item: _BUDGETS.index(item[0]))
     means = {name: {rule: mean(cells, rule) for rule in _RULES} for name, cells in budgets}
     about = {"sets": sorted(group(rows, "dataset")), "trials": len(group(rows, "trial"))}
-    write_json(about | {"auc": rounded(means)}, folder / "lambda_rules.json")
+    return about | {"auc": rounded(means)}
 
 
 # --- trees -----------------------------------------------------------------------------------
@@ -225,12 +202,6 @@ TREES: dict[str, Callable[[], Any]] = {
 }
 
 
-def tree_cells() -> Iterator[Cell]:
-    """Three splits of each of two root seeds."""
-    for trial, root, dataset, method in itertools.product(range(3), (101, 102), _TREE_SETS, TREES):
-        yield Cell(dataset=dataset, method=method, trial=trial, root=root)
-
-
 def run_trees(cell: Cell) -> dict[str, float]:
     """Return AUC and average precision on test rows, and the seconds of a fit."""
     split = make_split(cell["dataset"], cell["trial"], cell["root"], 0.3, 0.05)
@@ -252,24 +223,24 @@ def run_trees(cell: Cell) -> dict[str, float]:
     }
 
 
-def report_trees(frame: pl.DataFrame, folder: Path) -> None:
-    """Write trees.json: means over sets of means over splits, and the latter."""
+def tree_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return means over sets of means over splits, and the latter."""
     figures = {}
-    for method, rows in group(ok_rows(frame), "method").items():
-        sets = group(rows, "dataset").values()
+    for method, cells in group(rows, "method").items():
+        sets = group(cells, "dataset").values()
         names = ("auc", "average_precision", "seconds")
         figures[method] = {name: fmean(mean(each, name) for each in sets) for name in names}
         figures[method]["auc_by_set"] = {each[0]["dataset"]: mean(each, "auc") for each in sets}
-    write_json(rounded(figures), folder / "trees.json")
+    return rounded(figures)
 
 
 EXPERIMENTS = (
     Experiment(
         name="choosing",
         title="What it is worth to choose a, prior and lambda from the data",
-        cells=choosing_cells,
+        cells=grid(trial=range(30), dataset=PAPER_SETS),
         run_cell=run_choosing,
-        report=report_choosing,
+        report=json_page("choosing.json", choosing_figures),
         folder="theory",
         needs=DATA,
         minutes="5 minutes",
@@ -277,9 +248,9 @@ EXPERIMENTS = (
     Experiment(
         name="lambda-rules",
         title="How the rules for lambda rank held-out rows, by number of labels",
-        cells=rule_cells,
+        cells=grid(trial=range(5), dataset=_TABLES, budget=_BUDGETS),
         run_cell=run_rules,
-        report=report_rules,
+        report=json_page("lambda_rules.json", rule_figures),
         folder="",
         needs=DATA,
         minutes="10 minutes",
@@ -287,9 +258,9 @@ EXPERIMENTS = (
     Experiment(
         name="trees",
         title="Trees that use unlabelled rows, beside trees on labelled rows alone",
-        cells=tree_cells,
+        cells=grid(trial=range(3), root=(101, 102), dataset=_TREE_SETS, method=TREES),
         run_cell=run_trees,
-        report=report_trees,
+        report=json_page("trees.json", tree_figures),
         folder="",
         needs=f"{DATA}, lightgbm",
         minutes="10 minutes",

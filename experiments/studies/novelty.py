@@ -20,52 +20,43 @@ labels, for that kind and for the other two against all normal rows.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 from sklearn.cluster import KMeans
 from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 
 from experiments.datasets import load_collected
 from experiments.runner import Cell, Experiment, seed_of
-from experiments.studies.common import (
+from experiments.summaries import (
     COLLECTED,
     Row,
     commits,
     difference,
+    grid,
     group,
-    ok_rows,
+    json_page,
     rounded,
-    write_json,
 )
 from riskad import AutoRAD
 from riskad.core.labels import ANOMALY, NORMAL, LabelCodes
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.features import SmoothScaler
 
-_TABLES = (
+_NUMBERS = (
     *(175, 229, 205, 101, 317, 259, 357, 43, 365, 403, 133, 27, 321, 217, 219, 319, 135, 269, 237),
     *(195, 381, 33, 11, 385, 181, 211, 275, 1, 231, 91, 199, 347, 215, 227, 283, 331, 411, 243),
     *(225, 377, 105, 295, 333, 353, 305, 167, 161, 97, 327, 303, 415, 71, 351, 171, 235, 313, 393),
     *(249, 173, 241),
 )
+_TABLES = [f"table {number:03d}" for number in _NUMBERS]
 _LABELS = ("one kind", "normals", "random")
 _SCORES = ("AutoRAD", "without novelty", "novelty", "isolation forest")
 _KINDS = 3
 _MOST_ROWS, _FEWEST_PICKED, _PICKED = 800, 40, 0.05
 _FEWEST_LABELLED, _MOST_LABELLED = 3, 20
-_NOW = "as it is"
-
-
-def unseen_cells() -> Iterator[Cell]:
-    """Each table, by who has labels; records of an earlier novelty have its name instead."""
-    for number, labels in itertools.product(_TABLES, _LABELS):
-        yield Cell(dataset=f"table {number:03d}", labels=labels, novelty=_NOW)
 
 
 def run_unseen(cell: Cell) -> dict[str, Any]:
@@ -164,20 +155,18 @@ def _compared(rows: Sequence[Row], which: str) -> dict[str, Any]:
     return figures
 
 
-def report_unseen(frame: pl.DataFrame, folder: Path) -> None:
-    """Write kinds_unseen.json, with the figures of the earlier novelty."""
-    by_novelty = group(ok_rows(frame), "novelty")
-    figures = {name: unseen_figures(rows) for name, rows in by_novelty.items()}
-    write_json(figures, folder / "kinds_unseen.json")
+def by_novelty(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the figures of novelty as it is, and of an earlier one, of which records are kept."""
+    return {name: unseen_figures(cells) for name, cells in group(rows, "novelty").items()}
 
 
 EXPERIMENTS = (
     Experiment(
         name="kinds-unseen",
         title="Kinds of anomaly that nobody labelled",
-        cells=unseen_cells,
+        cells=grid(dataset=_TABLES, labels=_LABELS, novelty=("as it is",)),
         run_cell=run_unseen,
-        report=report_unseen,
+        report=json_page("kinds_unseen.json", by_novelty),
         folder="decisions",
         needs=COLLECTED,
         minutes="half an hour",

@@ -1,4 +1,4 @@
-"""Whether promises are kept: probabilities, intervals, p-values, and all of them on repeated rows.
+"""Whether promises are kept: probabilities, intervals of anomalies found, p-values.
 
 `probabilities`: ShallowRAD with logistic loss and the tight lambda on the paper's sets, whose
 scores become probabilities of being an anomaly in four ways:
@@ -27,17 +27,11 @@ The interval of the straight line of `Calibration.expected_precision` is counted
 `p-values`: each draw has 60 labelled normals, 8 labelled anomalies and 250 unlabelled rows of a
 Gaussian table, of which the share pi_n are anomalies. `ShallowRAD` is fitted and calibrated, and
 judges 50 new normal rows and 20 new anomalies.
-
-`repeated-rows`: 1,000 rows of one of four laws, a tenth of them anomalies, 200 labelled at random.
-A share of the rows is then appended once more with their labels, exactly or ("nearly") with noise
-of a millionth. With "labelled last", 200 of all rows are labelled after that, so that few copies of
-a labelled row are labelled, too. New rows of the same law show what is true.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +39,25 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 from scipy.stats import beta
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score
 
 from experiments.canvas import BLUE, GREY, ORANGE, blank_figure, draw, write_svgs
 from experiments.datasets import PAPER_SETS, Split, make_split
 from experiments.runner import Cell, Experiment, Skipped, seed_of
-from experiments.studies.common import (
+from experiments.summaries import (
     DATA,
     Row,
     commits,
+    grid,
     group,
+    json_page,
     mean,
     ok_rows,
     rounded,
-    write_json,
 )
-from experiments.tables import Table, markdown_table, write_text
-from riskad import AutoRAD, ShallowRAD, calibrate
+from riskad import ShallowRAD, calibrate
 from riskad.app.review import review_rows
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, read_codes
+from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.probability_metrics import brier_score, log_score
@@ -73,12 +67,6 @@ from riskad.decisions.probability_metrics import brier_score, log_score
 _WAYS = ("calibrated", "known rate", "sigmoid", "min-max")
 _DRAWN, _SCORES = ("calibrated", "sigmoid"), ("brier", "log")
 _LEVEL, _BINS, _CONFIDENCE = 0.1, 10, 0.95
-
-
-def probability_cells() -> Iterator[Cell]:
-    """Five splits of each set."""
-    for trial, dataset in itertools.product(range(5), PAPER_SETS):
-        yield Cell(dataset=dataset, trial=trial)
 
 
 def run_probabilities(cell: Cell) -> dict[str, Any]:
@@ -160,9 +148,9 @@ def reliability(rows: Sequence[Row], way: str) -> list[dict[str, float]]:
 
 def report_probabilities(frame: pl.DataFrame, folder: Path) -> None:
     """Write probabilities.json and the reliability diagram, with 95 % intervals of shares."""
-    figures = probability_figures(ok_rows(frame))
-    write_json(figures, folder / "probabilities.json")
-    write_svgs(draw({"reliability": _reliability_diagram}, figures["reliability"]), folder)
+    json_page("probabilities.json", probability_figures)(frame, folder)
+    points = {way: reliability(ok_rows(frame), way) for way in _DRAWN}
+    write_svgs(draw({"reliability": _reliability_diagram}, points), folder)
 
 
 def _reliability_diagram(points: Mapping[str, Sequence[Mapping[str, float]]]) -> Any:
@@ -194,12 +182,6 @@ _SHIFTS = {
     "half stand out": 4.0,
     "steps": 1.2,
 }
-
-
-def looking_cells() -> Iterator[Cell]:
-    """Forty draws of each shape and rate."""
-    for trial, shape, rate in itertools.product(range(40), _SHIFTS, (0.03, 0.1)):
-        yield Cell(trial=trial, shape=shape, rate=rate)
 
 
 def draw_scores(shape: str, rate: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -268,22 +250,11 @@ def looking_figures(rows: Sequence[Row]) -> dict[str, Any]:
     return rounded({"rows_looked_at": _KS, "of": figures, "commits": commits(rows)}, digits=3)
 
 
-def report_looking(frame: pl.DataFrame, folder: Path) -> None:
-    """Write looking.json."""
-    write_json(looking_figures(ok_rows(frame)), folder / "looking.json")
-
-
 # --- p-values ------------------------------------------------------------------------------
 
 _P_LEVELS, _FDR = (0.05, 0.1, 0.2, 0.5), 0.2
 _N_P, _N_N, _N_U = 60, 8, 250
 _NEW_NORMAL, _NEW_ANOMALOUS = 50, 20
-
-
-def p_value_cells() -> Iterator[Cell]:
-    """500 draws of each rate."""
-    for trial, pi_n in itertools.product(range(500), (0.05, 0.2)):
-        yield Cell(trial=trial, pi_n=pi_n)
 
 
 def run_p_values(cell: Cell) -> dict[str, Any]:
@@ -304,105 +275,22 @@ def run_p_values(cell: Cell) -> dict[str, Any]:
     return rounded({"small": small.tolist(), "false": float(false), "found": float(found)})
 
 
-def report_p_values(frame: pl.DataFrame, folder: Path) -> None:
-    """Write p_values.json: means over the draws."""
+def p_value_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return means over the draws."""
     rates = []
-    for pi_n, draws in group(ok_rows(frame), "pi_n").items():
+    for pi_n, draws in group(rows, "pi_n").items():
         small = np.mean([row["small"] for row in draws], axis=0)
         means = {"small": small, "false": mean(draws, "false"), "found": mean(draws, "found")}
         rates.append({"pi_n": pi_n, "draws": len(draws), "mean": rounded(means)})
     rates.sort(key=lambda rate: rate["pi_n"])
-    write_json({"levels": _P_LEVELS, "fdr": _FDR, "rates": rates}, folder / "p_values.json")
+    return {"levels": _P_LEVELS, "fdr": _FDR, "rates": rates}
 
-
-# --- rows that occur twice -------------------------------------------------------------------
-
-_N_ROWS, _N_LABELLED, _N_NEW, _RATE = 1_000, 200, 4_000, 0.1
-
-# Rows of four columns, by whether they are anomalies.
-LAWS: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
-    "easy": lambda rng, t: rng.normal(size=(len(t), 4)) + 2.0 * t[:, None],
-    "overlapping": lambda rng, t: rng.normal(size=(len(t), 4)) + 0.5 * t[:, None],
-    "heavy_tailed": lambda rng, t: rng.standard_t(2, size=(len(t), 4)) + 1.5 * t[:, None],
-    "discrete": lambda rng, t: rng.binomial(4, np.where(t, 0.55, 0.3)[:, None], (len(t), 4)) * 1.0,
-}
-_PROMISES = {
-    "reported AUC": ".3f",
-    "AUC of new rows": ".3f",
-    "AUC covered": ".0%",
-    "normal rows with p <= 0.05": ".1%",
-    "new rows flagged": ".0%",
-    "rate covered": ".0%",
-}
-
-
-def repeated_cells() -> Iterator[Cell]:
-    """Shares that occur again, and two variants of the half, for each law."""
-    settings = [(share, False, False) for share in (0.0, 0.2, 0.5, 1.0)]
-    settings += [(0.5, True, False), (0.5, False, True)]
-    for law, (share, nearly, last) in itertools.product(LAWS, settings):
-        yield Cell(dataset=law, code="now", repeated=share, nearly=nearly, labelled_last=last)
-
-
-def run_repeated(cell: Cell, n_draws: int = 8) -> dict[str, Any]:
-    """Return what fits promise, and what new rows and their own rows show: means over draws."""
-    draws = [_one_draw(cell, number) for number in range(n_draws)]
-    return rounded({"draws": n_draws} | {name: mean(draws, name) for name in draws[0]})
-
-
-def _one_draw(cell: Cell, number: int) -> dict[str, float]:
-    law, last = cell["dataset"], cell["labelled_last"]
-    rng = np.random.default_rng([number, *law.encode()])
-    t, t_new = rng.random(_N_ROWS) < _RATE, rng.random(_N_NEW) < _RATE
-    X, new = LAWS[law](rng, t), LAWS[law](rng, t_new)
-    again = rng.choice(_N_ROWS, round(cell["repeated"] * _N_ROWS), replace=False)
-    rows = np.append(np.arange(_N_ROWS), again)
-    labelled = rng.choice(len(rows) if last else _N_ROWS, _N_LABELLED, replace=False)
-    codes = np.zeros(len(rows), int)
-    codes[labelled] = np.where(t[rows[labelled]], ANOMALY, NORMAL)
-    codes = codes if last else codes[rows]
-    X, t = X[rows], t[rows]
-    if cell["nearly"]:
-        X[_N_ROWS:] += 1e-6 * rng.normal(size=(len(again), X.shape[1]))
-    model = AutoRAD(random_state=number).fit(X, read_codes(codes), label_source="random")
-    auc, rate = float(roc_auc_score(t_new, model.anomaly_score(new))), model.calibration_.rate
-    return {
-        "reported AUC": model.auc_.value,
-        "AUC of new rows": auc,
-        "AUC covered": float(model.auc_.low <= auc <= model.auc_.high),
-        "normal rows with p <= 0.05": float((model.p_values(new[~t_new]) <= 0.05).mean()),
-        "new rows flagged": float((model.predict(new) == -1).mean()),
-        "rate": rate.value,
-        "rate covered": float(rate.low <= t[codes == UNLABELLED].mean() <= rate.high),
-    }
-
-
-def report_repeated(frame: pl.DataFrame, folder: Path) -> None:
-    """Write repeated_rows.md; figures of the earlier code, in brackets, are records, too."""
-    settings, lines = ("dataset", "repeated", "nearly", "labelled_last"), []
-    for (law, share, nearly, last), pair in group(ok_rows(frame), *settings).items():
-        now, before = (next(row for row in pair if row["code"] == code) for code in _CODES)
-        what = f"{share:.0%}" + ", nearly" * nearly + ", labelled last" * last
-        cells = [f"{now[name]:{form}} ({before[name]:{form}})" for name, form in _PROMISES.items()]
-        lines.append([law.replace("_", " "), what, *cells])
-    table = Table("", ("law", "repeated", *_PROMISES), lines, left=(0, 1))
-    write_text(folder / "repeated_rows.md", f"{_REPEATED_HEAD}\n{markdown_table(table)}\n")
-
-
-_CODES = ("now", "7f0887f")
-_REPEATED_HEAD = """# Rows that occur twice
-
-1,000 rows, 200 of them labelled, 8 draws of each law; then some rows occur again.
-In brackets: before copies were held out together (commit 7f0887f). Rows of the discrete
-law agree by nature; their copies are found by labels alone, not in every draw. Made by
-`python -m experiments run repeated-rows`.
-"""
 
 EXPERIMENTS = (
     Experiment(
         name="probabilities",
         title="Whether calibrated probabilities are right",
-        cells=probability_cells,
+        cells=grid(trial=range(5), dataset=PAPER_SETS),
         run_cell=run_probabilities,
         report=report_probabilities,
         folder="decisions",
@@ -412,28 +300,19 @@ EXPERIMENTS = (
     Experiment(
         name="looking",
         title="Whether intervals of anomalies found hold what is counted",
-        cells=looking_cells,
+        cells=grid(trial=range(40), shape=_SHIFTS, rate=(0.03, 0.1)),
         run_cell=run_looking,
-        report=report_looking,
+        report=json_page("looking.json", looking_figures),
         folder="decisions",
         minutes="2 minutes",
     ),
     Experiment(
         name="p-values",
         title="The level of p-values and of false discoveries",
-        cells=p_value_cells,
+        cells=grid(trial=range(500), pi_n=(0.05, 0.2)),
         run_cell=run_p_values,
-        report=report_p_values,
+        report=json_page("p_values.json", p_value_figures),
         folder="decisions",
         minutes="2 minutes",
-    ),
-    Experiment(
-        name="repeated-rows",
-        title="What rows that occur twice do to the promises of AutoRAD",
-        cells=repeated_cells,
-        run_cell=run_repeated,
-        report=report_repeated,
-        folder="decisions",
-        minutes="20 minutes",
     ),
 )

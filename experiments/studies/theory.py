@@ -27,24 +27,22 @@ import functools
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from scipy.stats import binom
 
 from experiments.datasets import PAPER_SETS, make_split
 from experiments.runner import Cell, Experiment, seed_of
-from experiments.studies.common import (
+from experiments.summaries import (
     DATA,
     Row,
     commits,
+    grid,
     group,
+    json_page,
     mean,
-    ok_rows,
     rounded,
-    write_json,
 )
 from riskad import InputError
 from riskad.app.anomaly_rate import estimate_prior
@@ -188,22 +186,11 @@ def bound_figures(rows: Sequence[Row]) -> dict[str, Any]:
     return {"settings": settings | {"draws": _DRAWS}, "summary": summary}
 
 
-def report_bounds(frame: pl.DataFrame, folder: Path) -> None:
-    """Write bounds.json; the cells are in the records."""
-    write_json(bound_figures(ok_rows(frame)), folder / "bounds.json")
-
-
 # --- the anomaly rate of mixtures ------------------------------------------------------------
 
 _SIZES = {NORMAL: 500, ANOMALY: 50, UNLABELLED: 10_000}
 _N_COLUMNS, _DISTANCE = 5, 3.0
 _RATES = (0.02, 0.05, 0.1, 0.2, 0.4)
-
-
-def mixture_cells() -> Iterator[Cell]:
-    """200 draws of each rate, for each method."""
-    for trial, method, rate in itertools.product(range(200), METHODS[1:], _RATES):
-        yield Cell(dataset="mixture", method=method, trial=trial, rate=rate)
 
 
 def draw_mixture(rate: float, seed: int) -> tuple[np.ndarray, LabelCodes]:
@@ -241,20 +228,9 @@ def mixture_figures(rows: Sequence[Row]) -> dict[str, Any]:
     return rounded({"draws": 1 + max(row["trial"] for row in rows), "of": figures})
 
 
-def report_mixtures(frame: pl.DataFrame, folder: Path) -> None:
-    """Write the part "mixtures" of priors.json."""
-    write_json(mixture_figures(ok_rows(frame)), folder / "priors.json", key="mixtures")
-
-
 # --- the anomaly rate of the paper's sets ----------------------------------------------------
 
 _ROOT, _FIXED = 7, 0.2
-
-
-def prior_cells() -> Iterator[Cell]:
-    """Three splits of each set."""
-    for trial, dataset in itertools.product(range(3), PAPER_SETS):
-        yield Cell(dataset=dataset, trial=trial)
 
 
 def run_prior(cell: Cell) -> dict[str, Any]:
@@ -299,36 +275,31 @@ def prior_figures(rows: Sequence[Row]) -> dict[str, Any]:
     return rounded({"trials": trials, "mean": means, "of": sets, "commits": commits(rows)})
 
 
-def report_priors(frame: pl.DataFrame, folder: Path) -> None:
-    """Write the part "sets" of priors.json."""
-    write_json(prior_figures(ok_rows(frame)), folder / "priors.json", key="sets")
-
-
 EXPERIMENTS = (
     Experiment(
         name="bounds",
         title="How often the paper's bounds hold, and how loose they are",
         cells=bound_cells,
         run_cell=run_bound,
-        report=report_bounds,
+        report=json_page("bounds.json", bound_figures),
         folder="theory",
         minutes="some minutes",
     ),
     Experiment(
         name="mixtures",
         title="How well the anomaly rate is estimated on Gaussian mixtures",
-        cells=mixture_cells,
+        cells=grid(trial=range(200), method=METHODS[1:], rate=_RATES),
         run_cell=run_mixture,
-        report=report_mixtures,
+        report=json_page("priors.json", mixture_figures, key="mixtures"),
         folder="theory",
         minutes="10 minutes",
     ),
     Experiment(
         name="priors",
         title="How well the anomaly rate is estimated on the paper's sets",
-        cells=prior_cells,
+        cells=grid(trial=range(3), dataset=PAPER_SETS),
         run_cell=run_prior,
-        report=report_priors,
+        report=json_page("priors.json", prior_figures, key="sets"),
         folder="theory",
         needs=DATA,
         minutes="2 minutes",

@@ -1,9 +1,10 @@
-"""What the studies share: rows of records, means, and small JSON files of figures."""
+"""From records to figures: cells of all combinations, groups of rows, means, small JSON files."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,26 @@ import polars as pl
 
 from experiments import tables
 from experiments.records import OK
+from experiments.runner import Cell
 
 Row = Mapping[str, Any]
 
 DATA = "ADBench (RISKAD_DATA)"
 COLLECTED = "tables/tables.npz in RISKAD_DATA"
+
+
+def grid(**choices: Iterable[Any]) -> Callable[[], Iterator[Cell]]:
+    """Return a function that yields a cell for each combination of these choices.
+
+    >>> [str(cell) for cell in grid(trial=range(2), dataset=["cardio"])()]
+    ['cardio/0', 'cardio/1']
+    """
+
+    def cells() -> Iterator[Cell]:
+        for values in itertools.product(*choices.values()):
+            yield Cell(**dict(zip(choices, values, strict=True)))
+
+    return cells
 
 
 def ok_rows(frame: pl.DataFrame, **wanted: Any) -> list[dict[str, Any]]:
@@ -61,12 +77,19 @@ def rounded(value: Any, digits: int = 4) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def write_json(figures: Any, path: Path, key: str | None = None) -> None:
-    """Write figures; with a key, in place of what a file of several studies has under it."""
-    if key is not None:
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        figures = known | {key: figures}
-    tables.write_json(path, figures)
+def json_page(
+    name: str, figures: Callable[[Sequence[Row]], Any], key: str | None = None
+) -> Callable[[pl.DataFrame, Path], None]:
+    """Return a report that writes figures; with a key, as a part of a file of several studies."""
+
+    def report(frame: pl.DataFrame, folder: Path) -> None:
+        path, value = folder / name, figures(ok_rows(frame))
+        if key is not None:
+            others = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            value = others | {key: value}
+        tables.write_json(path, value)
+
+    return report
 
 
 def commits(rows: Iterable[Row]) -> list[str]:

@@ -323,6 +323,14 @@ def test_bytes_are_brightness_and_arrays_may_be_read_only(scale):
     np.testing.assert_allclose(of_bytes, of_floats, atol=1e-3)
 
 
+def test_images_picked_from_others_are_seen_in_the_usual_layout():
+    """`X[rows]` of images with one channel has a stride there that torch takes for another layout."""
+    X = np.random.default_rng(0).integers(0, 256, (60, 8, 8)).astype(np.uint8)[:, None]
+    picked, model = X[np.arange(60)], DeepRAD("lenet-mnist", scale=False, device="cpu")
+    assert picked.strides[1] == 1
+    assert model._data(picked).stride() == model._data(X).stride() == (64, 64, 8, 1)
+
+
 def test_frames_keep_their_column_names():
     pandas = pytest.importorskip("pandas")
     X, y, _ = make_contaminated_rows()

@@ -252,8 +252,9 @@ class StackedTrainer:
 
     def _on_device(self, X: np.ndarray) -> Tensor:
         X = np.asarray(X) if np.asarray(X).dtype == np.uint8 else np.asarray(X, dtype=np.float32)
-        X = np.require(X[:, None] if X.ndim == 3 else X, requirements=["C", "W"])
-        return torch.from_numpy(X).to(choose_device(self.detectors[0].device))
+        shape = (len(X), 1, *X.shape[1:]) if X.ndim == 3 else X.shape
+        rows = torch.from_numpy(np.require(X, requirements=["C", "W"]).reshape(len(X), -1))
+        return rows.to(choose_device(self.detectors[0].device)).view(shape)
 
     @property
     def _at_once(self) -> int:

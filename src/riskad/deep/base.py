@@ -201,8 +201,10 @@ class DeepDetector(Detector):
             X /= self._scale.reshape(across).astype(X.dtype)
         if X.dtype == np.float64:
             X = np.clip(X, -_FAR, _FAR).astype(np.float32)
-        writeable = np.require(X, requirements=["C", "W"])  # as torch wants it
-        return torch.from_numpy(writeable).to(choose_device(self.device))
+        rows = torch.from_numpy(np.require(X, requirements=["C", "W"]).reshape(len(X), -1))
+        # NumPy may give an axis of length 1 any stride; torch would take some for another layout of
+        # images, in which batch normalisation is less accurate.
+        return rows.to(choose_device(self.device)).view(X.shape)
 
     @abstractmethod
     def _check_fit(self, codes: np.ndarray) -> None:

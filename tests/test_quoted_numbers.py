@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 
+import polars as pl
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -54,9 +55,11 @@ def read(name):
 
 
 @cache
-def records(name):
-    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
-    return [row for row in map(json.loads, lines) if row["status"] == "ok"]
+def records(suite, part=None):
+    """Records that succeeded; of the field those with 5 % labelled, of others those of a part."""
+    frame = pl.read_parquet(RESULTS / suite / f"{suite}.parquet").filter(pl.col("status") == "ok")
+    chosen = pl.col("budget") == "5 %" if suite == "field" else pl.col("experiment") == part
+    return frame.filter(chosen).to_dicts()
 
 
 def at(name, *keys, times=1.0):
@@ -76,20 +79,13 @@ def core(name):
     return lambda: next(r["ratio"] for r in read("core.json")["results"] if name in r["name"])
 
 
-def in_common(name):
-    """The records; of the field those of the trials that AutoRAD has."""
-    rows = records(name)
-    trials = {row["trial"] for row in rows if row["method"] == "AutoRAD"}
-    return [row for row in rows if row["trial"] in trials] if trials else rows
-
-
-def mean_of(suite, name, method, value="auc", **settings):
+def mean_of(suite, part, method, value="auc", **settings):
     """The mean over sets of the mean over trials."""
 
     def mean():
         by_set = {}
-        for row in in_common(f"{suite}/records/{name}.jsonl"):
-            if row["method"] == method and settings.items() <= row["settings"].items():
+        for row in records(suite, part):
+            if row["method"] == method and settings.items() <= row.items():
                 by_set.setdefault(row["dataset"], []).append(row[value])
         return fmean(map(fmean, by_set.values()))
 
@@ -102,8 +98,7 @@ def in_table(name, row, group=1):
 
 
 def field_methods():
-    names = ("field", "field-slow", "field-recent")
-    return {r["method"] for name in names for r in records(f"field/records/{name}.jsonl")}
+    return {row["method"] for row in records("field")}
 
 
 def others_of_field():
@@ -113,13 +108,13 @@ def others_of_field():
 def others_run_as_often():
     """Methods of others that have all the trials that AutoRAD has."""
     trials = {}
-    for row in in_common("field/records/field.jsonl"):
+    for row in records("field"):
         trials.setdefault(row["method"], set()).add(row["trial"])
     return [m for m in others_of_field() if trials.get(m) == trials["AutoRAD"]]
 
 
 def trials_of_recent():
-    return 1 + max(row["trial"] for row in records("field/records/field-recent.jsonl"))
+    return 1 + max(row["trial"] for row in records("field") if row["method"] == "TabPFN v1")
 
 
 def auto_beside_recent(value):
@@ -127,7 +122,7 @@ def auto_beside_recent(value):
 
     def mean():
         by_set = {}
-        for row in records("field/records/field.jsonl"):
+        for row in records("field"):
             if row["method"] == "AutoRAD" and row["trial"] < trials_of_recent():
                 by_set.setdefault(row["dataset"], []).append(row[value])
         return fmean(map(fmean, by_set.values()))
@@ -135,19 +130,19 @@ def auto_beside_recent(value):
     return mean
 
 
-def most_trials(name):
-    return lambda: 1 + max(row["trial"] for row in in_common(name))
+def most_trials():
+    return 1 + max(row["trial"] for row in records("field"))
 
 
 def auto_seconds():
     """The median over the trials of sets with fewer than 10,000 rows."""
-    rows = [r for r in records("field/records/field.jsonl") if r["method"] == "AutoRAD"]
+    rows = [r for r in records("field") if r["method"] == "AutoRAD"]
     return median(r["fit_seconds"] for r in rows if r["n_train"] + r["n_test"] < 10_000)
 
 
 def fit_seconds(method):
     """The median over all trials."""
-    rows = records("field/records/field.jsonl")
+    rows = records("field")
     return lambda: median(r["fit_seconds"] for r in rows if r["method"] == method)
 
 
@@ -157,8 +152,8 @@ def field_row(words, method):
         "README.md",
         f"| {words} | {{}} | {{}} | {{}} s |",
         [
-            mean_of("field", "field", method),
-            mean_of("field", "field", method, "average_precision"),
+            mean_of("field", None, method),
+            mean_of("field", None, method, "average_precision"),
             fit_seconds(method),
         ],
     )
@@ -212,8 +207,8 @@ ALL_IMAGES = r"\| \*all\*\s+\| \*(\d+) of 240\* \| [^|]*\|\s+\*([\d.]+)\* \|\s+\
 HUBER_CV = {"loss": "modified_huber", "lam": "cv"}
 
 TABPFN_AND_AUTO = [
-    mean_of("field", "field-recent", "TabPFN v1"),
-    mean_of("field", "field-recent", "TabPFN v1", "average_precision"),
+    mean_of("field", None, "TabPFN v1"),
+    mean_of("field", None, "TabPFN v1", "average_precision"),
     auto_beside_recent("auc"),
     auto_beside_recent("average_precision"),
 ]
@@ -291,7 +286,7 @@ QUOTES = [
     Quote(
         "docs/explanation/limits.md",
         "at 5 % labels, and it is {}",
-        [mean_of("field", "field", "AutoRAD")],
+        [mean_of("field", None, "AutoRAD")],
     ),
     Quote(
         "docs/questions/how_sure.md",
@@ -381,8 +376,8 @@ QUOTES = [
         "README.md",
         "Means over {} tables of ADBench and {} splits",
         [
-            lambda: len({r["dataset"] for r in records("field/records/field.jsonl")}),
-            most_trials("field/records/field.jsonl"),
+            lambda: len({r["dataset"] for r in records("field")}),
+            most_trials,
         ],
     ),
     Quote(
@@ -462,14 +457,14 @@ QUOTES = [
         "mean average precision of {} over {} splits; extra trees on the labelled rows, the best "
         "of {} other methods that were run as often, have {} and {}, CatBoost {} and {}.",
         [
-            mean_of("field", "field", "AutoRAD"),
-            mean_of("field", "field", "AutoRAD", "average_precision"),
-            most_trials("field/records/field.jsonl"),
+            mean_of("field", None, "AutoRAD"),
+            mean_of("field", None, "AutoRAD", "average_precision"),
+            most_trials,
             lambda: len(others_run_as_often()),
-            mean_of("field", "field", "ExtraTrees"),
-            mean_of("field", "field", "ExtraTrees", "average_precision"),
-            mean_of("field", "field", "CatBoost"),
-            mean_of("field", "field", "CatBoost", "average_precision"),
+            mean_of("field", None, "ExtraTrees"),
+            mean_of("field", None, "ExtraTrees", "average_precision"),
+            mean_of("field", None, "CatBoost"),
+            mean_of("field", None, "CatBoost", "average_precision"),
         ],
     ),
     Quote(

@@ -38,6 +38,7 @@ from experiments.speed.timing import figures, least_seconds, write_by_method
 from experiments.summaries import grid
 from riskad import AutoRAD
 from riskad.app.onnx import to_onnx
+from riskad.core.labels import read_codes
 from riskad.detectors.compressed import CompressedRAD
 
 _N_NEW, _N_THREADS = 5_000, 8
@@ -77,7 +78,7 @@ def run_auto(cell: Cell) -> dict[str, float]:
         if len(data.y) >= 10_000:
             raise Skipped("it has 10,000 rows or more.")
         rows = rng.permutation(len(data.y))[: round(0.7 * len(data.y))]
-        X, y = data.X[rows], np.where(rng.random(len(rows)) < 0.05, data.y[rows], 0)
+        X, y = data.X[rows], read_codes(np.where(rng.random(len(rows)) < 0.05, data.y[rows], 0))
     return {"fit_seconds": round(least_seconds({"": lambda: AutoRAD().fit(X, y)}, 1)[""], 2)}
 
 

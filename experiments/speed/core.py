@@ -75,8 +75,8 @@ def fit_squared() -> dict[str, Any]:
     return _ratio(least["ours"], least["peer"], speed_up=False)
 
 
-def fit_sparse(loss: str, lam: Any) -> dict[str, Any]:
-    """A fit of rows with 1 % non-zero against saga."""
+def make_sparse_rows() -> tuple[Any, np.ndarray]:
+    """Return 200,000 x 2,000 rows with 1 % non-zero, and codes."""
     rng, (n, d) = np.random.default_rng(0), (200_000, 2000)
     X = sparse.random_array(
         (n, d),
@@ -87,7 +87,12 @@ def fit_sparse(loss: str, lam: Any) -> dict[str, Any]:
     )
     scores = X @ rng.standard_normal(d)
     truth = np.where(scores < np.quantile(scores, 0.05), -1, 1)
-    y = np.where(rng.random(n) < 0.05, truth, 0).astype(np.int8)
+    return X, np.where(rng.random(n) < 0.05, truth, 0).astype(np.int8)
+
+
+def fit_sparse(loss: str, lam: Any) -> dict[str, Any]:
+    """A fit of sparse rows against saga."""
+    X, y = make_sparse_rows()
     model = ShallowRAD(loss, lam=lam)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

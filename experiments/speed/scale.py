@@ -183,7 +183,7 @@ def run_dask(cell: Cell) -> dict[str, float]:
     import dask.array as da
     import distributed
 
-    n, chunk = cell["rows"], 250_000
+    n, chunk = cell["rows"], cell["rows"] // 20
     whole, in_memory, y = _in_memory(n, chunk)
     # Dask lets its workers return memory to the system at once. The arrays of a block, made and
     # dropped a thousand times in a pass, are then new memory each time: twice as slow.

@@ -324,7 +324,7 @@ def test_bytes_are_brightness_and_arrays_may_be_read_only(scale):
 
 
 def test_images_picked_from_others_are_seen_in_the_usual_layout():
-    """`X[rows]` of images with one channel has a stride there that torch takes for another layout."""
+    """`X[rows]` of images with one channel may have strides that torch takes for another layout."""
     X = np.random.default_rng(0).integers(0, 256, (60, 8, 8)).astype(np.uint8)[:, None]
     picked, model = X[np.arange(60)], DeepRAD("lenet-mnist", scale=False, device="cpu")
     assert picked.strides[1] == 1

@@ -1,8 +1,6 @@
 """Detectors over neural networks: the only package that imports torch.
 
 ======================  =====================================================================
-module                  knows
-======================  =====================================================================
 `nets`                  the networks
 `batches`               which rows a network sees in each step
 `criteria`              how outputs and kinds of label make a loss

@@ -63,8 +63,7 @@ class DeepDetector(Detector):
     n_steps_: int
     best_step_: int
     shape_in_words: ClassVar[str] = "neural network"
-    gives_scores: ClassVar[bool] = True
-    """Whether the network ends in one score for each row, instead of a representation."""
+    gives_scores: ClassVar[bool] = True  # whether its network does, and no representation
 
     _state_fields: ClassVar[Fields] = {
         "module": Maybe(Text(choices=ARCHITECTURES)),
@@ -98,16 +97,12 @@ class DeepDetector(Detector):
         shape = state["shape_"]
         require(math.prod(shape) == state["n_features_in_"], "shape_: of other columns")
         require(len(state["_mean"]) == shape[0], "_mean: of other columns")
-        if state["module"] is not None:  # otherwise only its owner knows it
-            cls._check_weights(state)
-
-    @classmethod
-    def _check_weights(cls, state: State) -> None:
-        """Refuse weights that are not those of the network, which takes no memory here."""
+        if state["module"] is None:
+            return  # a module of one's own, which is given again
         architecture = find_architecture(state["module"], state["hidden"])
-        architecture.check_shape(state["module"], state["shape_"])
+        architecture.check_shape(state["module"], shape)
         require(len(architecture.sizes) <= _MOST_LAYERS, f"hidden: more than {_MOST_LAYERS} layers")
-        network = lay_out(architecture, state["shape_"], scores=cls.gives_scores)
+        network = lay_out(architecture, shape, scores=cls.gives_scores)  # takes no memory
         wanted = {name: (str(w.dtype), tuple(w.shape)) for name, w in network.state_dict().items()}
         stored = {name: (f"torch.{w.dtype}", w.shape) for name, w in state["weights_"].items()}
         require(stored == wanted, "weights_: of other shapes or types")
@@ -183,15 +178,6 @@ class DeepDetector(Detector):
     def _steps_before(self) -> int:
         return self.n_steps_ if self._continues() else 0
 
-    def _learn_columns(self, X: np.ndarray) -> None:
-        """Mean and spread of each column, or of each channel of images."""
-        if self._continues():
-            return
-        self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.scale:
-            self._mean, spread = _moments(X)
-            self._scale = np.where(spread > 0, spread, 1.0)
-
     def _data(self, X: np.ndarray) -> Tensor:
         """Rows for the network, on the device: standardised, float32 or bytes."""
         if self.scale:
@@ -231,9 +217,12 @@ class DeepDetector(Detector):
     def _fit_network(self, X: np.ndarray, codes: np.ndarray) -> None:
         """Train, keep the network, and place the threshold."""
         self._check_fit(codes)
-        device = choose_device(self.device)
-        network = self._network() if self._continues() else self._build().to(device)
-        self._learn_columns(X)
+        network = self._network() if self._continues() else self._build()
+        network.to(choose_device(self.device))
+        if not self._continues():
+            self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+            if self.scale:
+                self._mean, self._scale = _moments(X)
         data = self._data(X)
         pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
         with Bar(disable=not self.verbose) as bar:
@@ -280,22 +269,20 @@ class DeepDetector(Detector):
         return scores.cpu().numpy().astype(np.float64)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_module", None)  # built again from weights_
-        return state
+        # The network is built again from weights_.
+        return {name: value for name, value in super().__getstate__().items() if name != "_module"}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        tags.input_tags.three_d_array = True
+        tags.input_tags.sparse, tags.input_tags.three_d_array = False, True
         return tags
 
 
 def _moments(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and spread along the second axis in double precision, without a copy of all rows."""
+    """Mean of each column or channel and its spread, 1 if there is none; in double precision."""
     axes = tuple(axis for axis in range(X.ndim) if axis != 1)
     blocks, count = np.array_split(X, -(-X.size // _BLOCK)), X.size // X.shape[1]
     mean = sum(block.sum(axis=axes, dtype=np.float64) for block in blocks) / count
     across = mean.reshape(-1, *[1] * (X.ndim - 2))
-    squares = sum(np.square(block - across).sum(axis=axes) for block in blocks)
-    return mean, np.sqrt(squares / count)
+    spread = np.sqrt(sum(np.square(block - across).sum(axis=axes) for block in blocks) / count)
+    return mean, np.where(spread > 0, spread, 1.0)

@@ -21,14 +21,10 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.risks import KIND_NAMES
 
+# The kinds of row in the order of the parameter `batch`; arrays by label code have that of `KINDS`.
 BATCH_ORDER = (NORMAL, ANOMALY, UNLABELLED)
-"""The kinds of row in the order of the parameter `batch` and of the columns of a batch.
 
-Arrays that are indexed by label code have the order of `riskad.core.labels.KINDS`.
-"""
-
-Pools = Mapping[int, Tensor]
-"""For each kind the rows to draw from, as indices into the data."""
+Pools = Mapping[int, Tensor]  # for each kind the rows to draw from, as indices into the data
 
 # The odd constants of splitmix64: 2^64 over the golden ratio, and the two of its mixer.
 _STEP = 0x9E3779B97F4A7C15
@@ -62,8 +58,7 @@ def pools_of(codes: Tensor) -> dict[int, Tensor]:
 def hold_out(pools: Pools, share: float, seed: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
     """Set aside a random `share` of each pool for validation; returns the rest and the held rows.
 
-    At least one row of a kind is held and one left. If a pool has a single row this is impossible,
-    and no kind is held out. Empty pools stay empty.
+    At least one row of a kind is held and one left; where a kind has a single row none is held out.
     """
     if share == 0 or any(len(rows) == 1 for rows in pools.values()):
         return dict(pools), {kind: rows[:0] for kind, rows in pools.items()}
@@ -80,11 +75,6 @@ class BatchSampler:
     """Stratified batches of `sizes[kind]` rows of each kind, of which 0 are not drawn.
 
     `kinds` (B,) is the kind of each column of a batch: P first, then N, then U.
-
-    >>> pools = {1: torch.tensor([0, 1]), -1: torch.tensor([2]), 0: torch.tensor([3, 4, 5])}
-    >>> sampler = BatchSampler(pools, {1: 2, -1: 1, 0: 3}, seed=0)
-    >>> sampler.kinds.tolist(), sampler(step=0).shape
-    ([1, 1, -1, 0, 0, 0], torch.Size([6]))
     """
 
     def __init__(

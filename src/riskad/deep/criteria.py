@@ -54,9 +54,9 @@ class RiskCriterion(nn.Module):
         self.beta = check_in_interval("beta", beta, 0, float("inf"), closed=True)
         self.gamma = check_in_interval("gamma", gamma, 0, 1, closed=True)
         self.loss = risk.loss
-        plain, guarded = _coefficients(risk, kinds)
-        self.register_buffer("plain", plain.float())
-        self.register_buffer("guarded", guarded.float())
+        plain, guarded = _coefficients(risk, kinds.cpu())
+        self.register_buffer("plain", plain.float().to(kinds.device))
+        self.register_buffer("guarded", guarded.float().to(kinds.device))
 
     def forward(self, scores: Tensor) -> Losses:
         """Losses of scores (..., B)."""
@@ -72,9 +72,7 @@ class RiskCriterion(nn.Module):
 
 def _coefficients(risk: Risk, kinds: Tensor) -> tuple[Tensor, Tensor]:
     """Coefficients (alpha, beta) of l(f) and l(-f), each (2, B): without guard, and guarded."""
-    plain, guarded = (
-        torch.zeros(2, len(kinds), dtype=torch.float64, device=kinds.device) for _ in range(2)
-    )
+    plain, guarded = torch.zeros(2, 2, len(kinds), dtype=torch.float64)
     for term in risk.terms():
         if term.weight != 0:
             of_kind = kinds == term.kind
@@ -107,15 +105,15 @@ class SADCriterion(nn.Module):
     ):
         super().__init__()
         self.eps = eps
-        near, far = torch.zeros(2, len(kinds), dtype=torch.float64, device=kinds.device)
+        near, far = torch.zeros(2, len(kinds), dtype=torch.float64)
         for kind in BATCH_ORDER:
-            of_kind = kinds == kind
+            of_kind = kinds.cpu() == kind
             if of_kind.any():
                 weight = (1.0 if kind == UNLABELLED else eta) * counts[kind] / sum(counts.values())
                 (far if kind == ANOMALY else near)[of_kind] = weight / of_kind.sum()
         self.register_buffer("centre", centre)
-        self.register_buffer("near", near.float())
-        self.register_buffer("far", far.float())
+        self.register_buffer("near", near.float().to(kinds.device))
+        self.register_buffer("far", far.float().to(kinds.device))
 
     def forward(self, outputs: Tensor) -> Losses:
         """Losses of representations (..., B, rep)."""

@@ -22,10 +22,7 @@ from riskad.deep.nets import build_decoder, build_network, find_architecture
 from riskad.deep.trainer import evaluate, train
 from riskad.storage.fields import COUNT, SHARE, Array, Fields, Number, State, require
 
-__all__ = ["DeepSAD"]
-
-CENTRE_MARGIN = 0.1
-"""Coordinates of the centre stay this far from 0, so that zero weights cannot reach them."""
+CENTRE_MARGIN = 0.1  # of its coordinates from 0, so that zero weights cannot reach them
 
 
 class DeepSAD(DeepDetector):
@@ -45,21 +42,17 @@ class DeepSAD(DeepDetector):
     ----------
     module : str, default="mlp"
         A name of `riskad.deep.nets.ARCHITECTURES`; its last linear layer is the representation.
-    eta : float > 0, default=1.0
-        Weight of labelled rows.
-    eps : float > 0, default=1e-6
-        Keeps the loss of anomalies finite at the centre.
+    eta, eps : float > 0, default=1.0 and 1e-6
+        Weight of labelled rows; what keeps the loss of anomalies finite at the centre.
     prior : float in (0, 1), default=0.8
         Assumed share of normal rows among the unlabelled rows. Only the threshold depends on it.
     pretrain_steps : int >= 0, default=500
         Steps of the autoencoder; 0 leaves the encoder at its random initial weights.
     batch : tuple of three int, default=(32, 32, 128)
         Rows of P, N and U in a batch. Kinds that y does not have are not drawn.
-    weight_decay : float, default=1e-6
-        Parameter of Adam.
-    hidden, learning_rate, n_steps, schedule, check_every, scale, warm_start, device, \
-random_state, verbose, callback :
-        As in `DeepRAD`. A warm start keeps the centre.
+    hidden, learning_rate, weight_decay, n_steps, schedule, check_every, scale, warm_start, \
+device, random_state, verbose, callback :
+        As in `DeepRAD`, but weight_decay=1e-6 and n_steps=500. A warm start keeps the centre.
 
     Attributes
     ----------
@@ -73,8 +66,7 @@ random_state, verbose, callback :
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
-    >>> y = np.zeros(1000, dtype=int)
-    >>> y[:40], y[-10:] = 1, -1
+    >>> y = np.repeat([1, 0, -1], [40, 950, 10])
     >>> normal, anomaly = DeepSAD(eta=10, n_steps=200).fit(X, y).score_samples([[0, 0], [4, 4]])
     >>> bool(normal > anomaly)
     True
@@ -97,32 +89,18 @@ random_state, verbose, callback :
             require(len(state["centre_"]) == size, f"centre_: expected {size} numbers")
 
     def __init__(
-        self,
-        module: str = "mlp",
-        *,
-        eta: float = 1.0,
-        eps: float = 1e-6,
-        prior: float = 0.8,
-        pretrain_steps: int = 500,
-        hidden: Sequence[int] | None = None,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1e-6,
-        n_steps: int = 500,
-        batch: tuple[int, int, int] = (32, 32, 128),
-        schedule: str = "constant",
-        check_every: int = 10,
-        scale: bool = True,
-        warm_start: bool = False,
-        device: str = "auto",
-        random_state: int | None = None,
-        verbose: bool = False,
-        callback: Callback | None = None,
-    ):
-        self.module, self.hidden, self.batch, self.scale = module, hidden, batch, scale
+        self, module: str = "mlp", *, hidden: Sequence[int] | None = None,
+        eta: float = 1.0, eps: float = 1e-6, prior: float = 0.8, pretrain_steps: int = 500,
+        learning_rate: float = 1e-3, weight_decay: float = 1e-6, schedule: str = "constant",
+        n_steps: int = 500, batch: tuple[int, int, int] = (32, 32, 128), scale: bool = True,
+        check_every: int = 10, warm_start: bool = False, device: str = "auto",
+        random_state: int | None = None, verbose: bool = False, callback: Callback | None = None,
+    ):  # fmt: skip
+        self.module, self.hidden = module, hidden
         self.eta, self.eps, self.prior, self.pretrain_steps = eta, eps, prior, pretrain_steps
         self.learning_rate, self.weight_decay, self.schedule = learning_rate, weight_decay, schedule
-        self.n_steps, self.check_every, self.warm_start = n_steps, check_every, warm_start
-        self.device, self.random_state = device, random_state
+        self.n_steps, self.batch, self.scale, self.check_every = n_steps, batch, scale, check_every
+        self.warm_start, self.device, self.random_state = warm_start, device, random_state
         self.verbose, self.callback = verbose, callback
 
     def fit(self, X: Any, y: Any = None) -> DeepSAD:
@@ -137,9 +115,8 @@ random_state, verbose, callback :
                 "DeepSAD mirrors its encoder for pre-training and needs a named architecture, got "
                 f"module={self.module!r}."
             )
-        check_in_interval("eta", self.eta, 0, math.inf)
-        check_in_interval("eps", self.eps, 0, math.inf)
-        check_in_interval("prior", self.prior, 0, 1)
+        for name, high in (("eta", math.inf), ("eps", math.inf), ("prior", 1)):
+            check_in_interval(name, getattr(self, name), 0, high)
         steps = self.pretrain_steps
         if not isinstance(steps, (int, np.integer)) or isinstance(steps, bool) or steps < 0:
             raise InputError(f"pretrain_steps must be a whole number >= 0, got {steps!r}.")
@@ -175,8 +152,7 @@ random_state, verbose, callback :
 
     def _pretrain(self, encoder: nn.Module, data: Tensor) -> np.ndarray:
         """Train the encoder within an autoencoder, on rows of all kinds equally; its errors."""
-        # The seed differs from the encoder's, whose weights would otherwise be repeated.
-        seed = self._seed + 1
+        seed = self._seed + 1  # not the encoder's, whose weights would otherwise be repeated
         decoder = build_decoder(find_architecture(self.module, self.hidden), self.shape_, seed)
         both = Autoencoder(encoder, decoder).to(data.device)
         rows = {UNLABELLED: torch.arange(len(data))}

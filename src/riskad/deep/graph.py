@@ -46,9 +46,8 @@ def _node(g: Any, x: str, layer: nn.Module) -> Any:
             return g.node("Conv", x, values["weight"], pads=[*layer.padding, *layer.padding])
         case nn.BatchNorm1d() | nn.BatchNorm2d():
             mean, variance = values["running_mean"], values["running_var"]
-            scale, shift = np.ones_like(mean), np.zeros_like(mean)
-            statistics = (scale, shift, mean, variance)
-            return g.node("BatchNormalization", x, *statistics, epsilon=layer.eps)
+            affine = np.ones_like(mean), np.zeros_like(mean)
+            return g.node("BatchNormalization", x, *affine, mean, variance, epsilon=layer.eps)
         case nn.MaxPool2d():
             return g.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
         case nn.LeakyReLU():

@@ -53,15 +53,12 @@ class Architecture:
 
     def check_shape(self, name: str, shape: Sequence[int]) -> None:
         """Refuse rows that this architecture cannot read."""
-        if self.channels and len(shape) != 3:
+        reads, instead = "tables (n, columns)", "images choose module='lenet-mnist'"
+        if self.channels:
+            reads, instead = "images (n, h, w) or (n, c, h, w)", "a table choose module='mlp'"
+        if len(shape) != (3 if self.channels else 1):
             raise InputError(
-                f"module={name!r} reads images: X must have shape (n, h, w) or (n, c, h, w), got "
-                f"rows of shape {tuple(shape)}. For a table choose module='mlp'."
-            )
-        if not self.channels and len(shape) != 1:
-            raise InputError(
-                f"module={name!r} reads tables: X must have shape (n, columns), got rows of shape "
-                f"{tuple(shape)}. For images choose module='lenet-mnist' or another lenet."
+                f"module={name!r} reads {reads}, got rows of shape {tuple(shape)}. For {instead}."
             )
         if 0 in self.map_shape(shape):
             least = 2 ** len(self.channels)
@@ -80,11 +77,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def find_architecture(module: str, hidden: Sequence[int] | None = None) -> Architecture:
-    """The architecture with this name; `hidden` replaces the sizes of its linear layers.
-
-    >>> find_architecture("mlp", hidden=(32, 16)).sizes
-    (32, 16)
-    """
+    """The architecture with this name; `hidden` replaces the sizes of its linear layers."""
     architecture = ARCHITECTURES[check_choice("module", module, ARCHITECTURES)]
     if hidden is None:
         return architecture
@@ -140,8 +133,8 @@ class OwnModule(nn.Module):
 
 
 def _norm(channels: int, images: bool) -> nn.BatchNorm1d | nn.BatchNorm2d:
-    kind = nn.BatchNorm2d if images else nn.BatchNorm1d
-    return kind(channels, eps=1e-4, momentum=MOMENTUM, affine=False)
+    layer = nn.BatchNorm2d if images else nn.BatchNorm1d
+    return layer(channels, eps=1e-4, momentum=MOMENTUM, affine=False)
 
 
 def _convolution(c_in: int, c_out: int) -> nn.Conv2d:

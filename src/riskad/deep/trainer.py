@@ -4,8 +4,7 @@ A step draws rows of every kind, runs the network, computes the loss by the crit
 descend it. Data and indices stay on the device.
 
 Early stopping uses rows held out of the *training* rows. Every `check_every` steps the network is
-measured on them; its best state is kept, and training ends if it has not improved for `patience`
-checks.
+measured on them; its best state is kept, and `patience` checks without improvement end training.
 """
 
 from __future__ import annotations
@@ -69,14 +68,12 @@ class Progress(NamedTuple):
 def choose_device(device: str | torch.device) -> torch.device:
     """The device with this name; "auto" is the GPU if there is one."""
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    refusal = f"device must be 'auto', 'cpu', 'cuda' or another of torch's names, got {device!r}."
-    if not isinstance(device, str | int | torch.device):
-        raise InputError(refusal)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return torch.device(device)
-    except RuntimeError as error:
-        raise InputError(refusal) from error
+    except (RuntimeError, TypeError) as error:
+        names = "'auto', 'cpu', 'cuda' or another of torch's names"
+        raise InputError(f"device must be {names}, got {device!r}.") from error
 
 
 class Validation:
@@ -97,11 +94,11 @@ class Validation:
 def evaluate(network: nn.Module, data: Tensor, rows: Tensor | None = None) -> Tensor:
     """Outputs (n,) or (n, rep) for rows of the data, or for all, in full precision."""
     kind = data.device.type if data.device.type in _ROWS_AT_ONCE else "cpu"
-    at_once = min(_ROWS_AT_ONCE[kind], _VALUES_AT_ONCE[kind] // math.prod(data.shape[1:]))
+    at_once = min(_ROWS_AT_ONCE[kind], max(1, _VALUES_AT_ONCE[kind] // data[0].numel()))
     was_training, outputs = network.training, []
     network.eval()
-    for start in range(0, len(data) if rows is None else len(rows), max(1, at_once)):
-        some = slice(start, start + max(1, at_once))
+    for start in range(0, len(data) if rows is None else len(rows), at_once):
+        some = slice(start, start + at_once)
         outputs.append(network(read_rows(data, some if rows is None else rows[some])))
     network.train(was_training)
     return torch.cat(outputs)
@@ -129,9 +126,7 @@ def train(
     half = on_gpu and torch.cuda.get_device_capability(data.device) >= (8, 0)
     decay = settings.weight_decay
     optimiser = torch.optim.Adam(network.parameters(), weight_decay=decay, fused=on_gpu)
-    curves: dict[str, list[float]] = {"step": [], "risk": []}
-    if validation is not None:
-        curves["validation"] = []
+    curves: dict[str, list[float]] = {"step": [], "risk": [], "validation": []}
     best, best_step, step, values, kept = math.inf, 0, 0, [], network.state_dict()
     network.train()
     # Algorithms that give the same numbers every time. (Without `enabled`, cuDNN would be off.)
@@ -167,4 +162,4 @@ def train(
     if validation is not None:
         network.load_state_dict(kept)
     network.eval()
-    return {name: np.array(curve) for name, curve in curves.items()}, best_step
+    return {name: np.array(curve) for name, curve in curves.items() if curve}, best_step

@@ -74,7 +74,6 @@ CONFINED = {
         [
             "deep/*.py",
             "bench/peers/tabpfn_v1.py",
-            "bench/studies/stopping.py",
         ],
     ),
     "lightgbm": ("boost", ["detectors/boosting.py"]),

@@ -15,7 +15,7 @@ from experiments.runner import RESULTS, Experiment, check, run
 from riskad import InputError
 from riskad.core.checks import lookup, printable
 
-ROOMS = ("paper", "field", "pretraining", "studies", "speed")
+ROOMS = ("paper", "field", "pretraining", "studies", "speed", "stack")
 
 
 def rooms() -> Iterator[tuple[str, dict[str, Experiment] | ImportError]]:
@@ -129,10 +129,9 @@ def run_(
 def check_(name: str, cells: str | None, jobs: int, out: Path, tolerance: float) -> None:
     """Run cells again and compare with their records; nothing is written."""
     experiment = find(name)
+    chosen = experiment.chosen(cells, among=experiment.recorded(out))
     n_cells = n_equal = 0
-    for cell, lines in check(
-        experiment, experiment.chosen(cells), jobs=jobs, tolerance=tolerance, results=out
-    ):
+    for cell, lines in check(experiment, chosen, jobs=jobs, tolerance=tolerance, results=out):
         n_cells, n_equal = n_cells + 1, n_equal + (not lines)
         click.echo(f"{cell}: {'; '.join(lines) or 'as recorded'}")
     click.echo(f"{n_equal:,} of {n_cells:,} cells are as recorded.")

@@ -135,9 +135,17 @@ class Experiment:
         """Return the identity of a cell as `row_key` returns it for its record."""
         return row_key({"experiment": self.name, **cell}, ("experiment", *cell))
 
-    def chosen(self, cells: str | int | None = None) -> list[Cell]:
+    def recorded(self, results: Path = RESULTS) -> list[Cell]:
+        """Return the cells that were run and did not fail."""
+        identity, rows = self.identity(), read_records(self.path(results)).to_dicts()
+        done = {row_key(row, identity) for row in rows if row["status"] == OK}
+        return [cell for cell in self.cells() if self.key(cell) in done]
+
+    def chosen(
+        self, cells: str | int | None = None, among: Iterable[Cell] | None = None
+    ) -> list[Cell]:
         """Return all cells; those whose text matches a pattern; or so many, drawn at random."""
-        every = list(self.cells())
+        every = list(self.cells() if among is None else among)
         if cells is None:
             return every
         if isinstance(cells, int) or cells.isdecimal():
@@ -283,15 +291,17 @@ def differences(
     """Return how the metrics of a cell differ from its record, in words."""
     lines = []
     for name, value in metrics.items():
-        if name in _CIRCUMSTANCES or name.endswith("seconds"):
-            continue
         before = record.get(name)
-        numbers = isinstance(value, (int, float, list)) and isinstance(before, type(value))
+        if name in _CIRCUMSTANCES or name.endswith("seconds") or value == before:
+            continue
         try:
-            same = numbers and np.allclose(value, before, rtol=0, atol=tolerance, equal_nan=True)
-        except (TypeError, ValueError):  # lists of texts, or of different lengths
-            same = False
-        if not same and value != before:
+            gap = float(np.max(np.abs(np.subtract(value, before))))
+        except (TypeError, ValueError):  # texts, or lists of different lengths
+            lines.append(f"{name} is {value}, recorded was {before}")
+            continue
+        if isinstance(value, list) and gap > tolerance:
+            lines.append(f"{name} differs by up to {gap:.2g}")
+        elif not gap <= tolerance and value == value:
             lines.append(f"{name} is {value}, recorded was {before}")
     return lines
 

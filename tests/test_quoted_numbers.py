@@ -178,12 +178,6 @@ def p_values(key):
     return read("decisions/p_values.json")["rates"][1]["mean"][key]
 
 
-def ratios(choose):
-    """How much faster 80 or more networks are trained together."""
-    rates = read("deep/speed.json")["rates"]
-    return lambda: choose(max(rate["ratio"].values()) for rate in rates)
-
-
 def stream_largest(key):
     """The largest over orders and losses, of the rows kept by hundreds and the tight lambda."""
     rows = [s for s in read("scale/stream.json")["summaries"] if s["kept"] == 500]
@@ -408,7 +402,7 @@ QUOTES = [
     Quote(
         "docs/howto/threshold.md",
         "Over {} simulated draws with",
-        [lambda: len(read("decisions/p_values.json")["rates"][1]["draws"])],
+        [at("decisions/p_values.json", "rates", 1, "draws")],
     ),
     Quote(
         "docs/howto/threshold.md",
@@ -530,11 +524,6 @@ QUOTES = [
         [at("trees.json", "BoostedRAD, a=0", "auc"), at("trees.json", "BoostedRAD", "auc")],
     ),
     Quote(
-        "docs/howto/images.md",
-        "{} to {} times faster than one after another",
-        [ratios(min), ratios(max)],
-    ),
-    Quote(
         "docs/explanation/risk.md",
         "5 % of the rows labelled: {}, {} and {} (`riskad bench run lambda-rules`)",
         [at("lambda_rules.json", "auc", "5 %", rule) for rule in ("theorem", "tight", "cv")],
@@ -595,22 +584,8 @@ QUOTES = [
 ]
 
 PARQUET, DASK, GPU = "scale/parquet.json", "scale/dask.json", "scale/gpu.json"
-DEEP, MODEL, GROWTH = "scale/deep.json", "scale/model.json", "scale/growth.json"
+MODEL, GROWTH = "scale/model.json", "scale/growth.json"
 PILES = range(4)
-
-
-def deep_row(words, name):
-    """A row of the table of deep detectors."""
-    disk, two = (DEEP, "disk over memory", name), (DEEP, "two processes over one", name)
-    return Quote(
-        "docs/explanation/scale.md",
-        f"| {words} | {{}} | {{}}, {{}} | {{}} |",
-        [
-            at(*disk, "ratio"),
-            *(at(*disk, "allocated_mb", place) for place in (0, 1)),
-            at(*two, "ratio"),
-        ],
-    )
 
 
 QUOTES += [
@@ -687,9 +662,20 @@ QUOTES += [
         "On two workers a fit takes {} s, on one {} s",
         [at(DASK, "workers", place, "seconds") for place in (1, 0)],
     ),
-    deep_row("200 columns, 224", "mlp, 200 columns, batch 224"),
-    deep_row("200 columns, 3,584", "mlp, 200 columns, batch 3584"),
-    deep_row("images of 28 x 28, 224", "lenet-mnist, 28 x 28, batch 224"),
+    Quote(
+        "docs/explanation/scale.md",
+        "value and gradient takes {} ms instead of {}, and a whole fit {} ms instead of {}; for "
+        "200,000 x 500 a fit takes {} ms instead of {}.",
+        [
+            at("scale/kernels.json", "shallow", shape, what, way, "ms")
+            for shape, what in (
+                ("2000000 x 50", "value and gradient"),
+                ("2000000 x 50", "fit"),
+                ("200000 x 500", "fit"),
+            )
+            for way in ("eager", "kernels")
+        ],
+    ),
     Quote(
         "docs/explanation/scale.md",
         "Of the {} ms on the GPU, the median of 15 fits that took {} to {}, {} are passes",

@@ -14,6 +14,7 @@ without early stopping) that differ in loss, a, prior and random_state, and
 Each network is the one that the detector's own `fit` trains, up to rounding.
 """
 
+from experiments.stack.speed import EXPERIMENTS
 from experiments.stack.trainer import StackedTrainer
 
-__all__ = ["StackedTrainer"]
+__all__ = ["EXPERIMENTS", "StackedTrainer"]

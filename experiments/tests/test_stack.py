@@ -29,13 +29,7 @@ from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
 from riskad.deep.criteria import RiskCriterion, SADCriterion
-from riskad.deep.nets import (
-    ARCHITECTURES,
-    ScoreUnit,
-    build_decoder,
-    build_network,
-    find_architecture,
-)
+from riskad.deep.nets import ARCHITECTURES, ScoreUnit, build_decoder, build_network
 
 torch.set_num_threads(1)
 K, B = 3, 6
@@ -176,7 +170,7 @@ def test_a_stack_is_its_networks_side_by_side(name, scores, training):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_decoders_and_gradients_are_those_of_separate_networks(name):
-    architecture, shape = find_architecture(name), SHAPES[name]
+    architecture, shape = ARCHITECTURES[name], SHAPES[name]
     decoders = [build_decoder(architecture, shape, k) for k in range(K)]
     stack, x = stack_networks(decoders), random(K, B, architecture.sizes[-1])
     outputs = torch.stack([decoder(x[k]) for k, decoder in enumerate(decoders)])
@@ -207,7 +201,7 @@ def test_both_convolutions_are_those_of_separate_networks(c_in):
     torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-3, atol=1e-4)
 
 
-def test_few_channels_go_by_strips_on_a_gpu_where_the_width_allows_it():
+def test_few_channels_go_by_strips_on_a_gpu_if_the_width_allows_it():
     class Elsewhere:
         is_cuda = True
 

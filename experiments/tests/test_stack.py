@@ -13,7 +13,8 @@ from sklearn.base import clone
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.stack import StackedTrainer, layers
+from experiments.records import read_records
+from experiments.stack import EXPERIMENTS, StackedTrainer, layers
 from experiments.stack.layers import (
     StackedConv,
     StackedLinear,
@@ -56,10 +57,6 @@ DETECTORS = {
     "pu": [NNPU("lenet-fmnist", batch=(8, 16), random_state=k, **QUICK) for k in range(3)],
     "sad": [
         DeepSAD("lenet-mnist", pretrain_steps=6, batch=(4, 4, 8), random_state=k, **QUICK)
-        for k in range(3)
-    ],
-    "sad, no pre-training": [
-        DeepSAD("lenet-mnist", pretrain_steps=0, batch=(4, 4, 8), random_state=k, **QUICK)
         for k in range(3)
     ],
     "tables": [DeepRAD(hidden=(16, 8), random_state=k, **QUICK) for k in range(3)],
@@ -145,6 +142,13 @@ def test_labels_that_cannot_be_trained_on():
         StackedTrainer(DETECTORS["rad"][:2]).fit(X, rows[:2], no_anomaly)
     with pytest.raises(InputError, match="150 rows and 170 labels"):
         StackedTrainer(DETECTORS["rad"][:1]).fit(X, rows[:1], labels[1:2])
+
+
+def test_the_page_of_speed_is_made_of_its_records(tmp_path):
+    (experiment,) = EXPERIMENTS
+    experiment.report(read_records(experiment.path()), tmp_path)
+    committed = experiment.path().with_name("speed.json").read_text()
+    assert (tmp_path / "speed.json").read_text() == committed
 
 
 # --- layers against torch's own ------------------------------------------------------------------

@@ -58,7 +58,8 @@ def in_turns(
     sides: Mapping[str, tuple[Callable[[], Any], Callable[[], float]]], turns: int, warm_up: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Return seconds of calls by the clock and by the processor, of sides that take turns."""
-    wall, cpu = ({name: [] for name in sides} for _ in range(2))
+    wall: dict[str, list[float]] = {name: [] for name in sides}
+    cpu: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warm_up + turns):
         for name, (call, clock) in sides.items():
             before, begin = clock(), time.perf_counter()
@@ -155,7 +156,12 @@ def run_score_kills(cell: Cell, kills: int = 100, step: int = 500) -> dict[str, 
     runs = killed = twice = torn = 0
     with TemporaryDirectory() as name, chdir(name), killing.Commands() as commands:
         labels = riskad.LabelColumn("status", ["ok"], ["fraud"])
-        options = {"id": "payment", "drop": ["paid"], "model": "shallow", "settings": {"lam": 0.01}}
+        options: Any = {
+            "id": "payment",
+            "drop": ["paid"],
+            "model": "shallow",
+            "settings": {"lam": 0.01},
+        }
         fit = riskad.fit_table(killing.make_events(300), labels, **options)
         riskad.save(fit.model, "model.riskad", notes=fit.report.notes())
         call = ["score", "model.riskad", "events.parquet", *killing.TARGETS[kind]]
@@ -184,12 +190,12 @@ def run_score_kills(cell: Cell, kills: int = 100, step: int = 500) -> dict[str, 
 EXPERIMENTS = (
     Experiment(
         name="serving",
-        title="How quick, how steady and how hard to upset riskad serve is",
+        title="How quick and how steady riskad serve is",
         cells=grid(method=SERVING),
         run_cell=run_serving,
         report=lambda frame, folder: write_by_method(frame, folder / "serving.json"),
         folder="serving",
-        minutes="an hour",
+        minutes="15 minutes",
     ),
     Experiment(
         name="score-kills",

@@ -75,7 +75,9 @@ def run_choosing(cell: Cell) -> dict[str, Any]:
 
 def choosing_figures(rows: Sequence[Row]) -> dict[str, Any]:
     """Return gains and coverage over all sets, and by set."""
-    sets = {name: _of_set(trials) for name, trials in group(rows, "dataset").items()}
+    sets: dict[str, Any] = {
+        name: _of_set(trials) for name, trials in group(rows, "dataset").items()
+    }
     ratios = [each["time_ratio"] for each in sets.values()]
     total = mean(rows, "chosen_seconds") / mean(rows, "default_seconds")
     bands = {
@@ -225,7 +227,7 @@ def run_trees(cell: Cell) -> dict[str, float]:
 
 def tree_figures(rows: Sequence[Row]) -> dict[str, Any]:
     """Return means over sets of means over splits, and the latter."""
-    figures = {}
+    figures: dict[str, Any] = {}
     for method, cells in group(rows, "method").items():
         sets = group(cells, "dataset").values()
         names = ("auc", "average_precision", "seconds")

@@ -111,7 +111,7 @@ def _binned(anomalous: np.ndarray, p: np.ndarray) -> list[list[float]]:
 
 def probability_figures(rows: Sequence[Row]) -> dict[str, Any]:
     """Return mean scores over the sets, by set, and the points of the reliability diagram."""
-    sets = {
+    sets: dict[str, Any] = {
         name: {
             **{score: {w: mean(trials, f"{score} {w}") for w in _WAYS} for score in _SCORES},
             "n_anomaly": mean(trials, "n_anomaly"),

@@ -257,7 +257,7 @@ def _estimate_or_auto(X: np.ndarray, y: np.ndarray, method: str) -> PriorEstimat
 
 def prior_figures(rows: Sequence[Row]) -> dict[str, Any]:
     """Return mean errors and coverage, over all sets and by set."""
-    sets = {
+    sets: dict[str, Any] = {
         name: {
             "rate": mean(trials, "rate"),
             "labelled_anomalies": [row["n_anomaly"] for row in trials],

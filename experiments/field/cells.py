@@ -12,8 +12,8 @@ from typing import Any
 
 from experiments.datasets import PAPER_SETS, make_split
 from experiments.evaluation import fit_and_score
-from experiments.field.environments import AutoGluon, Spade, TabPFNv2
-from experiments.field.peers import Classifier, Peer, Scorer, TabPFNv1
+from experiments.field.environments import AutoGluon, Spade, TabPFNv1, TabPFNv2
+from experiments.field.peers import Classifier, Peer, Scorer
 from experiments.runner import Cell, NotAvailable, seed_of
 from riskad import AutoRAD, BoostedRAD, ShallowRAD
 

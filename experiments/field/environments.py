@@ -3,13 +3,14 @@
 Rows go there and scores come back as files in a temporary folder. A process of that environment,
 which runs `worker.py`, fits and then scores; it ends with the estimator that started it.
 
-=========  =================================  ==================================================
-peer       the Python of its environment      how to make it
-=========  =================================  ==================================================
-AutoGluon  RISKAD_AUTOGLUON_PYTHON            see `AutoGluon.install`
-TabPFN v2  RISKAD_TABPFN2_PYTHON              see `TabPFNv2.install`; its weights come apart
-SPADE      RISKAD_SPADE_PYTHON                see `Spade.install`
-=========  =================================  ==================================================
+=========  =======================  =======================================================
+peer       Python of the environment  how to make it
+=========  =======================  =======================================================
+AutoGluon  RISKAD_AUTOGLUON_PYTHON  `AutoGluon.install`
+TabPFN v1  RISKAD_TABPFN1_PYTHON    `TabPFNv1.install`; the weights come apart from its code
+TabPFN v2  RISKAD_TABPFN2_PYTHON    `TabPFNv2.install`; so do these
+SPADE      RISKAD_SPADE_PYTHON      `Spade.install`
+=========  =======================  =======================================================
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.preprocessing import MinMaxScaler
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from experiments.field.peers import Classifier
 from experiments.runner import Skipped
@@ -123,6 +126,42 @@ class AutoGluon(OwnEnvironment):
         return super()._trained(X[kept], target[kept])
 
 
+class TabPFNv1(OwnEnvironment):
+    """TabPFN v1 on labelled rows: at most 1,000, of more a sample by class.
+
+    Of more than 100 columns the first 100 principal components are taken, of the standardised
+    training rows, labelled or not: its own way is 100 columns at random.
+    """
+
+    variable = "RISKAD_TABPFN1_PYTHON"
+    package = "tabpfn"
+    worker = "TabPFN v1"
+    install = (
+        "python3.11 -m venv FOLDER && FOLDER/bin/pip install torch==1.13.1 'numpy<1.25' "
+        "scikit-learn==1.2.2 tabpfn==0.1.11; from tabpfn-0.1.tar.gz, the source archive of tabpfn "
+        "0.1 on the package index, put tabpfn/models_diff into the package's folder; and put "
+        "FOLDER/bin/python into RISKAD_TABPFN1_PYTHON"
+    )
+    most_rows, most_columns = 1000, 100  # what the network was trained for
+
+    def _fitted(self, X: np.ndarray, codes: np.ndarray) -> Any:
+        self.components_ = None
+        if X.shape[1] > self.most_columns:
+            pca = PCA(min(self.most_columns, len(X)), random_state=self.random_state)
+            self.components_ = make_pipeline(StandardScaler(), pca).fit(X)
+        return super()._fitted(self._reduced(X), codes)
+
+    def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
+        kept = sample_by_class(target, self.most_rows, np.random.default_rng(self.random_state))
+        return super()._trained(X[kept], target[kept])
+
+    def _anomaly_scores(self, X: np.ndarray) -> np.ndarray:
+        return super()._anomaly_scores(self._reduced(X))
+
+    def _reduced(self, X: np.ndarray) -> np.ndarray:
+        return X if self.components_ is None else self.components_.transform(X)
+
+
 class TabPFNv2(OwnEnvironment):
     """TabPFN v2 on labelled rows: the network of its regressor, with 0 and 1 as the target.
 
@@ -134,13 +173,13 @@ class TabPFNv2(OwnEnvironment):
     variable = "RISKAD_TABPFN2_PYTHON"
     archive_variable = "RISKAD_TABPFN2_ARCHIVE"
     package = "tabpfn"
-    worker = "TabPFN"
+    worker = "TabPFN v2"
     install = (
         "python -m venv FOLDER && FOLDER/bin/pip install torch==2.13.0 skrub==0.11.0 "
-        "scikit-learn==1.9.1 einops pydantic-settings safetensors huggingface_hub && FOLDER/bin/pip install --no-deps "
-        "tabpfn==9.2.0; put FOLDER/bin/python into RISKAD_TABPFN2_PYTHON; pip download --no-deps "
-        "--no-binary :all: tabpfn_time_series==0.1.3, and put the path of the archive into "
-        "RISKAD_TABPFN2_ARCHIVE"
+        "scikit-learn==1.9.1 einops pydantic-settings safetensors huggingface_hub && "
+        "FOLDER/bin/pip install --no-deps tabpfn==9.2.0; put FOLDER/bin/python into "
+        "RISKAD_TABPFN2_PYTHON; pip download --no-deps --no-binary :all: "
+        "tabpfn_time_series==0.1.3, and put the path of the archive into RISKAD_TABPFN2_ARCHIVE"
     )
     member = "tabpfn_time_series-0.1.3/tabpfn-v2-regressor-2noar4o2.ckpt"
     sha256 = "e2d4a06eeb4521dee71fc68d819e277ffb97614cc3695dc9ac3030dd9da36c21"
@@ -180,6 +219,24 @@ class Spade(OwnEnvironment):
         self.scaler_ = MinMaxScaler().fit(X)
         target = np.select([codes == ANOMALY, codes == NORMAL], [1, 0], -1)
         return self._trained(self._scaled(X), target)
+
+
+def sample_by_class(target: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """Places of at most `most` rows, each class with its share and at least one row.
+
+    >>> target = np.array([0] * 90 + [1] * 10)
+    >>> kept = sample_by_class(target, 20, np.random.default_rng(0))
+    >>> np.bincount(target[kept])
+    array([18,  2])
+    """
+    if len(target) <= most:
+        return np.arange(len(target))
+    parts = []
+    for value in np.unique(target):
+        places = np.flatnonzero(target == value)
+        count = max(1, round(most * len(places) / len(target)))
+        parts.append(rng.choice(places, count, replace=False))
+    return np.sort(np.concatenate(parts))
 
 
 def repeat_rare(target: np.ndarray, least: int) -> np.ndarray:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from experiments.tables import (
     latex_table,
     markdown_safe,
     markdown_table,
+    remark_table,
     say_difference,
     say_mean,
     shorten,
@@ -44,7 +44,6 @@ _LEGEND = (
     "with +U it takes unlabelled rows as normal. A dash: not applicable under this budget, or not "
     "run; see below."
 )
-_MOST_REMARKS = 6
 _LINE, _BAR = 0.16, 0.07  # inches between names, and between bars of groups
 
 
@@ -120,38 +119,13 @@ def _closing(records: FieldRecords) -> list[str]:
     parts = ["## Not run", "\n".join(lines) or "Every dataset of the paper was run."]
     parts += ["## Methods not installed", "\n".join(absent)] if absent else []
     parts += ["## Not finished, and not compared", "\n".join(unfinished)] if unfinished else []
-    parts += ["## Not applicable", _remarks(skipped)] if skipped else []
-    parts += ["## Failed trials", _remarks(failed) or "No trial failed."]
-    return [*parts, "## Warnings", _remarks(warned) or "No trial gave a warning."]
+    parts += ["## Not applicable", remark_table(skipped, PAPER_SETS)] if skipped else []
+    parts += ["## Failed trials", remark_table(failed, PAPER_SETS) or "No trial failed."]
+    return [*parts, "## Warnings", remark_table(warned, PAPER_SETS) or "No trial gave a warning."]
 
 
 def _listed(name: str, reason: str) -> str:
     return f"- {name}: {markdown_safe(shorten(reason))}"
-
-
-def _remarks(remarks: Iterable[tuple[Mapping[str, Any], str]]) -> str:
-    """How many trials said what, by method and by dataset; texts that differ in numbers are one."""
-    alike: dict[str, list[tuple[Mapping[str, Any], str]]] = {}
-    for row, text in remarks:
-        numberless = re.sub(r"[\d.,:]*\d|'[^']*'", "#", text)
-        gist = re.sub(r"#(, #)*( and #( more)?)?", "#", numberless)
-        alike.setdefault(gist, []).append((row, text))
-    rows = []
-    for group in alike.values():
-        trials = {id(row): row for row, _ in group}.values()  # a trial may say the like twice
-        texts = Counter(text for _, text in group)
-        text = shorten(min(texts, key=lambda text: (-texts[text], text)))
-        more = f" (an example of {len(texts)} alike)" if len(texts) > 1 else ""
-        by_method = Counter(sorted(row["method"] for row in trials))
-        by_set = Counter(sorted((row["dataset"] for row in trials), key=PAPER_SETS.index))
-        counts = [", ".join(f"{name} {n}" for name, n in by.items()) for by in (by_method, by_set)]
-        rows.append((len(trials), [*counts, text + more]))
-    rows.sort(key=lambda row: (-row[0], row[1][-1]))
-    shown = [[str(count), *texts] for count, texts in rows[:_MOST_REMARKS]]
-    others = len(rows) - len(shown)
-    foot = [["", "", "", f"and {counted(others, 'other message')}"]] if others else []
-    head = ("trials", "by method", "by dataset", "message")
-    return markdown_table(Table("", head, shown, foot, left=(1, 2, 3))) if shown else ""
 
 
 # --- tables ------------------------------------------------------------------------------

@@ -48,7 +48,24 @@ class AutoGluon:
         return self.table({f"column {j}": X[:, j] for j in range(X.shape[1])})
 
 
-class TabPFN:
+class TabPFNv1:
+    """The first TabPFN."""
+
+    def __init__(self, options: dict[str, Any], seed: int | None):
+        from tabpfn import TabPFNClassifier
+
+        self.model = TabPFNClassifier(device="cpu", seed=seed, **options)
+
+    def fit(self, X: np.ndarray, target: np.ndarray) -> None:
+        self.model.fit(X, target)
+
+    def score(self, X: np.ndarray) -> np.ndarray:
+        most = 4000  # bounds the memory of attention; a row does not depend on the others
+        parts = [X[i : i + most] for i in range(0, len(X), most)]
+        return np.concatenate([self.model.predict_proba(part)[:, 1] for part in parts])
+
+
+class TabPFNv2:
     """TabPFN v2: its regressor on 0 and 1, since the weights of its classifier cannot be had."""
 
     def __init__(self, options: dict[str, Any], seed: int | None):
@@ -63,7 +80,7 @@ class TabPFN:
         self.model.fit(X, target.astype(float))
 
     def score(self, X: np.ndarray) -> np.ndarray:
-        most = 2000  # bounds the memory of attention; a row does not depend on the others
+        most = 2000  # likewise
         parts = [X[i : i + most] for i in range(0, len(X), most)]
         return np.concatenate([self.model.predict(part, output_type="mean") for part in parts])
 
@@ -117,7 +134,7 @@ class Spade:
         return self.forest.predict(X, verbose=0).ravel()
 
 
-PEERS = {"AutoGluon": AutoGluon, "TabPFN": TabPFN, "SPADE": Spade}
+PEERS = {"AutoGluon": AutoGluon, "TabPFN v1": TabPFNv1, "TabPFN v2": TabPFNv2, "SPADE": Spade}
 
 
 def main() -> None:

@@ -10,22 +10,20 @@ weights before, are kept to compare with.
 forms? Tables, labels and judged rows are those of 5 % above. The network scores the rows after each
 reading by itself, and scores of several readings are averaged.
 
-Tables are named by hashes. `case` and `mean_auc_and_ap` judge a network while it is trained.
+Tables are named by hashes.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.spatial.distance import cdist
 from scipy.stats import norm, rankdata
 from sklearn.decomposition import PCA
 from sklearn.ensemble import ExtraTreesClassifier
@@ -266,67 +264,3 @@ def readings_table_text(frame: pl.DataFrame) -> str:
         rows.append([text, *means, *(gaps if name != "smooth" else ["", ""])])
     head = ("readings", "mean AUC", "mean AP", "AUC (SE)", "AP (SE)")
     return markdown_table(Table("", head, rows))
-
-
-# --- while a network is trained ----------------------------------------------------------
-
-
-class Case(NamedTuple):
-    """A table with some labels: rows that are read come first; `y` is of those judged."""
-
-    Z: np.ndarray
-    state: np.ndarray
-    y: np.ndarray
-    context: int
-
-
-def case(X: np.ndarray, y: np.ndarray, drawn: np.ndarray, most_columns: int = 40) -> Case:
-    """What `PretrainedRAD` would read, with two outlier scores: at most 400 normal rows, 200
-    anomalies and 300 unlabelled rows. All unlabelled rows are judged.
-    """
-    rng = np.random.default_rng(0)
-    sizes = ((drawn & ~y, 400), (drawn & y, 200), (~drawn, 300))
-    read = np.concatenate([rng.permutation(np.flatnonzero(kind))[:n] for kind, n in sizes])
-    state = np.where(drawn, np.where(y, 2, 1), 0)
-    Z = _compressed(_standardised(X.astype(float)))
-    if Z.shape[1] > most_columns:
-        U = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)[0][:, :24]
-        Z = _compressed(U * math.sqrt(len(U)))
-    tenth = np.partition(cdist(Z, Z), 10, axis=1)[:, 10]  # of the neighbours; the row is nearest
-    outliers = np.stack([np.log(tenth + 0.03), (Z**2).mean(axis=1)], axis=1)
-    Z = np.hstack([Z, _compressed(_standardised(outliers))]).astype(np.float32)
-    free = np.flatnonzero(~drawn)
-    order = np.concatenate([read, free])
-    state = np.concatenate([state[read], np.zeros(len(free), int)])
-    return Case(Z[order], state, y[free], len(read))
-
-
-def _standardised(X: np.ndarray) -> np.ndarray:
-    return (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12)
-
-
-def _compressed(z: np.ndarray) -> np.ndarray:
-    return np.sign(z) * np.log1p(np.abs(z))
-
-
-def mean_auc_and_ap(network: Any, cases: Sequence[Case], device: str) -> tuple[float, float]:
-    """Of a network of `network.py`, over all tables."""
-    network.eval()
-    figures = [_figures(one.y, _network_scores(network, one, device)) for one in cases]
-    auc, precision = (float(np.mean([each[column] for each in figures])) for column in _COLUMNS)
-    return auc, precision
-
-
-def _network_scores(network: Any, one: Case, device: str) -> np.ndarray:
-    import torch
-
-    from experiments.pretraining.network import channels
-
-    Z = torch.from_numpy(one.Z).to(device)[None]
-    state = torch.from_numpy(one.state).to(device)[None]
-    with (
-        torch.no_grad(),
-        torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"),
-    ):
-        scores = network(channels(Z, state, one.context), state, one.context)
-    return scores[0, one.context :].float().cpu().numpy()

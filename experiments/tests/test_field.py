@@ -1,16 +1,12 @@
 """The field: methods of others, ranks and leads, learning curves; pages are made of the records."""
 
-import hashlib
 import io
 import math
-import os
-import pickle
 import random
 import sys
 import tarfile
 import types
 import xml.etree.ElementTree as ET
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -22,10 +18,17 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from experiments.datasets import PAPER_SETS, label_anomalies, make_split
-from experiments.field import EXPERIMENTS, learning_curves, pages, peers
+from experiments.field import EXPERIMENTS, learning_curves, pages
 from experiments.field.cells import BUDGETS, METHODS, cells, share
-from experiments.field.environments import AutoGluon, Spade, TabPFNv2, repeat_rare
-from experiments.field.peers import ARCHIVE_VARIABLE, Classifier, Scorer, TabPFNv1
+from experiments.field.environments import (
+    AutoGluon,
+    OwnEnvironment,
+    Spade,
+    TabPFNv1,
+    TabPFNv2,
+    repeat_rare,
+)
+from experiments.field.peers import Classifier, Scorer
 from experiments.field.ranking import (
     FieldRecords,
     comparisons,
@@ -261,7 +264,7 @@ def test_a_fit_that_returns_nothing_is_kept_and_the_seed_has_its_name(monkeypatc
     assert roc_auc_score(truth == 1, peer.score_samples(X)) > 0.8
 
 
-# --- TabPFN v1 ---------------------------------------------------------------------------
+# --- environments of their own -----------------------------------------------------------
 
 
 def archive_with(path, data, member):
@@ -271,61 +274,6 @@ def archive_with(path, data, member):
         archive.addfile(entry, io.BytesIO(data))
     return path
 
-
-class Harmful:
-    def __reduce__(self):
-        return os.mkdir, ("harm",)
-
-
-def test_weights_are_read_without_running_what_is_pickled_with_them(tmp_path, monkeypatch):
-    """Even if the checksum were that of a harmful file; other weights are refused."""
-    torch = pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    content = io.BytesIO()
-    torch.save({"weight": torch.ones(3), "more": Harmful()}, content)
-    path = archive_with(tmp_path / "tabpfn-0.1.tar.gz", content.getvalue(), peers._MEMBER)
-    with pytest.raises(InputError, match="holds other weights"):
-        peers.read_weights(path)
-    monkeypatch.setattr(peers, "_SHA256", hashlib.sha256(content.getvalue()).hexdigest())
-    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
-        peers.read_weights(path)
-    assert not (tmp_path / "harm").exists()
-
-
-class Centred:
-    """In place of TabPFN's classifier: what it is given, and how rows come in."""
-
-    models_in_memory: ClassVar = {}
-
-    def __init__(self, device, seed, **options):
-        self.seed, self.batches = seed, []
-
-    def fit(self, X, y):
-        self.shape, self.centre = X.shape, X[y == 1].mean(axis=0)
-
-    def predict_proba(self, X):
-        self.batches.append(len(X))
-        near = np.exp(-np.linalg.norm(X - self.centre, axis=1))
-        return np.column_stack([1 - near, near])
-
-
-def test_tabpfn_v1_gets_no_more_rows_and_columns_than_it_was_made_for(monkeypatch):
-    module = types.SimpleNamespace(TabPFNClassifier=Centred)
-    monkeypatch.setattr(peers, "_prediction", lambda: module)
-    monkeypatch.setattr(peers, "_network", lambda archive: (None, None, None))
-    monkeypatch.setattr(peers, "_ROWS_AT_ONCE", 700)
-    monkeypatch.delenv(ARCHIVE_VARIABLE, raising=False)
-    assert f"{ARCHIVE_VARIABLE} names no file" in TabPFNv1().missing()
-    monkeypatch.setenv(ARCHIVE_VARIABLE, "tabpfn-0.1.tar.gz")
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(1500, 120)), np.where(np.arange(1500) % 5, 1, -1)
-    peer = TabPFNv1(random_state=3).fit(X, y)
-    peer.score_samples(X)
-    assert (peer.model_.shape, peer.model_.seed) == ((1000, 100), 3)
-    assert peer.model_.batches == [700, 700, 100]
-
-
-# --- environments of their own -----------------------------------------------------------
 
 FAKE = """
 import os, numpy as np
@@ -391,7 +339,18 @@ def test_what_fails_there_is_said_here():
         AutoGluon(options={"fail": True}).fit(X, y)
 
 
-@pytest.mark.parametrize("kind", [AutoGluon, TabPFNv2, Spade])
+def test_tabpfn_v1_gets_no_more_rows_and_columns_than_it_was_made_for(monkeypatch):
+    shapes = []
+    monkeypatch.setattr(OwnEnvironment, "_trained", lambda self, X, y: shapes.append(X.shape))
+    monkeypatch.setattr(OwnEnvironment, "_anomaly_scores", lambda self, X: X[:, 0])
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1500, 120)), np.where(np.arange(1500) % 5, 1, -1)
+    assert TabPFNv1(random_state=3).fit(X, y).score_samples(X[:7]).shape == (7,)
+    TabPFNv1(random_state=3).fit(X[:, :9], y)
+    assert shapes == [(1000, 100), (1000, 9)]
+
+
+@pytest.mark.parametrize("kind", [AutoGluon, TabPFNv1, TabPFNv2, Spade])
 def test_an_environment_that_is_not_there_says_how_to_make_it(monkeypatch, tmp_path, kind):
     monkeypatch.delenv(kind.variable, raising=False)
     path = archive_with(tmp_path / "weights.tar.gz", b"other", TabPFNv2.member)

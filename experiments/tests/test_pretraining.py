@@ -201,17 +201,3 @@ def test_a_step_of_gradients_that_are_not_finite_is_left_out(batches):
     assert torch.isnan(risk)
     for one, held in zip(trainer.network.parameters(), before, strict=True):
         torch.testing.assert_close(one, held, rtol=0, atol=0)
-
-
-def test_a_network_is_judged_while_it_is_trained():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(300, 50)), np.arange(300) % 6 == 0
-    X[y] += 2
-    case = evaluation.case(X, y, evaluation.labelled(y, 0.2, seed=0))
-    assert case.Z.shape[1] == 24 + 2  # components of a wide table, and outlier scores
-    assert len(case.y) == (case.state[case.context :] == 0).sum()
-    network = module.Network()
-    module.restore(network, TableNetwork.load(WEIGHTS[-1]).arrays)
-    auc, precision = evaluation.mean_auc_and_ap(network, [case], "cpu")
-    assert auc > 0.95
-    assert precision > 0.8

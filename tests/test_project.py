@@ -17,7 +17,6 @@ from numpy.testing import assert_allclose
 
 import riskad
 from riskad.app import demo
-from riskad.bench.experiment import load_experiment
 from riskad.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +91,7 @@ def test_the_names_of_the_documentation_are_there_after_a_bare_import(missing):
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
-    for module in (riskad, riskad.bench):
+    for module in (riskad, riskad.detectors):
         with pytest.raises(AttributeError, match="has no attribute 'fit_fils'"):
             _ = module.fit_fils
     assert {"app", "core", "detectors", "AutoRAD"} <= set(dir(riskad))
@@ -170,13 +169,6 @@ def test_the_lowest_versions_are_those_of_the_project():
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
-
-
-def test_the_experiment_of_the_page_is_one(tmp_path):
-    (block,) = code_blocks("toml", "docs/extending/experiment.md")
-    (tmp_path / "means.toml").write_text(block, encoding="utf-8")
-    experiment = load_experiment(tmp_path / "means.toml")
-    assert [method.name for method in experiment.methods] == ["rad", "means"]
 
 
 @pytest.mark.usefixtures("registries_as_before")

@@ -60,8 +60,7 @@ def public_detectors():
 
 
 def untrained(name):
-    kind = public_detectors()[name]
-    return kind(use_labels=True) if name == "OneClassSVM" else kind()
+    return public_detectors()[name]()
 
 
 NAMES = sorted(public_detectors())
@@ -69,7 +68,6 @@ NAMES = sorted(public_detectors())
 
 def test_all_detectors_are_asked():
     assert {"AutoRAD", "ShallowRAD", "BoostedRAD", "ForestRAD", "PretrainedRAD"} <= set(NAMES)
-    assert {"OneClassSVM", "SemiSupervisedOneClassSVM", "ShallowPU"} <= set(NAMES)
     assert set(NAMES) >= {name for name in riskad.__all__ if name.endswith("RAD")} - {"DeepRAD"}
 
 

@@ -14,6 +14,7 @@ import polars as pl
 from experiments import tables
 from experiments.records import OK
 from experiments.runner import Cell
+from riskad import InputError
 
 Row = Mapping[str, Any]
 
@@ -35,10 +36,12 @@ def grid(**choices: Iterable[Any]) -> Callable[[], Iterator[Cell]]:
     return cells
 
 
-def ok_rows(frame: pl.DataFrame, **wanted: Any) -> list[dict[str, Any]]:
-    """Return the records of cells that went well, of these settings."""
+def ok_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return the records of cells that went well."""
     rows = frame.filter(pl.col("status") == OK).to_dicts()
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    if not rows:
+        raise InputError("no cell has figures yet; the column `reason` of the records says why.")
+    return rows
 
 
 def group(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:

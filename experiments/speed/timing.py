@@ -19,7 +19,8 @@ from typing import Any
 import polars as pl
 
 from experiments import tables
-from experiments.records import IDENTITY, OK, without_nulls
+from experiments.records import IDENTITY
+from experiments.summaries import ok_rows
 
 _ABOUT = {*IDENTITY, "status", "reason", "commit", "versions", "warnings"}
 
@@ -76,8 +77,11 @@ def flat(nest: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def figures(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the figures of each cell that went well, without what all records say."""
-    rows = frame.filter(pl.col("status") == OK).drop(_ABOUT - {"method"}, strict=False)
-    return [without_nulls(row) for row in rows.to_dicts()]
+    names = _ABOUT - {"method"}
+    return [
+        {name: value for name, value in row.items() if name not in names and value is not None}
+        for row in ok_rows(frame)
+    ]
 
 
 def write_by_method(frame: pl.DataFrame, path: Path) -> None:

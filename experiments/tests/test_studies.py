@@ -21,6 +21,7 @@ from experiments.studies import (
     theory,
 )
 from experiments.summaries import grid, group, rounded
+from riskad import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from tests.support.raw_tables import DRAWN
 
@@ -76,6 +77,12 @@ def test_pages_are_those_of_the_records(name, tmp_path):
     assert pages
     for page in pages:
         assert page.read_text() == (folder / page.name).read_text(), page.name
+
+
+def test_records_without_figures_are_refused():
+    frame = pl.DataFrame([{"method": "a", "status": "failed", "reason": "not today"}])
+    with pytest.raises(InputError, match="no cell has figures yet"):
+        EXPERIMENTS["raw-tables"].report(frame, RESULTS)
 
 
 def test_rows_are_grouped_and_figures_rounded():

@@ -5,7 +5,6 @@ import math
 import random
 import sys
 import tarfile
-import types
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -17,16 +16,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from experiments.datasets import PAPER_SETS, label_anomalies, make_split
+from experiments.datasets import PAPER_SETS, label_anomalies
 from experiments.field import EXPERIMENTS, learning_curves, pages
-from experiments.field.cells import BUDGETS, METHODS, cells, share
+from experiments.field.cells import METHODS, cells
 from experiments.field.environments import (
     AutoGluon,
     OwnEnvironment,
     Spade,
     TabPFNv1,
     TabPFNv2,
-    repeat_rare,
 )
 from experiments.field.peers import Classifier, Scorer
 from experiments.field.ranking import (
@@ -121,15 +119,6 @@ def test_cells_of_learning_curves_come_out_again():
     assert [lines for _, lines in check(CURVES, some)] == [[], []]
 
 
-@pytest.mark.needs_data
-def test_budgets_share_rows_and_a_budget_keeps_its_labels():
-    splits = [make_split("vertebral", 0, budget=share(budget)) for budget in BUDGETS]
-    for split in splits[1:]:
-        np.testing.assert_array_equal(split.X_train, splits[0].X_train)
-        np.testing.assert_array_equal(split.truth_test, splits[0].truth_test)
-    assert splits[0].counts() == {"n_train": 168, "n_test": 72, "n_normal": 0, "n_anomaly": 5}
-
-
 def test_methods_are_run_as_often_as_the_page_says():
     assert (len(METHODS), sum(method.is_peer for method in METHODS.values())) == (27, 24)
     often = {name for name, method in METHODS.items() if method.trials == 30}
@@ -166,14 +155,6 @@ def test_classifiers_find_anomalies_repeat_themselves_and_heed_labels(path, opti
     np.testing.assert_array_equal(clone(peer).fit(X, y).score_samples(X), scores)
     shuffled = np.random.default_rng(0).permutation(y)
     assert np.abs(clone(peer).fit(X, shuffled).score_samples(X) - scores).max() > 0.05
-
-
-def test_self_training_uses_the_unlabelled_rows():
-    X, y, _ = make_rows(shift=1.5)
-    few = np.where(np.arange(len(y)) < 60, y, 0)
-    ways = ("drop", "self-training")
-    scores = [Classifier(LOGISTIC, way).fit(X, few).score_samples(X) for way in ways]
-    assert np.abs(scores[0] - scores[1]).max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -238,30 +219,6 @@ def test_peers_run_where_they_are_installed(name):
     scores = peer.fit(X, y).score_samples(X_new)
     assert np.isfinite(scores).all()
     assert roc_auc_score(truth == 1, scores) > (0.3 if name in DEEP else 0.8)
-
-
-class SilentSearch:
-    """With the interface of FLAML's: settings by any name, and a fit that returns nothing."""
-
-    def __init__(self, **settings):
-        self.settings = settings
-
-    def fit(self, X, y):
-        self.centre = X[y == 1].mean(axis=0)
-
-    def predict_proba(self, X):
-        near = np.exp(-np.linalg.norm(X - self.centre, axis=1))
-        return np.column_stack([1 - near, near])
-
-
-def test_a_fit_that_returns_nothing_is_kept_and_the_seed_has_its_name(monkeypatch):
-    module = types.ModuleType("flaml")
-    module.AutoML = SilentSearch
-    monkeypatch.setitem(sys.modules, "flaml", module)
-    X, y, truth = make_rows(seed=1)
-    peer = Classifier("flaml.AutoML", options={"time_budget": 1}, random_state=7).fit(X, y)
-    assert peer.model_.settings == {"time_budget": 1, "seed": 7}
-    assert roc_auc_score(truth == 1, peer.score_samples(X)) > 0.8
 
 
 # --- environments of their own -----------------------------------------------------------
@@ -363,14 +320,6 @@ def test_an_environment_that_is_not_there_says_how_to_make_it(monkeypatch, tmp_p
             kind()._options()
         monkeypatch.setenv("RISKAD_TABPFN2_ARCHIVE", str(tmp_path / "gone"))
         assert "names no file" in kind().missing()
-
-
-@pytest.mark.parametrize(
-    ("target", "kept"),
-    [([0, 1, 0], [0, 0, 1, 1, 1, 2]), ([0, 0, 0, 1, 1, 1], [0, 1, 2, 3, 4, 5])],
-)
-def test_rare_rows_are_repeated(target, kept):
-    assert repeat_rare(np.array(target), 3).tolist() == kept
 
 
 # --- ranks -------------------------------------------------------------------------------

@@ -76,17 +76,6 @@ def test_the_split_has_every_table_once():
     assert re.fullmatch("[0-9a-f]{12}", name_hash("any"))
 
 
-def test_labels_and_judged_rows_are_as_the_module_says():
-    y = np.arange(2000) % 10 == 0
-    codes = evaluation.draw_codes(y, "few", seed=4)
-    assert 1 <= (codes == -1).sum() <= 3
-    assert ((codes == -1) <= y).all()
-    rows = evaluation.judged_rows(y, codes, seed=4)
-    assert (codes[rows] == 0).all()
-    assert len(rows) == pytest.approx(600, abs=2)
-    assert y[rows].mean() == pytest.approx(0.1, abs=0.01)
-
-
 # --- the network -------------------------------------------------------------------------
 
 

@@ -137,8 +137,12 @@ def test_ci_takes_the_commands_from_the_documents():
 def test_ci_names_the_benchmark_data_to_the_tests_that_need_them_alone():
     script = read(".ci/run")
     assert script.index("\nunset RISKAD_DATA\n") < script.index("\ncommands_of README.md")
-    (told,) = re.findall(r"RISKAD_DATA=.*\\\n(.*)", script)
-    assert ".venv/bin/pytest -m needs_data" in told
+    assert script.count("RISKAD_DATA=") == 1
+    steps = re.findall(r"with_data\[@\]}\" (.*)$", script, flags=re.M)
+    assert steps == [
+        '.venv/bin/pytest -m needs_data "${files[@]}"',
+        ".venv/bin/pytest experiments/tests",
+    ]
 
 
 def test_changelog_has_unreleased_and_every_release_with_its_date():

@@ -525,7 +525,7 @@ QUOTES = [
     ),
     Quote(
         "docs/explanation/risk.md",
-        "5 % of the rows labelled: {}, {} and {} (`riskad bench run lambda-rules`)",
+        "5 % of the rows labelled: {}, {} and {} (`python -m experiments run lambda-rules`)",
         [at("lambda_rules.json", "auc", "5 %", rule) for rule in ("theorem", "tight", "cv")],
     ),
     Quote(

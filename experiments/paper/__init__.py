@@ -94,7 +94,7 @@ EXPERIMENTS = (
         report=write_shallow,
         folder="shallow",
         needs="ADBench",
-        minutes="about 4 hours on two cores",
+        minutes="an hour on two cores",
     ),
     Experiment(
         name="deep",

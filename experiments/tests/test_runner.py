@@ -1,6 +1,7 @@
 """The runner: records that survive anything, parallel runs, and the command line."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,11 +9,13 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
 
 from experiments import __main__ as command_line
+from experiments.datasets import Dataset, splits
 from experiments.records import Records, commit, read_records, row_key, to_frame, versions
 from experiments.runner import Cell, _interrupt_later, _pool, _submit, check, run, seed_of
 from experiments.tests.small import experiment, run_cell
@@ -389,3 +392,18 @@ def test_where_git_is_missing_the_version_stands_for_the_commit(monkeypatch):
     import riskad
 
     assert commit.__wrapped__() == riskad.__version__
+
+
+def test_the_experiment_of_the_readme_runs(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    truth = np.where(rng.random(300) < 0.2, -1, 1).astype(np.int8)
+    data = Dataset("cardio", rng.normal(size=(300, 3)) + (truth[:, None] == -1), truth)
+    monkeypatch.setattr(splits, "_load", lambda name: data)
+    text = (REPOSITORY / "experiments" / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S)
+    names = {}
+    exec(block, names)
+    assert run(names["MINE"], results=tmp_path).done == 6
+    path = names["MINE"].path(tmp_path)
+    names["MINE"].report(read_records(path), path.parent)
+    assert (path.parent / "losses.md").read_text().count("\n") == 4

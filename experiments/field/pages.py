@@ -28,7 +28,6 @@ from experiments.tables import (
     NONE,
     Table,
     counted,
-    latex_table,
     markdown_safe,
     markdown_table,
     remark_table,
@@ -48,10 +47,9 @@ _LINE, _BAR = 0.16, 0.07  # inches between names, and between bars of groups
 
 
 def report(frame: pl.DataFrame, folder: Path) -> None:
-    """Write tables/field.md, tables/field.tex and figures/field-*.svg."""
+    """Write tables/field.md and figures/field-*.svg."""
     records = FieldRecords(frame)
     write_text(folder / "tables" / "field.md", markdown_page(records))
-    write_text(folder / "tables" / "field.tex", latex_page(records))
     write_svgs(draw_figures(records), folder / "figures")
 
 
@@ -64,12 +62,6 @@ def markdown_page(records: FieldRecords) -> str:
         note = [table.note] if table.note else []
         parts += [f"## {table.title}", *note, markdown_table(table)]
     return "\n\n".join([*parts, *_closing(records)]) + "\n"
-
-
-def latex_page(records: FieldRecords) -> str:
-    """Return the tables without those over sets, which are too wide for a page."""
-    opening = f"% {_TITLE}\n% Needs \\usepackage{{booktabs}}, and about 17 cm of text width.\n"
-    return opening + "\n".join(map(latex_table, _main_tables(records)))
 
 
 # --- what was run ------------------------------------------------------------------------
@@ -148,7 +140,6 @@ def _target_table(records: FieldRecords) -> Table:
         [[target.text, target.result, target.verdict] for target in targets(records)],
         note="Means are over sets; a rank is compared with that of every other method, ours too.",
         left=(0, 1, 2),
-        broken=(0, 1),
     )
 
 

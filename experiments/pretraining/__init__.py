@@ -8,8 +8,6 @@ training, `network.py` has the network in torch, and `train.py` trains it, on a 
 from experiments.pretraining import evaluation
 from experiments.runner import Experiment
 
-_NEEDS = "tables/tables.npz in RISKAD_DATA"
-
 EXPERIMENTS = (
     Experiment(
         name="pretrained-kept",
@@ -18,17 +16,7 @@ EXPERIMENTS = (
         run_cell=evaluation.run_kept,
         report=evaluation.report_kept,
         folder="pretrained",
-        needs=f"{_NEEDS}, catboost",
-        minutes="20 minutes on one core",
-    ),
-    Experiment(
-        name="pretrained-readings",
-        title="The network reads a table several times, in different forms",
-        cells=evaluation.reading_cells,
-        run_cell=evaluation.run_reading,
-        report=evaluation.report_readings,
-        folder="pretrained",
-        needs=_NEEDS,
+        needs="tables/tables.npz in RISKAD_DATA, catboost",
         minutes="20 minutes on one core",
     ),
 )

@@ -1,21 +1,16 @@
-"""How well the network finds anomalies in the kept tables, beside trees, and read in other ways.
+"""How well the network finds anomalies in the kept tables, beside trees.
 
-`pretrained-kept`: of each table some rows are labelled, once: 1, 5 or 20 % of them at random
+Of each table some rows are labelled, once: 1, 5 or 20 % of them at random
 ("few": 5 %, of whose anomalies one to three keep their label). The others are unlabelled. Detectors
 are judged by at most 600 of them. The network reads columns and outlier scores; trees learn from
 the labelled rows. All budgets but 5 % are tried in every third table. Records of "tables-2", the
 weights before, are kept to compare with.
-
-`pretrained-readings`: does the network gain if it reads each table several times, in different
-forms? Tables, labels and judged rows are those of 5 % above. The network scores the rows after each
-reading by itself, and scores of several readings are averaged.
 
 Tables are named by hashes.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +19,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.stats import norm, rankdata
-from sklearn.decomposition import PCA
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.evaluation import TrialMean
 from experiments.pretraining.split import hashes, kept_table
-from experiments.records import OK
 from experiments.runner import Cell, NotAvailable
+from experiments.summaries import group, ok_rows
 from experiments.tables import Table, markdown_table, write_text
 from riskad import PretrainedRAD
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
@@ -41,26 +34,8 @@ from riskad.detectors.features import LearnedFeatures
 _MOST_JUDGED = 600
 _SHARES = {"5 %": 0.05, "few": 0.05, "1 %": 0.01, "20 %": 0.2}
 _SELDOM = 3  # all budgets but 5 % are tried in every third table
-_COMPONENTS = 20
 DETECTORS = ("tables-3", "extra trees", "catboost")
 BEFORE = "tables-2"
-
-READINGS = {
-    "smooth": "columns on a smooth scale, as above",
-    "mirrored": "some columns mirrored",
-    "ranks": "ranks",
-    "components": "principal components",
-    "plain": "standardised columns, as in AutoRAD",
-    "other rows": "another sample of unlabelled rows",
-}
-AVERAGES = {
-    " + ".join(list(READINGS)[:n]): text
-    for n, text in {
-        2: "average of the first two",
-        4: "of the first four",
-        6: "of all six",
-    }.items()
-}
 
 
 def labelled(y: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -158,11 +133,9 @@ def kept_table_text(frame: pl.DataFrame) -> str:
     """Means over tables, and tables-3 less each other detector, with standard errors."""
     rows = []
     for budget in _SHARES:
-        results = _by_table(frame.filter(pl.col("budget") == budget), ("tables-3",))
+        by_table = group(ok_rows(frame, budget=budget), "dataset").values()
+        tables = [{row["method"]: row for row in rows_of} for rows_of in by_table]
         for place, name in enumerate(("tables-3", BEFORE, "extra trees", "catboost")):
-            tables = [of for of in results.values() if name in of]
-            if not tables:
-                continue
             gaps = [_say_gap(tables, "tables-3", name, column) for column in _COLUMNS]
             means = [f"{np.mean([of[name][column] for of in tables]):.4f}" for column in _COLUMNS]
             first = [_SAY_BUDGET.get(budget, budget), str(len(tables))] if not place else ["", ""]
@@ -173,15 +146,6 @@ def kept_table_text(frame: pl.DataFrame) -> str:
 
 _COLUMNS = ("auc", "average_precision")
 _SAY_BUDGET = {"few": "5 %, 1 to 3 anomalies"}
-Results = dict[str, dict[str, dict[str, Any]]]
-"""Records by table and method."""
-
-
-def _by_table(frame: pl.DataFrame, needed: Sequence[str]) -> Results:
-    results: Results = {}
-    for row in frame.filter(pl.col("status") == OK).to_dicts():
-        results.setdefault(row["dataset"], {})[row["method"]] = row
-    return {table: of for table, of in results.items() if set(needed) <= set(of)}
 
 
 def _say_gap(tables: Sequence[Mapping[str, Any]], one: str, other: str, column: str) -> str:
@@ -196,71 +160,3 @@ def write_part(path: Path, name: str, text: str) -> None:
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(rf"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     write_text(path, pattern.sub(lambda match: f"{begin}\n\n{text}\n\n{end}", page))
-
-
-# --- several readings --------------------------------------------------------------------
-
-
-def reading_cells() -> Iterator[Cell]:
-    """Each reading by itself, and averages of several."""
-    for table in hashes("kept"):
-        for method in (*READINGS, *AVERAGES):
-            yield Cell(dataset=table, method=method, budget="5 %")
-
-
-def run_reading(cell: Cell) -> dict[str, Any]:
-    """Judge the mean score after one or several readings."""
-    table = cell["dataset"]
-    scores = [_reading_scores(table, name) for name in cell["method"].split(" + ")]
-    _, y, _, rows = _reading_split(table)
-    return _figures(y[rows], np.mean(scores, axis=0))
-
-
-@functools.lru_cache(maxsize=2)
-def _reading_split(table: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    X, y = kept_table(table)
-    seed = hashes("kept").index(table)
-    codes = draw_codes(y, "5 %", seed)
-    return X, y, codes, judged_rows(y, codes, seed)
-
-
-@functools.lru_cache(maxsize=2 * len(READINGS))
-def _reading_scores(table: str, reading: str) -> np.ndarray:
-    X, _, codes, rows = _reading_split(table)
-    F = read_as(X, reading, seed=hashes("kept").index(table))
-    sample = 1 if reading == "other rows" else 0
-    return -PretrainedRAD(random_state=sample).fit(F, codes).score_samples(F[rows])
-
-
-def read_as(X: np.ndarray, reading: str, seed: int) -> np.ndarray:
-    """What the network reads of a table in one of the readings."""
-    if reading == "plain":
-        return LearnedFeatures(("columns", "outliers")).fit_transform(X)
-    smooth = _smooth(X)
-    columns, outliers = smooth[:, :-2], smooth[:, -2:]
-    if reading == "mirrored":
-        columns = columns * np.random.default_rng(seed).choice([-1.0, 1.0], columns.shape[1])
-    elif reading == "ranks":
-        varying = X[:, X.min(axis=0) < X.max(axis=0)]
-        columns = norm.ppf((rankdata(varying, axis=0) - 0.5) / len(X))
-    elif reading == "components":
-        size = min(_COMPONENTS, *columns.shape)
-        columns = PCA(size, whiten=True, random_state=0).fit_transform(columns)
-    return np.hstack([columns, outliers])
-
-
-def report_readings(frame: pl.DataFrame, folder: Path) -> None:
-    """Write the table of readings into the page of the folder."""
-    write_part(folder / "README.md", "readings", readings_table_text(frame))
-
-
-def readings_table_text(frame: pl.DataFrame) -> str:
-    """Means, and differences to the first reading with standard errors over tables."""
-    tables = list(_by_table(frame, (*READINGS, *AVERAGES)).values())
-    rows = []
-    for name, text in (READINGS | AVERAGES).items():
-        means = [f"{np.mean([of[name][column] for of in tables]):.4f}" for column in _COLUMNS]
-        gaps = [_say_gap(tables, name, "smooth", column) for column in _COLUMNS]
-        rows.append([text, *means, *(gaps if name != "smooth" else ["", ""])])
-    head = ("readings", "mean AUC", "mean AP", "AUC (SE)", "AP (SE)")
-    return markdown_table(Table("", head, rows))

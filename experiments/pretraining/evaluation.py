@@ -133,7 +133,7 @@ def kept_table_text(frame: pl.DataFrame) -> str:
     """Means over tables, and tables-3 less each other detector, with standard errors."""
     rows = []
     for budget in _SHARES:
-        by_table = group(ok_rows(frame, budget=budget), "dataset").values()
+        by_table = group(ok_rows(frame.filter(pl.col("budget") == budget)), "dataset").values()
         tables = [{row["method"]: row for row in rows_of} for rows_of in by_table]
         for place, name in enumerate(("tables-3", BEFORE, "extra trees", "catboost")):
             gaps = [_say_gap(tables, "tables-3", name, column) for column in _COLUMNS]

@@ -1,8 +1,4 @@
-"""Tables and numbers as text, in Markdown and in LaTeX, and files that are replaced whole.
-
-In the texts of a table, mathematics is written in plain letters: "pi_n <= 0.2", "SE x 100". LaTeX
-sets it as such.
-"""
+"""Tables and numbers as text in Markdown, and files that are replaced whole."""
 
 from __future__ import annotations
 
@@ -26,8 +22,7 @@ _MOST_REMARKS = 6
 class Table:
     """A table as text: a head, rows, and rows that sum them up.
 
-    The columns at the places `left` are set to the left, the others to the right; in LaTeX those at
-    the places `broken` are broken into lines.
+    The columns at the places `left` are set to the left, the others to the right.
     """
 
     title: str
@@ -36,7 +31,6 @@ class Table:
     foot: Sequence[Sequence[str]] = ()
     note: str = ""
     left: Collection[int] = (0,)
-    broken: Collection[int] = ()
 
 
 def shorten(text: str) -> str:
@@ -172,75 +166,6 @@ def remark_table(
     foot = [["", "", "", f"and {counted(others, 'other message')}"]] if others else []
     head = ("trials", "by method", "by dataset", "message")
     return markdown_table(Table("", head, shown, foot, left=(1, 2, 3))) if shown else ""
-
-
-# --- LaTeX -------------------------------------------------------------------------------
-
-
-def latex_table(table: Table) -> str:
-    """Return a table environment with booktabs' rules."""
-    columns = "".join(_latex_column(table, i) for i in range(len(table.head)))
-    lines = [
-        r"\begin{table}[p]",
-        r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{{_latex_safe(table.title)}}}",
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        _latex_row(table.head),
-        r"\midrule",
-        *map(_latex_row, table.rows),
-        *([r"\midrule", *map(_latex_row, table.foot)] if table.foot else []),
-        r"\bottomrule",
-        r"\end{tabular}",
-        *([rf"\par\medskip {_latex_safe(table.note)}"] if table.note else []),
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_column(table: Table, i: int) -> str:
-    if i in table.broken:
-        return rf"p{{{0.9 / len(table.head):.2f}\linewidth}}"
-    return "l" if i in table.left else "r"
-
-
-def _latex_row(row: Sequence[str]) -> str:
-    return " & ".join(map(_latex_safe, row)) + r" \\"
-
-
-_LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-}
-# Written in plain letters in the tables, and as mathematics in LaTeX; longer ones first.
-_LATEX_MATHS = {
-    "pi_p^e": r"$\pi_p^e$",
-    "pi_n": r"$\pi_n$",
-    "gamma_l": r"$\gamma_l$",
-    "lambda": r"$\lambda$",
-    "<=": r"$\leq$",
-    ">=": r"$\geq$",
-    " x 100": r" $\times$ 100",
-    " - ": " $-$ ",
-}
-_LATEX_TOKENS = re.compile(
-    "|".join([*map(re.escape, [*_LATEX_MATHS, *_LATEX_ESCAPES]), r"(?<![\w.)])-(?=[\d.])"])
-)
-
-
-def _latex_safe(text: str) -> str:
-    r"""Text as LaTeX: special characters escaped, minus signs and priors as mathematics.
-
-    >>> print(_latex_safe("CIFAR10_1 & -0.5 where pi_n <= 0.2"))
-    CIFAR10\_1 \& $-$0.5 where $\pi_n$ $\leq$ 0.2
-    """
-    known = _LATEX_MATHS | _LATEX_ESCAPES | {"-": "$-$"}
-    quoted = re.sub('"([^"]*)"', r"``\1''", text)
-    return _LATEX_TOKENS.sub(lambda match: known[match.group()], quoted)
 
 
 # --- files -------------------------------------------------------------------------------

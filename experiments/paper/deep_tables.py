@@ -77,7 +77,6 @@ def _claim_table(claims: Sequence[Claim], note: str = "") -> Table:
         f'"similar", "small", "little" or "robust": here it is {SLIGHT:g}. "Significant" is more '
         f"than two SE.{note}",
         left=(0, 1, 2, 3),
-        broken=(0, 1, 2, 3),
     )
 
 

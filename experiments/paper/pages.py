@@ -1,4 +1,4 @@
-"""Pages of the paper's experiments: the same tables in Markdown and in LaTeX.
+"""Pages of the paper's experiments: tables in Markdown, with what was run and what failed.
 
 What is written depends on the records alone, not on their order and not on the day.
 """
@@ -12,7 +12,6 @@ from experiments.paper.summary import Summary
 from experiments.tables import (
     Table,
     counted,
-    latex_table,
     markdown_safe,
     markdown_table,
     shorten,
@@ -38,7 +37,7 @@ def write_pages(
     legend: str,
     paper_sets: Sequence[str],
 ) -> None:
-    """Write FOLDER/PART.md and FOLDER/PART.tex for one part of an experiment."""
+    """Write FOLDER/PART.md for one part of an experiment."""
     shown = [table for table in tables if table.rows]
     parts = [f"# {title}", *_opening(summary, paper_sets), legend]
     for table in shown:
@@ -46,8 +45,6 @@ def write_pages(
     parts += _closing(summary, paper_sets)
     path = folder / f"{summary.experiment}.md"
     write_text(path, "\n\n".join(parts) + "\n")
-    opening = f"% {title}\n% Needs \\usepackage{{booktabs}}, and about 17 cm of text width.\n"
-    write_text(path.with_suffix(".tex"), opening + "\n".join(map(latex_table, shown)))
 
 
 def _opening(summary: Summary, paper_sets: Sequence[str]) -> list[str]:

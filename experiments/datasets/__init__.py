@@ -19,6 +19,7 @@ from experiments.datasets.tables import (
     PAPER_SETS,
     Dataset,
     adbench_names,
+    collected_name,
     load_adbench,
     load_collected,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Split",
     "adbench_names",
     "anomaly_budget",
+    "collected_name",
     "label_anomalies",
     "load_adbench",
     "load_collected",

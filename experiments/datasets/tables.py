@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +173,12 @@ def _parse(content: bytes) -> tuple[NDArray[np.float64], Codes]:
 # --- collected tables --------------------------------------------------------------------
 
 
+def collected_name(name: str) -> str:
+    """Return what a collected table is called in the collection: "table 017" is the eighteenth."""
+    with _collection(name) as arrays:
+        return _named(arrays, name)
+
+
 def load_collected(name: str) -> Dataset:
     """Load one of 418 real tables of OddBench and OvRBench (arXiv 2602.09329) by its number.
 
@@ -180,17 +186,25 @@ def load_collected(name: str) -> Dataset:
     that `RISKAD_DATA` names, with the arrays "NAME|X" and "NAME|y" (1 anomaly, 0 normal) of each
     table. "table 017" is the eighteenth in the order of names.
     """
+    with _collection(name) as arrays:
+        table = _named(arrays, name)
+        truth = np.where(arrays[f"{table}|y"] == 1, ANOMALY, NORMAL).astype(np.int8)
+        return Dataset(name, arrays[f"{table}|X"].astype(float), truth)
+
+
+def _collection(name: str) -> Any:
     folder = data_folder()
     path = None if folder is None else folder / "tables" / "tables.npz"
     if path is None or not path.exists():
         raise NotAvailable(
             "tables/tables.npz is not in the folder that RISKAD_DATA names", dataset=name
         )
-    with np.load(path) as arrays:
-        names = sorted({key.partition("|")[0] for key in arrays.files})
-        number = name.removeprefix("table ")
-        if not number.isdecimal() or int(number) >= len(names):
-            raise InputError(f"tables are called 'table 000' to 'table {len(names) - 1}'.")
-        table = names[int(number)]
-        truth = np.where(arrays[f"{table}|y"] == 1, ANOMALY, NORMAL).astype(np.int8)
-        return Dataset(name, arrays[f"{table}|X"].astype(float), truth)
+    return np.load(path)
+
+
+def _named(arrays: Any, name: str) -> str:
+    names = sorted({key.partition("|")[0] for key in arrays.files})
+    number = name.removeprefix("table ")
+    if not number.isdecimal() or int(number) >= len(names):
+        raise InputError(f"tables are called 'table 000' to 'table {len(names) - 1}'.")
+    return names[int(number)]

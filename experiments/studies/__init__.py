@@ -1,11 +1,12 @@
 """Studies: what choices, decisions and labels are worth, and whether promises are kept."""
 
-from experiments.studies import choosing, labels, novelty, promises, tables, theory
+from experiments.studies import choosing, decisions, labels, novelty, promises, tables, theory
 
 EXPERIMENTS = (
     *theory.EXPERIMENTS,
     *choosing.EXPERIMENTS,
     *promises.EXPERIMENTS,
+    *decisions.EXPERIMENTS,
     *novelty.EXPERIMENTS,
     *labels.EXPERIMENTS,
     *tables.EXPERIMENTS,

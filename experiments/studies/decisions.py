@@ -311,10 +311,10 @@ EXPERIMENTS = (
     Experiment(
         name="decision-laws",
         title="Whether decisions keep their promises on tables of known law",
-        cells=grid(trial=range(100), method=_LAWS),
+        cells=grid(trial=range(50), method=_LAWS),
         run_cell=run_law,
         report=json_page("simulations.json", law_figures),
         folder="decisions",
-        minutes="20 minutes on one core",
+        minutes="10 minutes on one core",
     ),
 )

@@ -12,7 +12,7 @@ HEADER = """\
 # run with these in place of constraints.txt's. torch is not among them: any but the pinned one
 # would bring gigabytes of CUDA libraries.
 """
-EXTRAS = ("app", "bench", "boost", "duckdb", "excel", "onnx", "parquet", "scale", "zstd")
+EXTRAS = ("app", "boost", "duckdb", "excel", "onnx", "parquet", "scale", "zstd")
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,]+)\])?>=([\w.]+)")
 
 

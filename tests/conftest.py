@@ -1,7 +1,6 @@
 """Data that several test files share."""
 
 import os
-import shutil
 import sys
 from collections import Counter
 from decimal import Decimal
@@ -13,9 +12,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # AutoRAD asks LightGBM for all cores all the same. Threads that spin while they wait for each other
 # take them from the other test process, and three times the processor time.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Triton reads this when it is imported: its interpreter runs kernels where there is no GPU.
-if shutil.which("nvidia-smi") is None:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import hypothesis
 import numpy as np

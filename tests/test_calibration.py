@@ -20,7 +20,6 @@ from riskad.decisions.probability_metrics import brier_score
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.decisions.rates import given_rate
 from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, RiskZero
-from riskad.detectors.shallow_pu import ShallowPU
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def test_few_labels_leave_what_they_cannot_tell_undone(rows):
 def test_normals_alone_are_enough_for_p_values(rows):
     X, y, _ = rows
     y = read_codes(np.where(y == -1, 0, y))
-    model = calibrate(ShallowPU().fit(X, y), X, y)
+    model = calibrate(ShallowRAD(risk="pu", lam="cv").fit(X, y), X, y)
     assert model.set_threshold(FalseAlarms(0.05)).predict(X).min() == -1
 
 

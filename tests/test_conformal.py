@@ -1,9 +1,5 @@
 """p-values, their level by simulation, selection at a false discovery rate, weights."""
 
-import json
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,46 +37,7 @@ def test_a_weight_equals_repeated_rows():
 
 # --- the level, by simulation ---------------------------------------------------------------
 
-ROOT = Path(__file__).parents[1]
 LEVELS = np.array([0.05, 0.1, 0.2, 0.5])
-
-
-def simulated():
-    path = ROOT / "results" / "decisions" / "p_values.json"
-    if not path.is_file():
-        pytest.skip("results/ is part of the repository, not of the package")
-    return json.loads(path.read_text())
-
-
-def below(values, level):
-    """Whether a mean over draws is at most the level, but for chance."""
-    values = np.array(values)
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    return np.all(values.mean(axis=0) <= level + 3 * error)
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_levels_are_held_over_500_draws(place):
-    rate = simulated()["rates"][place]
-    assert len(rate["draws"]) == 500
-    small, false, found = (
-        np.array([draw[key] for draw in rate["draws"]]) for key in ("small", "false", "found")
-    )
-    assert below(small, LEVELS)
-    assert np.all(small.mean(axis=0) > 0.7 * LEVELS)  # and not by being useless
-    assert below(false, 0.2)
-    assert found.mean() > 0.5
-
-
-def test_draws_give_what_is_committed():
-    """Twelve of the thousand draws, run again."""
-    committed = {rate["pi_n"]: rate["draws"] for rate in simulated()["rates"]}
-    script = runpy.run_path(str(ROOT / "benchmarks" / "p_values.py"))
-    for pi_n, draws in committed.items():
-        for number in (0, 1, 2, 100, 200, 499):
-            again = script["judge"](number, pi_n)
-            for key, value in again.items():
-                assert_allclose(value, draws[number][key], atol=0.051)  # a row or two
 
 
 def test_weights_mend_p_values_where_labelled_normals_differ():

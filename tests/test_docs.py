@@ -88,7 +88,7 @@ def test_parts_of_an_output_are_shown_in_their_order():
     assert not pages.shown_part(printed, "Labels 3 normal\n")
 
 
-NOT_RUN = re.compile(r"(pip install|riskad |torchrun |docker |openssl |  -)")
+NOT_RUN = re.compile(r"(pip install|riskad |docker |openssl |  -)")
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=pages.name_of)
@@ -191,7 +191,7 @@ def test_every_command_has_a_place_in_the_reference(site):
     from riskad.cli.main import cli
 
     there = site["reference/commands.html"].anchors
-    expected = {f"riskad-{name}" for name in cli.commands} | {"riskad-bench-run"}
+    expected = {f"riskad-{name}" for name in cli.commands}
     assert expected <= there
 
 

@@ -25,10 +25,7 @@ from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.held_out import out_of_fold_scores
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.decisions.search import evaluate_nested
-from riskad.deep import Together
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
-from riskad.detectors.one_class_svm import OneClassSVM, SemiSupervisedOneClassSVM
-from riskad.detectors.shallow_pu import ShallowPU
 from riskad.rows.memory import RowBlocks
 from riskad.rows.parquet import ParquetRows
 from riskad.rows.parted import PartedRows
@@ -42,10 +39,6 @@ pytestmark = [
 DETECTORS = {
     "shallow": riskad.ShallowRAD(risk="pu", lam=0.1),
     "shallow nystroem": riskad.ShallowRAD(risk="pu", lam=0.1, feature_map="nystroem"),
-    "pu": ShallowPU(),
-    "one class": OneClassSVM(use_labels=True),
-    "laplacian": SemiSupervisedOneClassSVM(),
-    "biased": SemiSupervisedOneClassSVM("biased"),
     "boosted": riskad.BoostedRAD(risk="pu", n_rounds=10),
     "forest": riskad.ForestRAD(risk="pu", n_estimators=10),
     "pretrained": riskad.PretrainedRAD(),
@@ -55,7 +48,7 @@ DETECTORS = {
     "deep sad": riskad.DeepSAD(n_steps=5, pretrain_steps=0),
 }
 TAKE_TEXT = ("auto", "boosted", "forest")
-TAKE_SPARSE = ("shallow", "pu", "boosted", "forest", "pretrained", "auto")
+TAKE_SPARSE = ("shallow", "boosted", "forest", "pretrained", "auto")
 every_detector = pytest.mark.parametrize("name", DETECTORS)
 
 
@@ -140,7 +133,7 @@ SOURCES = (
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("name", ["shallow", "pu", "one class", "laplacian", "forest", "deep"])
+@pytest.mark.parametrize("name", ["shallow", "forest", "deep"])
 def test_zeros_and_ones_are_refused_from_any_source(name, source, tmp_path):
     X, y = make_rows()
     make = ambiguous_sources(X, (y == -1).astype(int), tmp_path)[source]
@@ -164,7 +157,6 @@ DOORS = {
     "bounds_of": lambda model, X, y: bounds_of(model, X, y),
     "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
-    "Together": lambda model, X, y: Together([riskad.DeepRAD()]).fit(X, [np.arange(120)], [y]),
     "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
     "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),
     "pipeline": lambda model, X, y: make_pipeline(StandardScaler(), clone(model)).fit(X, y),

@@ -7,10 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
+from support.payments import draw_payments
 
-from riskad.bench.experiment import built_in, load_experiment
-from riskad.bench.studies import groups as study
-from riskad.bench.trial import run_cell
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY
 from riskad.storage import codec
@@ -214,7 +212,7 @@ def test_levels_beyond_the_bound_count_as_one(monkeypatch):
 
 
 def test_anomalies_that_are_normal_in_the_table_are_seen():
-    rows, customers, truth = study.draw(3)
+    rows, customers, truth = draw_payments(3)
     known = np.arange(len(truth)) < 4000
     learned = rows.filter(known), customers.filter(pl.Series(known))
     new = rows.filter(~known), customers.filter(pl.Series(~known))
@@ -228,7 +226,7 @@ def test_anomalies_that_are_normal_in_the_table_are_seen():
 
 
 def test_training_rows_and_new_rows_have_features_alike():
-    rows, customers, truth = study.draw(4)
+    rows, customers, truth = draw_payments(4)
     rows, customers = rows.filter(truth == 1), customers.filter(pl.Series(truth == 1))
     half = rows.height // 2
     comparison = GroupComparison.learn(rows[:half], customers[:half])
@@ -447,13 +445,3 @@ def test_the_committed_figures_are_those_that_were_promised():
     assert found["of"]["compared"]["mean"] >= 0.9
     assert found["of"]["compared"]["low"] >= 0.9
     assert found["of"]["plain"]["high"] <= 0.65
-
-
-@pytest.mark.slow
-def test_a_cell_of_the_study_gives_what_is_committed():
-    cells = load_experiment(built_in("studies")["groups"]).cells()
-    cell = next(c for c in cells if c.settings["adds"] == "compared" and c.trial == 0)
-    record = run_cell(cell)
-    assert record["status"] == "ok", record
-    committed = json.loads(RESULTS.read_text())["of"]["compared"]["auc"][0]
-    assert record["auc"] == pytest.approx(committed, abs=0.02)

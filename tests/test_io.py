@@ -18,7 +18,6 @@ import riskad
 from riskad.app.model_files import FORMAT_VERSION, load, read_header, save
 from riskad.core.checks import InputError
 from riskad.detectors.features import GaussianKernels, LearnedFeatures, SmoothScaler, TreeLeaves
-from riskad.detectors.one_class_svm import OneClassSVM
 from riskad.storage import codec as stored
 from riskad.storage.fields import Array, Fields
 from riskad.tables.preparation import TablePreparer
@@ -59,13 +58,16 @@ def change_header(path, **fields):
 # --- what comes back ---------------------------------------------------------------------
 
 
+LINEAR = riskad.ShallowRAD("squared", lam=0.1)
+
+
 @pytest.mark.parametrize(
     "steps",
     [
-        (OneClassSVM(),),
-        (SmoothScaler(), OneClassSVM()),
-        (GaussianKernels(n_components=10, random_state=3), OneClassSVM(gamma=0.5)),
-        (LearnedFeatures(("columns", "outliers"), smooth=True), OneClassSVM()),
+        (LINEAR,),
+        (SmoothScaler(), LINEAR),
+        (GaussianKernels(n_components=10, random_state=3), LINEAR),
+        (LearnedFeatures(("columns", "outliers"), smooth=True), LINEAR),
         (TreeLeaves(5), riskad.ShallowRAD("squared", risk="pu", lam=0.1)),
     ],
     ids=["plain", "scaled", "kernels", "learned", "leaves"],

@@ -1,5 +1,6 @@
 """Kinds of column, found in columns of real files that were labelled by hand."""
 
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -26,7 +27,9 @@ KINDS = {
 
 
 def columns(name):
-    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    if name == "made":
+        return json.loads((FOLDER / "made.json").read_text(encoding="utf-8"))
+    return json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
 
 
 def kind_of(entry):

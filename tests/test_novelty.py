@@ -14,11 +14,8 @@ from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
 from riskad.app.report.summary import describe_fit
 from riskad.app.score import score_table
-from riskad.bench.collected import load_collected
-from riskad.bench.studies.kinds_unseen import LABELS, _codes, report
 from riskad.cli.main import cli
 from riskad.core.labels import LabelCodes
-from riskad.datasets import DatasetMissing
 from riskad.detectors.auto.held_out import member_weights
 from riskad.detectors.auto.novelty import Novelty
 from riskad.detectors.auto.unseen_kinds import ALONE, CHOICES, Kinds, kinds_to_hold_out
@@ -129,47 +126,6 @@ def test_with_normals_alone_it_does_not_lose_to_an_isolation_forest():
     forest = IsolationForest(random_state=0).fit(X)
     ours = roc_auc_score(kind > 0, model.anomaly_score(new))
     assert ours > roc_auc_score(kind > 0, -forest.score_samples(new)) - 0.005
-
-
-# --- the study ------------------------------------------------------------------------------
-
-
-def test_labels_of_the_study_are_of_the_rows_that_it_says():
-    rng = np.random.default_rng(0)
-    kinds = np.repeat([-1, 0, 1, 2], [700, 40, 30, 30])
-    anomalous = kinds >= 0
-    for labels in LABELS:
-        codes = _codes(labels, anomalous, kinds, rng)
-        assert (codes[anomalous] != 1).all()
-        assert (codes[~anomalous] != -1).all()
-        known = kinds[codes == -1]
-        assert len(set(known)) == {"random": len(set(known)), "one kind": 1, "normals": 0}[labels]
-        assert 25 <= (codes == 1).sum() <= 40
-        assert len(known) <= 20
-
-
-def test_the_study_compares_with_the_isolation_forest():
-    aucs = {"AutoRAD": 0.8, "without novelty": 0.7, "novelty": 0.6, "isolation forest": 0.5}
-    told = {"dataset": "table 001", "weight": 0.1, "held_out": 0.9, "held_out_kinds": None}
-    rows = [told | {"settings": {"labels": name}, "auc": {"all": aucs}} for name in LABELS]
-    found = report(rows)["labels"]["normals"]
-    assert found["mean_held_out_auc_of_kinds"] is None
-    assert found["auc"]["all"]["AutoRAD"]["less_isolation_forest"]["mean"] == pytest.approx(0.3)
-    assert found["auc"]["all"]["AutoRAD"]["less_without_novelty"]["mean"] == pytest.approx(0.1)
-
-
-def test_collected_tables_have_numbers(tmp_path, monkeypatch):
-    monkeypatch.setenv("RISKAD_DATA", str(tmp_path))
-    with pytest.raises(DatasetMissing, match=r"tables\.npz"):
-        load_collected("table 000")
-    (tmp_path / "tables").mkdir()
-    tables = {"b|X": np.ones((2, 1), np.float32), "b|y": np.array([0, 1])}
-    np.savez(tmp_path / "tables" / "tables.npz", **tables)
-    X, anomalous = load_collected("table 000")
-    assert X.dtype == np.float64
-    assert anomalous.tolist() == [False, True]
-    with pytest.raises(InputError, match="table 000"):
-        load_collected("table 001")
 
 
 # --- tables ---------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from numpy.testing import assert_allclose
 
 import riskad
 from riskad.app import demo
-from riskad.bench.experiment import load_experiment
 from riskad.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +42,7 @@ def test_readme_holds_exactly_the_two_commands():
 
 
 OPTIONAL = (
-    *("torch", "triton", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
+    *("torch", "lightgbm", "pyarrow", "onnx", "onnxruntime", "pandas"),
     *("dask", "distributed", "pooch", "matplotlib", "catboost", "xgboost", "pyod", "mlflow"),
 )
 RESOLVE = """
@@ -92,7 +91,7 @@ def test_the_names_of_the_documentation_are_there_after_a_bare_import(missing):
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
-    for module in (riskad, riskad.bench):
+    for module in (riskad, riskad.detectors):
         with pytest.raises(AttributeError, match="has no attribute 'fit_fils'"):
             _ = module.fit_fils
     assert {"app", "core", "detectors", "AutoRAD"} <= set(dir(riskad))
@@ -138,8 +137,12 @@ def test_ci_takes_the_commands_from_the_documents():
 def test_ci_names_the_benchmark_data_to_the_tests_that_need_them_alone():
     script = read(".ci/run")
     assert script.index("\nunset RISKAD_DATA\n") < script.index("\ncommands_of README.md")
-    (told,) = re.findall(r"RISKAD_DATA=.*\\\n(.*)", script)
-    assert ".venv/bin/pytest -m needs_data" in told
+    assert script.count("RISKAD_DATA=") == 1
+    steps = re.findall(r"with_data\[@\]}\" (.*)$", script, flags=re.M)
+    assert steps == [
+        '.venv/bin/pytest -m needs_data "${files[@]}"',
+        ".venv/bin/pytest experiments/tests",
+    ]
 
 
 def test_changelog_has_unreleased_and_every_release_with_its_date():
@@ -169,16 +172,7 @@ def test_the_lowest_versions_are_those_of_the_project():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
-    if name.endswith(".kernels"):
-        pytest.importorskip("triton", reason="the deep kernels need Triton, which is for Linux")
     assert doctest.testmod(importlib.import_module(name)).failed == 0
-
-
-def test_the_experiment_of_the_page_is_one(tmp_path):
-    (block,) = code_blocks("toml", "docs/extending/experiment.md")
-    (tmp_path / "means.toml").write_text(block, encoding="utf-8")
-    experiment = load_experiment(tmp_path / "means.toml")
-    assert [method.name for method in experiment.methods] == ["rad", "means"]
 
 
 @pytest.mark.usefixtures("registries_as_before")

@@ -75,7 +75,7 @@ def test_the_sdist_holds_tests_and_documents_but_no_results(built):
     with tarfile.open(built[1]) as sdist:
         parts = [Path(name).parts[1] for name in sdist.getnames() if len(Path(name).parts) > 1]
     assert {"src", "tests", "docs", "LICENSE", "README.md", "pyproject.toml"} <= set(parts)
-    assert not {"results", "benchmarks", ".ci"} & set(parts)
+    assert not {"results", "experiments", ".ci"} & set(parts)
 
 
 def test_the_installed_command_names_the_commit(installed, tmp_path):

@@ -435,11 +435,11 @@ def test_a_search_can_be_cloned_and_seeded():
 
 
 def test_a_search_needs_something_to_search():
-    from riskad.detectors.one_class_svm import OneClassSVM
+    from riskad.detectors.outlier_mean import OutlierMean
 
     X, y, _ = make_contaminated_rows(n_rows=100)
-    with pytest.raises(InputError, match=r"OneClassSVM has no a and no prior.*param_grid"):
-        RADSearchCV(OneClassSVM()).fit(X, y)
+    with pytest.raises(InputError, match=r"OutlierMean has no a and no prior.*param_grid"):
+        RADSearchCV(OutlierMean()).fit(X, y)
 
 
 def test_a_search_over_networks():

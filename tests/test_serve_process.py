@@ -28,6 +28,7 @@ from support.serving import (
     make_model,
     malformed,
     read_status,
+    reload_under_load,
     send_malformed,
 )
 
@@ -41,9 +42,6 @@ from riskad.serving.logs import LOG, _Line
 from riskad.serving.server import Server, check_token
 from riskad.serving.service import Service
 from riskad.web.binding import Binding
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from serve import reload_under_load
 
 ROOT = Path(__file__).parents[1]
 ROW = make_bodies(1)[0]

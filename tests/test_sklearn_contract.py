@@ -49,8 +49,7 @@ def public_detectors():
         packages.append("riskad.deep")
     for package in packages:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if module.name != "kernels":  # which needs Triton
-                importlib.import_module(f"{package}.{module.name}")
+            importlib.import_module(f"{package}.{module.name}")
     found, left = {}, [Detector]
     while left:
         left += (kind := left.pop()).__subclasses__()
@@ -61,8 +60,7 @@ def public_detectors():
 
 
 def untrained(name):
-    kind = public_detectors()[name]
-    return kind(use_labels=True) if name == "OneClassSVM" else kind()
+    return public_detectors()[name]()
 
 
 NAMES = sorted(public_detectors())
@@ -70,7 +68,6 @@ NAMES = sorted(public_detectors())
 
 def test_all_detectors_are_asked():
     assert {"AutoRAD", "ShallowRAD", "BoostedRAD", "ForestRAD", "PretrainedRAD"} <= set(NAMES)
-    assert {"OneClassSVM", "SemiSupervisedOneClassSVM", "ShallowPU"} <= set(NAMES)
     assert set(NAMES) >= {name for name in riskad.__all__ if name.endswith("RAD")} - {"DeepRAD"}
 
 

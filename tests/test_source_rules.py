@@ -68,18 +68,8 @@ def test_arrays_in_the_order_of_the_kinds_are_indexed_by_label_code():
 
 DISTRIBUTION_OF = {"sklearn": "scikit-learn", "array_api_compat": "array-api-compat"}
 # Modules that only some users need: the extra that installs each, and the files that import it.
-# Triton comes with the torch that has GPU support.
 CONFINED = {
-    "torch": (
-        "deep",
-        [
-            "deep/*.py",
-            "rows/gpu_sums.py",
-            "bench/peers/tabpfn_v1.py",
-            "bench/studies/stopping.py",
-        ],
-    ),
-    "triton": (None, ["deep/kernels.py", "rows/gpu_sums.py"]),
+    "torch": ("deep", ["deep/*.py"]),
     "lightgbm": ("boost", ["detectors/boosting.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),
     "fastexcel": ("excel", ["tables/excel_reading.py"]),
@@ -94,8 +84,6 @@ CONFINED = {
     "onnxruntime": ("onnx", ["app/onnx.py"]),
     "mlflow": ("mlflow", ["mlflow.py"]),
     "pandas": ("mlflow", ["mlflow.py"]),
-    "matplotlib": ("bench", ["bench/canvas.py", "bench/field_figures.py"]),
-    "pooch": ("bench", ["datasets/fetch.py"]),
 }
 
 
@@ -146,7 +134,7 @@ def test_the_extra_beside_a_module_declares_it(module):
 def test_the_extra_all_names_what_users_need_but_torch():
     extras = PROJECT["project"]["optional-dependencies"]
     named = re.search(r"\[(.*)\]", *extras["all"])[1].split(",")
-    assert set(named) == set(extras) - {"all", "bench", "deep", "dev", "docs", "peers"}
+    assert set(named) == set(extras) - {"all", "deep", "dev", "docs"}
 
 
 def test_optional_libraries_are_imported_in_their_files_alone():
@@ -250,7 +238,7 @@ CAUGHT = {
     "app/model_files.py": "json.dumps(header.notes, allow_nan=False)",
     "app/reasons.py": "return np.asarray(X, dtype=np.float64)",
     "core/labels.py": "values = column_or_1d(y)",
-    "datasets/protocols.py": "return np.random.default_rng(random_state)",
+    "core/masking.py": "return np.random.default_rng(random_state)",
     "decisions/drift.py": "return [str(name) for name in before.get_feature_names_out()]",
     "decisions/suggest.py": "numbers = np.asarray(matrix, dtype=np.float64)",
     "rows/columns.py": "return column.to_numpy(dtype=float, na_value=np.nan)",

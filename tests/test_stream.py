@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.metrics import roc_auc_score
 
-from riskad import ShallowRAD, StreamingRAD, calibrate, load, load_adbench, mask_labels, save
+from riskad import ShallowRAD, StreamingRAD, calibrate, load, mask_labels, save
 from riskad.app.bounds import bounds_of
 from riskad.app.onnx import export
 from riskad.core.checks import InputError
@@ -20,7 +20,6 @@ from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
 from riskad.detectors.linear import stream_summary
 from riskad.detectors.linear.stream_summary import StreamSummary
-from riskad.detectors.shallow_pu import ShallowPU
 from riskad.rows.memory import RowBlocks
 
 LOSSES = ("squared", "modified_huber", "logistic")
@@ -373,9 +372,8 @@ def test_a_fit_needs_all_kinds_of_row_at_once():
 
 
 def test_only_the_streaming_detector_can_be_added_to():
-    for other in (ShallowRAD(), ShallowPU()):
-        assert not hasattr(other, "partial_fit")
-        assert not hasattr(other, "remove")
+    assert not hasattr(ShallowRAD(), "partial_fit")
+    assert not hasattr(ShallowRAD(), "remove")
 
 
 def test_sources_are_taken_batch_by_batch():
@@ -466,10 +464,10 @@ def test_feature_maps_are_those_of_the_first_batch(feature_map):
 
 
 @pytest.mark.needs_data
-def test_real_rows_in_batches(monkeypatch):
-    data = load_adbench("pendigits")
-    order = np.random.default_rng(0).permutation(len(data.y))
-    X, truth = data.X[order], data.y[order]
+def test_real_rows_in_batches(monkeypatch, data_folder):
+    with np.load(data_folder / "adbench" / "28_pendigits.npz") as data:
+        order = np.random.default_rng(0).permutation(len(data["y"]))
+        X, truth = data["X"][order], np.where(data["y"][order] == 1, -1, 1)
     y = mask_labels(truth, fraction=0.05, random_state=0)
     monkeypatch.setattr(stream_summary, "KEPT", 500)
     streamed = stream_over(StreamingRAD(lam="tight"), X, y, 50)

@@ -53,7 +53,7 @@ def clock_reads(tree):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_assertion_reads_a_clock(name):
-    """A busy machine would fail it: count passes, calls or rows, or measure in benchmarks/.
+    """A busy machine would fail it: count passes, calls or rows, or measure in experiments/speed.
 
     Waiting for another process may end by an assertion that says so in a message.
     """

@@ -12,7 +12,6 @@ from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD, StreamingRAD
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.linear.lambda_search import held_out_folds
-from riskad.detectors.shallow_pu import ShallowPU
 from riskad.rows.memory import RowBlocks
 
 LINEAR = [
@@ -21,7 +20,6 @@ LINEAR = [
     ShallowRAD(penalty="l1", lam=0.01, tol=1e-8),
     ShallowRAD(feature_map="rbf", lam=0.1, tol=1e-8),
     ShallowRAD(feature_map="poly", lam=0.1, tol=1e-8),
-    ShallowPU(lam=0.1, tol=1e-8),
     StreamingRAD("squared"),
     StreamingRAD(tol=1e-8),
     StreamingRAD(feature_map="rbf", lam=0.1, tol=1e-8),

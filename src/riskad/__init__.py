@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from riskad.app.score import score_table
     from riskad.core.checks import DataWarning, InputError
     from riskad.core.label_parsing import parse_labels
-    from riskad.datasets import load_adbench, mask_labels
+    from riskad.core.masking import mask_labels
     from riskad.decisions.cross_calibration import calibrate
     from riskad.decisions.drift import drift_report
     from riskad.decisions.search import RADSearchCV
@@ -66,7 +66,6 @@ __all__ = [
     "fit_table",
     "label",
     "load",
-    "load_adbench",
     "mask_labels",
     "parse_labels",
     "read_table",
@@ -100,8 +99,7 @@ _MODULE_OF = {
     "fit_table": "app.fit",
     "label": "labelling.notebook",
     "load": "app.model_files",
-    "load_adbench": "datasets",
-    "mask_labels": "datasets",
+    "mask_labels": "core.masking",
     "parse_labels": "core.label_parsing",
     "read_table": "tables.reading",
     "save": "app.model_files",

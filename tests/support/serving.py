@@ -6,12 +6,14 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +22,8 @@ import numpy as np
 import polars as pl
 
 import riskad
+from riskad.app.model_files import load, read_header
+from riskad.app.score import score_table
 from riskad.tables.labelled import LabelColumn
 
 from . import PATIENCE
@@ -328,3 +332,95 @@ class Slow(threading.Thread):
         for byte in head:
             sock.sendall(bytes([byte]))
             time.sleep(0.2)
+
+
+# --- new models under load -----------------------------------------------------------------
+
+ROUNDING = 1e-4  # of the network, in single precision, whose sums depend on a row's company
+
+
+class Asking(threading.Thread):
+    """Asks for scores of known rows, and compares them with those of the model that is named."""
+
+    def __init__(self, place, expected, rows):
+        super().__init__(daemon=True)
+        self.place, self.expected, self.rows = place, expected, rows
+        self.ended, self.statuses, self.wrong = threading.Event(), Counter(), 0
+        self.largest = 0.0  # difference
+        self.versions = Counter()
+
+    def run(self):
+        rng = np.random.default_rng(threading.get_ident() % 2**32)
+        with Client(self.place) as client:
+            while not self.ended.is_set():
+                picked = rng.integers(
+                    len(self.rows), size=rng.choice([1, 3, 700], p=[0.6, 0.3, 0.1])
+                )
+                status, said = client.post("/score", {"rows": [self.rows[i] for i in picked]})
+                self.statuses[status] += 1
+                if status == 200:
+                    self.compare(said, picked)
+
+    def compare(self, said, picked):
+        scores = np.array([row["anomaly_score"] for row in said["rows"]])
+        version = said["model_version"]
+        self.versions[version] += 1
+        known = self.expected.get(version)
+        away = np.inf if known is None else float(np.abs(scores - known[picked]).max())
+        self.largest = max(self.largest, away)
+        self.wrong += away > ROUNDING
+
+
+def reload_under_load(folder, models, n, clients=3):
+    """Let models take turns in one file, with a broken one now and then, while clients ask."""
+    rows = make_bodies(500)
+    frame = pl.DataFrame(rows)
+    versions = [read_header(path).checksum[:12] for path in models]
+    expected = {
+        version: score_table(load(path), frame)[0]["anomaly_score"].to_numpy()
+        for version, path in zip(versions, models, strict=True)
+    }
+    served = folder / "served.riskad"
+    shutil.copy(models[0], served)
+    broken = 0
+    with Serving(served) as server, server.client() as client:
+        asking = [Asking(server.place, expected, rows) for _ in range(clients)]
+        for each in asking:
+            each.start()
+        for turn in range(1, n + 1):
+            if turn % 10 == 0:
+                served.write_bytes(models[0].read_bytes()[: -100 * turn])
+                wait_for(lambda: bool(client.get("/health")["reload_error"]))
+                broken += 1
+            part = folder / "part"
+            shutil.copy(models[turn % len(models)], part)
+            os.replace(part, served)
+            version = versions[turn % len(models)]
+            wait_for(
+                lambda v=version: (
+                    client.get("/health") | {"reload_error": "", "model_version": v}
+                    == client.get("/health")
+                )
+            )
+            wait_for(lambda v=version: any(each.versions[v] for each in asking))
+        for each in asking:
+            each.ended.set()
+        for each in asking:
+            each.join()
+    return {
+        "reloads": n,
+        "broken files between them": broken,
+        "answers": sum(sum(each.versions.values()) for each in asking),
+        "wrong answers": sum(each.wrong for each in asking),
+        "largest difference of scores": max(each.largest for each in asking),
+        "statuses": dict(sum((each.statuses for each in asking), Counter())),
+        "models that answered": len(set().union(*(each.versions for each in asking))),
+    }
+
+
+def wait_for(true, seconds=3600.0):
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError("it did not happen")
+        time.sleep(0.05)

@@ -48,7 +48,7 @@ from riskad.storage.files import atomic_path, check_input_file, check_output_fil
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
@@ -231,9 +231,9 @@ def _way_out(model: BaseEstimator) -> str:
         return " Save its best_estimator_."
     if _class_name(model).startswith(_NETWORKS) and not isinstance(model.module, str):
         return (
-            " Choose a named architecture, such as module='mlp' with hidden; or keep "
-            "riskad.deep.state.state_to_bytes(model) and give the module again to "
-            "state_from_bytes(data, module=...)."
+            " Choose a named architecture, such as module='mlp' with hidden; or save it without "
+            "its code, model.set_params(module=None), and give the module to the loaded model, "
+            "set_params(module=...)."
         )
     return ""
 

@@ -17,7 +17,6 @@ import click
 
 from riskad import __version__
 from riskad._commit import built_from
-from riskad.cli.bench import bench
 from riskad.cli.demo import demo
 from riskad.cli.fit import fit
 from riskad.cli.label import label
@@ -47,7 +46,7 @@ def cli() -> None:
 
 for _command in (
     *(look, label, fit, refit, score, explain, report_table, suggest, drift, serve),
-    *(inspect, threshold, bounds, compress, export_, demo, bench),
+    *(inspect, threshold, bounds, compress, export_, demo),
 ):
     cli.add_command(_command)
 

@@ -28,7 +28,6 @@ __all__ = [
     "echo_notes",
     "printed",
     "say",
-    "show_cells",
     "show_progress",
     "show_scoring",
 ]
@@ -274,47 +273,3 @@ def show_scoring() -> Iterator[ScoringProgress]:
     )
     with Progress(*columns, console=here, transient=True, speed_estimate_period=600) as bar:
         yield ScoringProgress(bar)
-
-
-@contextmanager
-def show_cells(name: str) -> Iterator[Callable[[int, int], object]]:
-    """Show a bar with the time left on a terminal's stderr; elsewhere a line at each tenth."""
-    here = console(stderr=True)
-    if not here.is_terminal:
-        yield _TenthPrinter(name)
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # Cells take from milliseconds to seconds: the speed is that of the last ten minutes.
-    with Progress(*columns, console=here, speed_estimate_period=600) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-class _TenthPrinter:
-    """Prints how far a run is, ten times in all, for logs."""
-
-    def __init__(self, name: str):
-        self._name = name
-        self._tenth = -1
-
-    def __call__(self, done: int, total: int) -> None:
-        tenth = 10 * done // max(total, 1)
-        if tenth > self._tenth:
-            self._tenth = tenth
-            click.echo(f"{self._name}: {done:,} of {total:,} cells", err=True)

@@ -12,7 +12,7 @@ The fit of a fold leaves out all rows of the fold, as if they arrived later. A n
 then exchangeable with a labelled one, except that its fit has seen some more labels. So p-values
 hold their level nearly, not exactly. The bound of cross-conformal prediction (Vovk, 2015) would
 require keeping and applying the fits of all folds, and is twice the level.
-Simulations (`benchmarks/p_values.py`) show how close the level is.
+Simulations (`experiments/studies`) show how close the level is.
 """
 
 from __future__ import annotations

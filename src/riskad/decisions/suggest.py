@@ -47,7 +47,7 @@ Places: TypeAlias = NDArray[np.intp]
 
 LIKELY, BORDERLINE, UNLIKE = "likely anomaly", "borderline", "unlike what was labelled"
 
-# Found on root seeds 101 and 102 of `riskad bench run suggesting`.
+# Found on root seeds 101 and 102 of the experiment `suggesting`.
 _SHARE = 0.25  # w
 _TENTH = 0.1  # share of rows that are borderline; least share of the weight and choice in F
 _CANDIDATES = 1_000  # m

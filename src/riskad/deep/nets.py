@@ -1,10 +1,4 @@
-r"""K networks of one shape as one stack, trained and scored together.
-
-A stack maps (K, B, *shape) to (K, B), one output unit, or to (K, B, rep), a representation; given
-(1, B, *shape), all networks see the same rows. Its parameters have a leading axis of length K, and
-network k reads slice k of each and nothing else. So the gradient of a sum of K losses holds the K
-gradients side by side, and an optimiser that works element by element, such as Adam, trains K
-independent networks.
+r"""Networks that give one score for each row, or a representation: torch's own layers in a row.
 
 ==============  ===============================================================================
 architecture    layers before the output (those of Deep SAD, Ruff et al. 2020)
@@ -20,57 +14,28 @@ has a bias; all but the last linear one are followed by batch normalisation (eps
 scale and shift) and leaky ReLU (slope 0.01). The last linear layer gives the representation, which
 Deep SAD measures distances in. For a score, a leaky ReLU and one linear unit with a bias follow.
 
-Weights are drawn uniformly from +-1 / sqrt(fan in), on the CPU, by a generator for each network: a
-seed gives the same network whatever K is and wherever it runs.
+Weights are drawn uniformly from +-1 / sqrt(fan in), on the CPU, by a generator of their own: a seed
+gives the same network wherever it runs, and torch's global generator is left alone.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from riskad.core.checks import InputError, check_choice
-from riskad.deep.layers import (
-    ConvBlock,
-    LinearBlock,
-    StackedBatchNorm,
-    StackedConv,
-    StackedLinear,
-    StackedUnit,
-    activate,
-    apart,
-    side_by_side,
-)
 
-__all__ = [
-    "ARCHITECTURES",
-    "Architecture",
-    "Autoencoder",
-    "Decoder",
-    "ModuleStack",
-    "Stack",
-    "StackedNet",
-    "build_stack",
-]
+KERNEL = 5  # side of the convolutions
+MOMENTUM = 0.1  # of running statistics
 
-
-class Stack(nn.Module, ABC):
-    """K networks of one shape; a subclass implements `forward` from (K, B, *shape)."""
-
-    n_networks: int
-
-    @abstractmethod
-    def forward(self, x: Tensor) -> Tensor:
-        """Outputs (K, B) or (K, B, rep)."""
+Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -80,29 +45,20 @@ class Architecture:
     channels: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    @property
-    def takes_images(self) -> bool:
-        """Whether a row is an image (c, h, w) instead of a list of columns."""
-        return bool(self.channels)
-
     def map_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of what the linear layers flatten."""
+        """Shape of what the linear layers flatten, for rows (columns,) or images (c, h, w)."""
         if not self.channels:
             return tuple(shape)
-        shrunk = (side // 2 ** len(self.channels) for side in shape[1:])
-        return (self.channels[-1], *shrunk)
+        return (self.channels[-1], *(side // 2 ** len(self.channels) for side in shape[1:]))
 
     def check_shape(self, name: str, shape: Sequence[int]) -> None:
         """Refuse rows that this architecture cannot read."""
-        if self.takes_images and len(shape) != 3:
+        reads, instead = "tables (n, columns)", "images choose module='lenet-mnist'"
+        if self.channels:
+            reads, instead = "images (n, h, w) or (n, c, h, w)", "a table choose module='mlp'"
+        if len(shape) != (3 if self.channels else 1):
             raise InputError(
-                f"module={name!r} reads images: X must have shape (n, h, w) or (n, c, h, w), got "
-                f"rows of shape {tuple(shape)}. For a table choose module='mlp'."
-            )
-        if not self.takes_images and len(shape) != 1:
-            raise InputError(
-                f"module={name!r} reads tables: X must have shape (n, columns), got rows of shape "
-                f"{tuple(shape)}. For images choose module='lenet-mnist' or another lenet."
+                f"module={name!r} reads {reads}, got rows of shape {tuple(shape)}. For {instead}."
             )
         if 0 in self.map_shape(shape):
             least = 2 ** len(self.channels)
@@ -120,141 +76,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-class StackedNet(Stack):
-    """K networks of a named architecture over rows of a shape, one for each seed.
-
-    Parameters
-    ----------
-    architecture : Architecture
-        Layers up to the representation.
-    shape : sequence of int
-        Shape of a row: (columns,) or (c, h, w).
-    seeds : sequence of int
-        One for each network.
-    scores : bool, default=True
-        Whether one linear unit follows, so that the output is (K, B); else it is (K, B, rep).
-    centred : sequence of bool, default=()
-        Which networks centre their scores (`StackedUnit`); none if empty.
-    """
-
-    def __init__(
-        self,
-        architecture: Architecture,
-        shape: Sequence[int],
-        seeds: Sequence[int],
-        scores: bool = True,
-        centred: Sequence[bool] = (),
-    ):
-        super().__init__()
-        self.n_networks = len(seeds)
-        generators = _generators(seeds)
-        channels = [shape[0], *architecture.channels] if architecture.channels else []
-        self.convs = nn.ModuleList(ConvBlock(generators, *pair) for pair in pairwise(channels))
-        *hidden, rep = architecture.sizes
-        sizes = [math.prod(architecture.map_shape(shape)), *hidden]
-        self.hidden = nn.ModuleList(LinearBlock(generators, *pair) for pair in pairwise(sizes))
-        self.representation = StackedLinear(generators, sizes[-1], rep)
-        centred = centred or [False] * len(seeds)
-        self.output = StackedUnit(generators, rep, centred) if scores else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Scores (K, B), or representations (K, B, rep)."""
-        for layer in self.convs:
-            x = layer(x)
-        x = x.flatten(2).expand(self.n_networks, -1, -1)
-        for layer in self.hidden:
-            x = layer(x)
-        x = self.representation(x)
-        return x if self.output is None else self.output(activate(x))
-
-
-class Decoder(Stack):
-    """The mirror of a `StackedNet`: (K, B, rep) to (K, B, *shape).
-
-    Linear layers go back through the same sizes. Each convolution goes to the previous number of
-    channels after doubling its image. The last layer is linear, for rows of any range.
-    """
-
-    def __init__(self, architecture: Architecture, shape: Sequence[int], seeds: Sequence[int]):
-        super().__init__()
-        self.n_networks = len(seeds)
-        self.shape = tuple(shape)
-        self.map_shape = architecture.map_shape(shape)
-        generators = _generators(seeds)
-        sizes = [*architecture.sizes[::-1], math.prod(self.map_shape)]
-        blocks = [LinearBlock(generators, *pair) for pair in pairwise(sizes)]
-        channels = [*architecture.channels[::-1], shape[0]] if architecture.channels else []
-        if not channels:
-            blocks.pop()
-        self.hidden = nn.ModuleList(blocks)
-        self.linear = None if channels else StackedLinear(generators, sizes[-2], sizes[-1])
-        self.convs = nn.ModuleList(StackedConv(generators, *pair) for pair in pairwise(channels))
-        self.norms = nn.ModuleList(StackedBatchNorm(len(seeds), c) for c in channels[1:-1])
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Rows rebuilt from representations."""
-        for layer in self.hidden:
-            x = layer(x)
-        if self.linear is not None:
-            return torch.unflatten(self.linear(x), 2, self.shape)
-        x = torch.unflatten(x, 2, self.map_shape)
-        for depth, conv in enumerate(self.convs):
-            x = side_by_side(x)
-            if depth:
-                x = activate(self.norms[depth - 1](x))
-            x = conv(apart(F.interpolate(x, size=self._side(depth)), self.n_networks))
-        return x
-
-    def _side(self, depth: int) -> tuple[int, int]:
-        """Sides of the image that layer `depth` convolves: those of the encoder, backwards."""
-        halvings = len(self.convs) - 1 - depth
-        return self.shape[1] // 2**halvings, self.shape[2] // 2**halvings
-
-
-class Autoencoder(Stack):
-    """Encoder and decoder: (K, B, *shape) to (K, B, values of a row)."""
-
-    def __init__(self, encoder: Stack, decoder: Stack):
-        super().__init__()
-        self.n_networks = encoder.n_networks
-        self.encoder = encoder
-        self.decoder = decoder
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The reconstruction minus the input: (K, B, values)."""
-        return (self.decoder(self.encoder(x)) - x).flatten(2)
-
-
-class ModuleStack(Stack):
-    """A stack of one network: any module that maps a batch (B, *shape) to one score a row."""
-
-    n_networks = 1
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Scores (1, B)."""
-        scores = self.module(x[0])
-        if scores.numel() != x.shape[1]:
-            raise InputError(
-                f"module must map a batch of {x.shape[1]} rows to one score for each, got an "
-                f"output of shape {tuple(scores.shape)}. End it with one linear unit."
-            )
-        return scores.reshape(1, -1)
-
-
-def _generators(seeds: Sequence[int]) -> list[torch.Generator]:
-    return [torch.Generator().manual_seed(int(seed)) for seed in seeds]
-
-
 def find_architecture(module: str, hidden: Sequence[int] | None = None) -> Architecture:
-    """The architecture with this name; `hidden` replaces the sizes of its linear layers.
-
-    >>> find_architecture("mlp", hidden=(32, 16)).sizes
-    (32, 16)
-    """
+    """The architecture with this name; `hidden` replaces the sizes of its linear layers."""
     architecture = ARCHITECTURES[check_choice("module", module, ARCHITECTURES)]
     if hidden is None:
         return architecture
@@ -264,42 +87,157 @@ def find_architecture(module: str, hidden: Sequence[int] | None = None) -> Archi
     return replace(architecture, sizes=sizes)
 
 
-def build_stack(
-    module: str | nn.Module | Callable[[tuple[int, ...]], nn.Module],
+class ScoreUnit(nn.Linear):
+    r"""The output: one linear unit, (B, n_in) to (B,).
+
+    A unit that is `centred` gives its scores minus their mean over the batch, plus a bias; in
+    evaluation the running mean replaces the batch's. This is for losses without slope far from 0,
+    such as the sigmoid loss. Most rows are normal, so the first steps raise all scores; without
+    centring, anomalies that have risen with the others would never come down again.
+    """
+
+    mean: Tensor
+
+    def __init__(self, n_in: int, centred: bool):
+        super().__init__(n_in, 1)
+        self.centred = centred
+        self.register_buffer("mean", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One score for each row."""
+        if not self.centred:
+            return super().forward(x).squeeze(1)
+        scores = F.linear(x, self.weight).squeeze(1)
+        mean = scores.to(self.mean.dtype).mean(0, keepdim=True) if self.training else self.mean
+        if self.training:
+            self.mean.lerp_(mean.detach(), MOMENTUM)
+        return scores - mean + self.bias
+
+
+class OwnModule(nn.Module):
+    """A user's module, which must map a batch (B, *shape) to one score for each row."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (B,)."""
+        scores: Tensor = self.module(x)
+        if scores.numel() != len(x):
+            raise InputError(
+                f"module must map a batch of {len(x)} rows to one score for each, got an output of "
+                f"shape {tuple(scores.shape)}. End it with one linear unit."
+            )
+        return scores.reshape(-1)
+
+
+def _norm(channels: int, images: bool) -> nn.BatchNorm1d | nn.BatchNorm2d:
+    layer = nn.BatchNorm2d if images else nn.BatchNorm1d
+    return layer(channels, eps=1e-4, momentum=MOMENTUM, affine=False)
+
+
+def _convolution(c_in: int, c_out: int) -> nn.Conv2d:
+    return nn.Conv2d(c_in, c_out, KERNEL, padding=KERNEL // 2, bias=False)
+
+
+def _drawn(network: nn.Sequential, seed: int) -> nn.Sequential:
+    """A network that was laid out on torch's meta device, with the weights that the seed gives."""
+    generator = torch.Generator().manual_seed(int(seed))
+    network.to_empty(device="cpu")
+    for layer in network:
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            for parameter in layer.parameters():
+                parameter.data.uniform_(-bound, bound, generator=generator)
+        elif isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            layer.reset_running_stats()
+        if isinstance(layer, ScoreUnit):
+            layer.mean.zero_()
+    return network
+
+
+def lay_out(
+    architecture: Architecture, shape: Sequence[int], scores: bool = True, centred: bool = False
+) -> nn.Sequential:
+    """The layers of a network over rows of `shape`, on the meta device: sizes without memory."""
+    sizes = [math.prod(architecture.map_shape(shape)), *architecture.sizes]
+    network = nn.Sequential()
+    with torch.device("meta"):
+        for i, (c_in, c_out) in enumerate(pairwise([shape[0], *architecture.channels])):
+            network.add_module(f"convolution{i}", _convolution(c_in, c_out))
+            network.add_module(f"image_norm{i}", _norm(c_out, images=True))
+            # Leaky ReLU is increasing, so that it may follow the maximum: a quarter of the work.
+            network.add_module(f"pool{i}", nn.MaxPool2d(2))
+            network.add_module(f"image_activation{i}", nn.LeakyReLU())
+        network.add_module("flatten", nn.Flatten())
+        for i, (n_in, n_out) in enumerate(pairwise(sizes[:-1])):
+            network.add_module(f"linear{i}", nn.Linear(n_in, n_out, bias=False))
+            network.add_module(f"norm{i}", _norm(n_out, images=False))
+            network.add_module(f"activation{i}", nn.LeakyReLU())
+        network.add_module("representation", nn.Linear(sizes[-2], sizes[-1], bias=False))
+        if scores:
+            network.add_module("activation", nn.LeakyReLU())
+            network.add_module("output", ScoreUnit(sizes[-1], centred))
+    return network
+
+
+def build_decoder(architecture: Architecture, shape: Sequence[int], seed: int) -> nn.Sequential:
+    """The mirror of a network: (B, rep) to (B, *shape).
+
+    Linear layers go back through the same sizes. Each convolution goes to the previous number of
+    channels after doubling its image. The last layer is linear, for rows of any range.
+    """
+    sizes = [*architecture.sizes[::-1], math.prod(architecture.map_shape(shape))]
+    channels = [*architecture.channels[::-1], shape[0]]
+    decoder = nn.Sequential()
+    with torch.device("meta"):
+        for n_in, n_out in pairwise(sizes if architecture.channels else sizes[:-1]):
+            decoder.append(nn.Linear(n_in, n_out, bias=False))
+            decoder.extend([_norm(n_out, images=False), nn.LeakyReLU()])
+        if not architecture.channels:
+            decoder.append(nn.Linear(sizes[-2], sizes[-1], bias=False))
+            return _drawn(decoder, seed)
+        decoder.append(nn.Unflatten(1, architecture.map_shape(shape)))
+        for depth, (c_in, c_out) in enumerate(pairwise(channels)):
+            if depth:
+                decoder.extend([_norm(c_in, images=True), nn.LeakyReLU()])
+            halvings = len(channels) - 2 - depth  # those of the encoder, where sides may be odd
+            sides = shape[1] // 2**halvings, shape[2] // 2**halvings
+            decoder.extend([nn.Upsample(sides), _convolution(c_in, c_out)])
+    return _drawn(decoder, seed)
+
+
+def build_network(
+    module: Module,
     shape: Sequence[int],
-    seeds: Sequence[int],
+    seed: int,
     hidden: Sequence[int] | None = None,
-    centred: Sequence[bool] = (),
-) -> Stack:
-    """A stack of scoring networks over rows of `shape`, one for each seed.
+    scores: bool = True,
+    centred: bool = False,
+) -> nn.Module:
+    """A network over rows of `shape`, with the weights that the seed gives.
 
     `module` is a name of `ARCHITECTURES`; a module, which is copied unchanged; or a function from
-    the shape of a row to a module, called under the seed. The latter two make stacks of one
-    arbitrary network; `centred` is for the named ones.
+    the shape of a row to a module, called under the seed. For named ones, the output is one score
+    for each row, `centred` or not (`ScoreUnit`), or without `scores` the representation.
     """
     if isinstance(module, str):
         architecture = find_architecture(module, hidden)
         architecture.check_shape(module, shape)
-        return StackedNet(architecture, shape, seeds, centred=centred)
+        return _drawn(lay_out(architecture, shape, scores, centred), seed)
     if hidden is not None:
         raise InputError("hidden is for the named architectures; a module has its own sizes.")
-    if len(seeds) != 1:
-        raise InputError(f"a module of your own makes one network, got {len(seeds)} seeds.")
-    return ModuleStack(_own_module(module, tuple(shape), seeds[0]))
-
-
-def _own_module(module: Any, shape: tuple[int, ...], seed: int) -> nn.Module:
     if isinstance(module, nn.Module):
-        return copy.deepcopy(module)
-    if callable(module):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            made = module(shape)
-        if isinstance(made, nn.Module):
-            return made
-        raise InputError(f"the function given as module must return an nn.Module, got {made!r}.")
-    names = ", ".join(ARCHITECTURES)
-    raise InputError(
-        f"module must be one of {names}, an nn.Module, or a function from the shape of a row to "
-        f"one, got {module!r}."
-    )
+        return OwnModule(copy.deepcopy(module))
+    if not callable(module):
+        raise InputError(
+            f"module must be one of {', '.join(ARCHITECTURES)}, an nn.Module, or a function from "
+            f"the shape of a row to one, got {module!r}."
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        built = module(tuple(shape))
+    if not isinstance(built, nn.Module):
+        raise InputError(f"the function given as module must return an nn.Module, got {built!r}.")
+    return OwnModule(built)

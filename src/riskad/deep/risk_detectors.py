@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import KIND_NAMES, RISKS, Risk, get_risk
 from riskad.decisions.thresholds import zero_one_threshold
-from riskad.deep.base import Callback, DeepDetector, Module
-from riskad.deep.batches import BATCH_ORDER, Draws, NetworkRows, Pools, hold_out
+from riskad.deep.base import Callback, Curves, DeepDetector
+from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, hold_out
 from riskad.deep.criteria import GUARDS, RiskCriterion
-from riskad.deep.nets import Stack, build_stack
-from riskad.deep.trainer import (
-    History,
-    Validation,
-    train,
-)
+from riskad.deep.nets import Module, build_network
+from riskad.deep.trainer import Validation, train
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.storage.fields import SHARE, SIZE, Fields, Number, Text
-
-__all__ = ["NNPU", "DeepRAD"]
 
 
 class _RiskDetector(DeepDetector, MinimisesRisk):
@@ -49,22 +42,15 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
         "patience": SIZE,
     }
 
-    @abstractmethod
-    def _check_risk(self) -> Risk:
-        """The bound risk; its parameters are checked."""
+    _batch_kinds: ClassVar[tuple[int, ...]] = BATCH_ORDER  # that `batch` gives numbers of
 
-    def _bound_risk(self) -> Risk:
-        return self._check_risk()
-
-    @abstractmethod
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:
         """Rows of each kind in a batch; 0 for kinds that the risk does not use."""
+        sizes = self._sizes(self._batch_kinds)
+        return {kind: sizes[kind] if kind in risk.kinds() else 0 for kind in BATCH_ORDER}
 
-    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
-        self.offset_ = zero_one_threshold(self._check_risk(), scores, codes)
-
-    def _check_member(self, codes: np.ndarray) -> None:
-        risk = self._check_risk()
+    def _check_fit(self, codes: np.ndarray) -> None:
+        risk = self._bound_risk()
         self._settings(patience=self.patience)
         self._batch_sizes(risk)
         check_choice("guard", self.guard, GUARDS)
@@ -73,54 +59,33 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
         check_kinds_present(risk, count_labels(codes), totals)
 
-    def _build(self, members: Sequence[Self]) -> Stack:
-        seeds = [member._seed for member in members]
-        centred = [member._check_risk().loss.bounded for member in members]
-        return build_stack(self.module, self.shape_, seeds, self.hidden, centred)
+    def _build(self) -> nn.Module:
+        centred = self._bound_risk().loss.bounded
+        return build_network(self.module, self.shape_, self._seed, self.hidden, centred=centred)
 
     def _train(
-        self,
-        members: Sequence[Self],
-        stack: Stack,
-        data: NetworkRows,
-        pools: Sequence[Pools],
-        **settings: Any,
-    ) -> History:
-        risks = [member._check_risk() for member in members]
-        sizes = self._batch_sizes(risks[0])
-        how = self._settings(patience=self.patience, **settings)
-        left, held = self._hold_out(members, pools, sizes)
-        draws = Draws(left, sizes, [member._seed for member in members], data.device)
-        criterion = RiskCriterion(risks, draws.kinds, self.guard, self.beta, self.gamma)
-        criterion.to(data.device)
-        held_out = Validation(held, risks, data.device) if held else None
-        with self._progress(how.n_steps) as callback:
-            first = self.n_steps_ if self._goes_on() else 0
-            return train(stack, criterion, data, draws, how, held_out, callback, first)
+        self, network: nn.Module, data: Tensor, pools: Pools, callback: Callback
+    ) -> tuple[Curves, int]:
+        risk = self._bound_risk()
+        sizes = self._batch_sizes(risk)
+        used = {kind: rows if sizes[kind] else rows[:0] for kind, rows in pools.items()}
+        left, held = hold_out(used, self.validation, self._seed)
+        held_out = any(map(len, held.values()))
+        sampler = BatchSampler(left, sizes, self._seed, data.device)
+        criterion = RiskCriterion(risk, sampler.kinds, self.guard, self.beta, self.gamma)
+        return train(
+            network,
+            criterion,
+            data,
+            sampler,
+            self._settings(patience=self.patience),
+            validation=Validation(held, risk, data.device) if held_out else None,
+            callback=callback,
+            first_step=self._steps_before(),
+        )
 
-    def _hold_out(
-        self, members: Sequence[Self], pools: Sequence[Pools], sizes: dict[int, int]
-    ) -> tuple[list[Pools], list[Pools]]:
-        """Pools to draw from, and held-out pools, for all networks or for none."""
-        used = [
-            {kind: rows if sizes[kind] else rows[:0] for kind, rows in pool.items()}
-            for pool in pools
-        ]
-        parts = [
-            hold_out(pool, self.validation, member._seed)
-            for pool, member in zip(used, members, strict=True)
-        ]
-        some = [any(len(rows) for rows in held.values()) for _, held in parts]
-        if any(some) and not all(some):
-            raise InputError(
-                f"{some.count(False)} of {len(some)} networks to be trained together have a kind "
-                "with a single row, of which none can be held out. Train them apart, or with "
-                "validation=0."
-            )
-        return [left for left, _ in parts], [held for _, held in parts] if all(some) else []
-
-    def _from_outputs(self, members: Sequence[Self], outputs: Tensor) -> Tensor:
-        return outputs
+    def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
+        self.offset_ = zero_one_threshold(self._bound_risk(), scores, codes)
 
 
 class DeepRAD(_RiskDetector):
@@ -133,11 +98,7 @@ class DeepRAD(_RiskDetector):
         (1 - a) pi_p R_p^+ + pi_n R_n^- + max(0, a [R_u^+ - pi_n R_n^+])
 
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. Every batch
-    holds rows of all three kinds (`riskad.deep.batches`), and Adam minimises its risk.
-
-    If `torch.distributed` is initialised, its processes share every batch and all end with the
-    network that one process would train (`riskad.deep.ranks`). Rows of a memory-mapped file are
-    read while training and scoring (`riskad.deep.disk`).
+    holds rows of all three kinds, and Adam minimises its risk.
 
     Parameters
     ----------
@@ -153,31 +114,27 @@ class DeepRAD(_RiskDetector):
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
         rate.
-    guard : {"clip", "kiryo"}, default="clip"
+    guard, beta, gamma : {"clip", "kiryo"}, float, float, default="clip", 0.0, 1.0
         What a step does when the bracket of a guarded risk is negative. "clip" leaves the bracket
         out, as max(0, .) does. "kiryo" (Kiryo et al. 2017) leaves everything else out and descends
         minus `gamma` times the bracket if it is below -`beta`.
-    beta, gamma : float, default=0.0 and 1.0
-        Parameters of guard="kiryo".
     hidden : tuple of int, default=None
         Sizes of the linear layers; replaces those of the named architecture.
     learning_rate, weight_decay : float, default=1e-3 and 5e-4
-        Parameters of Adam; the decay is an l2 penalty.
+        Parameters of Adam; the decay is an l2 penalty in the gradient.
     n_steps : int, default=100
         Maximum number of steps. With few labels a network soon overfits: more is not better.
     batch : tuple of three int, default=(64, 32, 128)
         Rows of P, N and U in a batch. Kinds that the risk does not use are not drawn.
     schedule : {"constant", "cosine"}, default="constant"
-        Schedule of the learning rate.
+        "cosine" multiplies the learning rate by (1 + cos(pi t / n_steps)) / 2 in step t.
     validation : float in [0, 1), default=0.0
         Share of each kind of training row that is held out for early stopping. If a kind has a
         single row nothing is held out, and all steps are taken. With few labelled anomalies this
         costs more than it gains (`results/deep`); with hundreds try 0.2 and more steps.
-    patience : int, default=10
-        Training ends after this many checks of the risk on held-out rows without improvement. The
-        best network is kept.
-    check_every : int, default=10
-        Steps between two checks.
+    patience, check_every : int, default=10
+        Training ends after `patience` checks of the risk on held-out rows without improvement, one
+        every `check_every` steps; the best network is kept.
     scale : bool, default=True
         Whether to standardise columns, or channels of images, by the training rows. Without it,
         images of bytes are read as brightness from 0 to 1, and everything else is unchanged.
@@ -189,26 +146,21 @@ class DeepRAD(_RiskDetector):
     random_state : int, default=None
         Seed for weights, batches and held-out rows. None means 0: the same data gives the same
         model on the same device.
-    verbose : bool, default=False
-        Whether to show a progress bar.
-    callback : callable, default=None
-        Called at each check with a `riskad.deep.trainer.Progress`.
+    verbose, callback : bool and callable, default=False and None
+        Whether to show a progress bar; called with a `riskad.deep.trainer.Progress` at each check.
 
     Attributes
     ----------
     weights_ : dict of ndarray
-        Parameters and running statistics of the network, with a leading axis of length 1 for a
-        named architecture.
+        Parameters and running statistics of the network.
     history_ : dict of ndarray
         Learning curves: "step", "risk" (mean over batches) and "validation" (on held-out rows).
     n_steps_, best_step_ : int
         Steps trained, and the step whose network was kept, over all fits of a warm start.
     offset_ : float
         Threshold on `score_samples` that minimises the risk under the zero-one loss.
-    shape_ : tuple
-        Shape of a row.
-    n_features_in_, feature_names_in_ :
-        Columns seen in fit; for images the number of values in a row.
+    shape_, n_features_in_, feature_names_in_ :
+        Shape of a row, its number of values, and the names of columns if they have any.
 
     Examples
     --------
@@ -225,32 +177,15 @@ class DeepRAD(_RiskDetector):
     _state_fields: ClassVar[Fields] = {"risk": Text(choices=RISKS), "a": Number(-1, 1)}
 
     def __init__(
-        self,
-        module: Module = "mlp",
-        *,
-        loss: str | Loss = "logistic",
-        risk: str = "nnrad",
-        a: float = 0.1,
-        prior: float = 0.8,
-        guard: str = "clip",
-        beta: float = 0.0,
-        gamma: float = 1.0,
-        hidden: Sequence[int] | None = None,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 5e-4,
-        n_steps: int = 100,
-        batch: tuple[int, int, int] = (64, 32, 128),
-        schedule: str = "constant",
-        validation: float = 0.0,
-        patience: int = 10,
-        check_every: int = 10,
-        scale: bool = True,
-        warm_start: bool = False,
-        device: str = "auto",
-        random_state: int | None = None,
-        verbose: bool = False,
-        callback: Callback | None = None,
-    ):
+        self, module: Module = "mlp", *, hidden: Sequence[int] | None = None,
+        loss: str | Loss = "logistic", risk: str = "nnrad", a: float = 0.1, prior: float = 0.8,
+        guard: str = "clip", beta: float = 0.0, gamma: float = 1.0,
+        learning_rate: float = 1e-3, weight_decay: float = 5e-4, schedule: str = "constant",
+        n_steps: int = 100, batch: tuple[int, int, int] = (64, 32, 128), scale: bool = True,
+        validation: float = 0.0, patience: int = 10, check_every: int = 10,
+        warm_start: bool = False, device: str = "auto", random_state: int | None = None,
+        verbose: bool = False, callback: Callback | None = None,
+    ):  # fmt: skip
         self.module, self.hidden = module, hidden
         self.loss, self.risk, self.a, self.prior = loss, risk, a, prior
         self.guard, self.beta, self.gamma = guard, beta, gamma
@@ -260,35 +195,18 @@ class DeepRAD(_RiskDetector):
         self.warm_start, self.device, self.random_state = warm_start, device, random_state
         self.verbose, self.callback = verbose, callback
 
-    _own = frozenset({"loss", "a", "prior", "random_state"})
-
     def fit(self, X: Any, y: Any = None) -> DeepRAD:
-        """Fit to rows X with labels y.
+        """Fit to a table X (n, columns), or to images (n, h, w) or (n, c, h, w), with labels y.
 
-        Parameters
-        ----------
-        X : array or frame of shape (n, columns), or array (n, h, w) or (n, c, h, w)
-            Training rows: a table, or images. An `np.memmap`, such as the result of
-            `np.load(path, mmap_mode="r")`, stays on disk.
-        y : array of shape (n,)
-            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
-
-        Returns
-        -------
-        DeepRAD
-            The fitted detector.
+        y is +1 normal, -1 anomaly, 0 unlabelled; `riskad.parse_labels` translates other spellings.
         """
         X, codes, _ = self._check_training(X, y)
-        self._fit_alone(X, codes)
+        self._fit_network(X, codes)
         return self
 
-    def _check_risk(self) -> Risk:
+    def _bound_risk(self) -> Risk:
         check_choice("risk", self.risk, RISKS)
         return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
-
-    def _batch_sizes(self, risk: Risk) -> dict[int, int]:
-        used = risk.kinds()
-        return {kind: b if kind in used else 0 for kind, b in self._sizes(BATCH_ORDER).items()}
 
 
 class NNPU(_RiskDetector):
@@ -308,17 +226,12 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         Margin loss l: a name of `riskad.core.losses.LOSSES`.
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows.
-    guard : {"kiryo", "clip"}, default="kiryo"
-        What a step does when the bracket is negative.
-    beta, gamma : float, default=0.0 and 1.0
-        Parameters of guard="kiryo".
+    guard, beta, gamma : {"kiryo", "clip"}, float, float, default="kiryo", 0.0, 1.0
+        What a step does when the bracket is negative, as in `DeepRAD`.
     batch : tuple of two int, default=(64, 160)
         Rows of P and U in a batch.
 
-    Attributes
-    ----------
-    weights_, history_, n_steps_, best_step_, offset_, shape_, n_features_in_, feature_names_in_ :
-        As in `DeepRAD`.
+    Attributes are those of `DeepRAD`.
 
     Examples
     --------
@@ -326,39 +239,25 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
     >>> import riskad
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
-    >>> y = np.zeros(1000, dtype=int)
-    >>> y[:100] = 1
+    >>> y = np.repeat([1, 0], [100, 900])
     >>> y = riskad.parse_labels(y, normal=1, unlabelled=0)  # elsewhere 1 may mean anomaly
     >>> normal, anomaly = NNPU(prior=0.9, n_steps=100).fit(X, y).score_samples([[0, 0], [4, 4]])
     >>> bool(normal > anomaly)
     True
     """
 
+    _batch_kinds = (NORMAL, UNLABELLED)
+
     def __init__(
-        self,
-        module: Module = "mlp",
-        *,
-        loss: str | Loss = "sigmoid",
-        prior: float = 0.8,
-        guard: str = "kiryo",
-        beta: float = 0.0,
-        gamma: float = 1.0,
-        hidden: Sequence[int] | None = None,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 5e-4,
-        n_steps: int = 100,
-        batch: tuple[int, int] = (64, 160),
-        schedule: str = "constant",
-        validation: float = 0.0,
-        patience: int = 10,
-        check_every: int = 10,
-        scale: bool = True,
-        warm_start: bool = False,
-        device: str = "auto",
-        random_state: int | None = None,
-        verbose: bool = False,
-        callback: Callback | None = None,
-    ):
+        self, module: Module = "mlp", *, hidden: Sequence[int] | None = None,
+        loss: str | Loss = "sigmoid", prior: float = 0.8,
+        guard: str = "kiryo", beta: float = 0.0, gamma: float = 1.0,
+        learning_rate: float = 1e-3, weight_decay: float = 5e-4, schedule: str = "constant",
+        n_steps: int = 100, batch: tuple[int, int] = (64, 160), scale: bool = True,
+        validation: float = 0.0, patience: int = 10, check_every: int = 10,
+        warm_start: bool = False, device: str = "auto", random_state: int | None = None,
+        verbose: bool = False, callback: Callback | None = None,
+    ):  # fmt: skip
         self.module, self.hidden = module, hidden
         self.loss, self.prior = loss, prior
         self.guard, self.beta, self.gamma = guard, beta, gamma
@@ -368,29 +267,20 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         self.warm_start, self.device, self.random_state = warm_start, device, random_state
         self.verbose, self.callback = verbose, callback
 
-    _own = frozenset({"loss", "prior", "random_state"})
-
     def fit(self, X: Any, y: Any = None) -> NNPU:
         """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
         X, codes, _ = self._check_training(X, y)
-        self._fit_alone(X, self._used(codes))
+        self._fit_network(X, np.where(codes == ANOMALY, UNLABELLED, codes))
         return self
 
-    def _used(self, codes: np.ndarray) -> np.ndarray:
-        return np.where(codes == ANOMALY, UNLABELLED, codes)
-
-    def _check_member(self, codes: np.ndarray) -> None:
+    def _check_fit(self, codes: np.ndarray) -> None:
         for kind, code in ((NORMAL, "+1"), (UNLABELLED, "0")):
             if not (codes == kind).any():
                 raise InputError(
                     "NNPU learns from normals and unlabelled rows, and y has no "
-                    f"{KIND_NAMES[kind]} rows "
-                    f"({count_labels(codes)}). Label some with {code}."
+                    f"{KIND_NAMES[kind]} rows ({count_labels(codes)}). Label some with {code}."
                 )
-        super()._check_member(codes)
+        super()._check_fit(codes)
 
-    def _check_risk(self) -> Risk:
+    def _bound_risk(self) -> Risk:
         return get_risk("nnpu", self.loss, prior=self.prior)
-
-    def _batch_sizes(self, risk: Risk) -> dict[int, int]:
-        return {ANOMALY: 0} | self._sizes((NORMAL, UNLABELLED))

@@ -1,17 +1,15 @@
 r"""PretrainedRAD: a network trained on other tables to detect anomalies from a few labels.
 
 `fit` trains nothing. The network was trained once, on millions of tables
-(`benchmarks/pretraining`). It reads labelled rows and contaminated unlabelled rows, the *context*,
+(`experiments/pretraining`). It reads labelled rows and contaminated unlabelled rows, the *context*,
 and learned to detect anomalies from them. Its training loss was the logistic risk of unlabelled
 rows with both classes weighted equally, so its output for a row x is near the optimum for tables
 like those,
 
     s(x) = log p(x | anomaly, context) - log p(x | normal, context).
 
-`riskad.detectors.table_network` describes how it reads a table. There are two sets of weights.
-`tables-2` was trained only on synthetic tables. `tables-3` continued from there, with three of four
-tables drawn from 301 real ones; it reads blank cells and the levels of categories, and has five
-times as many weights.
+`riskad.detectors.table_network` describes how it reads a table. The weights, `tables-3`, come from
+a training on synthetic tables that went on with three of four tables drawn from 301 real ones.
 """
 
 from __future__ import annotations
@@ -62,28 +60,12 @@ _BLOCK = 256  # rows scored at a time; more or fewer take longer
 _MOST_BYTES = 128 << 20  # largest memory that is kept between calls
 
 
-class _Training(NamedTuple):
-    """How to prepare tables for a set of weights, so that they match its training tables."""
-
-    tables: str
-    columns: int
-    """Most columns read directly; for more the principal components are read."""
-    blanks: bool
-    """Whether blanks are read as blanks."""
-
-
-_TRAININGS = {
-    "tables-2": _Training("synthetic", 40, blanks=False),
-    "tables-3": _Training("real and synthetic", READS_COLUMNS, blanks=True),
-}
-
-
 class PretrainedRAD(Detector):
     r"""Semi-supervised anomaly detection by a network that was trained on other tables.
 
     `fit` keeps labelled rows and a sample of the unlabelled rows. To score a row, the network reads
     them (see `riskad.detectors.table_network`). Columns are standardised and large values are
-    compressed by sign(z) log(1 + |z|). More than 100 columns (40 for the weights "tables-2") are
+    compressed by sign(z) log(1 + |z|). Blanks (NaN) are read as blanks. More than 100 columns are
     replaced by their 24 leading principal components.
 
     The network was trained on tables whose columns included outlier scores, and works best if you
@@ -97,9 +79,8 @@ class PretrainedRAD(Detector):
         threshold.
     unlabelled : int, default=300
         Number of unlabelled rows that the network reads. Time grows with it.
-    weights : {"tables-2", "tables-3"}, default="tables-3"
-        Which weights of the network to use. "tables-2" was trained only on synthetic tables, and is
-        faster. "tables-3" was also trained on real tables, and reads blanks (NaN) as blanks.
+    weights : {"tables-3"}, default="tables-3"
+        Which weights of the network to use: this version has one set.
     random_state : int, optional
         Seed for sampling the rows to read. None means 0.
 
@@ -161,8 +142,6 @@ class PretrainedRAD(Detector):
             seen = components.n_features_out_
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
-        blanks = bool(np.isnan(state["context_"]).any())
-        require(not blanks or _TRAININGS[state["weights_"]].blanks, "context_: blanks")
 
     def lighter(self) -> Self:
         """Return an unfitted copy that reads half as many unlabelled rows."""
@@ -183,7 +162,7 @@ class PretrainedRAD(Detector):
     def describe_in_words(self) -> list[str]:
         """Return which network scores rows, and how many rows it reads."""
         return [
-            say_settings(f"network trained on {_TRAININGS[self.weights_].tables} tables", self),
+            say_settings("network trained on real and synthetic tables", self),
             f"reads {len(self.context_):,} of the training rows",
         ]
 
@@ -206,7 +185,7 @@ class PretrainedRAD(Detector):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, and with the weights "tables-3" also blanks (NaN).
+            Training rows: numbers and blanks (NaN).
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
 
@@ -238,16 +217,13 @@ class PretrainedRAD(Detector):
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         X = sparse_to_dense(super()._check_rows(X, reset))
-        training = _TRAININGS.get(self.weights if reset else self.weights_)
-        blanks = training is not None and training.blanks
-        if np.isinf(X).any() if blanks else not np.isfinite(X).all():
-            refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=blanks)
+        if np.isinf(X).any():
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=True)
         return X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        training = _TRAININGS.get(self.weights)
-        tags.input_tags.allow_nan = training is not None and training.blanks
+        tags.input_tags.allow_nan = True
         return tags
 
     def _places(self, codes: np.ndarray) -> np.ndarray:
@@ -264,7 +240,7 @@ class PretrainedRAD(Detector):
         self.scale_ = ColumnScale.of(X[:, self.kept_])
         self.components_: PrincipalComponents | None = None
         self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
-        if len(self.kept_) > _TRAININGS[self.weights].columns:
+        if len(self.kept_) > READS_COLUMNS:
             self.marked_ = self.marked_[:0]
             Z = np.nan_to_num(_signed_log(self.scale_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))

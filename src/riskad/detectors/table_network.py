@@ -1,9 +1,8 @@
 r"""The network of `riskad.PretrainedRAD` in NumPy: how it reads a table.
 
-A table is a grid of cells. A cell with the value v starts as a linear function of its inputs:
-(v, |v|, v^2), and with later weights also
+A table is a grid of cells. A cell with the value v starts as a linear function of its inputs
 
-    u = 2 F(v) - 1,  sin(pi k u), cos(pi k u) for k = 1, 2, 4, 8, 16,
+    v, |v|, v^2,  u = 2 F(v) - 1,  sin(pi k u), cos(pi k u) for k = 1, 2, 4, 8, 16,
     log(1 + n), log(1 + n_anomaly), log(1 + n_normal),  whether the cell is blank,
 
 where F is the distribution function of the column in the context, and n, n_anomaly and n_normal
@@ -13,11 +12,10 @@ of the context does not count itself. The only input of a blank cell is that it 
 
 Each row has one more cell, for its label: normal, anomaly or none. In each of five layers, the
 cells of a row attend to each other, the cells of a column attend to those of the context, and each
-cell then changes on its own. With later weights, four more layers follow. In them a row is a single
-cell that attends to the rows of the context; it starts as a linear function of the row's last cell
-and the mean of the others. A row's score is read from its last cell and from the single cell. So
-the order of rows and columns does not matter, and rows outside the context do not affect each
-other.
+cell then changes on its own. In four more layers a row is a single cell that attends to the rows of
+the context; it starts as a linear function of the row's last cell and the mean of the others. A
+row's score is read from its last cell and from the single cell. So the order of rows and columns
+does not matter, and rows outside the context do not affect each other.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from riskad.core.checks import InputError, enumerate_names
 
 __all__ = ["WEIGHTS", "Memory", "TableNetwork"]
 
-WEIGHTS = ("tables-2", "tables-3")
+WEIGHTS = ("tables-3",)
 """Names of the weights that come with the package."""
 
 _NORMAL, _ANOMALY = 1, 2  # states of rows; 0 is unlabelled
@@ -48,7 +46,7 @@ _AT_ONCE = 1 << 17  # logits that fit the cache of a core
 class Memory(NamedTuple):
     """What the network keeps of the context."""
 
-    columns: _Columns | None
+    columns: _Columns
     """What the values of a cell are compared with."""
     cells: list[_Known]
     """For each layer of cells."""
@@ -78,8 +76,7 @@ class TableNetwork:
 
     def __init__(self, arrays: dict[str, np.ndarray]):
         self.arrays = arrays
-        depth, row_depth = len(arrays["up"]), len(arrays.get("row_up", ()))
-        self.reads_blanks = len(arrays["cell"]) > 4
+        depth, row_depth = len(arrays["up"]), len(arrays["row_up"])
         self._among = [_Attention.of(arrays, "norm_cells", "cells", i) for i in range(depth)]
         self._layers = [_Layer.of(arrays, "", i) for i in range(depth)]
         self._row_layers = [_Layer.of(arrays, "row_", i) for i in range(row_depth)]
@@ -100,20 +97,19 @@ class TableNetwork:
 
     def read(self, Z: np.ndarray, states: np.ndarray) -> Memory:
         """Keys and values of the context, layer by layer; in the last only of label cells."""
-        columns = _Columns(Z, states) if self.reads_blanks else None
+        columns = _Columns(Z, states)
         known = [known for _, known in self._context(Z, states, columns)]
         depth = len(self._layers)
         return Memory(columns, known[:depth], known[depth:])
 
     def context_cells(self, Z: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
         """Cells (rows, columns, width) of the context that each layer attends to, normed."""
-        columns = _Columns(Z, states) if self.reads_blanks else None
-        norms = [*self.arrays["norm_rows"], *self.arrays.get("row_norm_rows", ())]
-        cells = (cells for cells, _ in self._context(Z, states, columns))
+        norms = [*self.arrays["norm_rows"], *self.arrays["row_norm_rows"]]
+        cells = (cells for cells, _ in self._context(Z, states, _Columns(Z, states)))
         return [_normed(each, norm) for each, norm in zip(cells, norms, strict=True)]
 
     def _context(
-        self, Z: np.ndarray, states: np.ndarray, columns: _Columns | None
+        self, Z: np.ndarray, states: np.ndarray, columns: _Columns
     ) -> Iterator[tuple[np.ndarray, _Known]]:
         """The cells that each layer attends to, with their keys and values."""
         x = others = self._cells(Z, states, columns, own=True)
@@ -121,9 +117,8 @@ class TableNetwork:
             others, x = x, among.among_cells(x, last=layer is self._layers[-1])
             known = layer.known(x)
             yield x, known
-            if layer is not self._layers[-1] or self._row_layers:
-                x = layer.change(x, known)
-        row = self._rows(x, others) if self._row_layers else x
+            x = layer.change(x, known)
+        row = self._rows(x, others)
         for layer in self._row_layers:
             known = layer.known(row)
             yield row, known
@@ -136,23 +131,17 @@ class TableNetwork:
             others, x = x, among.among_cells(x, last=layer is self._layers[-1])
             x = layer.change(x, known)
         scores = _affine(_normed(x[:, 0], self.arrays["norm"]), self.arrays["head"])
-        if self._row_layers:
-            row = self._rows(x, others)
-            for layer, one in zip(self._row_layers, memory.rows, strict=True):
-                row = layer.change(row, one)
-            row = _normed(row[:, 0], self.arrays["row_norm"])
-            scores = scores + _affine(row, self.arrays["row_head"])
-        return np.asarray(scores)
+        row = self._rows(x, others)
+        for layer, known in zip(self._row_layers, memory.rows, strict=True):
+            row = layer.change(row, known)
+        row = _normed(row[:, 0], self.arrays["row_norm"])
+        return np.asarray(scores + _affine(row, self.arrays["row_head"]))
 
     def _cells(
-        self, Z: np.ndarray, states: np.ndarray, columns: _Columns | None, own: bool = False
+        self, Z: np.ndarray, states: np.ndarray, columns: _Columns, own: bool = False
     ) -> np.ndarray:
         """Initial cells (rows, columns + 1, width); `own` marks rows of the context."""
-        if columns is None:
-            said = np.stack([Z, np.abs(Z), Z * Z], axis=-1)
-        else:
-            said = columns.said(Z, states if own else None)
-        cells = _affine(said, self.arrays["cell"])
+        cells = _affine(columns.said(Z, states if own else None), self.arrays["cell"])
         return np.concatenate([cells, self.arrays["label"][states][:, None]], axis=1)
 
     def _rows(self, x: np.ndarray, others: np.ndarray) -> np.ndarray:

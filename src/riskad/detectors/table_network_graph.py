@@ -53,18 +53,16 @@ def network_scores(
     arrays = network.arrays
     layers = _Layers(g, arrays)
     cells = iter(network.context_cells(context, states))
-    said = layers.said(Z, context, states) if network.reads_blanks else layers.said_of_values(Z)
-    x = layers.cells(Z, said)
-    depth, row_depth = len(arrays["up"]), len(arrays.get("row_up", ()))
+    x = layers.cells(Z, layers.said(Z, context, states))
+    depth, row_depth = len(arrays["up"]), len(arrays["row_up"])
     for layer in range(depth):
         others, x = layers.but_last(x), layers.among_cells(x, layer, layer == depth - 1)
         x = layers.read_context(x, next(cells), layer)
     scores = layers.read_out(x)
-    if row_depth:
-        x = layers.rows(x, others)
-        for layer in range(row_depth):
-            x = layers.read_context(x, next(cells), layer, "row_")
-        scores = g.node("Add", scores, layers.read_out(x, "row_"))
+    x = layers.rows(x, others)
+    for layer in range(row_depth):
+        x = layers.read_context(x, next(cells), layer, "row_")
+    scores = g.node("Add", scores, layers.read_out(x, "row_"))
     return str(g.cast(scores, np.float64))
 
 
@@ -76,7 +74,6 @@ class _Layers:
         self.arrays = arrays | {
             part: arrays[name][rows]
             for name in _AFFINE
-            if name in arrays
             for part, rows in ((name, slice(None, -1)), (f"{name}_bias", -1))
         }
         self.constants: dict[tuple[Any, ...], str] = {}
@@ -89,11 +86,6 @@ class _Layers:
         return self.constants[name, *place]
 
     # --- initial cells ------------------------------------------------------------------------
-
-    def said_of_values(self, Z: str) -> str:
-        """(v, |v|, v^2) of each cell: (columns, rows, 3)."""
-        g, v = self.g, self.by_column(Z)
-        return str(g.node("Concat", v, g.node("Abs", v), g.node("Mul", v, v), axis=2))
 
     def said(self, Z: str, context: np.ndarray, states: np.ndarray) -> str:
         """Inputs of each cell, (columns, rows, channels)."""

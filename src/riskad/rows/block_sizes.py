@@ -14,8 +14,8 @@ __all__ = ["MIN_BLOCK_ROWS", "dense_rows", "rows_per_block"]
 # Small enough to stay in cache, large enough that Python's cost per block is negligible.
 _BLOCK_BYTES = 1 << 23
 MIN_BLOCK_ROWS = 256
-# On a device blocks are cut for the memory of what is made of their scores alone.
-_DEVICE_BLOCK_ROWS = 1 << 27
+# On a device a block is added up in its own precision, and may be copied: a few million rows.
+_DEVICE_BLOCK_ROWS = 1 << 22
 
 
 def dense_rows(n_features: int) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -117,12 +116,6 @@ def _shifted(block: Block, shift: np.ndarray) -> Any:
 
 
 def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
-    if (gpu_sums := _kernels(block.X)) is not None and gpu_sums.takes(block.X):
-        sums = gpu_sums.column_sums(block.X, block.weight, shift)  # asked for, not waited for
-        few = block.only_labelled()
-        labelled = _label_sums(_shifted(few, shift), few.y, _weights(few))
-        total, squares = to_numpy(sums)
-        return total, *labelled, squares
     C = _shifted(block, shift)
     weight = _weights(block)
     operands = (C, C) if block.weight is None else (C, C, weight)
@@ -279,8 +272,6 @@ class LinearModel:
 
         def block_sums(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
-            if (found := _sums_on_gpu(block, w, b, sums)) is not None:
-                return found
             f = _scores(block.X, w, b)
             out: list[Any] = []
             for s in sums:
@@ -413,26 +404,6 @@ def _at_hand(f: Any, marks: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     if isinstance(f, np.ndarray) or len(f) > _FEW_SCORES:
         return f, marks
     return to_numpy(f), tuple(None if mark is None else mark.cpu().numpy() for mark in marks)
-
-
-def _sums_on_gpu(block: Block, w: np.ndarray, b: float, sums: Sequence[RowSum]) -> Any:
-    """Values, X^T r and sum(r) in one read of rows on a GPU; None if that is not available."""
-    gpu_sums = _kernels(block.X)
-    if gpu_sums is None or not all(gpu_sums.knows_loss(block.X, s) for s in sums):
-        return None
-    parts = [gpu_sums.value_and_gradient(block.X, block.y, block.weight, w, b, s) for s in sums]
-    return tuple(entry for part in parts for entry in part)
-
-
-def _kernels(X: Any) -> Any:
-    """Kernels for rows on an NVIDIA GPU, if Triton is installed."""
-    if isinstance(X, np.ndarray) or sparse.issparse(X) or X.device.type != "cuda":
-        return None
-    if find_spec("triton") is None:
-        return None
-    from riskad.rows import gpu_sums
-
-    return gpu_sums
 
 
 def _curvature(sums: Sequence[RowSum], f: Any, block: Block) -> Any:

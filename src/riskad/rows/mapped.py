@@ -73,10 +73,6 @@ class MappedRows(RowSource):
             for part in cut(block, dense_rows(self.n_features)):
                 yield _mapped(part, self.transform)
 
-    def without_label(self, kind: int) -> RowSource:
-        """The same features, with rows labelled `kind` made unlabelled."""
-        return MappedRows(self.rows.without_label(kind), self.transform, self.n_features)
-
     def _materialised(self, rows: Any) -> RowBlocks:
         parts = [self.transform(block.X) for block in rows]
         return RowBlocks(np.concatenate([to_dense(X) for X in parts]), rows.y, rows.sample_weight)

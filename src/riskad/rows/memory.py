@@ -17,7 +17,7 @@ from riskad.rows.arrays import on_device, places_of, row_slice
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.block_sizes import dense_rows, rows_per_block
 from riskad.rows.engine import Threads, usable_cpus
-from riskad.rows.source import Block, RowSource, add_up, unlabel
+from riskad.rows.source import Block, RowSource, add_up
 
 __all__ = ["RowBlocks"]
 
@@ -171,13 +171,6 @@ class RowBlocks(RowSource):
         if self.sample_weight is not None:
             members = members & (self.sample_weight > 0)
         return iter(self.take(places_of(members)).dense_sized())
-
-    def without_label(self, kind: int) -> RowBlocks:
-        """The same rows, with those labelled `kind` made unlabelled."""
-        y = unlabel(self.y, kind)
-        other = RowBlocks(self.X, y, self.sample_weight, self.block_rows)
-        other.labels_said = True
-        return other
 
     def dense_sized(self) -> RowBlocks:
         """The same rows in blocks small enough to be made dense, one at a time."""

@@ -140,7 +140,6 @@ class ParquetRows(PartedRows):
         parts = [replace(cast(_RowGroup, part), reader=other._reader) for part in self.parts]
         first = next(block for part in parts for block in part.blocks()).X
         PartedRows.__init__(other, parts, first.shape[1], sparse.issparse(first), self.engine)
-        other._hidden = self._hidden
         other.feature_names = None
         return other
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -77,14 +76,13 @@ class PartedRows(RowSource):
         self.n_rows = sum(part.n_rows for part in parts) if n_rows is None else n_rows
         self.passes = 0
         self._kept: Reservoir | None = None
-        self._hidden: tuple[int, ...] = ()  # kinds whose rows count as unlabelled
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Add up the tuples `f(block)`, entry by entry, in the order of the parts."""
         if self._kept is None:
             return self._first_pass(f)
         self.passes += 1
-        visits = self.engine.map(functools.partial(_visit, f, None, self._hidden), self.parts)
+        visits = self.engine.map(functools.partial(_visit, f, None), self.parts)
         return add_up(total for total, _ in visits)
 
     def _first_pass(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -93,7 +91,7 @@ class PartedRows(RowSource):
         kept = Reservoir(most, share=most / max(1, self.n_rows))
 
         def totals() -> Iterator[tuple[Any, ...]]:
-            visit = functools.partial(_visit, f, kept, self._hidden)
+            visit = functools.partial(_visit, f, kept)
             for total, part in self.engine.map(visit, self.parts):
                 kept.join(part)
                 yield total
@@ -146,16 +144,9 @@ class PartedRows(RowSource):
             yield from self.kept.rows.blocks_of(kind)
             return
         self.passes += 1
-        for block in self.engine.map(functools.partial(_members, kind, self._hidden), self.parts):
+        for block in self.engine.map(functools.partial(_members, kind), self.parts):
             if block is not None:
                 yield block
-
-    def without_label(self, kind: int) -> RowSource:
-        """The same rows, with those labelled `kind` made unlabelled; they are read again."""
-        other = copy.copy(self)
-        other._hidden, other._kept, other.passes = (*self._hidden, kind), None, 0
-        other.labels_said = True
-        return other
 
 
 def _first(part: Part, number: int) -> Any:
@@ -163,18 +154,10 @@ def _first(part: Part, number: int) -> Any:
     return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
 
 
-def _blocks(part: Part, hidden: tuple[int, ...]) -> Iterator[Block]:
-    """The blocks of a part, in which rows of the kinds `hidden` have no label."""
-    for block in part.blocks():
-        for kind in hidden:
-            block = block.without_label(kind)
-        yield block
-
-
-def _members(kind: int, hidden: tuple[int, ...], part: Part, number: int) -> Block | None:
+def _members(kind: int, part: Part, number: int) -> Block | None:
     """The rows of a kind that have weight."""
     found = []
-    for block in _blocks(part, hidden):
+    for block in part.blocks():
         members = block.y == kind
         if block.weight is not None:
             members &= block.weight > 0
@@ -185,7 +168,6 @@ def _members(kind: int, hidden: tuple[int, ...], part: Part, number: int) -> Blo
 def _visit(
     f: Callable[[Block], tuple[Any, ...]],
     pattern: Reservoir | None,
-    hidden: tuple[int, ...],
     part: Part,
     number: int,
 ) -> tuple[tuple[Any, ...], Reservoir | None]:
@@ -193,7 +175,7 @@ def _visit(
     kept = None if pattern is None else pattern.empty(number)
 
     def sums() -> Iterator[tuple[Any, ...]]:
-        for block in _blocks(part, hidden):
+        for block in part.blocks():
             if kept is not None:
                 kept.add(block)
             yield f(block)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from riskad.rows.mapped import MappedRows
     from riskad.rows.memory import RowBlocks
 
-__all__ = ["Block", "RowSource", "add_up", "cut", "joined", "unlabel"]
+__all__ = ["Block", "RowSource", "add_up", "cut", "joined"]
 
 
 class Block(NamedTuple):
@@ -59,11 +59,6 @@ class Block(NamedTuple):
         y = self.y[places]
         weight = None if self.weight is None else self.weight[places]
         return Block(self.X[places], y, weight, places_of(y))
-
-    def without_label(self, kind: int) -> Block:
-        """The same rows, with those labelled `kind` made unlabelled."""
-        y = unlabel(self.y, kind)
-        return Block(self.X, y, self.weight, places_of(y))
 
     def only_labelled(self) -> Block:
         """Its labelled rows; unlike `take` this does not wait for a device."""
@@ -131,10 +126,6 @@ class RowSource(ABC):
     def blocks_of(self, kind: int) -> Iterator[Block]:
         """Blocks of the rows labelled `kind` that have weight, small enough to be made dense."""
 
-    @abstractmethod
-    def without_label(self, kind: int) -> RowSource:
-        """The same rows, those labelled `kind` unlabelled; what the others mean is then said."""
-
     def behind(self, transform: Callable[[Any], Any], n_features: int) -> MappedRows:
         """The features transform(x) of the rows, computed again in each pass."""
         from riskad.rows.mapped import MappedRows  # here: it is a source itself
@@ -169,8 +160,3 @@ def add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
             for i, entry in enumerate(part):
                 total[i] += entry
     return tuple(total)
-
-
-def unlabel(y: Any, kind: int) -> Any:
-    """The label codes, 0 where they were `kind`."""
-    return y * (y != kind)  # arrays and tensors alike; the type stays

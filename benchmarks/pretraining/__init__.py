@@ -1,1 +1,0 @@
-"""Training of the network of `riskad.PretrainedRAD` on synthetic and real tables."""

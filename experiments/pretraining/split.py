@@ -1,0 +1,66 @@
+"""Which of the collected tables the network was trained on, and which are kept to judge it.
+
+Tables are relatives if their names share a rare word, if they come from the same batch of their
+collection, or if columns of theirs hold the same values. Relatives of the paper's sets are left
+out: these judge at the very end. Of the others, families are kept by a hash of their first name
+until a quarter is reached. `results/pretrained/split.json` has the outcome, as hashes of names in
+the order of names, since the tables may not be published; the script that made it is
+`benchmarks/pretraining/split.py` of commit bb7e85f. Tables are read from `tables/tables.npz` in the
+folder that RISKAD_DATA names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from experiments.datasets.fetch import data_folder
+from experiments.runner import RESULTS, NotAvailable
+
+SPLIT = RESULTS / "pretrained" / "split.json"
+
+
+def name_hash(name: str) -> str:
+    """A name that does not tell the name."""
+    return hashlib.sha256(name.encode()).hexdigest()[:12]
+
+
+def hashes(side: str) -> list[str]:
+    """Hashes of the tables of one side: "train", "kept" or "left_out"; in the order of names."""
+    return list(json.loads(SPLIT.read_text())[side])
+
+
+def tables_path() -> Path:
+    """Where the collected tables are."""
+    folder = data_folder()
+    path = None if folder is None else folder / "tables" / "tables.npz"
+    if path is None or not path.exists():
+        raise NotAvailable("tables/tables.npz is not in the folder that RISKAD_DATA names")
+    return path
+
+
+def table_names(side: str | None = None) -> list[str]:
+    """Names of the collected tables, or of those of one side, in order."""
+    with np.load(tables_path()) as arrays:
+        names = sorted(key[:-2] for key in arrays.files if key.endswith("|X"))
+    chosen = None if side is None else set(hashes(side))
+    return [name for name in names if chosen is None or name_hash(name) in chosen]
+
+
+def read_table(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a table as stored, and which are anomalies."""
+    with np.load(tables_path()) as arrays:
+        return arrays[f"{name}|X"], arrays[f"{name}|y"].astype(bool)
+
+
+def kept_table(table_hash: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in double precision and anomalies of the table with this hash."""
+    try:
+        name = next(name for name in table_names() if name_hash(name) == table_hash)
+    except NotAvailable as error:
+        raise NotAvailable(str(error), dataset=table_hash) from None
+    X, y = read_table(name)
+    return X.astype(float), y

@@ -1,0 +1,13 @@
+"""Studies: what choices, decisions and labels are worth, and whether promises are kept."""
+
+from experiments.studies import choosing, decisions, labels, novelty, promises, tables, theory
+
+EXPERIMENTS = (
+    *theory.EXPERIMENTS,
+    *choosing.EXPERIMENTS,
+    *promises.EXPERIMENTS,
+    *decisions.EXPERIMENTS,
+    *novelty.EXPERIMENTS,
+    *labels.EXPERIMENTS,
+    *tables.EXPERIMENTS,
+)

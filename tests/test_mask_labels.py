@@ -1,0 +1,197 @@
+"""Hiding labels: the accepted draw is made directly, with the right distribution."""
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from riskad import mask_labels
+from riskad.core import masking
+from riskad.core.checks import InputError
+
+
+def one_error(call, *args, **kwargs):
+    """The InputError of a call: in one line, and without the errors it came from."""
+    with pytest.raises(InputError) as caught:
+        call(*args, **kwargs)
+    error = caught.value
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+    assert "\n" not in str(error)
+    return error
+
+
+def make_truth(n_normal, n_anomalies, seed=0):
+    truth = np.array([1] * n_normal + [-1] * n_anomalies, dtype=np.int8)
+    return np.random.default_rng(seed).permutation(truth)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    n_normal=st.integers(1, 300),
+    n_anomalies=st.integers(1, 300),
+    fraction=st.floats(0.001, 0.999),
+    seed=st.integers(0, 2**32),
+)
+def test_the_right_number_of_true_labels_with_both_kinds_is_kept(
+    n_normal, n_anomalies, fraction, seed
+):
+    truth = make_truth(n_normal, n_anomalies, seed)
+    before = truth.copy()
+    k = round(fraction * len(truth))
+    if k < 2:
+        error = one_error(mask_labels, truth, fraction)
+        assert f"labels {k} of them" in str(error)
+        # What the message advises does work.
+        advised = float(str(error).rsplit("=", 1)[1].removesuffix("."))
+        assert np.count_nonzero(mask_labels(truth, advised)) == 2
+        return
+    y = mask_labels(truth, fraction, random_state=seed)
+    assert y.dtype == np.int8
+    assert y.shape == truth.shape
+    assert np.count_nonzero(y) == k
+    assert set(y.tolist()) >= {-1, 1}
+    assert_array_equal(y[y != 0], truth[y != 0])
+    assert_array_equal(truth, before)
+
+
+@pytest.mark.parametrize(("n_normal", "n_anomalies", "k"), [(4, 2, 3), (2, 3, 4), (5, 1, 2)])
+def test_all_choices_with_both_kinds_are_equally_likely(n_normal, n_anomalies, k):
+    truth = make_truth(n_normal, n_anomalies)
+    n = len(truth)
+    allowed = [
+        chosen
+        for chosen in itertools.combinations(range(n), k)
+        if 0 < np.count_nonzero(truth[list(chosen)] == -1) < k
+    ]
+    rng = np.random.default_rng(0)
+    n_draws = 6000
+    seen = Counter(
+        tuple(np.flatnonzero(mask_labels(truth, k / n, random_state=rng)).tolist())
+        for _ in range(n_draws)
+    )
+    assert set(seen) == set(allowed)
+    p = 1 / len(allowed)
+    tolerance = 5 * math.sqrt(p * (1 - p) / n_draws)  # five standard deviations
+    assert_allclose([seen[chosen] / n_draws for chosen in allowed], p, rtol=0, atol=tolerance)
+
+
+def redraw(truth, k, rng):
+    """The rule as it is told: choose until both kinds are among the chosen."""
+    while True:
+        y = np.zeros_like(truth)
+        chosen = rng.choice(len(truth), k, replace=False)
+        y[chosen] = truth[chosen]
+        if (y == -1).any() and (y == 1).any():
+            return y
+
+
+def test_as_many_anomalies_are_labelled_as_by_choosing_anew():
+    truth, k, n_draws = make_truth(54, 6), 6, 4000
+    rng = np.random.default_rng(1)
+    ours = Counter(
+        np.count_nonzero(mask_labels(truth, k / 60, random_state=rng) == -1) for _ in range(n_draws)
+    )
+    theirs = Counter(np.count_nonzero(redraw(truth, k, rng) == -1) for _ in range(n_draws))
+    for count in range(k + 1):
+        p, q = ours[count] / n_draws, theirs[count] / n_draws
+        assert abs(p - q) <= 5 * math.sqrt((p + q) / n_draws)
+
+
+@settings(max_examples=100, deadline=None)
+@given(n_p=st.integers(1, 400), n_n=st.integers(1, 400), data=st.data())
+def test_the_number_of_anomalies_has_the_restricted_hypergeometric_distribution(n_p, n_n, data):
+    k = data.draw(st.integers(2, n_p + n_n))
+    counts, probabilities = masking._anomaly_counts(n_p, n_n, k)
+    ways = {j: math.comb(n_n, j) * math.comb(n_p, k - j) for j in range(1, k)}
+    possible = {j: n_ways for j, n_ways in ways.items() if n_ways}
+    assert counts.tolist() == list(possible)
+    total = sum(possible.values())
+    exact = [float(Fraction(n_ways, total)) for n_ways in possible.values()]
+    assert_allclose(probabilities, exact, rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.parametrize("rare", [1, -1])
+def test_one_rare_row_is_found_at_once(rare):
+    # Choosing anew would take some 50,000 draws of 100,000 rows.
+    truth = np.full(100_000, -rare, dtype=np.int8)
+    truth[777] = rare
+    others = set()
+    for seed in range(5):
+        y = mask_labels(truth, 2e-5, random_state=seed)
+        assert y[777] == rare
+        [other] = np.flatnonzero(y == -rare)
+        others.add(int(other))
+    assert len(others) == 5
+
+
+def test_a_million_rows_are_no_trouble():
+    truth = np.where(np.arange(1_000_000) % 3 == 0, -1, 1)
+    y = mask_labels(truth, 0.05, random_state=0)
+    assert np.count_nonzero(y) == 50_000
+    assert np.count_nonzero(y == -1) / 50_000 == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_the_same_seed_gives_the_same_labels():
+    truth = make_truth(190, 10)
+    first = mask_labels(truth, random_state=3)
+    assert_array_equal(mask_labels(truth, random_state=3), first)
+    assert_array_equal(mask_labels(truth, random_state=np.random.default_rng(3)), first)
+    assert_array_equal(mask_labels(truth.tolist(), random_state=3), first)
+    assert (mask_labels(truth, random_state=4) != first).any()
+    rng = np.random.default_rng(3)
+    assert (mask_labels(truth, random_state=rng) != mask_labels(truth, random_state=rng)).any()
+    assert np.count_nonzero(mask_labels(truth)) == 10
+
+
+def test_the_global_generator_is_left_alone():
+    before = np.random.get_state()[1].copy()  # noqa: NPY002 - that it is not used
+    mask_labels(make_truth(190, 10))
+    assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+def test_permuted_truth_gives_other_labels():
+    truth = make_truth(150, 50)
+    permuted = make_truth(150, 50, seed=1)
+    y = mask_labels(permuted, 0.2, random_state=0)
+    assert (y != mask_labels(truth, 0.2, random_state=0)).any()
+    assert_array_equal(y[y != 0], permuted[y != 0])
+
+
+@pytest.mark.parametrize(
+    ("truth", "parts"),
+    [
+        ([0, 1, 1, 0], ["0 for 2 of 4 rows", "riskad.core.label_parsing.from_pyod(truth)"]),
+        ([1, -1, 0], ["0 for 1 of 3 rows", "leave these rows out"]),
+        (["ok", "fraud"], ["'ok' (1 row)", "parse_labels"]),
+        ([1, -1, np.nan], ["The truth cannot be used"]),
+        ([1, 2], ["The truth cannot be used", "2 (1 row)"]),
+        ([[1, -1], [1, 1]], ["one label for each row"]),
+        ([1, 1, 1], ["3 normal and 0 anomalies", "stratify=truth"]),
+        ([-1, -1], ["0 normal and 2 anomalies"]),
+        ([], ["0 normal and 0 anomalies"]),
+    ],
+)
+def test_truth_that_is_none_is_refused(truth, parts):
+    message = str(one_error(mask_labels, truth, 0.9))
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, 5, math.nan, "0.05", None, True])
+def test_a_fraction_must_be_one(fraction):
+    message = str(one_error(mask_labels, make_truth(90, 10), fraction))
+    assert "fraction must be a number strictly between 0 and 1" in message
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "zero"])
+def test_a_seed_must_be_one(seed):
+    message = str(one_error(mask_labels, make_truth(90, 10), random_state=seed))
+    assert "random_state must be" in message
+    assert repr(seed) in message

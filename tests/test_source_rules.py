@@ -239,6 +239,7 @@ CAUGHT = {
     "app/reasons.py": "return np.asarray(X, dtype=np.float64)",
     "core/labels.py": "values = column_or_1d(y)",
     "core/masking.py": "return np.random.default_rng(random_state)",
+    "deep/trainer.py": "return torch.device(device)",
     "decisions/drift.py": "return [str(name) for name in before.get_feature_names_out()]",
     "decisions/suggest.py": "numbers = np.asarray(matrix, dtype=np.float64)",
     "rows/columns.py": "return column.to_numpy(dtype=float, na_value=np.nan)",

@@ -18,7 +18,6 @@ from experiments.datasets.splits import (
 from experiments.datasets.tables import (
     PAPER_SETS,
     Dataset,
-    adbench_names,
     collected_name,
     load_adbench,
     load_collected,
@@ -31,7 +30,6 @@ __all__ = [
     "ImageDataset",
     "OneClassSplit",
     "Split",
-    "adbench_names",
     "anomaly_budget",
     "collected_name",
     "label_anomalies",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from experiments.datasets.fetch import Damage, File, data_folder, load_file, unpack_npz
 from experiments.runner import NotAvailable
 from riskad import InputError
+from riskad.core.checks import lookup
 from riskad.core.labels import ANOMALY, NORMAL, Codes
 
 
@@ -44,23 +44,14 @@ _CLASSICAL = """
     mammography mnist musk optdigits PageBlocks pendigits Pima satellite satimage-2 shuttle skin
     smtp SpamBase speech Stamps thyroid vertebral vowels Waveform WBC WDBC Wilt wine WPBC yeast
 """
-_IMAGES = {
-    "CIFAR10": "0 1 2 3 4 5 6 7 8 9",
-    "FashionMNIST": "0 1 2 3 4 5 6 7 8 9",
-    "SVHN": "0 1 2 3 4 5 6 7 8 9",
-    "MNIST-C": """
-        brightness canny_edges dotted_line fog glass_blur identity impulse_noise motion_blur rotate
-        scale shear shot_noise spatter stripe translate zigzag
-    """,
-    "MVTec-AD": """
-        bottle cable capsule carpet grid hazelnut leather metal_nut pill screw tile toothbrush
-        transistor wood zipper
-    """,
+# Of the images and texts, those that experiments use.
+_EMBEDDED = {
+    "CV_by_ResNet18": "CIFAR10_0 CIFAR10_1 SVHN_0 SVHN_1",
+    "NLP_by_BERT": "20news_1 20news_3 agnews_1 amazon imdb yelp",
 }
-_TEXTS = """
-    20news_0 20news_1 20news_2 20news_3 20news_4 20news_5 agnews_0 agnews_1 agnews_2 agnews_3
-    amazon imdb yelp
-"""
+_FILES = {name: f"Classical/{i}_{name}" for i, name in enumerate(_CLASSICAL.split(), start=1)} | {
+    name: f"{group}/{name}" for group, names in _EMBEDDED.items() for name in names.split()
+}
 
 # Of the files without the extension ".npz".
 _SHA256 = {
@@ -88,35 +79,6 @@ _SHA256 = {
     "20news_3": "b5a1d572cac7c81ebc3cf485649c45b7580cb326edf07a1681679984d016831d",
 }
 
-
-class _Source(NamedTuple):
-    """Location of a set: its canonical name, its group and its file without ".npz"."""
-
-    name: str
-    group: str
-    file: str
-
-    @property
-    def npz(self) -> File:
-        name = f"{self.file}.npz"
-        url = f"{_BASE_URL}/{self.group}/{name}"
-        return File(self.name, "adbench", name, url, _SHA256.get(self.file))
-
-
-_SOURCES = [
-    *(_Source(name, "Classical", f"{i}_{name}") for i, name in enumerate(_CLASSICAL.split(), 1)),
-    *(
-        _Source(f"{family}_{member}", "CV_by_ResNet18", f"{family}_{member}")
-        for family, members in _IMAGES.items()
-        for member in members.split()
-    ),
-    *(_Source(name, "NLP_by_BERT", name) for name in _TEXTS.split()),
-]
-_BY_NAME = {source.file: source for source in _SOURCES} | {
-    source.name: source for source in _SOURCES
-}
-
-
 # The sets of the paper's tables 1 and 3, in its order.
 _PAPER_SETS = """
     pendigits mammography optdigits Stamps cardio InternetAds Cardiotocography magic.gamma SpamBase
@@ -126,32 +88,13 @@ _PAPER_SETS = """
 PAPER_SETS = tuple(_PAPER_SETS.split())
 
 
-def adbench_names() -> list[str]:
-    """Return the names of ADBench's 121 sets, in its order."""
-    return [source.name for source in _SOURCES]
-
-
-def _find(name: object) -> _Source:
-    """Return the set of this name, with or without its number, or suggest a similar one."""
-    if isinstance(name, str) and name in _BY_NAME:
-        return _BY_NAME[name]
-    by_lower = {known.lower(): known for known in _BY_NAME}
-    close = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
-    hint = f" Did you mean {by_lower[close[0]]!r}?" if close else ""
-    raise InputError(
-        f"name={name!r} is not a dataset of ADBench.{hint} "
-        f"experiments.datasets.adbench_names() lists all {len(_SOURCES)}."
-    )
-
-
 def load_adbench(name: str) -> Dataset:
-    """Load a dataset of ADBench by its file name with or without its number.
-
-    "pendigits" and "28_pendigits" are the same, others are "CIFAR10_1" and "imdb"; case matters.
-    """
-    source = _find(name)
-    X, y = load_file(source.npz, _parse)
-    return Dataset(source.name, X, y)
+    """Load a dataset of ADBench, such as "pendigits", "CIFAR10_1" or "imdb"; case matters."""
+    path = lookup("dataset", name, _FILES)
+    file = path.partition("/")[2]
+    url = f"{_BASE_URL}/{path}.npz"
+    X, y = load_file(File(name, "adbench", f"{file}.npz", url, _SHA256.get(file)), _parse)
+    return Dataset(name, X, y)
 
 
 def _parse(content: bytes) -> tuple[NDArray[np.float64], Codes]:

@@ -48,8 +48,9 @@ class Method:
 
     def estimator(self, budget: str, seed: int) -> Any:
         """The unfitted estimator; seeds go to those that take one."""
-        nothing_else = budget == FIVE and self.with_five is not None
-        settings = self.with_five if nothing_else else self.settings
+        settings = self.settings
+        if budget == FIVE and self.with_five is not None:
+            settings = self.with_five
         estimator = self.make(**settings)
         if "random_state" in estimator.get_params():
             estimator.set_params(random_state=seed)
@@ -72,9 +73,9 @@ _FOREST_OPTIONS = {"n_estimators": 300, **_BALANCED}
 _CATBOOST_OPTIONS = {"thread_count": 1, "verbose": 0, "allow_writing_files": False}
 _LIGHTGBM_OPTIONS = {"min_child_samples": 5, "n_jobs": 1, "verbosity": -1}
 _XGBOOST_OPTIONS = {"min_child_weight": 1e-3, "n_jobs": 1}
-_USUAL = {"trials": 30, "other_trials": 5}
-_SLOW = {"trials": 3, "other_trials": 5}
-_SLOWEST = {"trials": 3, "other_trials": 1}
+_USUAL: dict[str, Any] = {"trials": 30, "other_trials": 5}
+_SLOW: dict[str, Any] = {"trials": 3, "other_trials": 5}
+_SLOWEST: dict[str, Any] = {"trials": 3, "other_trials": 1}
 
 
 def _deep(name: str) -> Method:

@@ -276,7 +276,7 @@ def _quantile(x: Tensor, valid: Tensor, share: Tensor) -> Tensor:
     return ordered.gather(1, (share * (valid.sum(1, keepdim=True) - 1)).round().long())
 
 
-def _views(X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> list[tuple]:
+def _views(X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
     """A table as z-values and codes; a wide one a second time, by its components."""
     X = X.astype(float)
     Z = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12)

@@ -315,14 +315,6 @@ def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(rows):
     assert_allclose(OneClassSVM().fit(X, y).score_samples(X), expected, atol=1e-6)
 
 
-def test_as_many_unlabelled_rows_are_used_as_requested(rows):
-    X, y = rows
-    few = SemiSupervisedOneClassSVM(unlabelled_rows=20).fit(X, y)
-    assert len(few.anchors_) == (y != 0).sum() + 20
-    other = SemiSupervisedOneClassSVM(unlabelled_rows=20, random_state=1).fit(X, y)
-    assert not np.array_equal(few.anchors_, other.anchors_)
-
-
 def test_pu_is_the_pu_risk_with_the_anomalies_in_the_unlabelled_rows(rows):
     X, y = rows
     pu = ShallowPU("squared", prior=0.7, lam=0.05).fit(X, y)

@@ -381,7 +381,6 @@ def test_what_cannot_be_exported_says_what_can(contaminated_rows):
     own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
     cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
     for model in (
-        riskad.detectors.outlier_mean.OutlierMean().fit(X, y),
         own_map.fit(X, y),
         cosine.fit(X, y),
         make_pipeline(StandardScaler(), riskad.ShallowRAD()).fit(X, y),

@@ -256,25 +256,3 @@ def test_a_section_of_the_report(folder):
     assert "made of [" in (folder / "r.html").read_text()
     run("report", "m.riskad", "table.csv", "-o", "r.json")
     assert json.loads((folder / "r.json").read_text())["sections"]["steps"] == ["prepare", "detect"]
-
-
-# --- a dataset ----------------------------------------------------------------------------------
-
-
-def test_a_dataset(folder, table):
-    """A table of one's own needs no code: its path and its words. Every row has a label here."""
-    truth = pl.Series("truth", ["bad" if i % 10 == 0 else "good" for i in range(table.height)])
-    shifted = table.drop("label").with_columns(truth)
-    shifted = shifted.with_columns(
-        pl.when(pl.col("truth") == "bad").then(pl.col("c0") + 4).otherwise(pl.col("c0")).alias("c0")
-    )
-    shifted.write_csv("truth.csv")
-    (folder / "mine.toml").write_text(
-        "title = 'Mine'\ntrials = 1\nlabelled = 0.2\n"
-        "datasets = [{ path = 'truth.csv', label = 'truth', normal = 'good', anomaly = 'bad' }]\n"
-        "[[methods]]\nname = 'rad'\nestimator = 'riskad.ShallowRAD'\n"
-    )
-    run("bench", "run", "mine.toml", "--out", "out", "--jobs", 1)
-    record = json.loads((folder / "out/records/mine.jsonl").read_text().splitlines()[-1])
-    assert record["status"] == "ok"
-    assert record["auc"] > 0.8

@@ -18,7 +18,7 @@ from riskad.cli.main import cli
 from riskad.core.labels import LabelCodes
 from riskad.detectors.auto.held_out import member_weights
 from riskad.detectors.auto.novelty import Novelty
-from riskad.detectors.auto.unseen_kinds import ALONE, CHOICES, Kinds, kinds_to_hold_out
+from riskad.detectors.auto.unseen_kinds import CHOICES, Kinds, kinds_to_hold_out, novelty_untested
 from riskad.tables.labelled import LabelColumn
 
 
@@ -120,7 +120,7 @@ def test_with_normals_alone_it_does_not_lose_to_an_isolation_forest():
     X, y, kind = two_kinds()
     y[y == -1] = 0
     model = AutoRAD(budget=600).fit(X, y)
-    assert model.weights_["novelty"] == pytest.approx(ALONE)
+    assert model.weights_["novelty"] == pytest.approx(novelty_untested(0))
     assert model.kinds_auc_ is None
     new, _, kind = two_kinds(2000, seed=1)
     forest = IsolationForest(random_state=0).fit(X)

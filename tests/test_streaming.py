@@ -524,10 +524,11 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkey
     monkeypatch.setattr(pl, "read_parquet", None)
     if name.endswith("parquet"):  # fit reads it some rows at a time
         assert memory.is_larger_than_memory([path])
-        result = run("prior", path, "--label", "label")
-    else:
-        result = run("fit", path, "--label", "label", "-o", tmp_path / "model.riskad")
-        assert "save it as Parquet" in result.stderr
+        with pytest.raises(InputError, match="does not fit in memory"):
+            read_table(path)
+        return
+    result = run("fit", path, "--label", "label", "-o", tmp_path / "model.riskad")
+    assert "save it as Parquet" in result.stderr
     assert result.exit_code == 1
     assert "does not fit in memory" in result.stderr
     assert not (tmp_path / "model.riskad").exists()

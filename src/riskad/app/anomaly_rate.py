@@ -65,8 +65,8 @@ def estimate_prior(
     >>> y = np.zeros(2120, dtype=int)
     >>> y[:100], y[-20:] = 1, -1               # of the other 2,000 rows 10 % are anomalies
     >>> print(estimate_prior(X, y))
-    anomaly rate 10.8% (95% interval 9.0% to 12.9%), from 100 normal, 20 anomalous and \
-2,000 unlabelled rows
+    anomaly rate 10.1% (95% interval 3.0% to 13.5%), from 100 normal, 20 anomalous and 2,000 \
+unlabelled rows
     """
     return find_anomaly_rate(
         X,

@@ -88,7 +88,7 @@ def test_parts_of_an_output_are_shown_in_their_order():
     assert not pages.shown_part(printed, "Labels 3 normal\n")
 
 
-NOT_RUN = re.compile(r"(pip install|riskad |docker |openssl |  -)")
+NOT_RUN = re.compile(r"(pip install|riskad |python -m experiments |docker |openssl |  -)")
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=pages.name_of)

@@ -62,6 +62,8 @@ class _GaussianDetector(BaseEstimator):
     def _scaled(self, X: Array) -> Array:
         """Learn the scale of columns, and the kernel's width 1 / d, from rows; return them so."""
         self.scaler_, self.gamma_ = StandardScaler().fit(X), 1 / X.shape[1]
+        # A column that is constant in training says nothing of new rows, whatever they hold.
+        self.scaler_.scale_[np.ptp(X, axis=0) == 0] = np.inf
         return self.scaler_.transform(X)
 
     def score_samples(self, X: Array) -> Array:

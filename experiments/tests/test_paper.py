@@ -313,6 +313,9 @@ def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(rows):
     Z = (X - X.mean(0)) / X.std(0)
     expected = svm.OneClassSVM(nu=0.1, gamma=1 / 4).fit(Z).score_samples(Z)
     assert_allclose(OneClassSVM().fit(X, y).score_samples(X), expected, atol=1e-6)
+    constant = np.column_stack([X, np.ones(200)])
+    model = OneClassSVM().fit(constant, y)
+    assert_array_equal(model.score_samples(constant + np.eye(5)[4]), model.score_samples(constant))
 
 
 def test_pu_is_the_pu_risk_with_the_anomalies_in_the_unlabelled_rows(rows):

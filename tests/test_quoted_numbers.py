@@ -170,12 +170,6 @@ def peaks(n_rows, choose):
     )
 
 
-def em(key, choose):
-    """The smallest or largest of the default estimator over anomaly rates."""
-    found = read("theory/priors.json")["mixtures"]["of"]["em"]
-    return lambda: choose(rate[key] for rate in found.values())
-
-
 def p_values(key):
     """Means over draws with 20 % anomalies."""
     return read("decisions/p_values.json")["rates"][1]["mean"][key]

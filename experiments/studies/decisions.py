@@ -32,7 +32,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 
 from experiments.datasets import collected_name, load_collected
-from experiments.runner import Cell, Experiment, Skipped
+from experiments.runner import RESULTS, Cell, Experiment, Skipped
 from experiments.summaries import COLLECTED, Row, commits, grid, group, json_page, mean, ok_rows
 from experiments.tables import write_text
 from riskad import AutoRAD
@@ -211,10 +211,10 @@ _SHOWN = {
 
 def report_choice(frame: pl.DataFrame, folder: Path) -> None:
     """Write the tables of label_choice.md, below the text that people wrote."""
-    rows = ok_rows(frame)
+    rows, mark = ok_rows(frame), "<!-- figures -->"
     path = folder / "label_choice.md"
-    head, mark = path.read_text(encoding="utf-8").split("<!-- figures -->")[0], "<!-- figures -->"
-    parts = [head + mark]
+    written = path if path.exists() else RESULTS / "decisions" / path.name
+    parts = [written.read_text(encoding="utf-8").partition(mark)[0] + mark]
     for title, prefix in (("Nothing said", ""), ("Said to be random, or chosen", "said_")):
         lines = [["labels", *(title for title, _ in _SHOWN.values())]]
         for name, figures in choice_figures(rows, prefix).items():

@@ -267,8 +267,10 @@ class Calibration:
         if min(n, m) >= FEWEST:
             line = ScoreLine.through(self.scores, self.codes == ANOMALY)
         elif self.anomalies_alone:
-            # Most unlabelled rows are normal. The others flatten the line, which is the safe side.
-            others = _thinned(self._compared, _MOST_NORMAL)
+            # Unlabelled rows stand in for normal ones, without the highest scores: as many of these
+            # are left out as make the mean probability of flagged rows right on real tables.
+            likely = round(self.pi_n * len(self._compared) / 2)
+            others = _thinned(self._compared[: len(self._compared) - likely], _MOST_NORMAL)
             kinds = np.arange(m + len(others)) < m
             line = ScoreLine.through(np.concatenate([self.anomalies, others]), kinds)
         else:

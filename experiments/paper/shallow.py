@@ -65,9 +65,8 @@ def _variants(part: str) -> Iterator[dict[str, Any]]:
         for loss in LOSSES:
             yield {**rad, "loss": loss, "lam": "published"}
     else:
-        for value, loss, lam in product(
-            PRIORS if part == "prior" else WEIGHTS, LOSSES, ("theorem", "cv")
-        ):
+        values = PRIORS if part == "prior" else WEIGHTS
+        for loss, lam, value in product(LOSSES, ("theorem", "cv"), values):
             yield {**rad, part: value, "loss": loss, "lam": lam}
 
 

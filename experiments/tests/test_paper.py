@@ -20,7 +20,6 @@ from experiments.paper import EXPERIMENTS, deep
 from experiments.paper.baselines import (
     OneClassSVM,
     SemiSupervisedOneClassSVM,
-    ShallowPU,
     one_class_dual,
 )
 from experiments.paper.deep_claims import _POSITIVE, _judge
@@ -29,7 +28,6 @@ from experiments.paper.summary import CellSummary
 from experiments.records import NOT_RUN, read_records, row_key
 from experiments.runner import RESULTS, Cell, NotAvailable, check, run
 from experiments.tables import Table, markdown_table, say_signed
-from riskad import ShallowRAD, parse_labels
 
 SHALLOW, DEEP = EXPERIMENTS
 N_MISSING = {"shallow": 7, "deep": 0}  # sets that could not be had
@@ -207,13 +205,6 @@ def test_cells_of_one_shape_are_trained_together_and_only_the_culprit_fails(smal
     assert run(DEEP, cells=cells, results=tmp_path).done == 0
 
 
-def test_scores_that_are_not_finite_are_the_failure_of_one_cell(small_images, monkeypatch):
-    monkeypatch.setattr(Trainer, "score_samples", lambda self, X: np.full((1, len(X)), np.nan))
-    cell = DEEP.chosen("images/MNIST/sad/0.05/0/anomaly_rate=0.1")[0]
-    with pytest.raises(ValueError, match="not finite: training broke"):
-        deep.run_cell(cell)
-
-
 def test_priors_in_words_and_splits_depend_on_the_cell(small_images):
     cells = DEEP.chosen("images-prior/MNIST/rad/0.05/0/anomaly_rate=0.2/a=0.1/*logistic")
     priors = [deep.make_detector(cell, "cpu").prior for cell in cells]
@@ -312,15 +303,6 @@ def test_the_one_class_svm_is_scikit_learn_s_on_standardised_columns(rows):
     constant = np.column_stack([X, np.ones(200)])
     model = OneClassSVM().fit(constant, y)
     assert_array_equal(model.score_samples(constant + np.eye(5)[4]), model.score_samples(constant))
-
-
-def test_pu_is_the_pu_risk_with_the_anomalies_in_the_unlabelled_rows(rows):
-    X, y = rows
-    pu = ShallowPU("squared", prior=0.7, lam=0.05).fit(X, y)
-    known = parse_labels(np.maximum(y, 0), normal=1, unlabelled=0)
-    expected = ShallowRAD("squared", risk="pu", prior=0.7, lam=0.05).fit(X, known)
-    assert_allclose(pu.score_samples(X), expected.score_samples(X))
-    assert_array_equal(pu.fit(X, known).score_samples(X), pu.fit(X, y).score_samples(X))
 
 
 # --- words -------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def test_cells_that_are_run_again_are_compared_with_their_records(tmp_path):
     frame = read_records(path)
     frame.with_columns(auc=pl.col("auc") + (pl.col("trial") == 1) * 0.1).write_parquet(path)
     lines = dict(check(small, cells, results=tmp_path))
-    assert lines[cells[0]] == ["it has no record"]
+    assert lines[cells[0]] == ["status is ok, recorded was None", "auc is 0.5, recorded was None"]
     assert lines[cells[1]] == []
     (line,) = lines[Cell(dataset="wine", method="plain", trial=1, prior=0.8)]
     assert line.startswith("auc is 0.51, recorded was 0.61")

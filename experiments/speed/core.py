@@ -24,13 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from experiments import tables
 from experiments.runner import Cell, Experiment
-from experiments.speed.timing import (
-    figures,
-    in_own_process,
-    least_seconds,
-    memory,
-    reset_peak,
-)
+from experiments.speed.timing import figures, in_own_process, least_seconds, memory, reset_peak
 from experiments.summaries import grid
 from riskad import ShallowRAD
 
@@ -60,9 +54,8 @@ def fit_dense(loss: str, lam: Any) -> dict[str, Any]:
     X, y = make_rows()
     model = ShallowRAD(loss, lam=lam, tol=1e-6)
     peer = make_pipeline(StandardScaler(), LogisticRegression(solver="lbfgs"))
-    least = least_seconds(
-        {"ours": lambda: model.fit(X, y), "peer": lambda: peer.fit(X, y == -1)}, 6
-    )
+    sides = {"ours": lambda: model.fit(X, y), "peer": lambda: peer.fit(X, y == -1)}
+    least = least_seconds(sides, 6)
     about = {"relative_gradient": f"{model.optimality_:.1e}", "steps": model.n_iter_}
     return _ratio(least["ours"], least["peer"], speed_up=True) | about
 
@@ -78,13 +71,8 @@ def fit_squared() -> dict[str, Any]:
 def make_sparse_rows() -> tuple[Any, np.ndarray]:
     """Return 200,000 x 2,000 rows with 1 % non-zero, and codes."""
     rng, (n, d) = np.random.default_rng(0), (200_000, 2000)
-    X = sparse.random_array(
-        (n, d),
-        density=0.01,
-        format="csr",
-        rng=rng,
-        data_sampler=lambda size: rng.random(size) + 0.5,
-    )
+    values = {"rng": rng, "data_sampler": lambda size: rng.random(size) + 0.5}
+    X = sparse.random_array((n, d), density=0.01, format="csr", **values)
     scores = X @ rng.standard_normal(d)
     truth = np.where(scores < np.quantile(scores, 0.05), -1, 1)
     return X, np.where(rng.random(n) < 0.05, truth, 0).astype(np.int8)

@@ -2,9 +2,8 @@
 
 `scale-parquet` fits to 20,000,000 x 50 rows in files, beside reading them; `scale-growth` from 1e5
 rows to 2e7; `scale-shapes` with more columns, and with sparse rows, in memory; `scale-dask` with
-local workers beside one process; `scale-sampling` has the AUC on test rows of methods that learn
-from a sample of the unlabelled rows. Files are written to the folder that RISKAD_SCALE names (5
-GB), and kept.
+local workers beside one process. Files are written to the folder that RISKAD_SCALE names (5 GB),
+and kept.
 
 Times of one experiment are taken side by side in one run, and only their ratios are to be compared.
 Rows are drawn at random: normal ones from a Gaussian with correlated columns, a tenth of the
@@ -23,14 +22,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 from scipy import sparse
-from sklearn.metrics import roc_auc_score
 
 from experiments import tables
-from experiments.datasets import make_split
 from experiments.runner import Cell, Experiment
 from experiments.speed.timing import figures, in_own_process, least_seconds, memory
-from experiments.summaries import grid, group, ok_rows
-from riskad import AutoRAD, BoostedRAD, ShallowRAD
+from experiments.summaries import grid, group
+from riskad import ShallowRAD
 
 _ROWS, _COLUMNS, _FILE_ROWS, _GROUP_ROWS, _LAMBDA = 20_000_000, 50, 1_000_000, 250_000, 0.01
 
@@ -80,7 +77,7 @@ def fit_files(*paths: str) -> dict[str, Any]:
     model = ShallowRAD(lam=_LAMBDA).fit(rows)
     seconds = time.perf_counter() - start
     about = {"passes": rows.passes, "optimality": model.optimality_, "peak_mib": memory("VmHWM")}
-    return {"rows": rows.n_rows, "seconds": seconds, **about}
+    return {"seconds": seconds, **about}
 
 
 def run_parquet(cell: Cell) -> dict[str, Any]:
@@ -100,7 +97,6 @@ def run_parquet(cell: Cell) -> dict[str, Any]:
     reading = (before + least_seconds({"": read}, 1)[""]) / 2
     size = sum(path.stat().st_size for path in paths) / 2**30
     ratio = fit["seconds"] / (fit["passes"] * reading)
-    fit.pop("rows")
     return fit | {"file_gib": size, "reading_seconds": reading, "ratio_to_reading": ratio}
 
 
@@ -117,8 +113,7 @@ def run_growth(cell: Cell) -> dict[str, Any]:
     paths = list(map(str, files_of(cell["rows"])))
     repeats = 3 if cell["rows"] <= 3_000_000 else 1
     runs = [in_own_process(f"{__name__}.fit_files", *paths) for _ in range(repeats)]
-    best = min(runs, key=lambda run: run["seconds"])
-    return {name: value for name, value in best.items() if name != "rows"}
+    return min(runs, key=lambda run: run["seconds"])
 
 
 def report_growth(frame: pl.DataFrame, folder: Path) -> None:
@@ -218,34 +213,6 @@ def report_dask(frame: pl.DataFrame, folder: Path) -> None:
     tables.write_json(folder / "dask.json", about | {"workers": workers, "targets": targets})
 
 
-# --- samples of the unlabelled rows ----------------------------------------------------------
-
-
-def run_sampling(cell: Cell) -> dict[str, float]:
-    """Return the mean AUC on the test rows of three splits."""
-    aucs = []
-    for trial in range(3):
-        split = make_split(cell["dataset"], trial, 101, 0.3, 0.05)
-        unlabelled = np.random.default_rng(trial).permutation(np.flatnonzero(split.y_train == 0))
-        unlabelled = unlabelled[: None if cell["unlabelled"] == "all" else int(cell["unlabelled"])]
-        kept = np.sort(np.concatenate([np.flatnonzero(split.y_train), unlabelled]))
-        model = AutoRAD(budget=120) if cell["method"] == "AutoRAD" else BoostedRAD()
-        model.fit(split.X_train[kept], split.y_train[kept])
-        aucs.append(roc_auc_score(split.truth_test == 1, model.score_samples(split.X_test)))
-    return {"auc": float(np.mean(aucs))}
-
-
-def report_sampling(frame: pl.DataFrame, folder: Path) -> None:
-    """Write sampling.json."""
-    fits = [
-        {"dataset": dataset, "unlabelled": n} | {cell["method"]: cell["auc"] for cell in cells}
-        for (dataset, n), cells in group(ok_rows(frame), "dataset", "unlabelled").items()
-    ]
-    fits.sort(key=lambda fit: (fit["dataset"], _SAMPLES.index(fit["unlabelled"])))
-    tables.write_json(folder / "sampling.json", {"trials": 3, "root": 101, "fits": fits})
-
-
-_SAMPLES = ("1000", "3000", "10000", "all")
 _SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, _ROWS)
 
 EXPERIMENTS = (
@@ -287,19 +254,5 @@ EXPERIMENTS = (
         folder="scale",
         needs="dask, distributed",
         minutes="5 minutes",
-    ),
-    Experiment(
-        name="scale-sampling",
-        title="AUC of methods that learn from a sample of the unlabelled rows",
-        cells=grid(
-            dataset=("campaign", "magic.gamma", "mammography"),
-            unlabelled=_SAMPLES,
-            method=("AutoRAD", "BoostedRAD"),
-        ),
-        run_cell=run_sampling,
-        report=report_sampling,
-        folder="scale",
-        needs="ADBench (RISKAD_DATA)",
-        minutes="20 minutes",
     ),
 )

@@ -112,16 +112,6 @@ def test_bounds_come_out_again(risk, loss, counts):
     assert differences(row, record, tolerance=1e-3) == []
 
 
-def test_biases_come_out_again():
-    rows = run("bounds", method="bias")
-    records = read_records(EXPERIMENTS["bounds"].path()).filter(pl.col("method") == "bias")
-    expected = {(r["prior"], r["anomaly"], r["unlabelled"]): r["exact"] for r in records.to_dicts()}
-    for row in rows:
-        place = row["prior"], row["anomaly"], row["unlabelled"]
-        assert row["exact"] == pytest.approx(expected[place], rel=1e-6)
-        assert 0 <= row["exact"] <= row["bound"]
-
-
 def test_risks_of_many_rows_are_the_true_ones():
     world = theory.World(seed=0)
     risk = theory.get_risk("rad", "logistic", a=0.1, prior=0.8)

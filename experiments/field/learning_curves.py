@@ -21,7 +21,7 @@ from experiments.canvas import BLUE, GREEN, GREY, ORANGE, draw, legend_below, pa
 from experiments.datasets import PAPER_SETS, load_adbench
 from experiments.evaluation import TrialMean
 from experiments.field.cells import make_estimator
-from experiments.pretraining.split import hashes, kept_table, name_hash
+from experiments.pretraining.split import hashes, load_table, name_hash
 from experiments.records import OK, versions
 from experiments.runner import Cell, Skipped
 from experiments.tables import Table, markdown_table, write_text
@@ -83,7 +83,7 @@ def _split(dataset: str, budget: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
             data = load_adbench(dataset)
             X, y, seed = data.X, data.y == ANOMALY, name_hash(dataset)
         else:
-            (X, y), seed = kept_table(dataset), dataset
+            (X, y), seed = load_table(dataset), dataset
         train, test, codes = draw_rows(y, budget, seed)
     return X[train], codes, X[test], y[test]
 

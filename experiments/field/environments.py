@@ -2,7 +2,7 @@
 
 Rows go there and scores come back as files in a temporary folder. A process of that environment,
 which runs `worker.py`, fits and then scores; it ends with the estimator that started it. Variables
-name the Python of each environment, and `install` says how to make it.
+name the Python of each environment; README.md says how to make it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from experiments.runner import Skipped
 from riskad.core.labels import ANOMALY, NORMAL
 
 _WORKER = Path(__file__).with_name("worker.py")
+_HOW = "To make the environment, see experiments/field/README.md."
 _ONE_THREAD = {
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "LOKY")},
     "TF_NUM_INTRAOP_THREADS": "1",
@@ -46,7 +47,6 @@ class OwnEnvironment(Classifier):
     variable: str
     package: str
     worker: str
-    install: str
     unlabelled = "drop"
     standardise = False  # each prepares columns itself, or below
 
@@ -57,11 +57,11 @@ class OwnEnvironment(Classifier):
     def missing(self) -> str | None:
         """Why the environment cannot be used and how to make it; None if it can."""
         if self.variable not in os.environ:
-            return f"{self.variable} is not set. To install it: {self.install}"
+            return f"{self.variable} is not set. {_HOW}"
         try:
             self.version()
         except (OSError, subprocess.CalledProcessError) as error:
-            return f"{error}. To install it: {self.install}"
+            return f"{error}. {_HOW}"
         return None
 
     def version(self) -> str:
@@ -97,11 +97,6 @@ class AutoGluon(OwnEnvironment):
     variable = "RISKAD_AUTOGLUON_PYTHON"
     package = "autogluon.tabular"
     worker = "AutoGluon"
-    install = (
-        "python -m venv FOLDER && FOLDER/bin/pip install torch==2.13.0 "
-        "'autogluon.tabular[lightgbm,catboost,xgboost,fastai]==1.6.3', and put FOLDER/bin/python "
-        "into RISKAD_AUTOGLUON_PYTHON"
-    )
 
     def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
         kinds = [np.flatnonzero(target == kind) for kind in (0, 1)]
@@ -119,12 +114,6 @@ class TabPFNv1(OwnEnvironment):
     variable = "RISKAD_TABPFN1_PYTHON"
     package = "tabpfn"
     worker = "TabPFN v1"
-    install = (
-        "python3.11 -m venv FOLDER && FOLDER/bin/pip install torch==1.13.1 'numpy<1.25' "
-        "scikit-learn==1.2.2 tabpfn==0.1.11; from tabpfn-0.1.tar.gz, the source archive of tabpfn "
-        "0.1 on the package index, put tabpfn/models_diff into the package's folder; and put "
-        "FOLDER/bin/python into RISKAD_TABPFN1_PYTHON"
-    )
     most_rows, most_columns = 1000, 100  # what the network was trained for
 
     def _fitted(self, X: np.ndarray, codes: np.ndarray) -> Any:
@@ -164,21 +153,13 @@ class TabPFNv2(OwnEnvironment):
     weights_variable = "RISKAD_TABPFN2_WEIGHTS"
     package = "tabpfn"
     worker = "TabPFN v2"
-    install = (
-        "python -m venv FOLDER && FOLDER/bin/pip install torch==2.13.0 skrub==0.11.0 "
-        "scikit-learn==1.9.1 einops pydantic-settings safetensors huggingface_hub && "
-        "FOLDER/bin/pip install --no-deps tabpfn==9.2.0; put FOLDER/bin/python into "
-        "RISKAD_TABPFN2_PYTHON; pip download --no-deps --no-binary :all: "
-        "tabpfn_time_series==0.1.3, unpack tabpfn-v2-regressor-2noar4o2.ckpt of the archive, and "
-        "put its path into RISKAD_TABPFN2_WEIGHTS"
-    )
     sha256 = "e2d4a06eeb4521dee71fc68d819e277ffb97614cc3695dc9ac3030dd9da36c21"
 
     def missing(self) -> str | None:
         """Why its environment or its weights cannot be had; None if they can."""
         path = Path(os.environ.get(self.weights_variable, ""))
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != self.sha256:
-            return f"{self.weights_variable} does not name the weights. To install: {self.install}"
+            return f"{self.weights_variable} does not name the weights. {_HOW}"
         return super().missing()
 
     def _options(self) -> dict[str, Any]:
@@ -197,10 +178,6 @@ class Spade(OwnEnvironment):
     package = "spade-anomaly-detection"
     worker = "SPADE"
     unlabelled = "learned from"
-    install = (
-        "python3.11 -m venv FOLDER && FOLDER/bin/pip install spade-anomaly-detection==0.4.0, which "
-        "brings TensorFlow 2.12, and put FOLDER/bin/python into RISKAD_SPADE_PYTHON"
-    )
 
     def _fitted(self, X: np.ndarray, codes: np.ndarray) -> Any:
         if not (codes == NORMAL).any():

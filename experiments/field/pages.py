@@ -53,7 +53,11 @@ def report(frame: pl.DataFrame, folder: Path) -> None:
     """Write tables/field.md and figures/field-*.svg."""
     records = FieldRecords(frame)
     write_text(folder / "tables" / "field.md", markdown_page(records))
-    write_svgs(draw_figures(records), folder / "figures")
+    makers = {"field-lead": _lead_figure} if records.budgets else {}
+    for budget in records.budgets:
+        place = budget.replace(" %", "pct").replace(" ", "-")
+        makers[f"field-ranks-{place}"] = partial(_rank_figure, budget=budget)
+    write_svgs(draw(makers, records), folder / "figures")
 
 
 def markdown_page(records: FieldRecords) -> str:
@@ -240,15 +244,6 @@ def _set_table(comparison: Comparison, metric: str) -> Table:
 
 
 # --- figures -----------------------------------------------------------------------------
-
-
-def draw_figures(records: FieldRecords) -> dict[str, Any]:
-    """Return the matplotlib figures by name."""
-    makers = {"field-lead": _lead_figure} if records.budgets else {}
-    for budget in records.budgets:
-        place = budget.replace(" %", "pct").replace(" ", "-")
-        makers[f"field-ranks-{place}"] = partial(_rank_figure, budget=budget)
-    return draw(makers, records)
 
 
 def _rank_figure(records: FieldRecords, budget: str) -> Any:

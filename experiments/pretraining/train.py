@@ -123,8 +123,8 @@ class Trainer:
 # --- a run -------------------------------------------------------------------------------
 
 
-def parse() -> argparse.Namespace:
-    """Options of a run."""
+def main() -> None:
+    """Train for some seconds, and store the network and how it went."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder for the network")
     parser.add_argument("--start", type=Path, help="weights of the package to go on from")
@@ -134,12 +134,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--offset", type=float, default=0, help="seconds of the runs before")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Train for some seconds, and store the network and how it went."""
-    options = parse()
+    options = parser.parse_args()
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
     tables = {table: load_table(table) for table in hashes("train")}

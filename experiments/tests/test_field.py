@@ -308,7 +308,7 @@ def test_an_environment_that_is_not_there_says_how_to_make_it(monkeypatch, tmp_p
         monkeypatch.setattr(kind, "sha256", hashlib.sha256(b"weights").hexdigest())
     assert f"{kind.variable} is not set" in kind().missing()
     monkeypatch.setenv(kind.variable, str(tmp_path / "nowhere"))
-    assert "pip install" in kind().missing()
+    assert "README.md" in kind().missing()
 
 
 # --- ranks -------------------------------------------------------------------------------

@@ -103,11 +103,10 @@ class Records:
 def to_frame(rows: Iterable[Mapping[str, Any]], identity: Sequence[str] = ()) -> pl.DataFrame:
     """Return rows as a table sorted by their identity; columns that mix kinds become text."""
     frame = pl.DataFrame(list(rows), infer_schema_length=None)
-    known = dict.fromkeys((*IDENTITY, *identity))
-    first = [name for name in known if name in frame.columns]
+    identity = [name for name in dict.fromkeys((*IDENTITY, *identity)) if name in frame.columns]
     outcome = [name for name in _OUTCOME if name in frame.columns]
-    rest = [name for name in frame.columns if name not in {*first, *outcome}]
-    return frame.select(*first, *outcome, *rest).sort(first, maintain_order=True)
+    columns = dict.fromkeys((*identity, *outcome, *frame.columns))
+    return frame.select(*columns).sort(identity, maintain_order=True)
 
 
 def row_key(row: Mapping[str, Any], names: Iterable[str]) -> frozenset[tuple[str, str]]:

@@ -87,9 +87,6 @@ class Cell(Mapping[str, Any]):
         known = [str(self[name]) for name in IDENTITY if name in self]
         return "/".join(known + [f"{key}={self[key]}" for key in self if key not in IDENTITY])
 
-    def __repr__(self) -> str:
-        return f"Cell({', '.join(f'{name}={value!r}' for name, value in self.items())})"
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -370,10 +367,8 @@ def _submit(pool: ProcessPoolExecutor, run_cell: Callable[[Cell], Any], cell: Ce
 def _interrupt_later() -> Iterator[None]:
     """Act on Ctrl-C at the end of the block: a worker half started would print a traceback.
 
-    It reaches all processes of a terminal, those too that are still importing. A worker
-    inherits the signals blocked here, and so has them blocked from its first instruction. That
-    alone does not protect this process: threads of libraries do not block the signal, and
-    Python then runs its handler in the main thread all the same.
+    A worker inherits the signals blocked here. That alone does not protect this process: threads
+    of libraries do not block the signal, and Python then runs its handler in the main thread.
     """
     resource_tracker.ensure_running()  # the first start of it would let the signal through
     interrupts: list[int] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,56 +82,31 @@ _SHA256 = {
 }
 
 
-@dataclass(frozen=True)
-class _Source:
-    """An image set: its files with what reads them.
-
-    The reading of published files is tested with files made for it. The download itself is not
-    tested, and the checksums are not known here, so none are compared.
-    """
-
-    npz: Mapping[str, Parse]
-    published: Mapping[str, Parse]
-
-    def files(self, name: str) -> list[tuple[File, Parse]]:
-        """The .npz files if the user's folder has them, else the published ones."""
-        folder = data_folder()
-        if folder and (folder / "images" / next(iter(self.npz))).exists():
-            return [
-                (File(name, "images", file, sha256=_SHA256[file]), parse)
-                for file, parse in self.npz.items()
-            ]
-        return [
-            (File(name, f"images/{name}", url.rpartition("/")[2], url), parse)
-            for url, parse in self.published.items()
-        ]
-
-
-_SOURCES = {
-    "MNIST": _Source(
-        npz={"mnist.npz": _parse_npz},
-        published={f"{_KERAS}/mnist.npz": _parse_npz},
-    ),
-    "F-MNIST": _Source(
-        npz={"fmnist.npz": _parse_npz},
-        published={
+# Of each set the .npz files that a folder may hold, and the published ones, with what reads them.
+# The reading of the latter is tested with files made for it. Their download is not tested, and
+# their checksums are not known here, so none are compared.
+_FILES: dict[str, tuple[dict[str, Parse], dict[str, Parse]]] = {
+    "MNIST": ({"mnist.npz": _parse_npz}, {f"{_KERAS}/mnist.npz": _parse_npz}),
+    "F-MNIST": (
+        {"fmnist.npz": _parse_npz},
+        {
             f"{_KERAS}/train-images-idx3-ubyte.gz": partial(_parse_idx, name="x_train"),
             f"{_KERAS}/train-labels-idx1-ubyte.gz": partial(_parse_idx, name="y_train"),
             f"{_KERAS}/t10k-images-idx3-ubyte.gz": partial(_parse_idx, name="x_test"),
             f"{_KERAS}/t10k-labels-idx1-ubyte.gz": partial(_parse_idx, name="y_test"),
         },
     ),
-    "CIFAR-10": _Source(
-        npz={
+    "CIFAR-10": (
+        {
             f"cifar10_train_{i}of4.npz": partial(_parse_npz, names=("x_train", "y_train"))
             for i in range(1, 5)
         }
         | {"cifar10_test.npz": partial(_parse_npz, names=("x_test", "y_test"))},
         # Of the two versions the one that is not pickled.
-        published={f"{_TORONTO}/cifar-10-binary.tar.gz": _parse_cifar},
+        {f"{_TORONTO}/cifar-10-binary.tar.gz": _parse_cifar},
     ),
 }
-IMAGE_SETS = tuple(_SOURCES)
+IMAGE_SETS = tuple(_FILES)
 
 
 # --- loading -----------------------------------------------------------------------------
@@ -157,8 +132,16 @@ def load_images(name: str) -> ImageDataset:
 
     ADBench's "mnist" is another set, a table (`load_adbench`).
     """
-    source = lookup("name", name, _SOURCES)
-    parts = [load_file(file, parse) for file, parse in source.files(name)]
+    npz, published = lookup("name", name, _FILES)
+    folder = data_folder()
+    if folder and all((folder / "images" / file).exists() for file in npz):
+        files = {File(name, "images", file, sha256=_SHA256[file]): npz[file] for file in npz}
+    else:
+        place = f"images/{name}"
+        files = {
+            File(name, place, url.rpartition("/")[2], url): published[url] for url in published
+        }
+    parts = [load_file(file, parse) for file, parse in files.items()]
     x_train, y_train, x_test, y_test = (
         np.concatenate([part[key] for part in parts if key in part]) for key in _ARRAYS
     )

@@ -50,21 +50,12 @@ def _load(name: str) -> Dataset:
 
 @functools.lru_cache(maxsize=4)
 def make_split(
-    dataset: str | Dataset,
-    trial: int,
-    root: int = 0,
-    budget: float | str = 0.05,
+    dataset: str | Dataset, trial: int, root: int = 0, budget: float | str = 0.05
 ) -> Split:
     """Return the split of a trial; test rows are the same for every budget of labels.
 
-    Parameters
-    ----------
-    dataset
-        A dataset, or the name of a set of ADBench.
-    trial, root
-        The seeds of all draws depend on them, and on the dataset's name.
-    budget
-        Share of the training rows whose label is kept; or "5 anomalies", with no other label.
+    `dataset` is one, or the name of a set of ADBench. `budget` is the share of the training rows
+    whose label is kept; or "5 anomalies", with no other label.
     """
     data = _load(dataset) if isinstance(dataset, str) else dataset
     n = len(data.y)

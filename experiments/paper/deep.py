@@ -60,17 +60,10 @@ def cells() -> Iterator[Cell]:
     for part in PARTS:
         variants = list(_variants(part))
         budgets = BUDGETS if part == "images" else BUDGETS[:1]
-        for trial, dataset, variant, rate, budget in product(
-            range(N_TRIALS), IMAGE_SETS, variants, RATES, budgets
-        ):
-            yield Cell(
-                experiment=part,
-                dataset=dataset,
-                budget=budget,
-                trial=trial,
-                anomaly_rate=rate,
-                **variant,
-            )
+        places = product(range(N_TRIALS), IMAGE_SETS, variants, RATES, budgets)
+        for trial, dataset, variant, rate, budget in places:
+            place = {"dataset": dataset, "budget": budget, "trial": trial, "anomaly_rate": rate}
+            yield Cell(experiment=part, **place, **variant)
 
 
 def _variants(part: str) -> Iterator[dict[str, Any]]:

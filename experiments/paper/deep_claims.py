@@ -192,12 +192,10 @@ def _cifar_claims(summary: Summary, rival: Detector) -> list[Claim]:
     name, gap = rival.name, f"rAD - {rival.name}"
     few, many = RATES[0], RATES[-1]
     leads = {r: _lead(summary, RADS, [rival], dataset=CIFAR, anomaly_rate=r) for r in RATES}
+    average = _lead(summary, RADS, [rival], dataset=CIFAR)
+    growth = _growth(summary, rival, CIFAR, "anomaly_rate", RATES)
     claims = [
-        _judge(
-            f"{CIFAR}: rAD is better than {name} on average",
-            _POSITIVE,
-            {gap: _lead(summary, RADS, [rival], dataset=CIFAR)},
-        ),
+        _judge(f"{CIFAR}: rAD is better than {name} on average", _POSITIVE, {gap: average}),
         _judge(
             f"{CIFAR}: rAD and {name} are similar at pi_n = {few:g}", _SIMILAR, {gap: leads[few]}
         ),
@@ -209,11 +207,7 @@ def _cifar_claims(summary: Summary, rival: Detector) -> list[Claim]:
         _judge(
             f"{CIFAR}: the lead over {name} grows with pi_n",
             _POSITIVE,
-            {
-                f"from pi_n = {few:g} to {many:g}": _growth(
-                    summary, rival, CIFAR, "anomaly_rate", RATES
-                )
-            },
+            {f"from pi_n = {few:g} to {many:g}": growth},
         ),
     ]
     if rival != SAD:  # that they are similar the paper says of Deep SAD alone

@@ -30,10 +30,12 @@ from experiments.paper.deep_claims import (
     weight_claims,
 )
 from experiments.paper.summary import (
+    BOTH,
     LOSS_NAMES,
     CellSummary,
     Summary,
     few,
+    say_both,
     say_published,
     say_setting,
 )
@@ -197,24 +199,19 @@ def prior_cells(summary: Summary) -> list[CellSummary]:
 
 
 def _prior_tables(summary: Summary) -> list[Table]:
-    cells = prior_cells(summary)
+    def beside(cell: CellSummary) -> str:
+        return f"{cell.say(summary.n_trials)} / {say_published(cell.published)}"
+
+    def apart(cell: CellSummary) -> str:
+        return say_signed(cell.difference_in_se, 1)
+
+    cells, note = prior_cells(summary), "Ours / published: mean AUC (SE x 100)."
     tables = [_target_table(cells), _missed_table(cells), _claim_table(prior_claims(summary))]
     for dataset in IMAGE_SETS:
-        tables += [
-            _prior_table(
-                summary,
-                dataset,
-                f"{dataset}, by pi_p^e",
-                lambda cell: f"{cell.say(summary.n_trials)} / {say_published(cell.published)}",
-                note="Ours / published: mean AUC (SE x 100).",
-            ),
-            _prior_table(
-                summary,
-                dataset,
-                f"{dataset}, by pi_p^e: ours less published in joint SE",
-                lambda cell: say_signed(cell.difference_in_se, 1),
-            ),
-        ]
+        title = f"{dataset}, by pi_p^e"
+        less = f"{title}: ours less published in joint SE"
+        tables.append(_prior_table(summary, dataset, title, beside, note))
+        tables.append(_prior_table(summary, dataset, less, apart))
     return tables
 
 
@@ -235,7 +232,7 @@ def _target_table(cells: Sequence[CellSummary]) -> Table:
     is_above = fmean(cell.difference for cell in cells) > 0
     return Table(
         "Target: rAD reaches what was published",
-        ("cells", "reach", "share", "AUC", "published", "AUC - published"),
+        ("cells", "reach", "share", *BOTH),
         rows,
         [_reach_row("all", cells)],
         note=f"A cell is reached where mean AUC >= published - 2 published SE. The target, at "
@@ -246,8 +243,7 @@ def _target_table(cells: Sequence[CellSummary]) -> Table:
 
 def _reach_row(name: str, cells: Sequence[CellSummary]) -> list[str]:
     share = say_share(sum(cell.reaches for cell in cells), len(cells))
-    ours, theirs = map(fmean, zip(*(cell.both for cell in cells), strict=True))
-    return [name, *share, say_mean(ours), say_mean(theirs), say_signed(ours - theirs, 3)]
+    return [name, *share, *say_both(cells)]
 
 
 def _missed_table(cells: Sequence[CellSummary]) -> Table:

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from experiments.paper.published import DEFAULTS, PAPER_FACTS
 from experiments.paper.summary import (
+    BOTH,
     LOSS_NAMES,
     METHOD_NAMES,
     CellSummary,
     Summary,
     few,
+    say_both,
     say_dataset,
     say_published,
     say_setting,
@@ -105,10 +107,7 @@ def _both_column(
 
 def _published_column(head: str, cells: Sequence[CellSummary]) -> Column:
     return Column(
-        head,
-        cells,
-        say=lambda cell: say_published(cell.published),
-        means=lambda cell: (cell.published.mean,),
+        head, cells, lambda cell: say_published(cell.published), lambda cell: cell.both[1:]
     )
 
 
@@ -229,17 +228,8 @@ def _means_table(part: Summary) -> Table:
     for cell in part.cells:
         settings = {name: cell.settings[name] for name in shown if name in cell.settings}
         variants[_say_variant(cell.method, settings)].append(cell)
-    head = (
-        "method",
-        "sets",
-        "AUC",
-        "published",
-        "AUC - published",
-        "reach",
-        "within 2 SE",
-        "average precision",
-        "fit (ms)",
-    )
+    counts = ("reach", "within 2 SE")
+    head = ("method", "sets", *BOTH, *counts, "average precision", "fit (ms)")
     own = " The paper gives no SE here: it is ours." if part.experiment in SWEPT else ""
     published, joint = ("", "") if own else ("published ", "joint ")
     note = (
@@ -260,18 +250,12 @@ def _means_row(name: str, cells: Sequence[CellSummary], trials: int) -> list[str
     return [
         name,
         f"{n}{few(min(cell.auc.n for cell in cells), trials)}",
-        *_say_both(cells),
+        *say_both(cells),
         f"{reached} of {n}",
         f"{within} / {rounded} of {n}",
         say_mean(fmean(cell.average_precision for cell in cells)),
         f"{1000 * fmean(cell.fit_seconds for cell in cells):.1f}",
     ]
-
-
-def _say_both(cells: Sequence[CellSummary]) -> list[str]:
-    """Our mean AUC over cells, the published one, and the difference."""
-    ours, theirs = map(fmean, zip(*(cell.both for cell in cells), strict=True))
-    return [say_mean(ours), say_mean(theirs), say_signed(ours - theirs, 3)]
 
 
 def _say_variant(method: str, settings: dict[str, Any]) -> str:
@@ -294,11 +278,11 @@ def _reach_table(main: Summary) -> Table:
         if n_reach < TARGET_SHARE * n_sets:
             missed_for.append(LOSS_NAMES[loss])
         share = say_share(n_reach, n_sets)
-        rows.append([LOSS_NAMES[loss], *share, *_say_both(cells), ", ".join(missed)])
+        rows.append([LOSS_NAMES[loss], *share, *say_both(cells), ", ".join(missed)])
     verdict = f"missed for {' and '.join(missed_for)}" if missed_for else "met"
     return Table(
         f"Target: rAD reaches what was published, {by_rule(HEADLINE_RULE)}",
-        ("loss", "reach", "share", "AUC", "published", "AUC - published", "missed on"),
+        ("loss", "reach", "share", *BOTH, "missed on"),
         rows,
         [["all", *say_share(n_all, len(rows) * n_sets), "", "", "", ""]],
         note=f"A set is reached where mean AUC >= published - 2 published SE. The target, at least "
@@ -330,7 +314,7 @@ def set_gaps(main: Summary, loss: str, rule: str, other: str) -> list[SetGap]:
     )
     return [
         SetGap(
-            PAPER_FACTS[rad.dataset].pi_n,
+            PAPER_FACTS[rad.dataset]["pi_n"],
             rad.auc.mean - rival.auc.mean,
             rad.published.mean - rival.published.mean,
         )

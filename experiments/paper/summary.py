@@ -34,6 +34,8 @@ from experiments.tables import (
     markdown_table,
     remark_table,
     say_estimate,
+    say_mean,
+    say_signed,
     shorten,
     write_text,
 )
@@ -161,6 +163,15 @@ def say_published(value: Published, error: bool = True) -> str:
     return f"{value.mean:.{digits}f}{shown}"
 
 
+BOTH = ("AUC", "published", "AUC - published")
+
+
+def say_both(cells: Sequence[CellSummary]) -> list[str]:
+    """Our mean AUC over cells, the published one, and the difference."""
+    ours, theirs = map(fmean, zip(*(cell.both for cell in cells), strict=True))
+    return [say_mean(ours), say_mean(theirs), say_signed(ours - theirs, 3)]
+
+
 def say_setting(value: object) -> str:
     """A value of a setting; a prior in words is written as in the paper."""
     return _PRIORS.get(str(value), str(value))
@@ -169,7 +180,7 @@ def say_setting(value: object) -> str:
 def say_dataset(name: str) -> str:
     """The name with (d, n, pi_n)."""
     facts = PAPER_FACTS[name]
-    return f"{name} ({facts.d}, {facts.n}, {facts.pi_n:.2f})"
+    return f"{name} ({facts['d']}, {facts['n']}, {facts['pi_n']:.2f})"
 
 
 # --- all cells ---------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from experiments.datasets import (
     IMAGE_SETS,
     PAPER_SETS,
     Dataset,
-    label_anomalies,
     load_adbench,
     load_collected,
     load_images,
@@ -238,11 +237,6 @@ def test_budgets_of_labels_share_the_test_rows(wine):
     few, five = make_split(wine, 0, budget=0.05), make_split(wine, 0, budget="5 anomalies")
     assert_array_equal(few.X_test, five.X_test)
     assert np.unique_counts(five.y_train).counts.tolist() == [5, 205]
-
-
-def test_all_anomalies_are_labelled_if_there_are_few():
-    truth = np.array([1, -1, 1, -1], dtype=np.int8)
-    assert_array_equal(label_anomalies(truth, 5, random_state=0), [0, -1, 0, -1])
 
 
 @pytest.mark.parametrize("pi_n", [0.01, 0.1, 0.2])

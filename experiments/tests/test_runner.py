@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from experiments import __main__ as command_line
 from experiments.datasets import Dataset, splits
-from experiments.records import Records, commit, read_records, row_key, to_frame, versions
+from experiments.records import Records, commit, read_records, row_key, versions
 from experiments.runner import Cell, _interrupt_later, _pool, _submit, check, run, seed_of
 from experiments.tests.small import experiment, run_cell
 from riskad import InputError
@@ -102,16 +102,6 @@ def test_a_journal_that_was_folded_but_not_removed_changes_nothing(tmp_path):
     with Records(path, identity=("x",)):
         pass
     assert len(read_records(path)) == 1
-
-
-def test_records_that_are_only_read_are_not_written(tmp_path):
-    path = tmp_path / "r.parquet"
-    to_frame([{"x": 1, "status": "ok"}]).write_parquet(path)
-    before = path.stat().st_mtime_ns
-    with Records(path, identity=("x",)):
-        pass
-    assert path.stat().st_mtime_ns == before
-    assert [file.name for file in tmp_path.iterdir()] == ["r.parquet"]
 
 
 def test_two_runs_cannot_write_to_one_file(tmp_path):

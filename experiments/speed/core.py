@@ -10,22 +10,19 @@ import functools
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from experiments import tables
 from experiments.runner import Cell, Experiment
 from experiments.speed.timing import figures, in_own_process, least_seconds, memory, reset_peak
-from experiments.summaries import grid
+from experiments.summaries import Row, grid, json_page
 from riskad import ShallowRAD
 
 # --- linear models ---------------------------------------------------------------------------
@@ -166,11 +163,10 @@ def run_core(cell: Cell) -> dict[str, Any]:
     return found | {"target": target, "met": met}
 
 
-def report_core(frame: pl.DataFrame, folder: Path) -> None:
-    """Write core.json."""
-    rows = sorted(figures(frame), key=lambda row: list(CORE).index(row["method"]))
-    results = [{"name": row.pop("method"), **row} for row in rows]
-    tables.write_json(folder / "core.json", {"results": results})
+def core_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the ratios in the order of `CORE`."""
+    ordered = sorted(figures(rows), key=lambda row: list(CORE).index(row["method"]))
+    return {"results": [{"name": row.pop("method"), **row} for row in ordered]}
 
 
 EXPERIMENTS = (
@@ -179,7 +175,7 @@ EXPERIMENTS = (
         title="Linear fits and scores beside scikit-learn and single products",
         cells=grid(method=CORE),
         run_cell=run_core,
-        report=report_core,
+        report=json_page("core.json", core_figures),
         folder="",
         minutes="10 minutes, 2 GB of memory",
     ),

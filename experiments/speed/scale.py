@@ -15,18 +15,16 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from scipy import sparse
 
-from experiments import tables
 from experiments.runner import Cell, Experiment
 from experiments.speed.timing import figures, in_own_process, least_seconds, memory
-from experiments.summaries import grid, group
+from experiments.summaries import Row, grid, group, json_page
 from riskad import ShallowRAD
 
 _ROWS, _COLUMNS, _FILE_ROWS, _GROUP_ROWS, _LAMBDA = 20_000_000, 50, 1_000_000, 250_000, 0.01
@@ -100,12 +98,12 @@ def run_parquet(cell: Cell) -> dict[str, Any]:
     return fit | {"file_gib": size, "reading_seconds": reading, "ratio_to_reading": ratio}
 
 
-def report_parquet(frame: pl.DataFrame, folder: Path) -> None:
-    """Write parquet.json."""
-    (row,) = figures(frame)
+def parquet_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what was measured, and targets."""
+    (row,) = figures(rows)
     fit = {name: row.pop(name) for name in ("seconds", "passes", "optimality", "peak_mib")}
     targets = {"ratio_to_reading": 3.0, "peak_mib": 1536}
-    tables.write_json(folder / "parquet.json", row | {"fit": fit, "targets": targets})
+    return row | {"fit": fit, "targets": targets}
 
 
 def run_growth(cell: Cell) -> dict[str, Any]:
@@ -116,16 +114,15 @@ def run_growth(cell: Cell) -> dict[str, Any]:
     return min(runs, key=lambda run: run["seconds"])
 
 
-def report_growth(frame: pl.DataFrame, folder: Path) -> None:
-    """Write growth.json, with slopes of time in n, log-log."""
-    fits = sorted(figures(frame), key=lambda row: row["rows"])
+def growth_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the fits, with slopes of time in n, log-log."""
+    fits = sorted(figures(rows), key=lambda row: row["rows"])
     n, seconds, passes = (
         np.array([f[k] for f in fits], float) for k in ("rows", "seconds", "passes")
     )
     slopes = [float(np.polyfit(np.log(n), np.log(t), 1)[0]) for t in (seconds, seconds / passes)]
     about = {"columns": _COLUMNS, "slope_in_n": slopes[0], "slope_in_n_of_a_pass": slopes[1]}
-    targets = {"targets": {"slope_in_n": 1.05}}
-    tables.write_json(folder / "growth.json", about | {"fits": fits} | targets)
+    return about | {"fits": fits, "targets": {"slope_in_n": 1.05}}
 
 
 # --- memory ----------------------------------------------------------------------------------
@@ -154,13 +151,12 @@ def run_shape(cell: Cell) -> dict[str, Any]:
     return about | {"seconds": seconds, "steps": model.n_iter_}
 
 
-def report_shapes(frame: pl.DataFrame, folder: Path) -> None:
-    """Write shapes.json."""
-    parts = group(figures(frame), "method")
+def shape_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return fits by columns and by density."""
+    parts = group(figures(rows), "method")
     columns = sorted(parts["columns"], key=lambda row: row["columns"])
     densities = sorted(parts["density"], key=lambda row: row["density"])
-    density = {"shape": [200_000, 1000], "fits": densities}
-    tables.write_json(folder / "shapes.json", {"columns": columns, "density": density})
+    return {"columns": columns, "density": {"shape": [200_000, 1000], "fits": densities}}
 
 
 @functools.lru_cache(maxsize=1)
@@ -200,17 +196,17 @@ def run_dask(cell: Cell) -> dict[str, float]:
     return {"seconds": seconds, "seconds_in_memory": in_memory, "largest_difference": off}
 
 
-def report_dask(frame: pl.DataFrame, folder: Path) -> None:
-    """Write dask.json."""
-    rows = sorted(figures(frame), key=lambda row: row["workers"])
-    memory_seconds = [row.pop("seconds_in_memory") for row in rows][-1]
-    shape = [rows[0].pop("rows"), _COLUMNS]
-    ratio = rows[-1]["seconds"] / memory_seconds
-    about = {"shape": shape, "seconds_in_memory": memory_seconds, "ratio_to_memory": ratio}
-    targets = {"ratio_to_memory": 1.6, "largest_difference": 1e-8}
-    names = ("workers", "seconds", "largest_difference")
-    workers = [{name: row[name] for name in names} for row in rows]
-    tables.write_json(folder / "dask.json", about | {"workers": workers, "targets": targets})
+def dask_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return fits by workers, the last of them beside one process."""
+    rows = sorted(rows, key=lambda row: row["workers"])
+    names, in_memory = ("workers", "seconds", "largest_difference"), rows[-1]["seconds_in_memory"]
+    return {
+        "shape": [rows[0]["rows"], _COLUMNS],
+        "seconds_in_memory": in_memory,
+        "ratio_to_memory": rows[-1]["seconds"] / in_memory,
+        "workers": [{name: row[name] for name in names} for row in rows],
+        "targets": {"ratio_to_memory": 1.6, "largest_difference": 1e-8},
+    }
 
 
 _SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, _ROWS)
@@ -221,7 +217,7 @@ EXPERIMENTS = (
         title="A fit to 20,000,000 x 50 rows in files, beside reading them",
         cells=grid(rows=(_ROWS,)),
         run_cell=run_parquet,
-        report=report_parquet,
+        report=json_page("parquet.json", parquet_figures),
         folder="scale",
         needs="pyarrow, RISKAD_SCALE",
         minutes="10 minutes",
@@ -231,7 +227,7 @@ EXPERIMENTS = (
         title="Fits to 1e5 to 2e7 rows in files",
         cells=grid(rows=_SIZES),
         run_cell=run_growth,
-        report=report_growth,
+        report=json_page("growth.json", growth_figures),
         folder="scale",
         needs="pyarrow, RISKAD_SCALE",
         minutes="10 minutes",
@@ -241,7 +237,7 @@ EXPERIMENTS = (
         title="Fits by columns and by density",
         cells=shape_cells,
         run_cell=run_shape,
-        report=report_shapes,
+        report=json_page("shapes.json", shape_figures),
         folder="scale",
         minutes="5 minutes",
     ),
@@ -250,7 +246,7 @@ EXPERIMENTS = (
         title="Fits on local workers beside one process",
         cells=grid(rows=(5_000_000,), workers=(1, 2)),
         run_cell=run_dask,
-        report=report_dask,
+        report=json_page("dask.json", dask_figures),
         folder="scale",
         needs="dask, distributed",
         minutes="5 minutes",

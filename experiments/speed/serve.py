@@ -24,8 +24,8 @@ import polars as pl
 
 import riskad
 from experiments.runner import Cell, Experiment
-from experiments.speed.timing import flat, least_seconds, write_by_method
-from experiments.summaries import grid
+from experiments.speed.timing import by_method, flat, least_seconds
+from experiments.summaries import grid, json_page
 from riskad.app.score import score_table
 from tests.support import killing, serving
 
@@ -180,7 +180,7 @@ EXPERIMENTS = (
         title="How quick and how steady riskad serve is",
         cells=grid(method=SERVING),
         run_cell=run_serving,
-        report=lambda frame, folder: write_by_method(frame, folder / "serving.json"),
+        report=json_page("serving.json", by_method),
         folder="serving",
         minutes="15 minutes",
     ),
@@ -189,7 +189,7 @@ EXPERIMENTS = (
         title="Whether every row is scored once, whenever riskad score is killed",
         cells=grid(method=killing.TARGETS),
         run_cell=run_score_kills,
-        report=lambda frame, folder: write_by_method(frame, folder / "kills.json"),
+        report=json_page("kills.json", by_method),
         folder="scoring",
         needs="duckdb",
         minutes="10 minutes",

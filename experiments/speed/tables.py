@@ -12,6 +12,7 @@ for the smaller file alone. Bounded memory means that ten times the rows take as
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -21,10 +22,9 @@ import numpy as np
 import polars as pl
 
 import riskad
-from experiments import tables
 from experiments.runner import Cell, Experiment, Skipped
 from experiments.speed.timing import figures, in_own_process, memory
-from experiments.summaries import grid
+from experiments.summaries import Row, grid, json_page
 from riskad import LabelColumn, fit_table
 from riskad.app.score import score_table
 from riskad.cli.main import cli
@@ -99,11 +99,10 @@ def run_preparation(cell: Cell) -> dict[str, float]:
     return ratios | medians
 
 
-def report_preparation(frame: pl.DataFrame, folder: Path) -> None:
-    """Write preparation.json."""
-    targets = {"time_ratio": 3.0, "memory_ratio": 2.0}
-    (row,) = figures(frame)
-    tables.write_json(folder / "preparation.json", row | {"targets": targets})
+def preparation_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what was measured, and targets."""
+    (row,) = figures(rows)
+    return row | {"targets": {"time_ratio": 3.0, "memory_ratio": 2.0}}
 
 
 # --- files that are scored in batches --------------------------------------------------------
@@ -148,10 +147,10 @@ def run_streaming(cell: Cell) -> dict[str, float]:
     return taken | {"file_mb": size, "rows_per_second": round(n / taken["seconds"])}
 
 
-def report_streaming(frame: pl.DataFrame, folder: Path) -> None:
-    """Write streaming.json."""
-    rows = [{"way": row.pop("method"), **row} for row in figures(frame)]
-    tables.write_json(folder / "streaming.json", {"columns": 22, "records": rows})
+def streaming_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what was measured by way and file."""
+    records = [{"way": row.pop("method"), **row} for row in figures(rows)]
+    return {"columns": 22, "records": records}
 
 
 EXPERIMENTS = (
@@ -160,7 +159,7 @@ EXPERIMENTS = (
         title="Preparing a raw table beside reading it with types known",
         cells=grid(rows=(1_000_000,)),
         run_cell=run_preparation,
-        report=report_preparation,
+        report=json_page("preparation.json", preparation_figures),
         folder="tables",
         minutes="1 minute",
     ),
@@ -169,7 +168,7 @@ EXPERIMENTS = (
         title="Memory and speed of scoring a file in batches",
         cells=grid(file=("parquet", "csv"), method=("streamed", "whole"), rows=(10**6, 10**7)),
         run_cell=run_streaming,
-        report=report_streaming,
+        report=json_page("streaming.json", streaming_figures),
         folder="decisions",
         minutes="10 minutes, 3 GB on disk",
     ),

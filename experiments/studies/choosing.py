@@ -25,7 +25,17 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.datasets import PAPER_SETS, load_adbench, make_split
 from experiments.runner import Cell, Experiment, NotAvailable, seed_of
-from experiments.summaries import DATA, Row, commits, grid, group, json_page, mean, rounded
+from experiments.summaries import (
+    DATA,
+    Row,
+    commits,
+    difference,
+    grid,
+    group,
+    json_page,
+    mean,
+    rounded,
+)
 from riskad import BoostedRAD, ForestRAD, ShallowRAD
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 
@@ -93,14 +103,13 @@ def choosing_figures(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _of_set(trials: Sequence[Row]) -> dict[str, Any]:
-    gains = np.array([row["chosen"] - row["default"] for row in trials])
-    error = float(gains.std(ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else np.inf
+    gain = difference([row["chosen"] - row["default"] for row in trials])
     return {
         "n_anomaly": mean(trials, "n_anomaly"),
         "auc": {way: mean(trials, way) for way in _WAYS},
-        "gain": float(gains.mean()),
-        "gain_se": error,
-        "worse": bool(gains.mean() < -error),
+        "gain": gain["mean"],
+        "gain_se": gain["se"],
+        "worse": gain["mean"] < -gain["se"],
         "kept_default": sum(row["kept_default"] for row in trials),
         "reported": mean(trials, "reported"),
         "trials": len(trials),

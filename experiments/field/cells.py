@@ -163,8 +163,7 @@ METHODS: dict[str, Method] = {
 
 def cells() -> Iterator[Cell]:
     """All cells, trial by trial: after each, the records hold a complete small experiment."""
-    most = max(method.n_trials(budget) for method in METHODS.values() for budget in BUDGETS)
-    for trial in range(most):
+    for trial in range(max(method.trials for method in METHODS.values())):
         for dataset in PAPER_SETS:
             for name, method in METHODS.items():
                 for budget in BUDGETS:

@@ -199,32 +199,29 @@ class _Worker:
 
     def __init__(self, python: str, peer: str, folder: Path):
         self.folder = folder
-        self._errors = (folder / "errors.txt").open("wb")
         # Isolated: neither our packages nor the modules beside the script are seen there.
-        self._process = subprocess.Popen(
-            [python, "-I", str(_WORKER), peer, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=os.environ | _ONE_THREAD,
-        )
+        with (folder / "errors.txt").open("wb") as errors:
+            self._process = subprocess.Popen(
+                [python, "-I", str(_WORKER), peer, str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | _ONE_THREAD,
+            )
 
     def ask(self, command: str) -> None:
         """Have a command done."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(command, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
-        if answer.strip() != "done":
-            status = self._process.wait()
+        process: Any = self._process
+        print(command, file=process.stdin, flush=True)
+        if process.stdout.readline().strip() != "done":
+            status = process.wait()
             text = (self.folder / "errors.txt").read_text(errors="replace").strip()
-            last = (text.splitlines() or ["no message"])[-1]
+            last = text.rpartition("\n")[2]
             raise RuntimeError(f"the peer's process ended with status {status}: {last}")
 
     def end(self) -> None:
         """End the process and remove its files."""
         self._process.kill()
         self._process.communicate()
-        self._errors.close()
         shutil.rmtree(self.folder, ignore_errors=True)

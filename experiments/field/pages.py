@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from scipy.stats import friedmanchisquare
 
-from experiments.canvas import BLUE, GREY, ORANGE, blank_figure, draw, panels, write_svgs
+from experiments.canvas import BLUE, GREY, draw, panels, write_svgs
 from experiments.datasets import PAPER_SETS
 from experiments.field.cells import MAIN_BUDGET, METHODS, ROOT
 from experiments.field.ranking import (
@@ -20,6 +19,7 @@ from experiments.field.ranking import (
     Comparison,
     FieldRecords,
     comparisons,
+    critical_difference,
     targets,
 )
 from experiments.records import FAILED, SKIPPED
@@ -46,18 +46,14 @@ _STANDINGS_NOTE = (
     "Means and mean ranks over the sets, of means over the trials that all methods have; "
     '"best" counts sets; the time is the median of all fits.'
 )
-_LINE, _BAR = 0.16, 0.07  # inches between names, and between bars of groups
 
 
 def report(frame: pl.DataFrame, folder: Path) -> None:
-    """Write tables/field.md and figures/field-*.svg."""
+    """Write tables/field.md and figures/field-lead.svg."""
     records = FieldRecords(frame)
     write_text(folder / "tables" / "field.md", markdown_page(records))
-    makers = {"field-lead": _lead_figure} if records.budgets else {}
-    for budget in records.budgets:
-        place = budget.replace(" %", "pct").replace(" ", "-")
-        makers[f"field-ranks-{place}"] = partial(_rank_figure, budget=budget)
-    write_svgs(draw(makers, records), folder / "figures")
+    if records.budgets:
+        write_svgs(draw({"field-lead": _lead_figure}, records), folder / "figures")
 
 
 def markdown_page(records: FieldRecords) -> str:
@@ -187,12 +183,11 @@ def _test_note(comparison: Comparison, metric: str) -> str:
     if len(comparison.methods) < 3 or len(comparison.sets) < 2:
         return ""
     p = friedmanchisquare(*comparison.values[metric].values()).pvalue
-    names = list(comparison.ranks[metric])
-    first, *_ = comparison.groups(metric) or [(0, 0)]
-    near = names[1 : first[1] + 1] if first[0] == 0 else []
-    beside = f"not told apart from {names[0]}: {', '.join(near) or 'none'}"
+    cd = critical_difference(len(comparison.methods), len(comparison.sets))
+    (best, least), *others = comparison.ranks[metric].items()
+    near = [name for name, rank in others if rank - least <= cd]
+    beside = f"not told apart from {best}: {', '.join(near) or 'none'}"
     chance = f"p = {p:.1g}" if p >= 1e-4 else "p < 0.0001"
-    cd = comparison.critical_difference
     return f"{metric}: Friedman's test has {chance}, the critical difference is {cd:.2f}; {beside}."
 
 
@@ -241,56 +236,6 @@ def _set_table(comparison: Comparison, metric: str) -> Table:
     foot = ["mean", *(say_mean(comparison.mean(metric, method)) for method in methods)]
     title = f"{metric} on each set, {_title(comparison)}"
     return Table(title, ("dataset", *methods), rows, [foot])
-
-
-# --- figures -----------------------------------------------------------------------------
-
-
-def _rank_figure(records: FieldRecords, budget: str) -> Any:
-    """Mean ranks of all methods, a panel for each metric; bars join those not told apart."""
-    comparison = comparisons(records, budget)[0]
-    rows = (len(comparison.methods) + 1) // 2
-    bars = max(len(comparison.groups(metric)) for metric in METRICS)
-    height = 0.75 + rows * _LINE + bars * _BAR
-    figure = blank_figure(6.4, height * len(METRICS))
-    for ax, metric in zip(figure.subplots(len(METRICS), 1), METRICS, strict=True):
-        _draw_ranks(ax, comparison, metric)
-    return figure
-
-
-def _draw_ranks(ax: Any, comparison: Comparison, metric: str) -> None:
-    """The axis at the top, bars of groups below it, then names: the better half on the left."""
-    ranks, k = comparison.ranks[metric], len(comparison.methods)
-    bars = comparison.groups(metric)
-    top = -0.14 - _BAR * len(bars)
-    half = (k + 1) // 2
-    for place, (method, rank) in enumerate(ranks.items()):
-        left = place < half
-        y = top - _LINE * (place if left else k - 1 - place)
-        edge = 1 - 0.02 * k if left else k + 0.02 * k
-        colour = GREY if METHODS[method].is_peer else BLUE
-        ax.plot([rank, rank, edge], [0, y, y], color=colour, linewidth=0.7, clip_on=False)
-        text = f"{method}  {rank:.2f}" if left else f"{rank:.2f}  {method}"
-        side = "right" if left else "left"
-        ax.text(edge, y, f" {text} ", ha=side, va="center", color=colour, fontsize=7)
-    values = list(ranks.values())
-    for row, (first, last) in enumerate(bars):
-        y = -0.1 - _BAR * row
-        ends = [values[first] - 0.01 * k, values[last] + 0.01 * k]
-        ax.plot(ends, [y, y], color="black", linewidth=2.2, solid_capstyle="butt")
-    _draw_axis(ax, k, comparison.critical_difference)
-    ax.set(xlim=(1 - 0.35 * k, k + 0.35 * k), ylim=(top - _LINE * half, 0.35))
-    ax.set_title(f"{metric}, {comparison.budget} labelled, {len(comparison.sets)} sets")
-
-
-def _draw_axis(ax: Any, k: int, cd: float) -> None:
-    ax.set_axis_off()
-    ax.plot([1, k], [0, 0], color="black", linewidth=0.8)
-    for rank in range(1, k + 1):
-        ax.plot([rank, rank], [0, 0.04], color="black", linewidth=0.8)
-        ax.text(rank, 0.06, str(rank), ha="center", va="bottom", fontsize=6.5)
-    ax.plot([1, 1 + cd], [0.24, 0.24], color=ORANGE, linewidth=1.6)
-    ax.text(1 + cd, 0.24, f"  CD {cd:.2f}", va="center", fontsize=7, color=ORANGE)
 
 
 def _lead_figure(records: FieldRecords) -> Any:

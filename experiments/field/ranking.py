@@ -168,15 +168,6 @@ class Comparison:
         values = self.values[metric]
         return int((values[method] == np.max(list(values.values()), axis=0)).sum())
 
-    @property
-    def critical_difference(self) -> float:
-        """CD for as many methods and sets as there are."""
-        return critical_difference(len(self.methods), len(self.sets))
-
-    def groups(self, metric: str) -> list[tuple[int, int]]:
-        """Places of methods that are not told apart, as `groups` has them."""
-        return groups(list(self.ranks[metric].values()), self.critical_difference)
-
     def lead(self, metric: str) -> Lead:
         """AutoRAD less the other method, of two."""
         (peer,) = set(self.methods) - {HEADLINE}
@@ -210,22 +201,6 @@ def critical_difference(k: int, n_sets: int) -> float:
     """
     q = studentized_range.ppf(1 - _LEVEL, k, math.inf) / math.sqrt(2)
     return float(q * math.sqrt(k * (k + 1) / (6 * n_sets)))
-
-
-def groups(ranks: Sequence[float], cd: float) -> list[tuple[int, int]]:
-    """Places (first, last) of the largest groups of methods of which no two differ by more than CD.
-
-    `ranks` are in ascending order; a method that differs from all others is in no group.
-
-    >>> groups([1.0, 1.5, 2.2, 4.0], cd=1.0)
-    [(0, 1), (1, 2)]
-    """
-    largest: list[tuple[int, int]] = []
-    for first, rank in enumerate(ranks):
-        last = max(i for i, other in enumerate(ranks) if other - rank <= cd)
-        if last > first and (not largest or last > largest[-1][1]):
-            largest.append((first, last))
-    return largest
 
 
 # --- targets -----------------------------------------------------------------------------

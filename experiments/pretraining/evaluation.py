@@ -33,18 +33,11 @@ DETECTORS = ("tables-3", "extra trees", "catboost")
 BEFORE = "tables-2"
 
 
-def labelled(y: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Rows drawn to be labelled; both kinds among them."""
-    rng = np.random.default_rng(seed)
-    while True:
-        drawn = rng.random(len(y)) < share
-        if 0 < y[drawn].sum() < drawn.sum():
-            return drawn
-
-
 def draw_codes(y: np.ndarray, budget: str, seed: int) -> np.ndarray:
-    """Codes of the rows of a table under a budget."""
-    drawn = labelled(y, _SHARES[budget], seed)
+    """Codes of the rows of a table under a budget, drawn until both kinds are labelled."""
+    rng, drawn = np.random.default_rng(seed), np.zeros(len(y), dtype=bool)
+    while not 0 < y[drawn].sum() < drawn.sum():
+        drawn = rng.random(len(y)) < _SHARES[budget]
     if budget == "few":
         rng = np.random.default_rng(seed)
         anomalies = rng.permutation(np.flatnonzero(drawn & y))

@@ -151,14 +151,11 @@ def main() -> None:
 
 def run(trainer: Trainer, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Steps by the clock; the mean risk and AUC of the batches every two minutes."""
-    begin, looks = time.perf_counter(), 0
-    recent: list[Any] = []
-    progress: list[dict[str, Any]] = []
+    begin, recent, progress = time.perf_counter(), [], []
     while (seconds := time.perf_counter() - begin) < options.seconds:
         n_tables, *figures = trainer.step((options.offset + seconds) / options.total)
         recent.append((torch.tensor(float(n_tables)), *figures))
-        if seconds >= 120 * (looks + 1):
-            looks += 1
+        if seconds >= 120 * (len(progress) + 1):
             tables, risk_mean, auc_mean = (torch.stack(part) for part in zip(*recent, strict=True))
             line = {"seconds": round(options.offset + seconds, 1), "steps": trainer.steps}
             line |= {"skipped": trainer.skipped, "tables": int(tables.sum())}

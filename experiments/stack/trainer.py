@@ -55,18 +55,6 @@ class StackedTrainer:
         The steps that each network was trained for: all of them.
     risk_ : array of shape (checks, K)
         Learning curves: means over the batches since the last check.
-
-    Examples
-    --------
-    >>> from riskad import DeepRAD
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))]).astype("float32")
-    >>> y = np.zeros(1000, dtype=int)
-    >>> y[:40], y[-10:] = 1, -1
-    >>> losses = ["squared", "sigmoid", "logistic", "modified_huber"]
-    >>> trainer = StackedTrainer([DeepRAD(loss=loss, scale=False) for loss in losses])
-    >>> trainer.fit(X, [np.arange(1000)] * 4, [y] * 4).score_samples(X[:3]).shape
-    (4, 3)
     """
 
     def __init__(self, detectors: Sequence[Any]):

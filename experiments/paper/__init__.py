@@ -11,6 +11,7 @@ from experiments.datasets import IMAGE_SETS
 from experiments.paper import deep, shallow
 from experiments.paper.summary import FEW, LEGEND, ROUNDED, Summary, summarise, write_page
 from experiments.runner import Experiment
+from experiments.tables import counted
 
 _SWEEP_TITLES = {
     "prior": "Table 4 of the paper: rAD with other assumed shares of normal rows",
@@ -73,11 +74,12 @@ def write_deep(records: pl.DataFrame, folder: Path) -> None:
 
 
 def _is_complete(summary: Summary, n_sets: int = 1) -> bool:
-    """Whether there are datasets enough for a page; otherwise say what is missing."""
-    if len(summary.datasets) >= n_sets:
-        return True
-    print(f"{summary.experiment}: no page yet.", *summary.not_run, sep="\n")
-    return False
+    """Whether there are datasets enough for a page; if not, say so of a part that was begun."""
+    is_complete = len(summary.datasets) >= n_sets
+    if summary.versions and not is_complete:
+        needs = f"two trials of every cell on {counted(n_sets, 'dataset')}"
+        print(f"{summary.experiment}: no page yet, which needs {needs}.")
+    return is_complete
 
 
 EXPERIMENTS = (

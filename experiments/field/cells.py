@@ -106,9 +106,7 @@ METHODS: dict[str, Method] = {
     "ExtraTrees+U": _classifier(_EXTRA, _SLOW, plus_u=True),
     "CatBoost+U": _classifier(_CATBOOST, _SLOW, plus_u=True),
     "SelfTraining": Method(
-        Classifier,
-        {"peer": _FOREST, "unlabelled": "self-training", "options": _BALANCED},
-        *_SLOW,
+        Classifier, {"peer": _FOREST, "unlabelled": "self-training", "options": _BALANCED}, *_SLOW
     ),
     # Its two dozen unsupervised detectors take minutes on the larger sets; a sample of the
     # unlabelled rows serves them.
@@ -129,9 +127,7 @@ METHODS: dict[str, Method] = {
     "RealMLP": _classifier(
         "pytabkit.RealMLP_TD_Classifier",
         _RECENT,
-        use_ls=False,
-        val_metric_name="cross_entropy",
-        n_threads=1,
+        **{"use_ls": False, "val_metric_name": "cross_entropy", "n_threads": 1},
     ),
     # A search of ten seconds among its default kinds of model; how far it comes depends on the
     # machine.

@@ -133,11 +133,10 @@ def _target_table(records: FieldRecords) -> Table:
 def _lead_table(records: FieldRecords) -> Table:
     rows = []
     for budget, leads in records.leads.items():
-        pairs = [
-            (f"{each.peer}, {counted(each.n_trials, 'trial')}", say_difference(each.over))
-            for each in leads.values()
-        ]
-        rows.append([budget, *(text for pair in pairs for text in pair)])
+        row = [budget]
+        for each in leads.values():
+            row += [f"{each.peer}, {counted(each.n_trials, 'trial')}", say_difference(each.over)]
+        rows.append(row)
     heads = [text for metric in METRICS for text in (f"best peer in {metric}", "lead")]
     return Table(
         "AutoRAD less the best peer, by budget of labels",
@@ -203,16 +202,11 @@ def _recent_table(records: FieldRecords) -> Table:
     lines = []
     for name in set(first["method"]) & {*names, "ExtraTrees"}:
         pair = Comparison(first, [HEADLINE, name])
-        leads = {metric: pair.lead(metric) for metric in METRICS}
-        values = [
-            text
-            for metric, lead in leads.items()
-            for text in (
-                f"{pair.mean(metric, name):.4f}",
-                f"{lead.over.mean:+.4f} ({lead.over.se or 0:.4f})",
-            )
-        ]
-        lines.append([name, *values, counted(leads["AUC"].n_ahead, "set")])
+        line = [name]
+        for metric in METRICS:
+            ahead = pair.lead(metric).over
+            line += [f"{pair.mean(metric, name):.4f}", f"{ahead.mean:+.4f} ({ahead.se or 0:.4f})"]
+        lines.append([*line, counted(pair.lead("AUC").n_ahead, "set")])
     lines.sort(key=lambda line: -float(line[1]))
     ours = Comparison(first, [HEADLINE])
     means = [f"{ours.mean(metric, HEADLINE):.4f}" for metric in METRICS]

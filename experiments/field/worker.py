@@ -32,11 +32,7 @@ def fit_autogluon(X: np.ndarray, target: np.ndarray, job: dict[str, Any]) -> Sco
         return TabularDataset({f"column {j}": X[:, j] for j in range(X.shape[1])})
 
     predictor = TabularPredictor(
-        "target",
-        problem_type="binary",
-        eval_metric="roc_auc",
-        path=job["folder"],
-        verbosity=0,
+        "target", problem_type="binary", eval_metric="roc_auc", path=job["folder"], verbosity=0
     )
     rows = table(X)
     rows["target"] = target
@@ -79,10 +75,7 @@ def fit_spade(X: np.ndarray, target: np.ndarray, job: dict[str, Any]) -> Scores:
     """
     import tensorflow as tf
     from spade_anomaly_detection.occ_ensemble import GmmEnsemble
-    from spade_anomaly_detection.supervised_model import (
-        RandomForestModel,
-        RandomForestParameters,
-    )
+    from spade_anomaly_detection.supervised_model import RandomForestModel, RandomForestParameters
 
     seed = (job["seed"] or 0) % 2**31
     n_anomalies, n_normal, n_unlabelled = (int((target == k).sum()) for k in (1, 0, -1))
@@ -100,13 +93,8 @@ def fit_spade(X: np.ndarray, target: np.ndarray, job: dict[str, Any]) -> Scores:
     rest = target != 1
     rows = tf.data.Dataset.from_tensor_slices((X[rest], target[rest]))
     ensemble.fit(rows.batch((n_unlabelled + n_normal) // ensemble.ensemble_count), 1)
-    labelled = ensemble.pseudo_label(
-        features=X,
-        labels=target,
-        positive_data_value=1,
-        negative_data_value=0,
-        unlabeled_data_value=-1,
-    )
+    values = {"positive_data_value": 1, "negative_data_value": 0, "unlabeled_data_value": -1}
+    labelled = ensemble.pseudo_label(features=X, labels=target, **values)
     forest = RandomForestModel(RandomForestParameters(random_seed=seed))
     forest.train(labelled.new_features, labelled.new_labels, labelled.weights)
     return lambda X: forest.supervised_model.predict(X, verbose=0).ravel()

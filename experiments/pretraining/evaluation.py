@@ -31,6 +31,8 @@ _SHARES = {"5 %": 0.05, "few": 0.05, "1 %": 0.01, "20 %": 0.2}
 _SELDOM = 3  # all budgets but 5 % are tried in every third table
 DETECTORS = ("tables-3", "extra trees", "catboost")
 BEFORE = "tables-2"
+_COLUMNS = ("auc", "average_precision")
+_SAY_BUDGET = {"few": "5 %, 1 to 3 anomalies"}
 
 
 def draw_codes(y: np.ndarray, budget: str, seed: int) -> np.ndarray:
@@ -120,10 +122,6 @@ def kept_table_text(frame: pl.DataFrame) -> str:
             rows.append([*first, method, *means, *gaps])
     head = ("labelled", "tables", "detector", "mean AUC", "mean AP", "AUC of tables-3 less it (SE)")
     return markdown_table(Table("", (*head, "AP (SE)"), rows, left=(0, 2)))
-
-
-_COLUMNS = ("auc", "average_precision")
-_SAY_BUDGET = {"few": "5 %, 1 to 3 anomalies"}
 
 
 def _say_gap(table: pl.DataFrame, other: str) -> str:

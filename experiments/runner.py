@@ -360,7 +360,12 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 def _submit(pool: ProcessPoolExecutor, run_cell: Callable[[Cell], Any], cell: Cell) -> Future[Any]:
     """Queue a cell, which may start a worker; Ctrl-C is the parent's to act on."""
     with _safe_path(), _interrupt_later():
-        return pool.submit(_attempt, run_cell, cell)
+        try:
+            return pool.submit(_attempt, run_cell, cell)
+        except BrokenProcessPool as error:  # a worker died just now: this cell is not to be lost
+            future: Future[Any] = Future()
+            future.set_exception(error)
+            return future
 
 
 @contextmanager

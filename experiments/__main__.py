@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -40,18 +39,14 @@ def find(name: str) -> Experiment:
             return experiments[name]
         else:
             known |= experiments
-    try:
-        return lookup("experiment", name, known)
-    except InputError as error:
-        raise InputError(f"{error}{_say_closed(closed)}") from None
+    for room, reason in closed.items():
+        _warn_of_closed(room, reason)
+    return lookup("experiment", name, known)
 
 
-def _say_closed(closed: Mapping[str, ImportError]) -> str:
-    return "".join(
-        f"\nThose of experiments/{room} cannot be loaded ({reason}): "
-        "pip install -r experiments/requirements.txt"
-        for room, reason in closed.items()
-    )
+def _warn_of_closed(room: str, reason: ImportError) -> None:
+    advice = "pip install -r experiments/requirements.txt"
+    click.echo(f"experiments/{room} cannot be loaded ({reason}): {advice}", err=True)
 
 
 _out = click.option(
@@ -86,7 +81,7 @@ def list_(name: str | None) -> None:
         return
     for room, experiments in rooms():
         if isinstance(experiments, ImportError):
-            click.echo(_say_closed({room: experiments}).strip(), err=True)
+            _warn_of_closed(room, experiments)
             continue
         for each in experiments.values():
             click.echo(f"{each.name}: {each.title}")
@@ -100,21 +95,18 @@ def list_(name: str | None) -> None:
 @_jobs
 @_out
 @click.option("--resume/--anew", default=True, help="Keep what is recorded, or replace it.")
-@click.option("--retry-failed", is_flag=True, help="Run failed cells again.")
-def run_(
-    name: str, cells: str | None, jobs: int, out: Path, resume: bool, retry_failed: bool
-) -> None:
+def run_(name: str, cells: str | None, jobs: int, out: Path, resume: bool) -> None:
     """Run the cells of an experiment that have no record yet, then write its pages."""
     experiment = find(name)
-    with show_cells(name) as progress:
+    chosen = experiment.chosen(cells)
+    with click.progressbar(length=len(chosen), label=name, show_pos=True, file=sys.stderr) as bar:
         outcome = run(
             experiment,
-            cells=experiment.chosen(cells),
+            cells=chosen,
             resume=resume,
             jobs=jobs,
-            retry_failed=retry_failed,
             results=out,
-            progress=progress,
+            progress=lambda done, total: bar.update(done - bar.pos),
         )
     click.echo(f"{name}: {outcome}")
     write_pages(experiment, out)
@@ -152,50 +144,6 @@ def write_pages(experiment: Experiment, results: Path) -> None:
     path = experiment.path(results)
     experiment.report(read_records(path), path.parent)
     click.echo(f"The pages are in {path.parent}.")
-
-
-@contextmanager
-def show_cells(name: str) -> Iterator[Callable[[int, int], object]]:
-    """Show a bar with the time left on a terminal's stderr; elsewhere a line at each tenth."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _TenthPrinter(name)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # Cells take from milliseconds to seconds: the speed is that of the last ten minutes.
-    with Progress(*columns, console=console, speed_estimate_period=600) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-class _TenthPrinter:
-    """Prints how far a run is, ten times in all, for logs."""
-
-    def __init__(self, name: str):
-        self._name, self._tenth = name, -1
-
-    def __call__(self, done: int, total: int) -> None:
-        tenth = 10 * done // max(total, 1)
-        if tenth > self._tenth:
-            self._tenth = tenth
-            click.echo(f"{self._name}: {done:,} of {total:,} cells", err=True)
 
 
 def main() -> int:

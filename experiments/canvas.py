@@ -40,17 +40,12 @@ def draw(makers: Mapping[str, Callable[[T], Any]], summary: T) -> dict[str, Any]
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def write_svgs(figures: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write FOLDER/NAME.svg for each figure, and return the paths."""
-    paths = []
-    if figures:
-        folder.mkdir(parents=True, exist_ok=True)
+def write_svgs(figures: Mapping[str, Any], folder: Path) -> None:
+    """Write FOLDER/NAME.svg for each figure."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
-        path = folder / f"{name}.svg"
-        with atomic_path(path, force=True) as part, matplotlib.rc_context(_STYLE):
+        with atomic_path(folder / f"{name}.svg", force=True) as part, matplotlib.rc_context(_STYLE):
             figure.savefig(part, format="svg", metadata={"Date": None, "Creator": "riskad"})
-        paths.append(path)
-    return paths
 
 
 def blank_figure(width: float, height: float) -> Any:

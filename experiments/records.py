@@ -7,6 +7,7 @@ into the Parquet file, which is replaced as a whole.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib.metadata
 import json
@@ -15,13 +16,13 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 import polars as pl
 
 import riskad
 from riskad import InputError
+from riskad.storage.files import atomic_path
 
 # A skipped cell is one that its method cannot run; what is not run is a dataset or a method that
 # is not available here.
@@ -48,16 +49,10 @@ def read_records(path: Path) -> pl.DataFrame:
 class Records:
     """The records of one experiment, open to be added to by one process at a time.
 
-    Parameters
-    ----------
-    path
-        The Parquet file, which need not exist yet.
-    identity
-        Columns that identify a row: one that is added replaces a row that agrees in them. Without
-        them it replaces a row that is equal.
+    The columns `identity` identify a row: one that is added replaces a row that agrees in them.
     """
 
-    def __init__(self, path: Path, identity: Sequence[str] = ()):
+    def __init__(self, path: Path, identity: Sequence[str]):
         self.path, self.identity = Path(path), tuple(identity)
         self._old: list[dict[str, Any]] = []
         self._new: list[dict[str, Any]] = []
@@ -70,15 +65,11 @@ class Records:
         self._old, self._new = _read_rows(self.path), [without_nulls(row) for row in rows]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             if self._new:
-                write_records(self.frame, self.path)
+                with atomic_path(self.path, force=True) as part:
+                    self.frame.write_parquet(part, compression="zstd", compression_level=19)
             _journal_path(self.path).unlink()
         finally:
             self._journal.close()
@@ -86,8 +77,8 @@ class Records:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """All records, each with the columns that apply to it."""
-        new = {row_key(row, self.identity or row): row for row in self._new}
-        old = (row for row in self._old if row_key(row, self.identity or row) not in new)
+        new = {row_key(row, self.identity): row for row in self._new}
+        old = (row for row in self._old if row_key(row, self.identity) not in new)
         return [*old, *new.values()]
 
     @property
@@ -109,27 +100,13 @@ class Records:
         self._new = [row for row in self._new if not is_gone(row)]
 
 
-def write_records(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table of records; whoever reads meanwhile sees the old file or the new one."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            frame.write_parquet(file, compression="zstd", compression_level=19)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def to_frame(rows: Iterable[Mapping[str, Any]], identity: Sequence[str] = ()) -> pl.DataFrame:
     """Return rows as a table sorted by their identity; columns that mix kinds become text."""
     frame = pl.DataFrame(list(rows), infer_schema_length=None)
-    known = dict.fromkeys((*IDENTITY, *identity))
-    first = [name for name in known if name in frame.columns]
+    identity = [name for name in dict.fromkeys((*IDENTITY, *identity)) if name in frame.columns]
     outcome = [name for name in _OUTCOME if name in frame.columns]
-    rest = [name for name in frame.columns if name not in {*first, *outcome}]
-    return frame.select(*first, *outcome, *rest).sort(first, maintain_order=True)
+    columns = dict.fromkeys((*identity, *outcome, *frame.columns))
+    return frame.select(*columns).sort(identity, maintain_order=True)
 
 
 def row_key(row: Mapping[str, Any], names: Iterable[str]) -> frozenset[tuple[str, str]]:
@@ -148,9 +125,7 @@ def row_key(row: Mapping[str, Any], names: Iterable[str]) -> frozenset[tuple[str
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (int, float)):
-        return str(int(value)) if value == value and float(value).is_integer() else repr(value)
-    return str(value)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,29 +145,13 @@ def _read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the complete lines of a journal, and where they end."""
     data = path.read_bytes() if path.exists() else b""
     end = data.rfind(b"\n") + 1
-    rows = []
-    for number, line in enumerate(data[:end].splitlines(), start=1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or "status" not in row:
-            raise InputError(
-                f"line {number} of {path} is not a record. Remove the line, and its cell is run "
-                "again."
-            )
-        rows.append(row)
-    return rows, end
+    return [json.loads(line) for line in data[:end].splitlines()], end
 
 
 def _open_alone(path: Path) -> IO[bytes]:
-    """Open a journal that no other process has open; without flock (Windows), just open it."""
+    """Open a journal that no other process has open."""
     while True:
         file = path.open("ab")
-        if os.name != "posix":
-            return file
-        import fcntl
-
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -214,9 +173,8 @@ def versions(*more: str) -> str:
     """Return the versions of riskad, of the packages it computes with, and of Python."""
     packages = ("numpy", "scipy", "scikit-learn", *more)
     parts = [f"{name} {importlib.metadata.version(name)}" for name in packages]
-    return "; ".join(
-        [f"riskad {riskad.__version__}", *parts, f"python {platform.python_version()}"]
-    )
+    python = f"python {platform.python_version()}"
+    return "; ".join([f"riskad {riskad.__version__}", *parts, python])
 
 
 @functools.cache
@@ -224,7 +182,6 @@ def commit() -> str:
     """Return what git calls the working tree ("-dirty" if it was changed), or the version."""
     command = ["git", "-C", str(_REPOSITORY), "describe", "--always", "--dirty", "--tags"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):  # no git, or no repository
         return riskad.__version__
-    return answer.stdout.strip()

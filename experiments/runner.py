@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import math
 import os
 import signal
 import threading
@@ -15,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -85,42 +87,23 @@ class Cell(Mapping[str, Any]):
         known = [str(self[name]) for name in IDENTITY if name in self]
         return "/".join(known + [f"{key}={self[key]}" for key in self if key not in IDENTITY])
 
-    def __repr__(self) -> str:
-        return f"Cell({', '.join(f'{name}={value!r}' for name, value in self.items())})"
-
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is run, how one cell of it is run, and how its pages are made.
-
-    Parameters
-    ----------
-    name, title
-        How the command line calls it, and what it is about in a line.
-    cells
-        Returns all cells, in the order in which to run them.
-    run_cell
-        Returns the metrics of one cell. It is a function of a module, since other processes call
-        it. It may raise `Skipped` or `NotAvailable`; any other error becomes a failed record.
-    report
-        Writes the pages, given all records and the folder `results/FOLDER`.
-    folder
-        The folder of records and pages in `results`.
-    needs, minutes
-        Data and packages that it needs, and how long it takes, in words.
-    run_cells
-        In place of `run_cell` where many cells are cheaper together: yields each cell with its
-        metrics or with the error.
-    """
+    """What is run, how one cell of it is run, and how its pages are made."""
 
     name: str
-    title: str
-    cells: Callable[[], Iterable[Cell]]
+    title: str  # what it is about, in a line
+    cells: Callable[[], Iterable[Cell]]  # all of them, in the order in which to run them
+    # The metrics of one cell, by a function of a module, since other processes call it. It may
+    # raise `Skipped` or `NotAvailable`; any other error becomes a failed record.
     run_cell: Callable[[Cell], Mapping[str, Any]]
-    report: Callable[[pl.DataFrame, Path], None]
+    report: Callable[[pl.DataFrame, Path], None]  # writes the pages into `results/FOLDER`
     folder: str
-    needs: str = ""
-    minutes: str = ""
+    needs: str = ""  # data and packages
+    minutes: str = ""  # how long it takes, in words
+    # In place of `run_cell` where many cells are cheaper together: yields each cell with its
+    # metrics or with the error.
     run_cells: Callable[[Sequence[Cell]], Iterator[tuple[Cell, Any]]] | None = None
 
     def path(self, results: Path = RESULTS) -> Path:
@@ -168,12 +151,7 @@ class Skipped(Exception):
 class NotAvailable(Exception):
     """A dataset or a package that cannot be had here; noted once, and its cells are not run.
 
-    Parameters
-    ----------
-    reason
-        Why, in a clause.
-    of
-        What all cells concerned have in common, such as dataset="letter".
+    `of` is what all cells concerned have in common, such as dataset="letter".
     """
 
     def __init__(self, reason: str, **of: Any):
@@ -181,11 +159,7 @@ class NotAvailable(Exception):
         self.of = of
 
     def __reduce__(self) -> Any:
-        return _not_available, (str(self), self.of)
-
-
-def _not_available(reason: str, of: Mapping[str, Any]) -> NotAvailable:
-    return NotAvailable(reason, **of)
+        return partial(NotAvailable, str(self), **self.of), ()
 
 
 @dataclass(frozen=True)
@@ -195,18 +169,14 @@ class Outcome:
     before: int
     done: int
     failed: int
-    missing: tuple[str, ...]
+    missing: Sequence[str]
     seconds: float
 
     def __str__(self) -> str:
-        parts = [f"{self.done:,} cells run in {self.seconds:,.0f} s"]
-        if self.before:
-            parts.append(f"{self.before:,} were there")
-        if self.failed:
-            parts.append(f"{self.failed:,} failed; their records say why")
-        if self.missing:
-            parts.append(f"not available: {', '.join(self.missing)}")
-        return "; ".join(parts) + "."
+        return (
+            f"{self.done:,} cells run in {self.seconds:,.0f} s, {self.failed:,} failed; "
+            f"{self.before:,} were there; not available: {', '.join(self.missing) or 'none'}."
+        )
 
 
 def run(
@@ -215,7 +185,6 @@ def run(
     cells: Iterable[Cell] | None = None,
     resume: bool = True,
     jobs: int = 1,
-    retry_failed: bool = False,
     results: Path = RESULTS,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Outcome:
@@ -223,13 +192,14 @@ def run(
 
     A run that is killed loses the cells in flight and nothing else; the next call goes on from
     there and ends with the same records. With `resume=False` cells are run again and their records
-    replaced; with `retry_failed=True` only those that failed.
+    replaced.
     """
     start = time.perf_counter()
     chosen = list(experiment.cells() if cells is None else cells)
     identity = experiment.identity()
     with Records(experiment.path(results), identity=identity) as records:
-        settled = _settled(records, retry_failed) if resume else set()
+        rows = [row for row in records.rows if row["status"] != NOT_RUN]
+        settled = {row_key(row, identity) for row in rows} if resume else set()
         left = [cell for cell in chosen if experiment.key(cell) not in settled]
         records.forget(
             lambda row: row["status"] == NOT_RUN and any(_concerns(row, cell) for cell in left)
@@ -246,13 +216,10 @@ def run(
                     records.append({**name, **outcome.of, **note})
                 continue
             metrics = _metrics(outcome)
-            if clash := set(metrics) & set(identity):
-                raise InputError(f"metrics have the names of settings: {sorted(clash)}.")
-            row = {**name, **cell, **metrics}
-            records.append({"commit": commit(), "versions": versions()} | row)
+            records.append({"commit": commit(), "versions": versions(), **name, **cell, **metrics})
             done, failed = done + 1, failed + (metrics["status"] == FAILED)
             progress(before + done, len(chosen))
-    names = tuple("/".join(map(str, of.values())) for of in missing)
+    names = ["/".join(map(str, of.values())) for of in missing]
     return Outcome(before, done, failed, names, time.perf_counter() - start)
 
 
@@ -272,17 +239,9 @@ def check(
     identity = experiment.identity()
     rows = read_records(experiment.path(results)).to_dicts()
     recorded = {row_key(row, identity): row for row in rows}
-    missing: list[dict[str, Any]] = []
-    for cell, outcome in _outcomes(experiment, _available(cells, missing), jobs):
-        if isinstance(outcome, NotAvailable):
-            missing.append(outcome.of)
-            yield cell, [str(outcome)]
-            continue
-        record = recorded.get(experiment.key(cell))
-        if record is None:
-            yield cell, ["it has no record"]
-        else:
-            yield cell, differences(_metrics(outcome), record, tolerance)
+    for cell, outcome in _outcomes(experiment, iter(cells), jobs):
+        record = recorded.get(experiment.key(cell), {})
+        yield cell, differences(_metrics(outcome), record, tolerance)
 
 
 def differences(
@@ -297,18 +256,10 @@ def differences(
         try:
             gap = float(np.max(np.abs(np.subtract(value, before))))
         except (TypeError, ValueError):  # texts, or lists of different lengths
-            lines.append(f"{name} is {value}, recorded was {before}")
-            continue
-        if isinstance(value, list) and gap > tolerance:
-            lines.append(f"{name} differs by up to {gap:.2g}")
-        elif not gap <= tolerance and value == value:
+            gap = math.inf
+        if not gap <= tolerance and value == value:  # not nan
             lines.append(f"{name} is {value}, recorded was {before}")
     return lines
-
-
-def _settled(records: Records, retry_failed: bool) -> set[Any]:
-    states = (OK, SKIPPED) if retry_failed else (OK, SKIPPED, FAILED)
-    return {row_key(row, records.identity) for row in records.rows if row["status"] in states}
 
 
 def _available(cells: Iterable[Cell], missing: list[dict[str, Any]]) -> Iterator[Cell]:
@@ -396,45 +347,34 @@ def _run_alone(run_cell: Callable[[Cell], Any], cell: Cell) -> Any:
         try:
             return _submit(pool, run_cell, cell).result()
         except BrokenProcessPool:
-            return _WorkerDied("the process died, as when memory runs out")
-
-
-class _WorkerDied(Exception):
-    pass
+            return RuntimeError("the process died, as when memory runs out")
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
     # Spawned, not forked: a fork copies threads' locks in whatever state they are.
     with _safe_path():
-        return ProcessPoolExecutor(
-            jobs,
-            mp_context=get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(os.getpid(),),
-        )
+        context, start = get_context("spawn"), partial(_start_worker, os.getpid())
+        return ProcessPoolExecutor(jobs, mp_context=context, initializer=start)
 
 
 def _submit(pool: ProcessPoolExecutor, run_cell: Callable[[Cell], Any], cell: Cell) -> Future[Any]:
     """Queue a cell, which may start a worker; Ctrl-C is the parent's to act on."""
     with _safe_path(), _interrupt_later():
-        return pool.submit(_attempt, run_cell, cell)
+        try:
+            return pool.submit(_attempt, run_cell, cell)
+        except BrokenProcessPool as error:  # a worker died just now: this cell is not to be lost
+            future: Future[Any] = Future()
+            future.set_exception(error)
+            return future
 
 
 @contextmanager
 def _interrupt_later() -> Iterator[None]:
     """Act on Ctrl-C at the end of the block: a worker half started would print a traceback.
 
-    It reaches all processes of a terminal, those too that are still importing. A worker
-    inherits the signals blocked here, and so has them blocked from its first instruction. That
-    alone does not protect this process: threads of libraries do not block the signal, and
-    Python then runs its handler in the main thread all the same.
+    A worker inherits the signals blocked here. That alone does not protect this process: threads
+    of libraries do not block the signal, and Python then runs its handler in the main thread.
     """
-    if (
-        not hasattr(signal, "pthread_sigmask")
-        or threading.current_thread() is not threading.main_thread()
-    ):
-        yield
-        return
     resource_tracker.ensure_running()  # the first start of it would let the signal through
     interrupts: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))

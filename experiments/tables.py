@@ -83,8 +83,7 @@ def say_difference(value: TrialMean | None) -> str:
     """A mean difference with its sign, and its standard error x 100."""
     if value is None:
         return NONE
-    error = NONE if value.se is None else f"{100 * value.se:.2f}"
-    return f"{say_signed(value.mean, 3)} ({error})"
+    return f"{say_signed(value.mean, 3)} ({NONE if value.se is None else f'{100 * value.se:.2f}'})"
 
 
 def say_share(n: int, total: int) -> tuple[str, str]:
@@ -109,15 +108,9 @@ def markdown_table(table: Table) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     dashes = ["-" * max(2, width - 1) for width in widths]
     rule = [f":{line}" if i in table.left else f"{line}:" for i, line in enumerate(dashes)]
-    head, *body = (_aligned(row, widths, table.left) for row in rows)
+    forms = [f"{'<' if i in table.left else '>'}{width}" for i, width in enumerate(widths)]
+    head, *body = ([f"{c:{form}}" for c, form in zip(row, forms, strict=True)] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], left: Collection[int]) -> list[str]:
-    return [
-        cell.ljust(width) if i in left else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
 
 
 def markdown_safe(text: str) -> str:
@@ -132,14 +125,8 @@ def remark_table(
 ) -> str:
     """How many trials said what, by method and by dataset; texts that differ in numbers are one.
 
-    Parameters
-    ----------
-    remarks
-        Records, each with what was said of it.
-    datasets
-        In the order to be shown.
-    methods
-        In the order to be shown, and how to write them.
+    Remarks are records, each with what was said of it. Datasets are shown in this order, and so are
+    methods, which may have other names.
     """
     alike: dict[str, list[tuple[Mapping[str, Any], str]]] = {}
     for row, text in remarks:

@@ -6,6 +6,8 @@ variable `RISKAD_DATA` names a folder, they are read from its folders `adbench`,
 folder. If the SHA-256 sum of a file is known, it is checked each time the file is read.
 """
 
+# ruff: noqa: F401
+
 from experiments.datasets.images import IMAGE_SETS, ImageDataset, load_images
 from experiments.datasets.splits import (
     OneClassSplit,
@@ -22,20 +24,3 @@ from experiments.datasets.tables import (
     load_adbench,
     load_collected,
 )
-
-__all__ = [
-    "IMAGE_SETS",
-    "PAPER_SETS",
-    "Dataset",
-    "ImageDataset",
-    "OneClassSplit",
-    "Split",
-    "anomaly_budget",
-    "collected_name",
-    "label_anomalies",
-    "load_adbench",
-    "load_collected",
-    "load_images",
-    "make_split",
-    "one_class_split",
-]

@@ -12,7 +12,7 @@ EXPERIMENTS = (
         report=pages.report,
         folder="field",
         needs="ADBench, and the peers of experiments/requirements.txt; recent ones have "
-        "environments of their own (experiments/field/environments.py)",
+        "environments of their own (experiments/field/README.md)",
         minutes="two days on one core; a cell of AutoRAD takes about 10 seconds",
     ),
     Experiment(

@@ -1,30 +1,19 @@
 """Peers in environments of their own: they ask for other versions than we and other peers do.
 
 Rows go there and scores come back as files in a temporary folder. A process of that environment,
-which runs `worker.py`, fits and then scores; it ends with the estimator that started it.
-
-=========  =======================  =======================================================
-peer       Python of the environment  how to make it
-=========  =======================  =======================================================
-AutoGluon  RISKAD_AUTOGLUON_PYTHON  `AutoGluon.install`
-TabPFN v1  RISKAD_TABPFN1_PYTHON    `TabPFNv1.install`; the weights come apart from its code
-TabPFN v2  RISKAD_TABPFN2_PYTHON    `TabPFNv2.install`; so do these
-SPADE      RISKAD_SPADE_PYTHON      `Spade.install`
-=========  =======================  =======================================================
+which runs `worker.py`, fits and then scores; it ends with the estimator that started it. Variables
+name the Python of each environment; README.md says how to make it.
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import json
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
-import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,11 +26,10 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from experiments.field.peers import Classifier
 from experiments.runner import Skipped
-from riskad import InputError
 from riskad.core.labels import ANOMALY, NORMAL
 
 _WORKER = Path(__file__).with_name("worker.py")
-_MOST_SECONDS = 3600  # a limit of time is among AutoGluon's options; this is for one that hangs
+_HOW = "To make the environment, see experiments/field/README.md."
 _ONE_THREAD = {
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "LOKY")},
     "TF_NUM_INTRAOP_THREADS": "1",
@@ -53,18 +41,12 @@ _ONE_THREAD = {
 class OwnEnvironment(Classifier):
     """A peer on labelled rows, in the environment whose Python a variable names.
 
-    Parameters
-    ----------
-    options
-        Settings of the peer, as `worker.py` uses them.
-    random_state
-        Seed, for peers that take one.
+    Options are settings of the peer, as `worker.py` uses them.
     """
 
     variable: str
     package: str
     worker: str
-    install: str
     unlabelled = "drop"
     standardise = False  # each prepares columns itself, or below
 
@@ -75,11 +57,11 @@ class OwnEnvironment(Classifier):
     def missing(self) -> str | None:
         """Why the environment cannot be used and how to make it; None if it can."""
         if self.variable not in os.environ:
-            return f"{self.variable} is not set. To install it: {self.install}"
+            return f"{self.variable} is not set. {_HOW}"
         try:
             self.version()
         except (OSError, subprocess.CalledProcessError) as error:
-            return f"{error}. To install it: {self.install}"
+            return f"{error}. {_HOW}"
         return None
 
     def version(self) -> str:
@@ -89,7 +71,7 @@ class OwnEnvironment(Classifier):
     def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
         folder = Path(tempfile.mkdtemp(prefix="riskad-peer-"))
         np.savez(folder / "train.npz", X=X, target=target)
-        job = {"options": self._options(), "seed": self.random_state}
+        job = {"options": self._options(), "seed": self.random_state, "folder": f"{folder}/model"}
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         worker = _Worker(os.environ[self.variable], self.worker, folder)
         weakref.finalize(self, worker.end)
@@ -115,14 +97,10 @@ class AutoGluon(OwnEnvironment):
     variable = "RISKAD_AUTOGLUON_PYTHON"
     package = "autogluon.tabular"
     worker = "AutoGluon"
-    install = (
-        "python -m venv FOLDER && FOLDER/bin/pip install torch==2.13.0 "
-        "'autogluon.tabular[lightgbm,catboost,xgboost,fastai]==1.6.3', and put FOLDER/bin/python "
-        "into RISKAD_AUTOGLUON_PYTHON"
-    )
 
     def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
-        kept = repeat_rare(target, 5)
+        kinds = [np.flatnonzero(target == kind) for kind in (0, 1)]
+        kept = np.sort(np.concatenate([np.resize(own, max(len(own), 5)) for own in kinds]))
         return super()._trained(X[kept], target[kept])
 
 
@@ -136,12 +114,6 @@ class TabPFNv1(OwnEnvironment):
     variable = "RISKAD_TABPFN1_PYTHON"
     package = "tabpfn"
     worker = "TabPFN v1"
-    install = (
-        "python3.11 -m venv FOLDER && FOLDER/bin/pip install torch==1.13.1 'numpy<1.25' "
-        "scikit-learn==1.2.2 tabpfn==0.1.11; from tabpfn-0.1.tar.gz, the source archive of tabpfn "
-        "0.1 on the package index, put tabpfn/models_diff into the package's folder; and put "
-        "FOLDER/bin/python into RISKAD_TABPFN1_PYTHON"
-    )
     most_rows, most_columns = 1000, 100  # what the network was trained for
 
     def _fitted(self, X: np.ndarray, codes: np.ndarray) -> Any:
@@ -152,8 +124,15 @@ class TabPFNv1(OwnEnvironment):
         return super()._fitted(self._reduced(X), codes)
 
     def _trained(self, X: np.ndarray, target: np.ndarray) -> Any:
-        kept = sample_by_class(target, self.most_rows, np.random.default_rng(self.random_state))
-        return super()._trained(X[kept], target[kept])
+        if len(X) > self.most_rows:
+            rng, parts = np.random.default_rng(self.random_state), []
+            for kind in (0, 1):
+                places = np.flatnonzero(target == kind)
+                count = max(1, round(self.most_rows * len(places) / len(X)))
+                parts.append(rng.choice(places, count, replace=False))
+            kept = np.sort(np.concatenate(parts))
+            X, target = X[kept], target[kept]
+        return super()._trained(X, target)
 
     def _anomaly_scores(self, X: np.ndarray) -> np.ndarray:
         return super()._anomaly_scores(self._reduced(X))
@@ -171,31 +150,22 @@ class TabPFNv2(OwnEnvironment):
     """
 
     variable = "RISKAD_TABPFN2_PYTHON"
-    archive_variable = "RISKAD_TABPFN2_ARCHIVE"
+    weights_variable = "RISKAD_TABPFN2_WEIGHTS"
     package = "tabpfn"
     worker = "TabPFN v2"
-    install = (
-        "python -m venv FOLDER && FOLDER/bin/pip install torch==2.13.0 skrub==0.11.0 "
-        "scikit-learn==1.9.1 einops pydantic-settings safetensors huggingface_hub && "
-        "FOLDER/bin/pip install --no-deps tabpfn==9.2.0; put FOLDER/bin/python into "
-        "RISKAD_TABPFN2_PYTHON; pip download --no-deps --no-binary :all: "
-        "tabpfn_time_series==0.1.3, and put the path of the archive into RISKAD_TABPFN2_ARCHIVE"
-    )
-    member = "tabpfn_time_series-0.1.3/tabpfn-v2-regressor-2noar4o2.ckpt"
     sha256 = "e2d4a06eeb4521dee71fc68d819e277ffb97614cc3695dc9ac3030dd9da36c21"
 
     def missing(self) -> str | None:
         """Why its environment or its weights cannot be had; None if they can."""
-        path = os.environ.get(self.archive_variable, "")
-        if not Path(path).is_file():
-            return f"{self.archive_variable} names no file: {path!r}. To install: {self.install}"
+        path = Path(os.environ.get(self.weights_variable, ""))
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != self.sha256:
+            return f"{self.weights_variable} does not name the weights. {_HOW}"
         return super().missing()
 
     def _options(self) -> dict[str, Any]:
-        archive = Path(os.environ[self.archive_variable])
-        weights = _weights(archive, self.member, self.sha256)
         # InternetAds has more columns than the 500 that it was trained with; it draws some itself.
-        return {"model_path": str(weights), "ignore_pretraining_limits": True, **super()._options()}
+        own = {"model_path": os.environ[self.weights_variable], "ignore_pretraining_limits": True}
+        return own | super()._options()
 
 
 class Spade(OwnEnvironment):
@@ -208,10 +178,6 @@ class Spade(OwnEnvironment):
     package = "spade-anomaly-detection"
     worker = "SPADE"
     unlabelled = "learned from"
-    install = (
-        "python3.11 -m venv FOLDER && FOLDER/bin/pip install spade-anomaly-detection==0.4.0, which "
-        "brings TensorFlow 2.12, and put FOLDER/bin/python into RISKAD_SPADE_PYTHON"
-    )
 
     def _fitted(self, X: np.ndarray, codes: np.ndarray) -> Any:
         if not (codes == NORMAL).any():
@@ -221,34 +187,6 @@ class Spade(OwnEnvironment):
         return self._trained(self._scaled(X), target)
 
 
-def sample_by_class(target: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """Places of at most `most` rows, each class with its share and at least one row.
-
-    >>> target = np.array([0] * 90 + [1] * 10)
-    >>> kept = sample_by_class(target, 20, np.random.default_rng(0))
-    >>> np.bincount(target[kept])
-    array([18,  2])
-    """
-    if len(target) <= most:
-        return np.arange(len(target))
-    parts = []
-    for value in np.unique(target):
-        places = np.flatnonzero(target == value)
-        count = max(1, round(most * len(places) / len(target)))
-        parts.append(rng.choice(places, count, replace=False))
-    return np.sort(np.concatenate(parts))
-
-
-def repeat_rare(target: np.ndarray, least: int) -> np.ndarray:
-    """Places of all rows, those of a rarer value again and again until it has `least` rows.
-
-    >>> repeat_rare(np.array([0, 0, 0, 1]), 3)
-    array([0, 1, 2, 3, 3, 3])
-    """
-    places = [np.flatnonzero(target == value) for value in np.unique(target)]
-    return np.sort(np.concatenate([np.resize(own, max(len(own), least)) for own in places]))
-
-
 @functools.cache
 def _version(python: str, package: str) -> str:
     question = f"import importlib.metadata as m; print(m.version({package!r}))"
@@ -256,60 +194,34 @@ def _version(python: str, package: str) -> str:
     return f"{package.partition('.')[0]} {answer.stdout.decode().strip()}"
 
 
-@functools.cache
-def _weights(archive: Path, member: str, sha256: str) -> Path:
-    """Unpack the weights into a temporary folder, if they are the expected ones."""
-    with tarfile.open(archive) as opened:
-        file = opened.extractfile(member)
-        assert file is not None, "a folder"
-        data = file.read()
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise InputError(f"{archive.name} holds other weights. {TabPFNv2.install}.")
-    folder = tempfile.TemporaryDirectory(prefix="riskad-weights-")
-    path = Path(folder.name) / Path(member).name
-    path.write_bytes(data)
-    atexit.register(folder.cleanup)
-    return path
-
-
 class _Worker:
     """A process of another environment, with one thread; what it fits stays in its memory."""
 
     def __init__(self, python: str, peer: str, folder: Path):
         self.folder = folder
-        self._errors = (folder / "errors.txt").open("wb")
         # Isolated: neither our packages nor the modules beside the script are seen there.
-        self._process = subprocess.Popen(
-            [python, "-I", str(_WORKER), peer, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=os.environ | _ONE_THREAD,
-        )
+        with (folder / "errors.txt").open("wb") as errors:
+            self._process = subprocess.Popen(
+                [python, "-I", str(_WORKER), peer, str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | _ONE_THREAD,
+            )
 
     def ask(self, command: str) -> None:
         """Have a command done."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        clock = threading.Timer(_MOST_SECONDS, self._process.kill)
-        clock.start()
-        try:
-            print(command, file=self._process.stdin, flush=True)
-            answer = self._process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        finally:
-            clock.cancel()
-        if answer.strip() != "done":
-            status = self._process.wait()
+        process: Any = self._process
+        print(command, file=process.stdin, flush=True)
+        if process.stdout.readline().strip() != "done":
+            status = process.wait()
             text = (self.folder / "errors.txt").read_text(errors="replace").strip()
-            last = (text.splitlines() or ["no message"])[-1]
+            last = text.rpartition("\n")[2]
             raise RuntimeError(f"the peer's process ended with status {status}: {last}")
 
     def end(self) -> None:
         """End the process and remove its files."""
         self._process.kill()
         self._process.communicate()
-        self._errors.close()
         shutil.rmtree(self.folder, ignore_errors=True)

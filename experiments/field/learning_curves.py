@@ -1,15 +1,9 @@
 """AutoRAD beside boosted trees and extra trees, by share of labels.
 
-The tables are those kept when the network was trained (`results/pretrained/split.json`, named by
-hashes) and the paper's sets, one split of each; and one made-up table of 100,000 labelled rows. Of
-each, 70 % of the rows are fitted to, and the others (4,000 at most) are test rows. A share of the
-former, drawn at random, keeps its labels; with "few" it is 5 % of the normal rows and one to three
-anomalies. Tables of which no anomaly or fewer than two normal rows are labelled are skipped.
-AutoRAD reads all rows; its peers learn from the labelled ones. All have their own settings, but
-LightGBM leaves of five rows (of twenty it cannot learn from few labels) and extra trees 300 trees.
-
-"AutoRAD before" is AutoRAD at commit 5f229b5 on the same splits; its records were made of the
-scores that its members gave to test rows, and are kept to compare with.
+The page below says what is compared on which rows. Of the test rows at most 4,000 are scored, and
+tables of which no anomaly or fewer than two normal rows are labelled are skipped. Records of
+"AutoRAD before" were made of the scores that its members gave to test rows, and are kept to compare
+with.
 """
 
 from __future__ import annotations
@@ -21,25 +15,23 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.canvas import BLUE, GREEN, GREY, ORANGE, draw, legend_below, panels, write_svgs
 from experiments.datasets import PAPER_SETS, load_adbench
 from experiments.evaluation import TrialMean
-from experiments.pretraining.split import hashes, kept_table, name_hash
+from experiments.field.cells import make_estimator
+from experiments.field.ranking import METRICS
+from experiments.pretraining.split import hashes, load_table, name_hash
 from experiments.records import OK, versions
-from experiments.runner import Cell, NotAvailable, Skipped
+from experiments.runner import Cell, Skipped
 from experiments.tables import Table, markdown_table, write_text
-from riskad import AutoRAD
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 
 BUDGETS = ("few", "1 %", "5 %", "10 %", "20 %", "50 %", "100 %")
 METHODS = ("AutoRAD", "CatBoost", "LightGBM", "ExtraTrees")
-METRICS = {"AUC": "auc", "average precision": "average_precision"}
 BEFORE = "AutoRAD before"
 MADE_UP = "made-up 100,000 x 30"
-_FIRST, _LATER = "5 %", ("few", "100 %", "20 %", "1 %", "50 %", "10 %")
 _MOST_TESTED = 4_000
 _N_MADE_UP, _N_MADE_UP_TEST, _RATE = 100_000, 5_000, 0.08
 
@@ -52,15 +44,11 @@ _PEER_MARGIN, _GAIN, _LOSS = 0.001, {"AUC": 0.008, "average precision": 0.015}, 
 
 
 def cells() -> Iterator[Cell]:
-    """All cells: 5 % of all tables first, then the other budgets, every second table first."""
-    tables = sorted(hashes("kept"))
-    order = [(table, _FIRST) for table in tables]
-    for some in (tables[::2], tables[1::2]):
-        order += [(table, budget) for budget in _LATER for table in some]
-    order += [(name, budget) for budget in (_FIRST, *_LATER) for name in PAPER_SETS]
-    for dataset, budget in order:
-        for method in METHODS:
-            yield Cell(dataset=dataset, method=method, budget=budget)
+    """All cells, budget by budget."""
+    for budget in BUDGETS:
+        for dataset in (*sorted(hashes("kept")), *PAPER_SETS):
+            for method in METHODS:
+                yield Cell(dataset=dataset, method=method, budget=budget)
     for method in METHODS[:3]:
         yield Cell(dataset=MADE_UP, method=method, budget="100 %")
 
@@ -73,7 +61,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     if n_anomaly < 1 or n_normal < 2:
         raise Skipped("too few labels: one anomaly and two normal rows are needed.")
     start = time.process_time()
-    scores = _scores(method, X, codes, X_test)
+    scores = -make_estimator(method, seed=0).fit(X, codes).score_samples(X_test)
     return {
         "n_anomaly": n_anomaly,
         "n_normal": n_normal,
@@ -82,33 +70,6 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         "cpu_seconds": round(time.process_time() - start, 2),
         "versions": versions("lightgbm", *(["catboost"] if method == "CatBoost" else [])),
     }
-
-
-def _scores(method: str, X: np.ndarray, codes: np.ndarray, X_test: np.ndarray) -> np.ndarray:
-    """Anomaly scores of the test rows."""
-    if method == "AutoRAD":
-        return AutoRAD().fit(X, codes).anomaly_score(X_test)
-    try:
-        model = _classifier(method)
-    except ImportError as error:
-        raise NotAvailable(f"{error}", method=method) from None
-    labelled = codes != UNLABELLED
-    model.fit(X[labelled], codes[labelled] == ANOMALY)
-    return model.predict_proba(X_test)[:, 1]
-
-
-def _classifier(method: str) -> Any:
-    if method == "CatBoost":
-        from catboost import CatBoostClassifier
-
-        return CatBoostClassifier(
-            random_seed=0, thread_count=1, verbose=0, allow_writing_files=False
-        )
-    if method == "LightGBM":
-        from lightgbm import LGBMClassifier
-
-        return LGBMClassifier(min_child_samples=5, random_state=0, n_jobs=1, verbose=-1)
-    return ExtraTreesClassifier(300, random_state=0)
 
 
 def _split(dataset: str, budget: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -122,7 +83,7 @@ def _split(dataset: str, budget: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
             data = load_adbench(dataset)
             X, y, seed = data.X, data.y == ANOMALY, name_hash(dataset)
         else:
-            (X, y), seed = kept_table(dataset), dataset
+            (X, y), seed = load_table(dataset), dataset
         train, test, codes = draw_rows(y, budget, seed)
     return X[train], codes, X[test], y[test]
 
@@ -164,46 +125,37 @@ def made_up(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 # --- means and differences ---------------------------------------------------------------
 
-Results = dict[str, dict[str, dict[str, Any]]]
-"""Records by table and method."""
 
-
-def results_of(frame: pl.DataFrame, budget: str, datasets: Sequence[str]) -> Results:
-    """Records that succeeded of tables on which all methods have been run."""
-    chosen, results = set(datasets), Results()
-    for row in frame.filter(pl.col("status") == OK).to_dicts():
-        if row["budget"] == budget and row["dataset"] in chosen:
-            results.setdefault(row["dataset"], {})[row["method"]] = row
-    return {name: of for name, of in sorted(results.items()) if set(METHODS) <= set(of)}
+def complete(frame: pl.DataFrame, datasets: Sequence[str]) -> pl.DataFrame:
+    """Records that succeeded of tables and budgets with which all methods have been run."""
+    rows = frame.filter(pl.col("status") == OK, pl.col("dataset").is_in(datasets))
+    n_methods = pl.col("method").is_in(METHODS).sum().over("dataset", "budget")
+    return rows.filter(n_methods == len(METHODS))
 
 
 def summarise(frame: pl.DataFrame, datasets: Sequence[str]) -> list[dict[str, Any]]:
     """By budget and metric: means, the best peer, and AutoRAD less it and less AutoRAD before."""
-    lines = []
+    lines, rows = [], complete(frame, datasets)
     for budget in BUDGETS:
-        results = results_of(frame, budget, datasets)
-        if len(results) < 2:
-            continue
-        old = {name: of for name, of in results.items() if BEFORE in of}
         for metric, column in METRICS.items():
-            means = {m: np.mean([of[m][column] for of in results.values()]) for m in METHODS}
+            own = rows.filter(pl.col("budget") == budget)
+            table = own.pivot("method", index="dataset", values=column)
+            if len(table) < 2:
+                continue
+            means: dict[str, Any] = {method: table[method].mean() for method in METHODS}
             best = max(METHODS[1:], key=lambda peer: means[peer])
-            line = {"budget": budget, "metric": metric, "tables": len(results), "means": means}
-            line |= {"best": best, "lead": _difference(results, best, column)}
-            if len(old) > 1:
-                line["before"] = np.mean([of[BEFORE][column] for of in old.values()])
-                line["gain"] = _difference(old, BEFORE, column)
-                line["wanted"] = _GAIN[metric] if budget == _FIRST else -_LOSS
+            line = {"budget": budget, "metric": metric, "tables": len(table), "means": means}
+            line |= {"best": best, "lead": _difference(table, best)}
+            if BEFORE in table.columns:
+                line |= {"before": table[BEFORE].mean(), "gain": _difference(table, BEFORE)}
+                line["wanted"] = _GAIN[metric] if budget == "5 %" else -_LOSS
             lines.append(line)
     return lines
 
 
-def _difference(results: Results, other: str, column: str) -> TrialMean:
-    """AutoRAD less another method: the mean over tables and its standard error."""
-    gaps = [of["AutoRAD"][column] - of[other][column] for of in results.values()]
-    mean = TrialMean.of(gaps)
-    assert mean is not None, "no tables"
-    return mean
+def _difference(table: pl.DataFrame, other: str) -> TrialMean | None:
+    """AutoRAD less another method: the mean over tables that both have and its standard error."""
+    return TrialMean.of((table["AutoRAD"] - table[other]).drop_nulls().to_list())
 
 
 # --- the page ----------------------------------------------------------------------------
@@ -225,28 +177,23 @@ def page(frame: pl.DataFrame) -> str:
     parts += [_FIGURE, "## Targets", _TARGETS, _target_table(kept), _seconds(frame)]
     if sets:
         parts += [_SETS, _sets_table(sets)]
-    made = {
-        row["method"]: row
-        for row in frame.filter(pl.col("status") == OK).to_dicts()
-        if row["dataset"] == MADE_UP
-    }
-    if set(METHODS[:3]) <= set(made):
-        parts += [_LARGE, *_large(made)]
+    large = frame.filter(pl.col("status") == OK, pl.col("dataset") == MADE_UP).to_dicts()
+    if len(large) == 3:
+        parts += [_LARGE, *_large({row["method"]: row for row in large})]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def _means_table(lines: Sequence[Mapping[str, Any]], metric: str) -> str:
     rows = [
-        [
-            line["budget"],
-            str(line["tables"]),
-            *(f"{line['means'][method]:.4f}" for method in METHODS),
-            f"{line['before']:.4f}",
-        ]
+        [line["budget"], str(line["tables"]), *_means(line), f"{line['before']:.4f}"]
         for line in lines
         if line["metric"] == metric
     ]
     return markdown_table(Table("", ("labelled", "tables", *METHODS, BEFORE), rows))
+
+
+def _means(line: Mapping[str, Any]) -> list[str]:
+    return [f"{mean:.4f}" for mean in line["means"].values()]
 
 
 def _target_table(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -274,7 +221,7 @@ def _sets_table(lines: Sequence[Mapping[str, Any]]) -> str:
             line["budget"],
             line["metric"],
             str(line["tables"]),
-            *(f"{line['means'][method]:.4f}" for method in METHODS),
+            *_means(line),
             f"{_say(line['lead'])} {line['best']}",
             _met(line["lead"].mean, -_PEER_MARGIN),
         ]
@@ -286,11 +233,16 @@ def _sets_table(lines: Sequence[Mapping[str, Any]]) -> str:
 
 def _large(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The table of 100,000 labelled rows, and AutoRAD less the best peer."""
-    lines, verdicts = [], []
-    for method in METHODS[:3]:
-        row = rows[method]
-        figures = [f"{row[column]:.4f}" for column in METRICS.values()]
-        lines.append([method, *figures, f"{row['cpu_seconds']:.0f}"])
+    lines = [
+        [
+            method,
+            f"{row['auc']:.4f}",
+            f"{row['average_precision']:.4f}",
+            f"{row['cpu_seconds']:.0f}",
+        ]
+        for method, row in sorted(rows.items())
+    ]
+    verdicts = []
     for metric, column in METRICS.items():
         best = max(METHODS[1:3], key=lambda peer: rows[peer][column])
         lead = rows["AutoRAD"][column] - rows[best][column]
@@ -301,10 +253,9 @@ def _large(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _seconds(frame: pl.DataFrame) -> str:
-    results = [
-        of for budget in BUDGETS for of in results_of(frame, budget, hashes("kept")).values()
-    ]
-    parts = [f"{m} {np.median([of[m]['cpu_seconds'] for of in results]):.1f}" for m in METHODS]
+    rows = complete(frame, hashes("kept"))
+    seconds = {m: rows.filter(pl.col("method") == m)["cpu_seconds"].median() for m in METHODS}
+    parts = [f"{method} {median:.1f}" for method, median in seconds.items()]
     return f"Median processor seconds of a fit and its test scores: {', '.join(parts)}."
 
 

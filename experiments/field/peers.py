@@ -2,16 +2,7 @@
 
 A peer is named by its dotted path and imported when it is fitted. Rows come with our codes (+1
 normal, -1 anomaly, 0 unlabelled), scores are high for normal rows, and the seed is passed on to
-whatever takes one.
-
-============  =================================================================================
-adapter       a peer that
-============  =================================================================================
-`Classifier`  tells two classes apart, as scikit-learn's, LightGBM's, XGBoost's and CatBoost's do
-`Scorer`      takes the known anomalies and scores high for anomalies, as PyOD's and DeepOD's
-============  =================================================================================
-
-Peers that need an environment of their own are in `environments.py`.
+whatever takes one. Peers that need an environment of their own are in `environments.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +20,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
 
 from experiments.runner import Skipped
-from riskad.core.checks import check_choice
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.rows.blas_threads import one_thread
 
@@ -109,29 +99,10 @@ class Peer(BaseEstimator, ABC):
 
 
 class Classifier(Peer):
-    """A classifier of normal rows and anomalies.
+    """A classifier of normal rows and anomalies, such as scikit-learn's, LightGBM's and CatBoost's.
 
-    Parameters
-    ----------
-    peer
-        Dotted path of its class, which has `fit` and `decision_function` or `predict_proba`.
-    unlabelled
-        What becomes of unlabelled rows: "drop" leaves them out, "normal" takes them as normal, and
-        "self-training" labels those of which the classifier is sure, again and again.
-    standardise
-        Whether columns are brought to mean 0 and variance 1 first.
-    options
-        Arguments of the class.
-    random_state
-        Seed, for classes that take one.
-
-    Examples
-    --------
-    >>> X, y = np.array([[0.0], [0.2], [0.3], [2.0]]), [1, 0, 0, -1]
-    >>> peer = "sklearn.linear_model.LogisticRegression"
-    >>> scores = Classifier(peer, unlabelled="normal").fit(X, y).score_samples(X)
-    >>> bool(scores[0] > scores[3])
-    True
+    Unlabelled rows are left out ("drop"), taken as normal ("normal"), or labelled where the
+    classifier is sure, again and again ("self-training"). `options` are arguments of its class.
     """
 
     def __init__(
@@ -149,7 +120,6 @@ class Classifier(Peer):
         self.random_state = random_state
 
     def _fitted(self, X: np.ndarray, codes: np.ndarray) -> Any:
-        check_choice("unlabelled", self.unlabelled, ("drop", "normal", "self-training"))
         target = np.where(codes == ANOMALY, 1, 0)
         if self.unlabelled == "normal":
             return self._trained(X, target)
@@ -174,22 +144,10 @@ class Classifier(Peer):
 
 
 class Scorer(Peer):
-    """A detector whose labels are 1 for known anomalies and 0 for all other rows.
+    """A detector whose labels are 1 for known anomalies and 0 for all others: PyOD's and DeepOD's.
 
-    It has no label for rows known to be normal: they count as the unlabelled rows do.
-
-    Parameters
-    ----------
-    peer
-        Dotted path of its class, which has `fit` and `decision_function`, high for anomalies.
-    standardise
-        Whether columns are brought to mean 0 and variance 1 first.
-    most_rows
-        Rows to fit on; of more, those that are not known anomalies are sampled. None is all.
-    options
-        Arguments of the class.
-    random_state
-        Seed, for classes that take one.
+    It has no label for rows known to be normal: they count as the unlabelled rows do. Of more than
+    `most_rows` rows, those that are not known anomalies are sampled.
     """
 
     def __init__(

@@ -14,15 +14,15 @@ q being the 95 % quantile of the range of k standard normal variables, divided b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.stats import friedmanchisquare, rankdata, studentized_range
+from scipy.stats import rankdata, studentized_range
 
 from experiments.datasets import PAPER_SETS
 from experiments.evaluation import TrialMean
@@ -38,134 +38,127 @@ _LEVEL = 0.05
 _LEAST = {"AUC": 0.935, "average precision": 0.76}
 _MOST_SECONDS, _SMALL_SET = 20.0, 10_000
 
-Trials = dict[str, dict[int, dict[str, Any]]]
-"""Records that succeeded, by set and trial."""
-
 
 class FieldRecords:
     """The records of the field: those of methods that have been run on all their cells.
 
     `unfinished` are methods of which cells are missing that others have; they are left out of all
-    comparisons.
+    comparisons. `absent` are methods that could not be had, and why.
     """
 
     def __init__(self, frame: pl.DataFrame):
-        rows = frame.to_dicts()
-        self.not_run = [row for row in rows if row["status"] == NOT_RUN]
-        tried = [row for row in rows if row["status"] != NOT_RUN]
-        self.unfinished = _unfinished(tried)
-        self.rows = [row for row in tried if row["method"] not in self.unfinished]
-        self.absent = {row["method"]: row["reason"] for row in self.not_run if row.get("method")}
+        self.not_run = frame.filter(pl.col("status") == NOT_RUN).to_dicts()
+        self.absent = {row["method"]: row["reason"] for row in self.not_run if row["method"]}
+        tried = frame.filter(pl.col("status") != NOT_RUN)
+        done = set(tried.select("method", "dataset", "budget", "trial").iter_rows())
+        methods, sets = ({key[i] for key in done} for i in (0, 1))
+        planned = [(c["method"], c["dataset"], c["budget"], c["trial"]) for c in cells()]
+        missing = [key for key in planned if key[0] in methods and key[1] in sets]
+        self.unfinished = Counter(key[0] for key in missing if key not in done)
+        finished = tried.filter(~pl.col("method").is_in(list(self.unfinished)))
+        self.rows = finished.to_dicts()
+        in_order = pl.col("dataset").cast(pl.Enum(PAPER_SETS))
+        self._succeeded = finished.filter(pl.col("status") == OK).with_columns(in_order)
+
+    def succeeded(self, budget: str) -> pl.DataFrame:
+        """What succeeded under a budget."""
+        return self._succeeded.filter(pl.col("budget") == budget)
 
     @cached_property
     def budgets(self) -> list[str]:
-        """Budgets of which there is a cell, the smallest first."""
-        return [name for name in BUDGETS if any(row["budget"] == name for row in self.rows)]
+        """Budgets under which AutoRAD and some peer have results, the smallest first."""
+        methods = {budget: set(self.succeeded(budget)["method"]) for budget in BUDGETS}
+        return [
+            budget
+            for budget, names in methods.items()
+            if HEADLINE in names and any(METHODS[name].is_peer for name in names)
+        ]
 
-    def trials(self, budget: str) -> dict[str, Trials]:
-        """What succeeded under a budget, by method; sets are in the paper's order."""
-        by_method: dict[str, Trials] = {}
-        rows = [row for row in self.rows if row["budget"] == budget and row["status"] == OK]
-        for row in sorted(rows, key=lambda row: (row["method"], _place(row["dataset"]))):
-            trials = by_method.setdefault(row["method"], {}).setdefault(row["dataset"], {})
-            trials[row["trial"]] = row
-        return by_method
+    @cached_property
+    def leads(self) -> dict[str, dict[str, Lead]]:
+        """By budget and metric, AutoRAD beside the peer over which it leads least.
+
+        Peers that lack sets are left out where others have them all.
+        """
+        leads = {}
+        for budget in self.budgets:
+            rows = self.succeeded(budget)
+            peers = [name for name in rows["method"].unique().sort() if METHODS[name].is_peer]
+            pairs = [Comparison(rows, [HEADLINE, peer]) for peer in peers]
+            pairs = [pair for pair in pairs if len(pair.sets) == max(len(p.sets) for p in pairs)]
+            leads[budget] = {
+                metric: min((pair.lead(metric) for pair in pairs), key=lambda lead: lead.over.mean)
+                for metric in METRICS
+            }
+        return leads
 
     def without_result(self, budget: str) -> list[str]:
         """Methods that have results under some budget, or could not be had, but none here."""
-        somewhere = {row["method"] for row in self.rows if row["status"] == OK}
-        return sorted((somewhere | set(self.absent)) - set(self.trials(budget)))
-
-
-def _place(dataset: str) -> int:
-    return PAPER_SETS.index(dataset)
-
-
-def _unfinished(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many cells are missing, by method, of the sets that have been tried at all."""
-    done = {tuple(row[name] for name in ("method", "dataset", "budget", "trial")) for row in rows}
-    sets, methods = {key[1] for key in done}, {key[0] for key in done}
-    missing: dict[str, int] = {}
-    for cell in cells():
-        key = (cell["method"], cell["dataset"], cell["budget"], cell["trial"])
-        if key[0] in methods and key[1] in sets and key not in done:
-            missing[cell["method"]] = missing.get(cell["method"], 0) + 1
-    return missing
+        somewhere = set(self._succeeded["method"]) | set(self.absent)
+        return sorted(somewhere - set(self.succeeded(budget)["method"]))
 
 
 # --- methods side by side ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
+class Lead:
+    """By how much AutoRAD's mean over sets is above that of a peer, with the SE over sets.
+
+    `n_trials` are the trials that both have, of each set at most; `n_ahead` the sets in which
+    AutoRAD is ahead.
+    """
+
+    peer: str
+    over: TrialMean
+    n_trials: int
+    n_ahead: int
+
+
 class Comparison:
     """Methods on the sets and trials that all of them have, under one budget.
 
-    `values` are, by metric and method, the means over trials in the order of `sets`, and `errors`
-    the standard errors of the means of these over sets, by the choice of trials (None where a set
-    has a single one). `n_trials` are the trials of each set; `seconds` the median time of a fit;
-    `left_out` the sets that some method has and others have not.
+    `values` are, by metric and method, the means over trials in the order of `sets`; `n_trials` the
+    trials of each set; `seconds` the median time of a fit.
     """
 
-    budget: str
-    methods: tuple[str, ...]
-    sets: tuple[str, ...]
-    left_out: tuple[str, ...]
-    n_trials: tuple[int, ...]
-    values: Mapping[str, Mapping[str, tuple[float, ...]]]
-    errors: Mapping[str, Mapping[str, float | None]]
-    seconds: Mapping[str, float]
-
-    @classmethod
-    def of(cls, budget: str, trials: Mapping[str, Trials]) -> Comparison:
-        """Compare methods, given what succeeded by method."""
-        every = sorted({name for sets in trials.values() for name in sets}, key=_place)
-        shared = {
-            name: sorted(set.intersection(*(set(sets.get(name, {})) for sets in trials.values())))
-            for name in every
-        }
-        sets = tuple(name for name in every if shared[name])
-        means = {
-            metric: {
-                method: [
-                    TrialMean.of([trials[method][name][trial][column] for trial in shared[name]])
-                    for name in sets
-                ]
-                for method in trials
-            }
+    def __init__(self, rows: pl.DataFrame, methods: Sequence[str]):
+        self.methods, self.budget = sorted(methods), rows["budget"][0]
+        rows = rows.filter(pl.col("method").is_in(self.methods))
+        rows = rows.filter(pl.len().over("dataset", "trial") == len(methods))
+        self._rows = rows = rows.sort("method", "dataset", "trial")
+        self.sets = rows["dataset"].unique().sort().to_list()
+        self.n_trials = rows.group_by("dataset").agg(pl.col("trial").n_unique())["trial"].to_list()
+        # Rounded, so that means of the same values are equal in whatever order these come.
+        means = rows.group_by("method", "dataset", maintain_order=True).agg(
+            pl.col(METRICS.values()).mean().round(10)
+        )
+        tables = {
+            metric: means[column].to_numpy().reshape(len(methods), len(self.sets))
             for metric, column in METRICS.items()
         }
-        return cls(
-            budget,
-            tuple(trials),
-            sets,
-            left_out=tuple(name for name in every if not shared[name]),
-            n_trials=tuple(len(shared[name]) for name in sets),
-            values={
-                metric: {name: tuple(each.mean for each in of) for name, of in by_method.items()}
-                for metric, by_method in means.items()
-            },
-            errors={
-                metric: {name: _joint_error(of) for name, of in by_method.items()}
-                for metric, by_method in means.items()
-            },
-            seconds={
-                method: median(by_set[s][t]["fit_seconds"] for s in sets for t in shared[s])
-                for method, by_set in trials.items()
-                if sets
-            },
-        )
+        self.values = {
+            metric: dict(zip(self.methods, table, strict=True)) for metric, table in tables.items()
+        }
+        medians = rows.group_by("method").agg(pl.col("fit_seconds").median())
+        self.seconds: dict[str, float] = dict(medians.iter_rows())
 
     def mean(self, metric: str, method: str) -> float:
         """The mean over sets."""
-        return fmean(self.values[metric][method])
+        return float(self.values[metric][method].mean())
+
+    def error(self, metric: str, method: str) -> float:
+        """The standard error of the mean over sets, by the choice of trials."""
+        own = self._rows.filter(pl.col("method") == method).group_by("dataset")
+        squares = own.agg(pl.col(METRICS[metric]).var() / pl.len())[METRICS[metric]]
+        return math.sqrt(squares.sum()) / len(self.sets)
 
     @cached_property
     def ranks(self) -> dict[str, dict[str, float]]:
         """R_j by metric and method; the methods in the order of their ranks."""
         ranks = {}
         for metric, values in self.values.items():
-            table = np.array([values[method] for method in self.methods])
-            means = rankdata(-table, axis=0).mean(axis=1).tolist()
+            means = rankdata(-np.array(list(values.values())), axis=0).mean(axis=1).tolist()
             pairs = zip(self.methods, means, strict=True)
             ranks[metric] = dict(sorted(pairs, key=lambda pair: pair[1]))
         return ranks
@@ -173,50 +166,31 @@ class Comparison:
     def wins(self, metric: str, method: str) -> int:
         """On how many sets no method has a larger mean."""
         values = self.values[metric]
-        best = [max(means) for means in zip(*values.values(), strict=True)]
-        return sum(mean == top for mean, top in zip(values[method], best, strict=True))
+        return int((values[method] == np.max(list(values.values()), axis=0)).sum())
 
-    def friedman(self, metric: str) -> float | None:
-        """The p-value of Friedman's test; None for fewer than three methods or two sets."""
-        if len(self.methods) < 3 or len(self.sets) < 2:
-            return None
-        p = float(friedmanchisquare(*self.values[metric].values()).pvalue)
-        return None if math.isnan(p) else p
-
-    @property
-    def critical_difference(self) -> float:
-        """CD for as many methods and sets as there are."""
-        return critical_difference(len(self.methods), len(self.sets))
-
-    def groups(self, metric: str) -> list[tuple[int, int]]:
-        """Places of methods that are not told apart, as `groups` has them."""
-        return groups(list(self.ranks[metric].values()), self.critical_difference)
-
-    def say_trials(self) -> str:
-        """How many trials its sets have."""
-        low, high = min(self.n_trials), max(self.n_trials)
-        return counted(low, "trial") if low == high else f"{low} to {high} trials"
+    def lead(self, metric: str) -> Lead:
+        """AutoRAD less the other method, of two."""
+        (peer,) = set(self.methods) - {HEADLINE}
+        gaps = self.values[metric][HEADLINE] - self.values[metric][peer]
+        estimate = TrialMean.of(gaps.tolist())
+        assert estimate is not None, "no sets"
+        return Lead(peer, estimate, max(self.n_trials), int((gaps > 0).sum()))
 
     def say_scope(self) -> str:
         """How many methods, sets and trials there are."""
-        methods, sets = counted(len(self.methods), "method"), counted(len(self.sets), "set")
-        return f"{methods}, {sets}, {self.say_trials()}"
-
-
-def _joint_error(means: Sequence[TrialMean]) -> float | None:
-    """Standard error of the mean of independent means."""
-    errors = [mean.se for mean in means if mean.se is not None]
-    return math.hypot(*errors) / len(errors) if 0 < len(errors) == len(means) else None
+        low, high = min(self.n_trials), max(self.n_trials)
+        trials = counted(low, "trial") if low == high else f"{low} to {high} trials"
+        return f"{counted(len(self.methods), 'method')}, {counted(len(self.sets), 'set')}, {trials}"
 
 
 def comparisons(records: FieldRecords, budget: str) -> list[Comparison]:
     """All methods side by side, then those that have more trials than the slowest ones."""
-    trials = records.trials(budget)
-    most = {name: max(map(len, sets.values())) for name, sets in trials.items()}
-    often = [name for name in trials if most[name] > min(most.values())]
-    both = [list(trials), often] if len(often) > 1 else [list(trials)]
-    made = [Comparison.of(budget, {name: trials[name] for name in names}) for names in both]
-    return [comparison for comparison in made if comparison.sets]
+    rows = records.succeeded(budget)
+    most = dict(rows.group_by("method").agg(pl.col("trial").n_unique()).iter_rows())
+    often = [name for name, n_trials in most.items() if n_trials > min(most.values())]
+    both = [list(most), often] if len(often) > 1 else [list(most)]
+    compared = [Comparison(rows, names) for names in both]
+    return [comparison for comparison in compared if comparison.sets]
 
 
 def critical_difference(k: int, n_sets: int) -> float:
@@ -229,152 +203,66 @@ def critical_difference(k: int, n_sets: int) -> float:
     return float(q * math.sqrt(k * (k + 1) / (6 * n_sets)))
 
 
-def groups(ranks: Sequence[float], cd: float) -> list[tuple[int, int]]:
-    """Places (first, last) of the largest groups of methods of which no two differ by more than CD.
-
-    `ranks` are in ascending order; a method that differs from all others is in no group.
-
-    >>> groups([1.0, 1.5, 2.2, 4.0], cd=1.0)
-    [(0, 1), (1, 2)]
-    """
-    largest: list[tuple[int, int]] = []
-    for first, rank in enumerate(ranks):
-        last = max(i for i, other in enumerate(ranks) if other - rank <= cd)
-        if last > first and (not largest or last > largest[-1][1]):
-            largest.append((first, last))
-    return largest
-
-
-# --- the lead over the best peer ---------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Lead:
-    """By how much AutoRAD's mean is above that of a peer; `over_sets` has its SE.
-
-    `n_trials` are the trials that both have, of each set at most; `n_ahead` the sets in which
-    AutoRAD is ahead.
-    """
-
-    peer: str
-    over_sets: TrialMean
-    n_trials: int
-    n_sets: int
-    n_ahead: int
-
-
-def lead_over(trials: Mapping[str, Trials], peer: str, metric: str) -> Lead | None:
-    """AutoRAD beside a method, on all sets and trials that both have."""
-    pair = Comparison.of("", {name: trials[name] for name in (HEADLINE, peer)})
-    ours, theirs = (pair.values[metric][name] for name in pair.methods)
-    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    estimate = TrialMean.of(differences)
-    if estimate is None:
-        return None
-    ahead = sum(difference > 0 for difference in differences)
-    return Lead(peer, estimate, max(pair.n_trials), len(pair.sets), ahead)
-
-
-def lead(records: FieldRecords, budget: str, metric: str) -> Lead | None:
-    """AutoRAD beside the peer over which it leads least; None if it or all peers are missing.
-
-    Peers that lack sets are left out where others have them all.
-    """
-    trials = records.trials(budget)
-    if HEADLINE not in trials:
-        return None
-    leads = [lead_over(trials, peer, metric) for peer in trials if METHODS[peer].is_peer]
-    there = [each for each in leads if each is not None]
-    most = max((each.n_sets for each in there), default=0)
-    complete = [each for each in there if each.n_sets == most]
-    return min(complete, key=lambda each: each.over_sets.mean, default=None)
-
-
 # --- targets -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Target:
-    """What AutoRAD is to reach, what was measured, and whether that is enough (None: not run)."""
-
-    text: str
-    result: str = "not run"
-    is_met: bool | None = None
-
-    @property
-    def verdict(self) -> str:
-        """In a word."""
-        return {True: "yes", False: "no", None: "cannot be said"}[self.is_met]
-
-
-def targets(records: FieldRecords) -> list[Target]:
-    """All targets, with verdicts computed from the records."""
-    main = [c for c in comparisons(records, MAIN_BUDGET) if HEADLINE in c.methods]
-    return [
-        *(_mean_target(main, metric) for metric in METRICS),
+def targets(records: FieldRecords) -> list[tuple[str, str, str]]:
+    """What AutoRAD is to reach, what was measured, and whether that is enough."""
+    if MAIN_BUDGET not in records.budgets:
+        return []
+    main = comparisons(records, MAIN_BUDGET)
+    judged = [
+        *(_mean_target(main[-1], metric) for metric in METRICS),
         *(_rank_target(main, metric) for metric in METRICS),
         *_lead_targets(records),
-        _time_target(records),
+        *_time_target(records),
     ]
+    return [(text, result, "yes" if is_met else "no") for text, result, is_met in judged]
 
 
-def _mean_target(main: Sequence[Comparison], metric: str) -> Target:
-    """Over the comparison with the most trials, which comes last."""
+def _mean_target(comparison: Comparison, metric: str) -> tuple[str, str, bool]:
+    mean, error = comparison.mean(metric, HEADLINE), comparison.error(metric, HEADLINE)
     text = f"mean {metric} at {MAIN_BUDGET} >= {_LEAST[metric]:g}"
-    if not main:
-        return Target(text)
-    mean, error = main[-1].mean(metric, HEADLINE), main[-1].errors[metric][HEADLINE]
-    precision = "" if error is None else f" (SE {error:.4f} over trials)"
-    return Target(text, f"{mean:.4f}{precision}, {main[-1].say_scope()}", mean >= _LEAST[metric])
+    result = f"{mean:.4f} (SE {error:.4f} over trials), {comparison.say_scope()}"
+    return text, result, mean >= _LEAST[metric]
 
 
-def _rank_target(main: Sequence[Comparison], metric: str) -> Target:
-    text = f"best mean rank in {metric} at {MAIN_BUDGET}"
+def _rank_target(main: Sequence[Comparison], metric: str) -> tuple[str, str, bool]:
     results, is_best = [], []
     for comparison in main:
         ranks = comparison.ranks[metric]
-        others = {name: rank for name, rank in ranks.items() if name != HEADLINE}
-        if others:
-            best = min(others, key=others.__getitem__)
-            result = f"{ranks[HEADLINE]:.2f} beside {others[best]:.2f} of {best}"
-            results.append(f"{result}, {comparison.say_scope()}")
-            is_best.append(ranks[HEADLINE] < others[best])
-    return Target(text, "; ".join(results), all(is_best)) if results else Target(text)
+        best = next(name for name in ranks if name != HEADLINE)
+        result = f"{ranks[HEADLINE]:.2f} beside {ranks[best]:.2f} of {best}"
+        results.append(f"{result}, {comparison.say_scope()}")
+        is_best.append(ranks[HEADLINE] < ranks[best])
+    return f"best mean rank in {metric} at {MAIN_BUDGET}", "; ".join(results), all(is_best)
 
 
-def _lead_targets(records: FieldRecords) -> list[Target]:
+def _lead_targets(records: FieldRecords) -> list[tuple[str, str, bool]]:
     """With fewer labels than 5 % the lead is to be larger."""
-    made = []
-    fewer = BUDGETS[: BUDGETS.index(MAIN_BUDGET)]
-    for budget in (name for name in records.budgets if name in fewer):
+    judged = []
+    for budget in records.budgets[: records.budgets.index(MAIN_BUDGET)]:
         for metric in METRICS:
+            here, there = (records.leads[each][metric] for each in (budget, MAIN_BUDGET))
             text = f"larger lead in {metric} over the best peer at {budget} than at {MAIN_BUDGET}"
-            here, there = (lead(records, each, metric) for each in (budget, MAIN_BUDGET))
-            if here is None or there is None:
-                made.append(Target(text))
-                continue
             result = ", ".join(
-                f"{each.over_sets.mean:+.4f} over {each.peer} ({counted(each.n_trials, 'trial')})"
+                f"{each.over.mean:+.4f} over {each.peer} ({counted(each.n_trials, 'trial')})"
                 for each in (here, there)
             )
-            made.append(Target(text, result, here.over_sets.mean > there.over_sets.mean))
-    return made
+            judged.append((text, result, here.over.mean > there.over.mean))
+    return judged
 
 
-def _time_target(records: FieldRecords) -> Target:
+def _time_target(records: FieldRecords) -> list[tuple[str, str, bool]]:
     """The median over trials of sets with fewer than 10,000 rows."""
+    rows = records.succeeded(MAIN_BUDGET).filter(pl.col("method") == HEADLINE)
+    rows = rows.filter(pl.col("n_train") + pl.col("n_test") < _SMALL_SET)
+    medians = rows.group_by("dataset").agg(pl.col("fit_seconds").median()).sort("fit_seconds")
+    if not len(rows):
+        return []
+    middle: Any = rows["fit_seconds"].median()
+    slowest, seconds = medians.row(-1)
     text = f"median fit at most {_MOST_SECONDS:g} s on sets under {_SMALL_SET:,} rows"
-    seconds: dict[str, list[float]] = {}
-    for name, trials in records.trials(MAIN_BUDGET).get(HEADLINE, {}).items():
-        first = next(iter(trials.values()))
-        if first["n_train"] + first["n_test"] < _SMALL_SET:
-            seconds[name] = [row["fit_seconds"] for row in trials.values()]
-    if not seconds:
-        return Target(text)
-    middle = median(each for of in seconds.values() for each in of)
-    slowest = max(seconds, key=lambda name: median(seconds[name]))
-    result = (
-        f"{middle:.1f} s over {counted(len(seconds), 'set')}; the slowest is {slowest} with "
-        f"{median(seconds[slowest]):.1f} s"
-    )
-    return Target(text, result, middle <= _MOST_SECONDS)
+    sets = counted(len(medians), "set")
+    result = f"{middle:.1f} s over {sets}; the slowest is {slowest} with {seconds:.1f} s"
+    return [(text, result, middle <= _MOST_SECONDS)]

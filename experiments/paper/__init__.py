@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
-from experiments.datasets import IMAGE_SETS, PAPER_SETS
+from experiments.datasets import IMAGE_SETS
 from experiments.paper import deep, shallow
-from experiments.paper.pages import FEW, LEGEND, ROUNDED, write_pages
-from experiments.paper.summary import summarise
+from experiments.paper.summary import FEW, LEGEND, ROUNDED, Summary, summarise, write_page
 from experiments.runner import Experiment
+from experiments.tables import counted
 
-_SHALLOW_TITLES = {
-    "main": "Tables 1 and 3 of the paper: rAD beside PU and one-class SVMs",
+_SWEEP_TITLES = {
     "prior": "Table 4 of the paper: rAD with other assumed shares of normal rows",
     "a": "Table 5 of the paper: rAD with other weights of the unlabelled rows",
-    "published": "What the published runs amounted to: lambda growing with n, a free intercept",
 }
 _DEEP_TITLES = {
     "images": "Deep rAD beside Deep SAD and nnPU on images",
@@ -39,50 +38,48 @@ def write_shallow(records: pl.DataFrame, folder: Path) -> None:
     from experiments.paper import shallow_figures as figures
     from experiments.paper import shallow_tables as tables
 
-    parts = {part: summarise(records, part) for part in shallow.PARTS}
-    main = parts["main"]
-    for part, summary in parts.items():
-        if part == "main":
-            made = tables.main_tables(main)
-        elif part == "published":
-            made = tables.published_tables(summary)
-        else:
-            made = tables.sweep_tables(summary, main)
-        if summary.cells:
-            legend = LEGEND if part in ("main", "published") else _SWEEP_LEGEND
-            title = _SHALLOW_TITLES[part]
-            place = folder / "tables"
-            write_pages(place, summary, made, title=title, legend=legend, paper_sets=PAPER_SETS)
-    makers = {
-        "agreement": lambda parts: figures.agreement(main),
-        "prior": lambda parts: figures.sweep_figure(parts["prior"], main),
-        "a": lambda parts: figures.sweep_figure(parts["a"], main),
-        "gap": lambda parts: figures.gap_figure(main),
-    }
-    write_svgs(draw(makers, parts), folder / "figures")
+    cells = list(shallow.cells())
+    main = summarise(records, "main", cells)
+    swept = [summarise(records, part, cells, among=main.datasets) for part in ("prior", "a")]
+    published = summarise(records, "published", cells)
+    if _is_complete(main):
+        title = "Tables 1 and 3 of the paper: rAD beside PU and one-class SVMs"
+        write_page(folder / "tables", main, tables.main_tables(main), title, LEGEND)
+        makers = {"agreement": figures.agreement, "gap": figures.gap_figure}
+        write_svgs(draw(makers, main), folder / "figures")
+    for part in filter(_is_complete, swept):
+        made, title = tables.sweep_tables(part, main), _SWEEP_TITLES[part.experiment]
+        write_page(folder / "tables", part, made, title, _SWEEP_LEGEND)
+        draw_sweep = partial(figures.sweep_figure, main=main)
+        write_svgs(draw({part.experiment: draw_sweep}, part), folder / "figures")
+    if _is_complete(published):
+        title = "What the published runs amounted to: lambda growing with n, a free intercept"
+        made = tables.published_tables(published)
+        write_page(folder / "tables", published, made, title, LEGEND)
 
 
 def write_deep(records: pl.DataFrame, folder: Path) -> None:
-    """Write the tables and figures of the deep experiments."""
+    """Write the tables and figures of the deep experiments, of parts with all image sets."""
     from experiments.canvas import draw, write_svgs
     from experiments.paper.deep_figures import FIGURES
     from experiments.paper.deep_tables import TABLES
 
-    parts = {part: summarise(records, part) for part in deep.PARTS}
-    for part, summary in parts.items():
-        if summary.cells:
-            legend = _FIGURES_LEGEND
-            if part == "images-prior":
-                legend = f"{LEGEND} The paper prints SE with two digits, too."
-            write_pages(
-                folder / "tables",
-                summary,
-                TABLES[part](summary),
-                title=_DEEP_TITLES[part],
-                legend=legend,
-                paper_sets=IMAGE_SETS,
-            )
-    write_svgs(draw(FIGURES, parts), folder / "figures")
+    for part, title in _DEEP_TITLES.items():
+        summary = summarise(records, part, deep.cells())
+        if _is_complete(summary, len(IMAGE_SETS)):
+            printed = f"{LEGEND} The paper prints SE with two digits, too."
+            legend = printed if part == "images-prior" else _FIGURES_LEGEND
+            write_page(folder / "tables", summary, TABLES[part](summary), title, legend)
+            write_svgs(draw(FIGURES[part], summary), folder / "figures")
+
+
+def _is_complete(summary: Summary, n_sets: int = 1) -> bool:
+    """Whether there are datasets enough for a page; if not, say so of a part that was begun."""
+    is_complete = len(summary.datasets) >= n_sets
+    if summary.versions and not is_complete:
+        needs = f"two trials of every cell on {counted(n_sets, 'dataset')}"
+        print(f"{summary.experiment}: no page yet, which needs {needs}.")
+    return is_complete
 
 
 EXPERIMENTS = (

@@ -1,6 +1,6 @@
-r"""The methods that the paper compares shallow rAD with: PU learning and one-class SVMs.
+r"""The one-class SVMs that the paper compares shallow rAD with.
 
-The SVMs are sums of Gaussians around training rows z_i, in standardised columns:
+They are sums of Gaussians around training rows z_i, in standardised columns:
 
     g(x) = sum_i coef_i k(x, z_i),   k(x, z) = exp(-||x - z||^2 / d),   the higher, the more normal.
 """
@@ -19,7 +19,6 @@ from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import gen_batches
 
-from riskad import ShallowRAD, parse_labels
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 
 _CACHE_MB = 500  # libsvm's default of 200 holds too few kernel rows of tens of thousands
@@ -27,33 +26,6 @@ _DUAL_TOL = 1e-7  # of the mean k(z, z): the allowed gap in the optimality condi
 _KERNEL_ENTRIES = 2**23  # scored at a time: 64 MiB
 
 Array = NDArray[Any]
-
-
-class ShallowPU(ShallowRAD):
-    """Learning from labelled normal and unlabelled rows, with linear scores: the unbiased PU risk
-
-        pi_p R_p^+ + R_u^- - pi_p R_p^-  +  lambda (||w||^2 + b^2).
-
-    PU learning does not use labelled anomalies: they become unlabelled rows, as in the published
-    runs. Theorem 1 has no lambda for this risk.
-    """
-
-    def __init__(
-        self,
-        loss: str = "modified_huber",
-        *,
-        risk: str = "pu",
-        prior: float = 0.8,
-        lam: str | float = "cv",
-        tol: float = 1e-6,
-        random_state: int | None = None,
-    ):
-        super().__init__(loss, risk=risk, prior=prior, lam=lam, tol=tol, random_state=random_state)
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows X with labels y, of which -1 counts as 0."""
-        normal = np.where(np.asarray(y) == NORMAL, NORMAL, UNLABELLED)
-        return super().fit(X, parse_labels(normal, normal=1, unlabelled=0), sample_weight)
 
 
 class _GaussianDetector(BaseEstimator):

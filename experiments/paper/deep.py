@@ -60,17 +60,10 @@ def cells() -> Iterator[Cell]:
     for part in PARTS:
         variants = list(_variants(part))
         budgets = BUDGETS if part == "images" else BUDGETS[:1]
-        for trial, dataset, variant, rate, budget in product(
-            range(N_TRIALS), IMAGE_SETS, variants, RATES, budgets
-        ):
-            yield Cell(
-                experiment=part,
-                dataset=dataset,
-                budget=budget,
-                trial=trial,
-                anomaly_rate=rate,
-                **variant,
-            )
+        places = product(range(N_TRIALS), IMAGE_SETS, variants, RATES, budgets)
+        for trial, dataset, variant, rate, budget in places:
+            place = {"dataset": dataset, "budget": budget, "trial": trial, "anomaly_rate": rate}
+            yield Cell(experiment=part, **place, **variant)
 
 
 def _variants(part: str) -> Iterator[dict[str, Any]]:
@@ -161,6 +154,8 @@ def run_cells(cells: Sequence[Cell]) -> Iterator[tuple[Cell, dict[str, Any] | Ex
     """Train cells of one dataset and of one shape together, and yield what came of each."""
     import torch
 
+    from experiments.stack import StackedTrainer
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
     # A GPU is idle with few networks. A core is not, and with few a kill loses less.
     most = 400 if device == "cuda" else 4
@@ -171,23 +166,16 @@ def run_cells(cells: Sequence[Cell]) -> Iterator[tuple[Cell, dict[str, Any] | Ex
         except NotAvailable as error:
             yield here[0], error
             continue
-        for group in _groups(here):
+        groups: dict[Hashable, list[Cell]] = {}
+        for cell in here:
+            groups.setdefault(StackedTrainer.key(make_detector(cell, "cpu")), []).append(cell)
+        for group in groups.values():
             n_parts = -(-len(group) // most)
             ends = [round(i * len(group) / n_parts) for i in range(n_parts + 1)]
             for begin, end in pairwise(ends):
                 tasks = [make_task(cell, device) for cell in group[begin:end]]
                 for task, outcome in zip(tasks, _train(tasks, image_set(dataset)), strict=True):
                     yield task.cell, outcome
-
-
-def _groups(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Cells of a dataset whose networks can be trained together."""
-    from experiments.stack import StackedTrainer
-
-    groups: dict[Hashable, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(StackedTrainer.key(make_detector(cell, "cpu")), []).append(cell)
-    yield from groups.values()
 
 
 def _train(tasks: Sequence[Task], data: ImageDataset) -> list[Any]:
@@ -239,8 +227,5 @@ def _train_at_once(tasks: Sequence[Task], data: ImageDataset) -> list[Any]:
             "n_anomaly": int((task.labels == ANOMALY).sum()),
             "n_steps": n_steps,
         }
-        try:
-            outcomes.append(facts | rank_metrics(task.truth_test, row_scores) | shared)
-        except ValueError as error:  # scores that are not finite are the failure of this task alone
-            outcomes.append(error)
+        outcomes.append(facts | rank_metrics(task.truth_test, row_scores) | shared)
     return outcomes

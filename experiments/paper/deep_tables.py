@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from statistics import fmean
-from typing import Any
 
+from experiments.datasets import IMAGE_SETS
 from experiments.paper.deep import BUDGETS, PRIORS, WEIGHTS
-from experiments.paper.deep_comparisons import (
+from experiments.paper.deep_claims import (
     DETECTORS,
     NNPU,
     RADS,
@@ -30,15 +30,16 @@ from experiments.paper.deep_comparisons import (
     weight_claims,
 )
 from experiments.paper.summary import (
+    BOTH,
     LOSS_NAMES,
     CellSummary,
     Summary,
     few,
+    say_both,
     say_published,
     say_setting,
 )
 from experiments.tables import (
-    NONE,
     Table,
     counted,
     say_difference,
@@ -49,21 +50,6 @@ from experiments.tables import (
 )
 
 TARGET_SHARE = 0.95  # of the cells of the published table are to be reached
-_N_PUBLISHED = 240
-
-
-def _setups(summary: Summary, **where: Any) -> list[Setup]:
-    """Setups of which there is a cell, in the order of the paper."""
-    run = {
-        (cell.dataset, cell.settings["anomaly_rate"], cell.settings["budget"])
-        for cell in summary.cells
-    }
-    return [setup for setup in paper_setups(**where) if setup in run]
-
-
-def _detectors(summary: Summary) -> list[Detector]:
-    run = {(cell.method, cell.settings.get("loss")) for cell in summary.cells}
-    return [detector for detector in DETECTORS if detector in run]
 
 
 def _claim_table(claims: Sequence[Claim], note: str = "") -> Table:
@@ -71,7 +57,7 @@ def _claim_table(claims: Sequence[Claim], note: str = "") -> Table:
     return Table(
         "What the paper claims, and what the records say",
         ("claim", "verdict", "taken to hold where", "our figures"),
-        [[claim.text, claim.verdict, claim.rule, claim.figures] for claim in claims],
+        claims,
         note="Differences are of AUC, paired by trial, as mean (SE x 100); rAD is the mean of its "
         "four losses, and what a claim does not name is averaged over. The paper does not measure "
         f'"similar", "small", "little" or "robust": here it is {SLIGHT:g}. "Significant" is more '
@@ -94,52 +80,44 @@ def _images_tables(summary: Summary) -> list[Table]:
         _best_table(summary),
         *(
             _rate_table(summary, dataset, budget)
-            for budget, dataset in product(BUDGETS, summary.datasets)
+            for budget, dataset in product(BUDGETS, IMAGE_SETS)
         ),
     ]
 
 
 def _standings(summary: Summary) -> Table:
-    """The mean of each detector over the setups that all have, and how often it is best."""
-    detectors, every = _detectors(summary), _setups(summary)
-    setups = [s for s in every if all(mean_auc(summary, s, d) is not None for d in detectors)]
-    winners = [best(summary, setup, detectors) for setup in setups]
-    names = list(dict.fromkeys(setup.dataset for setup in setups))
+    """The mean of each detector over setups, and how often it is best."""
+    setups = paper_setups()
+    winners = [best(summary, setup, DETECTORS) for setup in setups]
     rows = []
-    for detector in detectors if setups else ():
-        means = {setup: mean_auc(summary, setup, detector) or 0.0 for setup in setups}
-        by_set = [fmean(means[s] for s in setups if s.dataset == name) for name in names]
+    for detector in DETECTORS:
+        means = {setup: mean_auc(summary, setup, detector) for setup in setups}
+        by_set = [fmean(means[s] for s in setups if s.dataset == name) for name in IMAGE_SETS]
         texts = map(say_mean, [*by_set, fmean(means.values())])
         rows.append([detector.name, str(winners.count(detector)), *texts])
-    n_missing = len(every) - len(setups)
-    missing = f" Left out: {counted(n_missing, 'setup')} without all of them." if n_missing else ""
     return Table(
         "Mean AUC over setups, and how often a detector is best",
-        ("detector", "best in", *names, "all"),
+        ("detector", "best in", *IMAGE_SETS, "all"),
         rows,
         note=f"Over {counted(len(setups), 'setup')}, each an image set with its pi_n and gamma_l, "
-        f"that all detectors have.{missing}",
+        "that all detectors have.",
     )
 
 
 def _win_table(summary: Summary, rival: Detector) -> Table:
     """Each loss of rAD, and the best of them, against a rival."""
-    choices: dict[str, Callable[[Setup], Detector | None]] = {
-        detector.name: lambda setup, detector=detector: detector
-        for detector in _detectors(summary)
-        if detector in RADS
+    choices: dict[str, Callable[[Setup], Detector]] = {
+        detector.name: lambda setup, detector=detector: detector for detector in RADS
     }
     choices["best rAD"] = lambda setup: best(summary, setup, RADS)
-    groups = [*(_setups(summary, dataset=name) for name in summary.datasets), _setups(summary)]
-    rows = [
-        [name, *(_say_wins(summary, setups, choose, rival) for setups in groups)]
-        for name, choose in choices.items()
-        if rival in _detectors(summary)
-    ]
+    groups = [*(paper_setups(dataset=name) for name in IMAGE_SETS), paper_setups()]
     return Table(
         f"rAD against {rival.name}",
-        ("detector", *summary.datasets, "all"),
-        rows,
+        ("detector", *IMAGE_SETS, "all"),
+        [
+            [name, *(_say_wins(summary, setups, choose, rival) for setups in groups)]
+            for name, choose in choices.items()
+        ],
         note="Setups won of those that both have, +those won / -those lost by more than two SE, "
         "and the mean difference of AUC paired by trial, with its SE x 100. The best rAD is chosen "
         "for each setup by its test AUC, so it says what rAD could reach, not what one gets.",
@@ -149,15 +127,12 @@ def _win_table(summary: Summary, rival: Detector) -> Table:
 def _say_wins(
     summary: Summary,
     setups: Sequence[Setup],
-    choose: Callable[[Setup], Detector | None],
+    choose: Callable[[Setup], Detector],
     rival: Detector,
 ) -> str:
     """How the rAD that `choose` names for each setup does against a rival."""
-    pairs = [(setup, detector) for setup in setups if (detector := choose(setup))]
-    leads = [trials for s, d in pairs if (trials := lead(summary, [d], [rival], [s]))]
-    paired = [estimate for trials in leads if (estimate := over_trials(trials))]
-    if not paired:
-        return NONE
+    leads = [lead(summary, [choose(setup)], [rival], [setup]) for setup in setups]
+    paired = [over_trials(trials) for trials in leads]
     clear = [estimate.mean for estimate in paired if is_clear(estimate)]
     n_won = sum(estimate.mean > 0 for estimate in paired)
     clearly = f"+{sum(x > 0 for x in clear)} / -{sum(x < 0 for x in clear)}"
@@ -168,21 +143,18 @@ def _say_wins(
 def _best_table(summary: Summary) -> Table:
     """Setup by setup: who is best, and the best rAD against its rivals."""
     rows = []
-    for setup in _setups(summary):
+    for setup in paper_setups():
         first, own = best(summary, setup, DETECTORS), best(summary, setup, RADS)
-        leads = [
-            over_trials(lead(summary, [own], [rival], [setup])) if own else None
-            for rival in (SAD, NNPU)
-        ]
+        leads = [over_trials(lead(summary, [own], [rival], [setup])) for rival in (SAD, NNPU)]
         rows.append(
             [
                 setup.dataset,
                 f"{setup.anomaly_rate:g}",
                 f"{setup.budget:g}",
-                first.name if first else NONE,
-                say_mean(mean_auc(summary, setup, first) if first else None),
-                LOSS_NAMES[str(own.loss)] if own else NONE,
-                say_mean(mean_auc(summary, setup, own) if own else None),
+                first.name,
+                say_mean(mean_auc(summary, setup, first)),
+                LOSS_NAMES[own.loss],
+                say_mean(mean_auc(summary, setup, own)),
                 *map(say_difference, leads),
             ]
         )
@@ -199,60 +171,47 @@ def _best_table(summary: Summary) -> Table:
 
 def _rate_table(summary: Summary, dataset: str, budget: float) -> Table:
     """Detectors across, shares of anomalies down."""
-    detectors = _detectors(summary)
-    rows = [
-        [
-            f"{setup.anomaly_rate:g}",
-            *(_say_with_sd(find(summary, setup, each), summary.n_trials) for each in detectors),
-        ]
-        for setup in _setups(summary, dataset=dataset, budget=budget)
-    ]
+    rows = []
+    for setup in paper_setups(dataset=dataset, budget=budget):
+        cells = (find(summary, setup, detector) for detector in DETECTORS)
+        texts = [_say_with_sd(cell, summary.n_trials) for cell in cells]
+        rows.append([f"{setup.anomaly_rate:g}", *texts])
     return Table(
         f"{dataset}, gamma_l = {budget:g}",
-        ("pi_n", *(detector.name for detector in detectors)),
+        ("pi_n", *(detector.name for detector in DETECTORS)),
         rows,
         note="Mean AUC (SE x 100; standard deviation x 100).",
     )
 
 
-def _say_with_sd(cell: CellSummary | None, trials: int) -> str:
-    if cell is None:
-        return NONE
-    if cell.auc is None or cell.auc.sd is None:
-        return cell.say(trials)
+def _say_with_sd(cell: CellSummary, trials: int) -> str:
     sd = f"; {100 * cell.auc.sd:.1f})"
-    return say_estimate(cell.auc).replace(")", sd) + few(cell.n_ok, trials)
+    return say_estimate(cell.auc).replace(")", sd) + few(cell.auc.n, trials)
 
 
 # --- the published table: "images-prior" -------------------------------------------------
 
 
 def prior_cells(summary: Summary) -> list[CellSummary]:
-    """The cells that have a place in the published table, in its order."""
+    """The cells of the published table, in its order."""
     places = product(paper_setups(budget=BUDGETS[0]), RADS, PRIORS)
-    cells = (find(summary, setup, each, prior=prior) for setup, each, prior in places)
-    return [cell for cell in cells if cell and cell.published]
+    return [find(summary, setup, detector, prior=prior) for setup, detector, prior in places]
 
 
 def _prior_tables(summary: Summary) -> list[Table]:
-    cells = prior_cells(summary)
+    def beside(cell: CellSummary) -> str:
+        return f"{cell.say(summary.n_trials)} / {say_published(cell.published)}"
+
+    def apart(cell: CellSummary) -> str:
+        return say_signed(cell.difference_in_se, 1)
+
+    cells, note = prior_cells(summary), "Ours / published: mean AUC (SE x 100)."
     tables = [_target_table(cells), _missed_table(cells), _claim_table(prior_claims(summary))]
-    for dataset in summary.datasets:
-        tables += [
-            _prior_table(
-                summary,
-                dataset,
-                f"{dataset}, by pi_p^e",
-                lambda cell: f"{cell.say(summary.n_trials)} / {say_published(cell.published)}",
-                note="Ours / published: mean AUC (SE x 100).",
-            ),
-            _prior_table(
-                summary,
-                dataset,
-                f"{dataset}, by pi_p^e: ours less published in joint SE",
-                lambda cell: say_signed(cell.difference_in_se, 1),
-            ),
-        ]
+    for dataset in IMAGE_SETS:
+        title = f"{dataset}, by pi_p^e"
+        less = f"{title}: ours less published in joint SE"
+        tables.append(_prior_table(summary, dataset, title, beside, note))
+        tables.append(_prior_table(summary, dataset, less, apart))
     return tables
 
 
@@ -262,37 +221,29 @@ def _target_table(cells: Sequence[CellSummary]) -> Table:
         lambda cell: cell.dataset,
         lambda cell: f"pi_n = {cell.settings['anomaly_rate']:g}",
         lambda cell: f"{LOSS_NAMES[cell.settings['loss']]} loss",
-        lambda cell: f"pi_p^e = {say_setting('prior', cell.settings['prior'])}",
+        lambda cell: f"pi_p^e = {say_setting(cell.settings['prior'])}",
     ]
     rows = []
     for key in keys:
         for name in dict.fromkeys(map(key, cells)):
             rows.append(_reach_row(name, [cell for cell in cells if key(cell) == name]))
-    both = [cell.both for cell in cells if cell.both]
-    n_reach = sum(cell.reaches is True for cell in cells)
-    verdict = "met" if cells and n_reach >= TARGET_SHARE * len(cells) else "missed"
-    is_above = bool(both) and fmean(x for x, _ in both) > fmean(y for _, y in both)
-    absent = _N_PUBLISHED - len(cells)
-    unseen = f" {counted(absent, 'cell')} of the {_N_PUBLISHED} have no record." if absent else ""
+    n_reach = sum(cell.reaches for cell in cells)
+    verdict = "met" if n_reach >= TARGET_SHARE * len(cells) else "missed"
+    is_above = fmean(cell.difference for cell in cells) > 0
     return Table(
         "Target: rAD reaches what was published",
-        ("cells", "reach", "share", "AUC", "published", "AUC - published"),
+        ("cells", "reach", "share", *BOTH),
         rows,
-        [_reach_row("all", cells)] if cells else [],
+        [_reach_row("all", cells)],
         note=f"A cell is reached where mean AUC >= published - 2 published SE. The target, at "
         f"least {100 * TARGET_SHARE:g} % of the cells, is {verdict}; on average our AUC is "
-        f"{'above' if is_above else 'not above'} the published.{unseen}",
+        f"{'above' if is_above else 'not above'} the published.",
     )
 
 
 def _reach_row(name: str, cells: Sequence[CellSummary]) -> list[str]:
-    """A cell of which every trial failed is not reached; means are over the others."""
-    both = [cell.both for cell in cells if cell.both]
-    n_reach = sum(cell.reaches is True for cell in cells)
-    ours, theirs = (fmean(pair[i] for pair in both) if both else None for i in (0, 1))
-    difference = None if ours is None or theirs is None else ours - theirs
-    means = [say_mean(ours), say_mean(theirs), say_signed(difference, 3)]
-    return [name, *say_share(n_reach, len(cells)), *means]
+    share = say_share(sum(cell.reaches for cell in cells), len(cells))
+    return [name, *share, *say_both(cells)]
 
 
 def _missed_table(cells: Sequence[CellSummary]) -> Table:
@@ -305,8 +256,8 @@ def _missed_table(cells: Sequence[CellSummary]) -> Table:
                 cell.dataset,
                 f"{cell.settings['anomaly_rate']:g}",
                 LOSS_NAMES[cell.settings["loss"]],
-                say_setting("prior", cell.settings["prior"]),
-                cell.say(cell.n_ok),
+                say_setting(cell.settings["prior"]),
+                say_estimate(cell.auc),
                 say_published(cell.published),
                 say_signed(cell.difference, 3),
                 say_signed(cell.difference_in_se, 1),
@@ -321,22 +272,19 @@ def _prior_table(
     summary: Summary, dataset: str, title: str, say: Callable[[CellSummary], str], note: str = ""
 ) -> Table:
     """Share of anomalies and loss down, priors across."""
-    rows = [
-        [*names, *(say(cell) if cell else NONE for cell in cells)]
-        for names, cells in _swept(summary, dataset, "prior", PRIORS)
-    ]
-    heads = [say_setting("prior", prior) for prior in PRIORS]
-    return Table(title, ("pi_n", "loss", *heads), rows, note=note, left=(0, 1))
+    swept = _swept(summary, dataset, "prior", PRIORS)
+    head = ("pi_n", "loss", *map(say_setting, PRIORS))
+    rows = [[*names, *map(say, cells)] for names, cells in swept]
+    return Table(title, head, rows, note=note, left=(0, 1))
 
 
 def _swept(
     summary: Summary, dataset: str, name: str, values: Sequence[float | str]
-) -> Iterator[tuple[tuple[str, str], list[CellSummary | None]]]:
-    """The cells at each value of a setting, for each pi_n and loss that has any."""
-    for setup, detector in product(_setups(summary, dataset=dataset, budget=BUDGETS[0]), RADS):
+) -> Iterator[tuple[tuple[str, str], list[CellSummary]]]:
+    """The cells at each value of a setting, for each pi_n and loss."""
+    for setup, detector in product(paper_setups(dataset=dataset, budget=BUDGETS[0]), RADS):
         cells = [find(summary, setup, detector, **{name: value}) for value in values]
-        if any(cells):
-            yield (f"{setup.anomaly_rate:g}", LOSS_NAMES[str(detector.loss)]), cells
+        yield (f"{setup.anomaly_rate:g}", LOSS_NAMES[detector.loss]), cells
 
 
 # --- the weight of the unlabelled rows: "images-a" ---------------------------------------
@@ -346,18 +294,17 @@ def _weight_tables(summary: Summary) -> list[Table]:
     return [
         _weight_means(summary),
         _claim_table(weight_claims(summary)),
-        *(_weight_table(summary, dataset) for dataset in summary.datasets),
+        *(_weight_table(summary, dataset) for dataset in IMAGE_SETS),
     ]
 
 
 def _weight_means(summary: Summary) -> Table:
     """Means over shares of anomalies and losses."""
     rows = []
-    for dataset in summary.datasets:
-        swept = [_all_means(cells) for _, cells in _swept(summary, dataset, "a", WEIGHTS)]
-        means = [fmean(column) for column in zip(*filter(None, swept), strict=True)]
-        if means:
-            rows.append([dataset, *map(say_mean, means), _spread(means)])
+    for dataset in IMAGE_SETS:
+        swept = [cells for _, cells in _swept(summary, dataset, "a", WEIGHTS)]
+        means = [fmean(c.auc.mean for c in column) for column in zip(*swept, strict=True)]
+        rows.append([dataset, *map(say_mean, means), say_mean(max(means) - min(means))])
     return Table(
         "Means over pi_n and losses",
         ("dataset", *(f"a = {a:g}" for a in WEIGHTS), "spread"),
@@ -367,14 +314,11 @@ def _weight_means(summary: Summary) -> Table:
 
 
 def _weight_table(summary: Summary, dataset: str) -> Table:
-    rows = [
-        [
-            *names,
-            *(_say_with_sd(cell, summary.n_trials) for cell in cells),
-            _spread(_all_means(cells)),
-        ]
-        for names, cells in _swept(summary, dataset, "a", WEIGHTS)
-    ]
+    rows = []
+    for names, cells in _swept(summary, dataset, "a", WEIGHTS):
+        means = [cell.auc.mean for cell in cells]
+        texts = [_say_with_sd(cell, summary.n_trials) for cell in cells]
+        rows.append([*names, *texts, say_mean(max(means) - min(means))])
     return Table(
         f"{dataset}, by a",
         ("pi_n", "loss", *(f"a = {a:g}" for a in WEIGHTS), "spread"),
@@ -382,16 +326,6 @@ def _weight_table(summary: Summary, dataset: str) -> Table:
         note="Mean AUC (SE x 100; standard deviation x 100), and the largest less the smallest.",
         left=(0, 1),
     )
-
-
-def _all_means(cells: Sequence[CellSummary | None]) -> list[float]:
-    """The mean AUC of each cell; none if one is missing."""
-    means = [cell.auc.mean for cell in cells if cell and cell.auc]
-    return means if len(means) == len(cells) else []
-
-
-def _spread(means: Sequence[float]) -> str:
-    return say_mean(max(means) - min(means)) if means else NONE
 
 
 TABLES = {"images": _images_tables, "images-prior": _prior_tables, "images-a": _weight_tables}

@@ -19,16 +19,8 @@ _TABLES = json.loads(Path(__file__).with_name("published.json").read_text("utf-8
 DEFAULTS = {"a": 0.1, "prior": 0.8}
 """The paper's values of what it varies in the experiments "a" and "prior"."""
 
-# Our names of the losses, and how the columns of the tables are named.
+# How the columns of the tables name the losses.
 _COLUMN_LOSSES = {"squared": "square", "hinge": "hinge", "modified_huber": "mhuber"}
-
-
-class PaperSet(NamedTuple):
-    """A set as the paper describes it: columns, rows and share of anomalies."""
-
-    d: int
-    n: int
-    pi_n: float
 
 
 class Published(NamedTuple):
@@ -47,10 +39,8 @@ class Published(NamedTuple):
         return 0.005 if round(self.mean, 2) == self.mean else 0.0005
 
 
-# Under ADBench's names (the paper prints CIFAR10-1 for CIFAR10_1).
-PAPER_FACTS = {
-    name: PaperSet(row["d"], row["n"], row["pi_n"]) for name, row in _TABLES["sets"].items()
-}
+# What the paper says of a set ("d", "n" and "pi_n") under ADBench's name: CIFAR10-1 is CIFAR10_1.
+PAPER_FACTS: dict[str, dict[str, Any]] = _TABLES["sets"]
 
 
 def published(
@@ -58,18 +48,11 @@ def published(
 ) -> Published | None:
     """Return the printed number that a cell of an experiment is to be compared with, if any.
 
-    Experiments "main" and "published" meet the columns of Tables 1 and 3, "prior" Table 4 and "a"
-    Table 5. Which rule chose lambda plays no part: the paper has one number for all of them. The
-    one printed semi-supervised OC-SVM stands beside every variant of ours. "images-prior" meets
-    the table of deep rAD, whose cells have a share of anomalies that the experiment sets.
+    Which rule chose lambda plays no part: the paper has one number for all of them. The one printed
+    semi-supervised OC-SVM stands beside every variant of ours.
 
     >>> published("main", "pendigits", "rad", {"loss": "hinge", "lam": "tight"})
     Published(mean=0.98, se=0.0013)
-    >>> published("prior", "vowels", "rad", {"loss": "hinge", "prior": "true"})
-    Published(mean=0.69, se=None)
-    >>> settings = {"loss": "sigmoid", "prior": "flipped", "anomaly_rate": 0.2}
-    >>> published("images-prior", "MNIST", "rad", settings)
-    Published(mean=0.95, se=0.01)
     """
     loss, row = settings.get("loss"), _TABLES["sets"].get(dataset)
     if experiment == "images-prior":

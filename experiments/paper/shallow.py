@@ -13,14 +13,18 @@ rows labelled:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from experiments.datasets import PAPER_SETS, Split, make_split
 from experiments.evaluation import fit_and_score
-from experiments.paper.baselines import OneClassSVM, SemiSupervisedOneClassSVM, ShallowPU
+from experiments.paper.baselines import OneClassSVM, SemiSupervisedOneClassSVM
 from experiments.runner import Cell, seed_of
-from riskad import ShallowRAD
+from riskad import ShallowRAD, parse_labels
+from riskad.core.labels import NORMAL, UNLABELLED
 
 PARTS = ("main", "prior", "a", "published")
 N_TRIALS = 30
@@ -65,9 +69,8 @@ def _variants(part: str) -> Iterator[dict[str, Any]]:
         for loss in LOSSES:
             yield {**rad, "loss": loss, "lam": "published"}
     else:
-        for value, loss, lam in product(
-            PRIORS if part == "prior" else WEIGHTS, LOSSES, ("theorem", "cv")
-        ):
+        values = PRIORS if part == "prior" else WEIGHTS
+        for loss, lam, value in product(LOSSES, ("theorem", "cv"), values):
             yield {**rad, part: value, "loss": loss, "lam": lam}
 
 
@@ -75,7 +78,13 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     """Fit the method of a cell on its split, and return the metrics."""
     seed = seed_of(ROOT, cell["dataset"], cell["trial"], "method")
     split = make_split(cell["dataset"], cell["trial"], ROOT, budget=cell["budget"])
-    return {"seed": seed, **split.counts(), **fit_and_score(estimator(cell, split, seed), split)}
+    counts, model = split.counts(), estimator(cell, split, seed)
+    if (
+        cell["method"] == "pu"
+    ):  # labelled anomalies become unlabelled rows, as in the published runs
+        normal = np.where(split.y_train == NORMAL, NORMAL, UNLABELLED)
+        split = replace(split, y_train=parse_labels(normal, normal=1, unlabelled=0))
+    return {"seed": seed, **counts, **fit_and_score(model, split)}
 
 
 def estimator(cell: Cell, split: Split, seed: int) -> Any:
@@ -92,7 +101,8 @@ def estimator(cell: Cell, split: Split, seed: int) -> Any:
     prior = 1 - split.anomaly_rate if cell["prior"] == "true" else cell["prior"]
     shared = {"prior": prior, "tol": 1e-3, "random_state": seed}
     if cell["method"] == "pu":
-        return ShallowPU(cell["loss"], lam=cell["lam"], **shared)
+        # The unbiased risk pi_p R_p^+ + R_u^- - pi_p R_p^-, for which Theorem 1 has no lambda.
+        return ShallowRAD(cell["loss"], risk="pu", lam=cell["lam"], **shared)
     if cell["lam"] == "published":
         # A constant feature of 1,000 leaves the intercept as good as unpenalised, as SGD does.
         lam = _PUBLISHED_LAMBDA_PER_ROW * len(split.y_train)

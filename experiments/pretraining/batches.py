@@ -29,7 +29,7 @@ _FAR = 10.0  # what outlier scores do not exceed, in standard deviations
 class Batches(Draws):
     """Real and synthetic tables, ready to be read."""
 
-    def __init__(self, real: Real | None, device: str):
+    def __init__(self, real: Real, device: str):
         super().__init__(device)
         self.real, self.synthetic, self.labels = real, Synthetic(device), Labels(device)
 
@@ -38,7 +38,7 @@ class Batches(Draws):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Channels (B, context + judged, columns and outlier scores, ...), states and truth."""
         needed = context + judged
-        if real and self.real is not None:
+        if real:
             X, codes, y, valid, pi, levels = self.real.pool(B, columns, needed)
         else:
             X, y, pi = self.synthetic.pool(B, columns, context)
@@ -46,7 +46,7 @@ class Batches(Draws):
         order, state = self.labels.choose(X, y, valid, pi, context, judged)
         places = order[:, :, None].expand(-1, -1, columns)
         X, y = X.gather(1, places), y.gather(1, order)
-        if real and self.real is not None:
+        if real:
             X = self.real.augmented(X, codes.gather(1, places), levels)
         Z = compressed(self._blanked(X), context)
         Z = torch.cat([Z, self._outliers(Z, context)], 2)
@@ -155,10 +155,10 @@ def _groups(rank: Tensor, *sizes: Tensor) -> Tensor:
 class Real(Draws):
     """All tables on the device, padded to the same size."""
 
-    def __init__(self, X: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray], device: str):
+    def __init__(self, tables: Mapping[str, tuple[np.ndarray, np.ndarray]], device: str):
         super().__init__(device)
         rng = np.random.default_rng(0)
-        views = [view for name in X for view in _views(X[name], y[name], rng)]
+        views = [view for X, y in tables.values() for view in _views(X, y, rng)]
         n = len(views)
         self.X = torch.zeros(n, _MOST_ROWS, _MOST_COLUMNS, device=device)
         self.codes = torch.zeros(n, _MOST_ROWS, _MOST_COLUMNS, dtype=torch.int16, device=device)

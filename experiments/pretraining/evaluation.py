@@ -1,19 +1,14 @@
 """How well the network finds anomalies in the kept tables, beside trees.
 
-Of each table some rows are labelled, once: 1, 5 or 20 % of them at random
-("few": 5 %, of whose anomalies one to three keep their label). The others are unlabelled. Detectors
-are judged by at most 600 of them. The network reads columns and outlier scores; trees learn from
-the labelled rows. All budgets but 5 % are tried in every third table. Records of "tables-2", the
-weights before, are kept to compare with.
-
-Tables are named by hashes.
+Of each table some rows are labelled, once; detectors are judged by at most 600 of the others. The
+network reads columns and outlier scores; trees learn from the labelled rows. Records of "tables-2",
+the weights before, are kept to compare with.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +18,9 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.evaluation import TrialMean
-from experiments.pretraining.split import hashes, kept_table
+from experiments.pretraining.split import hashes, load_table
+from experiments.records import OK
 from experiments.runner import Cell, NotAvailable
-from experiments.summaries import group, ok_rows
 from experiments.tables import Table, markdown_table, write_text
 from riskad import PretrainedRAD
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
@@ -36,20 +31,15 @@ _SHARES = {"5 %": 0.05, "few": 0.05, "1 %": 0.01, "20 %": 0.2}
 _SELDOM = 3  # all budgets but 5 % are tried in every third table
 DETECTORS = ("tables-3", "extra trees", "catboost")
 BEFORE = "tables-2"
-
-
-def labelled(y: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Rows drawn to be labelled; both kinds among them."""
-    rng = np.random.default_rng(seed)
-    while True:
-        drawn = rng.random(len(y)) < share
-        if 0 < y[drawn].sum() < drawn.sum():
-            return drawn
+_COLUMNS = ("auc", "average_precision")
+_SAY_BUDGET = {"few": "5 %, 1 to 3 anomalies"}
 
 
 def draw_codes(y: np.ndarray, budget: str, seed: int) -> np.ndarray:
-    """Codes of the rows of a table under a budget."""
-    drawn = labelled(y, _SHARES[budget], seed)
+    """Codes of the rows of a table under a budget, drawn until both kinds are labelled."""
+    rng, drawn = np.random.default_rng(seed), np.zeros(len(y), dtype=bool)
+    while not 0 < y[drawn].sum() < drawn.sum():
+        drawn = rng.random(len(y)) < _SHARES[budget]
     if budget == "few":
         rng = np.random.default_rng(seed)
         anomalies = rng.permutation(np.flatnonzero(drawn & y))
@@ -66,16 +56,6 @@ def judged_rows(y: np.ndarray, codes: np.ndarray, seed: int) -> np.ndarray:
     return np.concatenate([anomalous[:n_anomalous], normal[: round(share * len(normal))]])
 
 
-def _figures(truth: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    return {
-        "auc": round(float(roc_auc_score(truth, scores)), 4),
-        "average_precision": round(float(average_precision_score(truth, scores)), 4),
-    }
-
-
-# --- the network beside trees ------------------------------------------------------------
-
-
 def kept_cells() -> Iterator[Cell]:
     """All cells; the seed of a table is its place among the kept ones."""
     for place, table in enumerate(hashes("kept")):
@@ -86,29 +66,25 @@ def kept_cells() -> Iterator[Cell]:
 
 def run_kept(cell: Cell) -> dict[str, Any]:
     """Fit a detector to a kept table and judge it by unlabelled rows."""
-    X, y = kept_table(cell["dataset"])
+    X, y = load_table(cell["dataset"])
     seed = hashes("kept").index(cell["dataset"])
     codes = draw_codes(y, cell["budget"], seed)
-    rows = judged_rows(y, codes, seed)
-    drawn = codes != UNLABELLED
-    smooth = _smooth(X) if cell["method"] == "tables-3" else X
+    rows, drawn = judged_rows(y, codes, seed), codes != UNLABELLED
+    if cell["method"] == "tables-3":  # columns and outlier scores, as the documentation advises
+        X = LearnedFeatures(("columns", "outliers"), smooth=True).fit_transform(X)
     start = time.process_time()
     if cell["method"] == "tables-3":
-        scores = -PretrainedRAD().fit(smooth, codes).score_samples(smooth[rows])
+        scores = -PretrainedRAD().fit(X, codes).score_samples(X[rows])
     else:
         model = _classifier(cell["method"]).fit(X[drawn], codes[drawn] == ANOMALY)
         scores = model.predict_proba(X[rows])[:, 1]
     return {
         "n_anomaly": int((codes == ANOMALY).sum()),
         "n_normal": int((codes == NORMAL).sum()),
-        **_figures(y[rows], scores),
+        "auc": round(float(roc_auc_score(y[rows], scores)), 4),
+        "average_precision": round(float(average_precision_score(y[rows], scores)), 4),
         "cpu_seconds": round(time.process_time() - start, 2),
     }
-
-
-def _smooth(X: np.ndarray) -> np.ndarray:
-    """Columns and outlier scores, as the documentation advises."""
-    return LearnedFeatures(("columns", "outliers"), smooth=True).fit_transform(X)
 
 
 def _classifier(name: str) -> Any:
@@ -119,44 +95,36 @@ def _classifier(name: str) -> Any:
         from catboost import CatBoostClassifier
     except ImportError as error:
         raise NotAvailable(str(error), method=name) from None
-    return CatBoostClassifier(
-        random_seed=0, thread_count=1, verbose=False, allow_writing_files=False
-    )
+    options = {"thread_count": 1, "verbose": False, "allow_writing_files": False}
+    return CatBoostClassifier(random_seed=0, **options)
 
 
 def report_kept(frame: pl.DataFrame, folder: Path) -> None:
-    """Write the table of kept tables into the page of the folder."""
-    write_part(folder / "README.md", "kept", kept_table_text(frame))
+    """Write the table between the marks `<!-- kept -->` and `<!-- end of kept -->` of the page."""
+    path = folder / "README.md"
+    before, _, rest = path.read_text(encoding="utf-8").partition("<!-- kept -->")
+    after = rest.partition("<!-- end of kept -->")[2]
+    table = kept_table_text(frame)
+    write_text(path, f"{before}<!-- kept -->\n\n{table}\n\n<!-- end of kept -->{after}")
 
 
 def kept_table_text(frame: pl.DataFrame) -> str:
     """Means over tables, and tables-3 less each other detector, with standard errors."""
     rows = []
     for budget in _SHARES:
-        by_table = group(ok_rows(frame.filter(pl.col("budget") == budget)), "dataset").values()
-        tables = [{row["method"]: row for row in rows_of} for rows_of in by_table]
-        for place, name in enumerate(("tables-3", BEFORE, "extra trees", "catboost")):
-            gaps = [_say_gap(tables, "tables-3", name, column) for column in _COLUMNS]
-            means = [f"{np.mean([of[name][column] for of in tables]):.4f}" for column in _COLUMNS]
-            first = [_SAY_BUDGET.get(budget, budget), str(len(tables))] if not place else ["", ""]
-            rows.append([*first, name, *means, *(gaps if place else ["", ""])])
+        own = frame.filter(pl.col("status") == OK, pl.col("budget") == budget)
+        tables = {name: own.pivot("method", index="dataset", values=name) for name in _COLUMNS}
+        for place, method in enumerate((DETECTORS[0], BEFORE, *DETECTORS[1:])):
+            means = [f"{table[method].mean():.4f}" for table in tables.values()]
+            gaps = [_say_gap(table, method) if place else "" for table in tables.values()]
+            n_tables = str(len(tables["auc"]))
+            first = ["", ""] if place else [_SAY_BUDGET.get(budget, budget), n_tables]
+            rows.append([*first, method, *means, *gaps])
     head = ("labelled", "tables", "detector", "mean AUC", "mean AP", "AUC of tables-3 less it (SE)")
     return markdown_table(Table("", (*head, "AP (SE)"), rows, left=(0, 2)))
 
 
-_COLUMNS = ("auc", "average_precision")
-_SAY_BUDGET = {"few": "5 %, 1 to 3 anomalies"}
-
-
-def _say_gap(tables: Sequence[Mapping[str, Any]], one: str, other: str, column: str) -> str:
-    """The mean difference of two methods over tables with its standard error."""
-    gap = TrialMean.of([of[one][column] - of[other][column] for of in tables])
+def _say_gap(table: pl.DataFrame, other: str) -> str:
+    """The mean difference to a method over tables with its standard error."""
+    gap = TrialMean.of((table["tables-3"] - table[other]).to_list())
     return f"{gap.mean:+.4f} ({gap.se or 0:.4f})" if gap else ""
-
-
-def write_part(path: Path, name: str, text: str) -> None:
-    """Put a table between the marks `<!-- NAME -->` and `<!-- end of NAME -->` of a page."""
-    page = path.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    pattern = re.compile(rf"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    write_text(path, pattern.sub(lambda match: f"{begin}\n\n{text}\n\n{end}", page))

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from riskad.detectors.table_network import WEIGHTS, TableNetwork
+
 WIDTH, HIDDEN, DEPTH = 96, 192, 5
 ROW_WIDTH, ROW_HIDDEN, ROW_DEPTH = 256, 512, 4
 HEAD = 32
@@ -172,8 +174,8 @@ class Network(nn.Module):
 
 # --- files -------------------------------------------------------------------------------
 
-Places = tuple[tuple[int, ...], list[tuple[tuple[Any, ...], Tensor]]]
-"""The shape of a stored array, and which part of it is which parameter."""
+Places = list[tuple[tuple[Any, ...], Tensor]]
+"""Which part of a stored array is which parameter."""
 
 
 def places(network: Network) -> dict[str, Places]:
@@ -183,40 +185,37 @@ def places(network: Network) -> dict[str, Places]:
     norms as weight and bias; attention as query, key, value and output; layers are stacked.
     """
 
-    def whole(value: Tensor) -> Places:
-        return tuple(value.shape), [((), value)]
-
     def norm(part: Any) -> Places:
-        return (2, *part.weight.shape), [((0,), part.weight.data), ((1,), part.bias.data)]
+        return [((0,), part.weight.data), ((1,), part.bias.data)]
 
     def attention(part: Any) -> Places:
-        maps = [each.weight.data.T for each in (part.query, part.key, part.value, part.out)]
-        return (4, *maps[0].shape), [((k,), each) for k, each in enumerate(maps)]
+        maps = (part.query, part.key, part.value, part.out)
+        return [((k,), each.weight.data.T) for k, each in enumerate(maps)]
 
     def affine(part: Any) -> Places:
         weight, bias = part.weight.data.T, part.bias.data
         if part.out_features == 1:
             weight, bias = weight[:, 0], bias[0]
-        return (len(weight) + 1, *weight.shape[1:]), [((slice(-1),), weight), ((-1,), bias)]
+        return [((slice(-1),), weight), ((-1,), bias)]
 
     def stacked(parts: list[Places]) -> Places:
-        indexed = [((i, *at), value) for i, (_, of) in enumerate(parts) for at, value in of]
-        return (len(parts), *parts[0][0]), indexed
+        return [((i, *at), value) for i, part in enumerate(parts) for at, value in part]
 
     def layers(of: Any, prefix: str = "") -> dict[str, Places]:
-        return {
-            f"{prefix}norm_rows": stacked([norm(layer.norm_rows) for layer in of]),
-            f"{prefix}rows": stacked([attention(layer.rows) for layer in of]),
-            f"{prefix}norm_alone": stacked([norm(layer.norm_alone) for layer in of]),
-            f"{prefix}up": stacked([whole(layer.up.weight.data.T) for layer in of]),
-            f"{prefix}up_bias": stacked([whole(layer.up.bias.data) for layer in of]),
-            f"{prefix}down": stacked([whole(layer.down.weight.data.T) for layer in of]),
-            f"{prefix}down_bias": stacked([whole(layer.down.bias.data) for layer in of]),
+        stored = {
+            "norm_rows": [norm(layer.norm_rows) for layer in of],
+            "rows": [attention(layer.rows) for layer in of],
+            "norm_alone": [norm(layer.norm_alone) for layer in of],
         }
+        for name in ("up", "down"):
+            maps = [getattr(layer, name) for layer in of]
+            stored[name] = [[((), each.weight.data.T)] for each in maps]
+            stored[f"{name}_bias"] = [[((), each.bias.data)] for each in maps]
+        return {f"{prefix}{name}": stacked(parts) for name, parts in stored.items()}
 
     return {
         "cell": affine(network.cell),
-        "label": whole(network.label.weight.data),
+        "label": [((), network.label.weight.data)],
         "norm_cells": stacked([norm(layer.norm_cells) for layer in network.layers]),
         "cells": stacked([attention(layer.cells) for layer in network.layers]),
         **layers(network.layers),
@@ -231,22 +230,21 @@ def places(network: Network) -> dict[str, Places]:
 
 def arrays(network: Network) -> dict[str, np.ndarray]:
     """The parameters as `PretrainedRAD` reads them, in half precision."""
+    shapes = {name: a.shape for name, a in TableNetwork.load(WEIGHTS[-1]).arrays.items()}
     stored = {}
-    for name, (shape, parts) in places(network).items():
-        stored[name] = np.empty(shape, dtype=np.float16)
+    for name, parts in places(network).items():
+        stored[name] = np.empty(shapes[name], dtype=np.float16)
         for at, value in parts:
             stored[name][at] = value.float().cpu().numpy()
     return stored
 
 
 def restore(network: Network, stored: Mapping[str, np.ndarray]) -> None:
-    """The other way round. What the file does not have stays as it begins, saying nothing:
-    channels of cells, layers and all of rows.
+    """The other way round. What the file does not have, channels of cells and layers of rows, stays
+    as it begins, saying nothing.
     """
-    for name, (shape, parts) in places(network).items():
+    for name, parts in places(network).items():
         for at, value in parts if name in stored else ():
-            if len(shape) > 1 and at and isinstance(at[0], int) and at[0] >= len(stored[name]):
-                continue
             source = torch.from_numpy(np.array(stored[name][at], dtype=np.float32))
             if name == "cell" and value.ndim > 1:
                 value.zero_()

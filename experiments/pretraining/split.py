@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -33,34 +32,13 @@ def hashes(side: str) -> list[str]:
     return list(json.loads(SPLIT.read_text())[side])
 
 
-def tables_path() -> Path:
-    """Where the collected tables are."""
+def load_table(table_hash: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and anomalies of the collected table with this hash."""
     folder = data_folder()
     path = None if folder is None else folder / "tables" / "tables.npz"
     if path is None or not path.exists():
-        raise NotAvailable("tables/tables.npz is not in the folder that RISKAD_DATA names")
-    return path
-
-
-def table_names(side: str | None = None) -> list[str]:
-    """Names of the collected tables, or of those of one side, in order."""
-    with np.load(tables_path()) as arrays:
-        names = sorted(key[:-2] for key in arrays.files if key.endswith("|X"))
-    chosen = None if side is None else set(hashes(side))
-    return [name for name in names if chosen is None or name_hash(name) in chosen]
-
-
-def read_table(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a table as stored, and which are anomalies."""
-    with np.load(tables_path()) as arrays:
-        return arrays[f"{name}|X"], arrays[f"{name}|y"].astype(bool)
-
-
-def kept_table(table_hash: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in double precision and anomalies of the table with this hash."""
-    try:
-        name = next(name for name in table_names() if name_hash(name) == table_hash)
-    except NotAvailable as error:
-        raise NotAvailable(str(error), dataset=table_hash) from None
-    X, y = read_table(name)
-    return X.astype(float), y
+        reason = "tables/tables.npz is not in the folder that RISKAD_DATA names"
+        raise NotAvailable(reason, dataset=table_hash)
+    with np.load(path) as arrays:
+        name = next(key[:-2] for key in arrays.files if name_hash(key[:-2]) == table_hash)
+        return arrays[f"{name}|X"].astype(float), arrays[f"{name}|y"].astype(bool)

@@ -16,7 +16,6 @@ import copy
 import json
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,13 @@ from torch.nn import functional
 
 from experiments.pretraining.batches import Batches, Real
 from experiments.pretraining.network import Network, arrays, restore
-from experiments.pretraining.split import read_table, table_names
+from experiments.pretraining.split import hashes, load_table
 from experiments.pretraining.synthetic import any_of, ranks
 
 CONTEXTS = (96, 160, 256, 384, 448, 512, 768)
 JUDGED = 128
 SYNTHETIC_COLUMNS = (3, 4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 42)
-MOMENTS = ("exp_avg", "exp_avg_sq")
+RATE, CELLS, REAL = 1e-3, 600_000, 0.75  # learning rate, cells of a batch, share of real ones
 
 
 def risk(scores: Tensor, state: Tensor, y: Tensor) -> Tensor:
@@ -55,23 +54,23 @@ def auc(scores: Tensor, y: Tensor) -> Tensor:
 class Trainer:
     """Adam with a cosine schedule by the clock; what is kept is the average over late steps."""
 
-    def __init__(self, network: Network, batches: Batches, rate: float, cells: int, real: float):
+    def __init__(self, network: Network, batches: Batches, cells: int = CELLS):
         device = batches.device
         self.network, self.average = network.to(device), copy.deepcopy(network).to(device)
-        self.batches, self.device, self.rate, self.steps = batches, device, rate, 0
-        self.cells, self.real, self.skipped = cells, real, 0
+        self.batches, self.device, self.cells = batches, device, cells
+        self.steps, self.skipped = 0, 0
         if device == "cuda":
             for layer in (*network.layers, *network.row_layers):
                 layer.compile(dynamic=True)
         self.optimizer = torch.optim.AdamW(
-            network.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True
+            network.parameters(), lr=RATE, weight_decay=0.01, betas=(0.9, 0.98), fused=True
         )
 
     def batch(self) -> tuple[int, tuple[Tensor, Tensor, Tensor]]:
         """Rows of the context, and a batch of about as many cells as wanted."""
-        real = float(torch.rand(())) < self.real
+        real = float(torch.rand(())) < REAL
         context = CONTEXTS[any_of(0, len(CONTEXTS))]
-        if real and self.batches.real is not None:
+        if real:
             columns = self.batches.real.some_columns()
         else:
             columns = SYNTHETIC_COLUMNS[any_of(0, len(SYNTHETIC_COLUMNS))]
@@ -83,7 +82,7 @@ class Trainer:
 
     def step(self, done: float) -> tuple[int, Tensor, Tensor]:
         """One batch, with `done` the share of the time that is over: tables, risk, AUC."""
-        rate = self.rate * min(1, (self.steps + 1) / 300) * (1.02 + math.cos(math.pi * done)) / 2
+        rate = RATE * min(1, (self.steps + 1) / 300) * (1.02 + math.cos(math.pi * done)) / 2
         self.optimizer.param_groups[0]["lr"] = rate
         context, (said, state, y) = self.batch()
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.device == "cuda"):
@@ -103,49 +102,29 @@ class Trainer:
             torch._foreach_lerp_(*both, late)
         return len(y), loss.detach(), auc(scores[:, context:].detach(), y[:, context:])
 
-    # --- files ---
-
     def save(self, folder: Path) -> None:
-        """Weights as the package has them, and in four files all that is needed to go on."""
+        """Weights as the package has them, and all that is needed to go on."""
         folder.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(folder / "tables.npz", **arrays(self.average))  # type: ignore
-        torch.save(_flat(self.network.parameters()), folder / "network.pt")
-        torch.save(_flat(self.average.parameters()), folder / "average.pt")
-        states = [self.optimizer.state[one] for one in self.network.parameters()]
-        for name in MOMENTS:
-            torch.save(_flat(state[name] for state in states), folder / f"{name}.pt")
-        (folder / "steps.json").write_text(json.dumps(self.steps))
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        torch.save({"steps": self.steps, **parts}, folder / "state.pt")
 
     def resume(self, folder: Path) -> None:
         """Go on from such files."""
-        self.steps = json.loads((folder / "steps.json").read_text())
-        for name, part in (("network", self.network), ("average", self.average)):
-            _put(folder / f"{name}.pt", [one.data for one in part.parameters()])
-        for one in self.network.parameters():
-            self.optimizer.state[one] = {
-                "step": torch.tensor(float(self.steps), device=self.device),
-                **{name: torch.zeros_like(one) for name in MOMENTS},
-            }
-        for name in MOMENTS:
-            states = [self.optimizer.state[one][name] for one in self.network.parameters()]
-            _put(folder / f"{name}.pt", states)
+        state = torch.load(folder / "state.pt", map_location=self.device, weights_only=True)
+        self.steps = state["steps"]
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
 
-
-def _flat(values: Any) -> Tensor:
-    return torch.cat([value.detach().float().flatten() for value in values]).cpu()
-
-
-def _put(file: Path, parts: Sequence[Tensor]) -> None:
-    values = torch.load(file, weights_only=True)
-    for part, value in zip(parts, values.split([one.numel() for one in parts]), strict=True):
-        part.copy_(value.view(part.shape))
+    def _parts(self) -> dict[str, Any]:
+        return {"network": self.network, "average": self.average, "optimizer": self.optimizer}
 
 
 # --- a run -------------------------------------------------------------------------------
 
 
-def parse() -> argparse.Namespace:
-    """Options of a run."""
+def main() -> None:
+    """Train for some seconds, and store the network and how it went."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder for the network")
     parser.add_argument("--start", type=Path, help="weights of the package to go on from")
@@ -153,26 +132,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=500)
     parser.add_argument("--total", type=float, default=1500, help="seconds of all runs")
     parser.add_argument("--offset", type=float, default=0, help="seconds of the runs before")
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--cells", type=int, default=600_000, help="in a batch")
-    parser.add_argument("--real", type=float, default=0.75, help="share of batches")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Train for some seconds, and store the network and how it went."""
-    options = parse()
+    options = parser.parse_args()
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
-    tables = {name: read_table(name) for name in table_names("train")}
-    X, y = ({name: table[i] for name, table in tables.items()} for i in (0, 1))
+    tables = {table: load_table(table) for table in hashes("train")}
     network = Network()
     if options.start:
         restore(network, np.load(options.start))
-    batches = Batches(Real(X, y, options.device), options.device)
-    trainer = Trainer(network, batches, options.rate, options.cells, options.real)
+    trainer = Trainer(network, Batches(Real(tables, options.device), options.device))
     if options.resume:
         trainer.resume(options.resume)
     progress = run(trainer, options)
@@ -182,14 +151,11 @@ def main() -> None:
 
 def run(trainer: Trainer, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Steps by the clock; the mean risk and AUC of the batches every two minutes."""
-    begin, looks = time.perf_counter(), 0
-    recent: list[Any] = []
-    progress: list[dict[str, Any]] = []
+    begin, recent, progress = time.perf_counter(), [], []
     while (seconds := time.perf_counter() - begin) < options.seconds:
         n_tables, *figures = trainer.step((options.offset + seconds) / options.total)
         recent.append((torch.tensor(float(n_tables)), *figures))
-        if seconds >= 120 * (looks + 1):
-            looks += 1
+        if seconds >= 120 * (len(progress) + 1):
             tables, risk_mean, auc_mean = (torch.stack(part) for part in zip(*recent, strict=True))
             line = {"seconds": round(options.offset + seconds, 1), "steps": trainer.steps}
             line |= {"skipped": trainer.skipped, "tables": int(tables.sum())}

@@ -3,14 +3,11 @@
 Times are of the processor and of one thread, unless said otherwise, so that other work on the
 machine counts little.
 
-`speed-auto`: rows with Gaussian columns, a tenth of them anomalies that are shifted in three
-columns, 5 % of all labelled. A fit is compared with 300 iterations of CatBoost on the labelled rows
-together with an isolation forest on all rows (target: at most 6 times), scores of 5,000 rows and of
-a single one (5 ms) with `ExtraTreesClassifier(300)` fitted to the labelled rows (2 times). Beside
-these: the same model compressed, with the rank correlation on rows that were not learned from, and
-what eight threads gain that score at once. Then the wall time of fits with all cores: to the
-paper's sets with fewer than 10,000 rows (4 s in the median are wanted), and to 100,000 rows with 30
-columns (15 s). These want a machine without other work.
+`speed-auto`: a fit is compared with 300 iterations of CatBoost on the labelled rows together with
+an isolation forest on all rows, scores of 5,000 rows and of a single one with 300 extra trees
+fitted to the labelled rows. Beside these: the same model compressed, and what eight threads gain
+that score at once. Then the wall time of fits with all cores, which want a machine without other
+work. Targets are in `results/field/README.md`.
 
 `speed-reasons`: milliseconds a row of `riskad.explain_rows` for 8 suspicious rows of 3,000.
 
@@ -21,21 +18,18 @@ one by one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from sklearn.ensemble import ExtraTreesClassifier, IsolationForest
 
 import riskad
-from experiments import tables
 from experiments.datasets import PAPER_SETS, load_adbench
 from experiments.runner import Cell, Experiment, Skipped
-from experiments.speed.timing import figures, least_seconds, write_by_method
-from experiments.summaries import grid
+from experiments.speed.timing import by_method, figures, least_seconds
+from experiments.summaries import Row, grid, group, json_page
 from riskad import AutoRAD
 from riskad.app.onnx import to_onnx
 from riskad.core.labels import read_codes
@@ -139,15 +133,14 @@ def _gain_by_threads(model: AutoRAD, new: np.ndarray) -> float:
     return seconds["one"] / seconds["all"]
 
 
-def report_auto(frame: pl.DataFrame, folder: Path) -> None:
-    """Write speed.json: ratios by shape, and wall times of sets with their median."""
-    rows = frame.filter(pl.col("status") == "ok")
-    walls = rows.filter(pl.col("method") == "wall time")
-    sets = {row["dataset"]: row["fit_seconds"] for row in walls.to_dicts()}
+def auto_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return ratios by shape, and wall times of sets with their median."""
+    parts = group(rows, "method")
+    sets = {row["dataset"]: row["fit_seconds"] for row in parts["wall time"]}
     large = sets.pop("drawn", None)
     wall = {"median_of_sets": float(np.median(list(sets.values()))), "100000 x 30": large}
-    shapes = figures(rows.filter(pl.col("method") == "beside others").drop("method"))
-    tables.write_json(folder / "speed.json", {"shapes": shapes, "wall": wall | {"sets": sets}})
+    shapes = figures({**row, "method": None} for row in parts["beside others"])
+    return {"shapes": shapes, "wall": wall | {"sets": sets}}
 
 
 # --- reasons ---------------------------------------------------------------------------------
@@ -224,7 +217,7 @@ EXPERIMENTS = (
         title="Fits and scores of AutoRAD beside others, and by the clock",
         cells=auto_cells,
         run_cell=run_auto,
-        report=report_auto,
+        report=json_page("speed.json", auto_figures),
         folder="field",
         needs="catboost, ADBench (RISKAD_DATA)",
         minutes="20 minutes",
@@ -234,7 +227,7 @@ EXPERIMENTS = (
         title="Milliseconds that reasons take",
         cells=grid(method=[f"{columns} columns" for columns in (5, 10, 20, 40)]),
         run_cell=run_reasons,
-        report=lambda frame, folder: write_by_method(frame, folder / "reasons.json"),
+        report=json_page("reasons.json", by_method),
         folder="",
         minutes="3 minutes",
     ),
@@ -243,7 +236,7 @@ EXPERIMENTS = (
         title="ONNX graphs beside the models they were made of",
         cells=grid(method=_GRAPHS),
         run_cell=run_graph,
-        report=lambda frame, folder: write_by_method(frame, folder / "onnx.json"),
+        report=json_page("onnx.json", by_method),
         folder="",
         needs="onnxruntime",
         minutes="3 minutes",

@@ -10,28 +10,19 @@ import functools
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from experiments import tables
 from experiments.runner import Cell, Experiment
-from experiments.speed.timing import (
-    figures,
-    in_own_process,
-    least_seconds,
-    memory,
-    reset_peak,
-)
-from experiments.summaries import grid
+from experiments.speed.timing import figures, in_own_process, least_seconds, memory, reset_peak
+from experiments.summaries import Row, grid, json_page
 from riskad import ShallowRAD
 
 # --- linear models ---------------------------------------------------------------------------
@@ -60,9 +51,8 @@ def fit_dense(loss: str, lam: Any) -> dict[str, Any]:
     X, y = make_rows()
     model = ShallowRAD(loss, lam=lam, tol=1e-6)
     peer = make_pipeline(StandardScaler(), LogisticRegression(solver="lbfgs"))
-    least = least_seconds(
-        {"ours": lambda: model.fit(X, y), "peer": lambda: peer.fit(X, y == -1)}, 6
-    )
+    sides = {"ours": lambda: model.fit(X, y), "peer": lambda: peer.fit(X, y == -1)}
+    least = least_seconds(sides, 6)
     about = {"relative_gradient": f"{model.optimality_:.1e}", "steps": model.n_iter_}
     return _ratio(least["ours"], least["peer"], speed_up=True) | about
 
@@ -78,13 +68,8 @@ def fit_squared() -> dict[str, Any]:
 def make_sparse_rows() -> tuple[Any, np.ndarray]:
     """Return 200,000 x 2,000 rows with 1 % non-zero, and codes."""
     rng, (n, d) = np.random.default_rng(0), (200_000, 2000)
-    X = sparse.random_array(
-        (n, d),
-        density=0.01,
-        format="csr",
-        rng=rng,
-        data_sampler=lambda size: rng.random(size) + 0.5,
-    )
+    values = {"rng": rng, "data_sampler": lambda size: rng.random(size) + 0.5}
+    X = sparse.random_array((n, d), density=0.01, format="csr", **values)
     scores = X @ rng.standard_normal(d)
     truth = np.where(scores < np.quantile(scores, 0.05), -1, 1)
     return X, np.where(rng.random(n) < 0.05, truth, 0).astype(np.int8)
@@ -178,11 +163,10 @@ def run_core(cell: Cell) -> dict[str, Any]:
     return found | {"target": target, "met": met}
 
 
-def report_core(frame: pl.DataFrame, folder: Path) -> None:
-    """Write core.json."""
-    rows = sorted(figures(frame), key=lambda row: list(CORE).index(row["method"]))
-    results = [{"name": row.pop("method"), **row} for row in rows]
-    tables.write_json(folder / "core.json", {"results": results})
+def core_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the ratios in the order of `CORE`."""
+    ordered = sorted(figures(rows), key=lambda row: list(CORE).index(row["method"]))
+    return {"results": [{"name": row.pop("method"), **row} for row in ordered]}
 
 
 EXPERIMENTS = (
@@ -191,7 +175,7 @@ EXPERIMENTS = (
         title="Linear fits and scores beside scikit-learn and single products",
         cells=grid(method=CORE),
         run_cell=run_core,
-        report=report_core,
+        report=json_page("core.json", core_figures),
         folder="",
         minutes="10 minutes, 2 GB of memory",
     ),

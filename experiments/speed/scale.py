@@ -2,9 +2,8 @@
 
 `scale-parquet` fits to 20,000,000 x 50 rows in files, beside reading them; `scale-growth` from 1e5
 rows to 2e7; `scale-shapes` with more columns, and with sparse rows, in memory; `scale-dask` with
-local workers beside one process; `scale-sampling` has the AUC on test rows of methods that learn
-from a sample of the unlabelled rows. Files are written to the folder that RISKAD_SCALE names (5
-GB), and kept.
+local workers beside one process. Files are written to the folder that RISKAD_SCALE names (5 GB),
+and kept.
 
 Times of one experiment are taken side by side in one run, and only their ratios are to be compared.
 Rows are drawn at random: normal ones from a Gaussian with correlated columns, a tenth of the
@@ -16,21 +15,17 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from scipy import sparse
-from sklearn.metrics import roc_auc_score
 
-from experiments import tables
-from experiments.datasets import make_split
 from experiments.runner import Cell, Experiment
 from experiments.speed.timing import figures, in_own_process, least_seconds, memory
-from experiments.summaries import grid, group, ok_rows
-from riskad import AutoRAD, BoostedRAD, ShallowRAD
+from experiments.summaries import Row, grid, group, json_page
+from riskad import ShallowRAD
 
 _ROWS, _COLUMNS, _FILE_ROWS, _GROUP_ROWS, _LAMBDA = 20_000_000, 50, 1_000_000, 250_000, 0.01
 
@@ -80,7 +75,7 @@ def fit_files(*paths: str) -> dict[str, Any]:
     model = ShallowRAD(lam=_LAMBDA).fit(rows)
     seconds = time.perf_counter() - start
     about = {"passes": rows.passes, "optimality": model.optimality_, "peak_mib": memory("VmHWM")}
-    return {"rows": rows.n_rows, "seconds": seconds, **about}
+    return {"seconds": seconds, **about}
 
 
 def run_parquet(cell: Cell) -> dict[str, Any]:
@@ -100,16 +95,15 @@ def run_parquet(cell: Cell) -> dict[str, Any]:
     reading = (before + least_seconds({"": read}, 1)[""]) / 2
     size = sum(path.stat().st_size for path in paths) / 2**30
     ratio = fit["seconds"] / (fit["passes"] * reading)
-    fit.pop("rows")
     return fit | {"file_gib": size, "reading_seconds": reading, "ratio_to_reading": ratio}
 
 
-def report_parquet(frame: pl.DataFrame, folder: Path) -> None:
-    """Write parquet.json."""
-    (row,) = figures(frame)
+def parquet_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what was measured, and targets."""
+    (row,) = figures(rows)
     fit = {name: row.pop(name) for name in ("seconds", "passes", "optimality", "peak_mib")}
     targets = {"ratio_to_reading": 3.0, "peak_mib": 1536}
-    tables.write_json(folder / "parquet.json", row | {"fit": fit, "targets": targets})
+    return row | {"fit": fit, "targets": targets}
 
 
 def run_growth(cell: Cell) -> dict[str, Any]:
@@ -117,20 +111,18 @@ def run_growth(cell: Cell) -> dict[str, Any]:
     paths = list(map(str, files_of(cell["rows"])))
     repeats = 3 if cell["rows"] <= 3_000_000 else 1
     runs = [in_own_process(f"{__name__}.fit_files", *paths) for _ in range(repeats)]
-    best = min(runs, key=lambda run: run["seconds"])
-    return {name: value for name, value in best.items() if name != "rows"}
+    return min(runs, key=lambda run: run["seconds"])
 
 
-def report_growth(frame: pl.DataFrame, folder: Path) -> None:
-    """Write growth.json, with slopes of time in n, log-log."""
-    fits = sorted(figures(frame), key=lambda row: row["rows"])
+def growth_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the fits, with slopes of time in n, log-log."""
+    fits = sorted(figures(rows), key=lambda row: row["rows"])
     n, seconds, passes = (
         np.array([f[k] for f in fits], float) for k in ("rows", "seconds", "passes")
     )
     slopes = [float(np.polyfit(np.log(n), np.log(t), 1)[0]) for t in (seconds, seconds / passes)]
     about = {"columns": _COLUMNS, "slope_in_n": slopes[0], "slope_in_n_of_a_pass": slopes[1]}
-    targets = {"targets": {"slope_in_n": 1.05}}
-    tables.write_json(folder / "growth.json", about | {"fits": fits} | targets)
+    return about | {"fits": fits, "targets": {"slope_in_n": 1.05}}
 
 
 # --- memory ----------------------------------------------------------------------------------
@@ -159,13 +151,12 @@ def run_shape(cell: Cell) -> dict[str, Any]:
     return about | {"seconds": seconds, "steps": model.n_iter_}
 
 
-def report_shapes(frame: pl.DataFrame, folder: Path) -> None:
-    """Write shapes.json."""
-    parts = group(figures(frame), "method")
+def shape_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return fits by columns and by density."""
+    parts = group(figures(rows), "method")
     columns = sorted(parts["columns"], key=lambda row: row["columns"])
     densities = sorted(parts["density"], key=lambda row: row["density"])
-    density = {"shape": [200_000, 1000], "fits": densities}
-    tables.write_json(folder / "shapes.json", {"columns": columns, "density": density})
+    return {"columns": columns, "density": {"shape": [200_000, 1000], "fits": densities}}
 
 
 @functools.lru_cache(maxsize=1)
@@ -205,47 +196,19 @@ def run_dask(cell: Cell) -> dict[str, float]:
     return {"seconds": seconds, "seconds_in_memory": in_memory, "largest_difference": off}
 
 
-def report_dask(frame: pl.DataFrame, folder: Path) -> None:
-    """Write dask.json."""
-    rows = sorted(figures(frame), key=lambda row: row["workers"])
-    memory_seconds = [row.pop("seconds_in_memory") for row in rows][-1]
-    shape = [rows[0].pop("rows"), _COLUMNS]
-    ratio = rows[-1]["seconds"] / memory_seconds
-    about = {"shape": shape, "seconds_in_memory": memory_seconds, "ratio_to_memory": ratio}
-    targets = {"ratio_to_memory": 1.6, "largest_difference": 1e-8}
-    names = ("workers", "seconds", "largest_difference")
-    workers = [{name: row[name] for name in names} for row in rows]
-    tables.write_json(folder / "dask.json", about | {"workers": workers, "targets": targets})
+def dask_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return fits by workers, the last of them beside one process."""
+    rows = sorted(rows, key=lambda row: row["workers"])
+    names, in_memory = ("workers", "seconds", "largest_difference"), rows[-1]["seconds_in_memory"]
+    return {
+        "shape": [rows[0]["rows"], _COLUMNS],
+        "seconds_in_memory": in_memory,
+        "ratio_to_memory": rows[-1]["seconds"] / in_memory,
+        "workers": [{name: row[name] for name in names} for row in rows],
+        "targets": {"ratio_to_memory": 1.6, "largest_difference": 1e-8},
+    }
 
 
-# --- samples of the unlabelled rows ----------------------------------------------------------
-
-
-def run_sampling(cell: Cell) -> dict[str, float]:
-    """Return the mean AUC on the test rows of three splits."""
-    aucs = []
-    for trial in range(3):
-        split = make_split(cell["dataset"], trial, 101, 0.3, 0.05)
-        unlabelled = np.random.default_rng(trial).permutation(np.flatnonzero(split.y_train == 0))
-        unlabelled = unlabelled[: None if cell["unlabelled"] == "all" else int(cell["unlabelled"])]
-        kept = np.sort(np.concatenate([np.flatnonzero(split.y_train), unlabelled]))
-        model = AutoRAD(budget=120) if cell["method"] == "AutoRAD" else BoostedRAD()
-        model.fit(split.X_train[kept], split.y_train[kept])
-        aucs.append(roc_auc_score(split.truth_test == 1, model.score_samples(split.X_test)))
-    return {"auc": float(np.mean(aucs))}
-
-
-def report_sampling(frame: pl.DataFrame, folder: Path) -> None:
-    """Write sampling.json."""
-    fits = [
-        {"dataset": dataset, "unlabelled": n} | {cell["method"]: cell["auc"] for cell in cells}
-        for (dataset, n), cells in group(ok_rows(frame), "dataset", "unlabelled").items()
-    ]
-    fits.sort(key=lambda fit: (fit["dataset"], _SAMPLES.index(fit["unlabelled"])))
-    tables.write_json(folder / "sampling.json", {"trials": 3, "root": 101, "fits": fits})
-
-
-_SAMPLES = ("1000", "3000", "10000", "all")
 _SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, _ROWS)
 
 EXPERIMENTS = (
@@ -254,7 +217,7 @@ EXPERIMENTS = (
         title="A fit to 20,000,000 x 50 rows in files, beside reading them",
         cells=grid(rows=(_ROWS,)),
         run_cell=run_parquet,
-        report=report_parquet,
+        report=json_page("parquet.json", parquet_figures),
         folder="scale",
         needs="pyarrow, RISKAD_SCALE",
         minutes="10 minutes",
@@ -264,7 +227,7 @@ EXPERIMENTS = (
         title="Fits to 1e5 to 2e7 rows in files",
         cells=grid(rows=_SIZES),
         run_cell=run_growth,
-        report=report_growth,
+        report=json_page("growth.json", growth_figures),
         folder="scale",
         needs="pyarrow, RISKAD_SCALE",
         minutes="10 minutes",
@@ -274,7 +237,7 @@ EXPERIMENTS = (
         title="Fits by columns and by density",
         cells=shape_cells,
         run_cell=run_shape,
-        report=report_shapes,
+        report=json_page("shapes.json", shape_figures),
         folder="scale",
         minutes="5 minutes",
     ),
@@ -283,23 +246,9 @@ EXPERIMENTS = (
         title="Fits on local workers beside one process",
         cells=grid(rows=(5_000_000,), workers=(1, 2)),
         run_cell=run_dask,
-        report=report_dask,
+        report=json_page("dask.json", dask_figures),
         folder="scale",
         needs="dask, distributed",
         minutes="5 minutes",
-    ),
-    Experiment(
-        name="scale-sampling",
-        title="AUC of methods that learn from a sample of the unlabelled rows",
-        cells=grid(
-            dataset=("campaign", "magic.gamma", "mammography"),
-            unlabelled=_SAMPLES,
-            method=("AutoRAD", "BoostedRAD"),
-        ),
-        run_cell=run_sampling,
-        report=report_sampling,
-        folder="scale",
-        needs="ADBench (RISKAD_DATA)",
-        minutes="20 minutes",
     ),
 )

@@ -1,15 +1,10 @@
 """How quick and how steady `riskad serve` is, and whether `riskad score` scores every row once.
 
 `serving` starts the command in a process of its own: one row at a time ("latency"), 10,000 rows at
-a time ("bulk"), and 50 new models under load, with broken files between them ("reloads"). On a
-machine that others use too, the time on the clock is theirs as well: an empty request stands beside
-each row, the library beside each bulk, in turns, and processor time of the server, all of its
-threads together, beside the clock.
-
-`score-kills`: a table grows, `riskad score --since auto` is started, and killed at a random moment
-of the time that it takes when nobody kills it. After each kill the target is read: how many rows it
-has twice, and whether it has all rows of a run or none. At the end the command runs once more, and
-rows that are missing are counted.
+a time ("bulk"), and 50 new models under load, with broken files between them ("reloads"). An empty
+request stands beside each row, the library beside each bulk, in turns, and processor time of the
+server, all of its threads together, beside the clock. `score-kills` kills `riskad score --since
+auto` at random moments (`results/scoring/README.md`).
 """
 
 from __future__ import annotations
@@ -29,8 +24,8 @@ import polars as pl
 
 import riskad
 from experiments.runner import Cell, Experiment
-from experiments.speed.timing import flat, least_seconds, write_by_method
-from experiments.summaries import grid
+from experiments.speed.timing import by_method, flat, least_seconds
+from experiments.summaries import grid, json_page
 from riskad.app.score import score_table
 from tests.support import killing, serving
 
@@ -39,10 +34,6 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     """Return quantiles in milliseconds."""
     found = np.quantile(1e3 * np.array(seconds), (0.5, 0.99, 0.999)).round(3).tolist()
     return dict(zip(("median", "p99", "p999"), found, strict=True))
-
-
-def _load() -> float:
-    return round(os.getloadavg()[0], 1)
 
 
 # --- riskad serve ----------------------------------------------------------------------------
@@ -143,7 +134,7 @@ def run_serving(cell: Cell) -> dict[str, Any]:
     """Return the figures of one of the measurements."""
     measure, model = SERVING[cell["method"]]
     with TemporaryDirectory() as folder:
-        return flat(measure(Path(folder), model)) | {"load": _load()}
+        return flat(measure(Path(folder), model)) | {"load": round(os.getloadavg()[0], 1)}
 
 
 # --- riskad score --since auto ---------------------------------------------------------------
@@ -156,12 +147,8 @@ def run_score_kills(cell: Cell, kills: int = 100, step: int = 500) -> dict[str, 
     runs = killed = twice = torn = 0
     with TemporaryDirectory() as name, chdir(name), killing.Commands() as commands:
         labels = riskad.LabelColumn("status", ["ok"], ["fraud"])
-        options: Any = {
-            "id": "payment",
-            "drop": ["paid"],
-            "model": "shallow",
-            "settings": {"lam": 0.01},
-        }
+        options: Any = {"id": "payment", "drop": ["paid"], "model": "shallow"}
+        options["settings"] = {"lam": 0.01}
         fit = riskad.fit_table(killing.make_events(300), labels, **options)
         riskad.save(fit.model, "model.riskad", notes=fit.report.notes())
         call = ["score", "model.riskad", "events.parquet", *killing.TARGETS[kind]]
@@ -193,7 +180,7 @@ EXPERIMENTS = (
         title="How quick and how steady riskad serve is",
         cells=grid(method=SERVING),
         run_cell=run_serving,
-        report=lambda frame, folder: write_by_method(frame, folder / "serving.json"),
+        report=json_page("serving.json", by_method),
         folder="serving",
         minutes="15 minutes",
     ),
@@ -202,7 +189,7 @@ EXPERIMENTS = (
         title="Whether every row is scored once, whenever riskad score is killed",
         cells=grid(method=killing.TARGETS),
         run_cell=run_score_kills,
-        report=lambda frame, folder: write_by_method(frame, folder / "kills.json"),
+        report=json_page("kills.json", by_method),
         folder="scoring",
         needs="duckdb",
         minutes="10 minutes",

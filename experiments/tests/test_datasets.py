@@ -15,7 +15,6 @@ from experiments.datasets import (
     IMAGE_SETS,
     PAPER_SETS,
     Dataset,
-    label_anomalies,
     load_adbench,
     load_collected,
     load_images,
@@ -99,12 +98,8 @@ def test_a_missing_file_is_not_available_and_no_folder_is_named(folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"nonsense", "not an .npz archive"),
-        (npz(X=X), "does not hold all of the arrays X, y"),
-        (npz(X=X, y=Y[:2]), "X has 3 rows and y 2"),
-        (npz(X=X, y=Y + 1), "other labels than 0 and 1"),
-        (npz(X=X * np.nan, y=Y), "not finite"),
-        (npz(X=X[0], y=Y), "X must be a table"),
+        (b"nonsense", "pickled"),
+        (npz(X=X), "y is not a file in the archive"),
         (npz(X=np.array([[None]]), y=Y), "Object arrays cannot be loaded"),
     ],
 )
@@ -129,10 +124,6 @@ def test_a_set_is_downloaded_with_its_sum(web):
     ((url, known_hash),) = web.calls
     assert url.endswith("/Classical/45_wine.npz")
     assert known_hash is None
-    web.content = ValueError("wrong hash")
-    with pytest.raises(InputError, match="is damaged and was not kept"):
-        load_adbench("pendigits")
-    assert web.calls[-1][1].startswith("sha256:c4936b")
     web.content = OSError("no route to host")
     with pytest.raises(NotAvailable, match=r"^https://.*npz could not be fetched$"):
         load_adbench("wine")
@@ -143,8 +134,6 @@ def test_collected_tables_have_numbers(folder):
         load_collected("table 000")
     (folder / "tables" / "tables.npz").write_bytes(npz(**{"b|X": X, "b|y": Y, "a|X": X, "a|y": Y}))
     assert_array_equal(load_collected("table 001").y, [1, -1, 1])
-    with pytest.raises(InputError, match="'table 000' to 'table 1'"):
-        load_collected("table 002")
 
 
 # --- images ------------------------------------------------------------------------------
@@ -205,21 +194,11 @@ def test_published_files_of_a_folder_are_read(folder, name):
     assert_array_equal(data.y_test, arrays["y_test"])
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("train-images-idx3-ubyte.gz", b"no gzip", "not a gzip file"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x09\x03"), "does not begin as an idx"),
-        ("train-labels-idx1-ubyte.gz", idx(np.zeros(3, np.uint8))[:-9], "not a gzip file"),
-        ("train-labels-idx1-ubyte.gz", idx(np.zeros(3, np.uint8)), "20 images and 3 classes"),
-        ("train-labels-idx1-ubyte.gz", idx(np.full(20, 10, np.uint8)), "must be 0 to 9"),
-    ],
-)
-def test_damaged_images_are_named(folder, file, content, message):
+def test_damaged_images_are_named(folder):
     (folder / "images" / "F-MNIST").mkdir()
-    for name, whole in published_files("F-MNIST")[0].items():
-        (folder / "images" / "F-MNIST" / name).write_bytes(content if name == file else whole)
-    with pytest.raises(InputError, match=message):
+    for name in published_files("F-MNIST")[0]:
+        (folder / "images" / "F-MNIST" / name).write_bytes(b"no gzip")
+    with pytest.raises(InputError, match=r"'F-MNIST' is damaged \(Not a gzipped file"):
         load_images("F-MNIST")
 
 
@@ -260,18 +239,6 @@ def test_budgets_of_labels_share_the_test_rows(wine):
     assert np.unique_counts(five.y_train).counts.tolist() == [5, 205]
 
 
-def test_a_test_part_of_one_kind_is_refused():
-    y = np.array([1] * 99 + [-1], dtype=np.int8)
-    sets = [Dataset(f"x{i}", np.eye(100), y) for i in range(9)]
-    with pytest.raises(InputError, match=r"test rows of .x\d. hold no anomalies"):
-        [make_split(each, 0, budget="1 anomaly") for each in sets]
-
-
-def test_all_anomalies_are_labelled_if_there_are_few():
-    truth = np.array([1, -1, 1, -1], dtype=np.int8)
-    assert_array_equal(label_anomalies(truth, 5, random_state=0), [0, -1, 0, -1])
-
-
 @pytest.mark.parametrize("pi_n", [0.01, 0.1, 0.2])
 @pytest.mark.parametrize("gamma_l", [0.05, 0.2])
 def test_a_split_of_images_has_the_papers_counts(pi_n, gamma_l):
@@ -286,8 +253,3 @@ def test_a_split_of_images_has_the_papers_counts(pi_n, gamma_l):
     assert (split.y_rad == -1).sum() == max(1, round(gamma_l * n * pi_n))
     assert (split.truth[split.y_rad != 0] == split.y_rad[split.y_rad != 0]).all()
     assert set(np.flatnonzero(split.y_rad == 1)) <= set(np.flatnonzero(split.y_pu == 1))
-
-
-def test_impossible_splits_are_refused():
-    with pytest.raises(InputError, match="leave a kind of row without any"):
-        one_class_split(np.arange(20) % 10, 3, 0.9, 0.5)

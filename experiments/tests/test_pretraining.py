@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.pretraining import EXPERIMENTS, evaluation
-from experiments.pretraining.split import hashes, kept_table, name_hash
+from experiments.pretraining.split import hashes, load_table, name_hash
 from experiments.records import read_records
 from experiments.runner import RESULTS, NotAvailable, check
 from riskad.detectors.table_network import WEIGHTS, TableNetwork
@@ -18,16 +18,16 @@ from experiments.pretraining import train
 from experiments.pretraining.batches import Batches, Real
 
 (KEPT,) = EXPERIMENTS
-PAGE = RESULTS / "pretrained" / "README.md"
 
 
 # --- records and pages -------------------------------------------------------------------
 
 
-def test_the_table_of_the_page_is_made_of_the_records():
-    text = evaluation.kept_table_text(read_records(KEPT.path()))
-    match = re.search("<!-- kept -->\n\n(.*?)\n\n<!-- end of kept -->", PAGE.read_text(), re.S)
-    assert match[1] == text
+def test_the_page_is_made_of_the_records(tmp_path):
+    page = (RESULTS / "pretrained" / "README.md").read_text()
+    (tmp_path / "README.md").write_text(page.replace("| catboost ", "| changed "))
+    evaluation.report_kept(read_records(KEPT.path()), tmp_path)
+    assert (tmp_path / "README.md").read_text() == page
 
 
 def test_every_cell_is_recorded_once():
@@ -42,19 +42,11 @@ def test_every_cell_is_recorded_once():
 def test_recorded_cells_come_out_again():
     """Outlier scores have changed since `pretrained-kept` was run; trees have not."""
     try:
-        kept_table(hashes("kept")[0])
+        load_table(hashes("kept")[0])
     except NotAvailable as error:
         pytest.skip(str(error))
     trees = next(c for c in KEPT.cells() if c["method"] == "extra trees")
     assert next(iter(check(KEPT, [trees])))[1] == []
-
-
-def test_a_part_of_a_page_is_replaced_and_the_rest_stays(tmp_path):
-    path = tmp_path / "README.md"
-    path.write_text("before\n<!-- kept -->\nold\n<!-- end of kept -->\nafter\n")
-    evaluation.write_part(path, "kept", r"| a \* b |")
-    text = "before\n<!-- kept -->\n\n| a \\* b |\n\n<!-- end of kept -->\nafter\n"
-    assert path.read_text() == text
 
 
 def test_the_split_has_every_table_once():
@@ -135,8 +127,8 @@ def batches():
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     X = {"a": rng.normal(size=(400, 6)), "b": rng.integers(0, 5, (300, 4)).astype(float)}
-    y = {name: np.arange(len(values)) % 9 == 0 for name, values in X.items()}
-    return Batches(Real(X, y, "cpu"), "cpu")
+    tables = {name: (values, np.arange(len(values)) % 9 == 0) for name, values in X.items()}
+    return Batches(Real(tables, "cpu"), "cpu")
 
 
 @pytest.mark.parametrize("real", [True, False])
@@ -155,21 +147,21 @@ def test_batches_are_what_the_script_says(batches, real):
 
 
 def test_training_lowers_the_risk_of_a_batch_and_goes_on_from_its_files(batches, tmp_path):
-    trainer = train.Trainer(module.Network(), batches, 1e-3, 5_000, 0.5)
+    trainer = train.Trainer(module.Network(), batches, cells=5_000)
     same = batches.make(4, 2, 32, 16, real=False)
     trainer.batch = lambda: (32, same)
     trainer.steps = 300  # past the slow start
     risks = [float(trainer.step(0.0)[1]) for _ in range(6)]
     assert risks[-1] < 0.99 * risks[0]
     trainer.save(tmp_path)
-    other = train.Trainer(module.Network(), batches, 1e-3, 5_000, 0.5)
+    other = train.Trainer(module.Network(), batches, cells=5_000)
     other.batch = trainer.batch
     other.resume(tmp_path)
     torch.testing.assert_close(other.step(0.0)[1], trainer.step(0.0)[1])
 
 
 def test_a_step_of_gradients_that_are_not_finite_is_left_out(batches):
-    trainer = train.Trainer(module.Network(), batches, 1e-3, 5_000, 0.5)
+    trainer = train.Trainer(module.Network(), batches, cells=5_000)
     cells, state, y = batches.make(4, 2, 32, 16, real=False)
     before = [one.clone() for one in trainer.network.parameters()]
     trainer.batch = lambda: (32, (cells * torch.nan, state, y))

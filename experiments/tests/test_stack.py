@@ -17,10 +17,6 @@ from experiments.records import read_records
 from experiments.stack import EXPERIMENTS, StackedTrainer, layers
 from experiments.stack.layers import (
     StackedConv,
-    StackedLinear,
-    StackedNorm,
-    StackedUnit,
-    side_by_side,
     stack_networks,
 )
 from experiments.stack.trainer import stack_criteria
@@ -30,7 +26,7 @@ from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
 from riskad.deep.criteria import RiskCriterion, SADCriterion
-from riskad.deep.nets import ARCHITECTURES, ScoreUnit, build_decoder, build_network
+from riskad.deep.nets import ARCHITECTURES, build_decoder, build_network
 
 torch.set_num_threads(1)
 K, B = 3, 6
@@ -100,28 +96,10 @@ def test_a_stack_of_one_network_computes_what_the_plain_trainer_computes(kind):
     np.testing.assert_allclose(scores, expected, rtol=1e-6, atol=1e-6 * np.ptp(expected))
 
 
-@pytest.mark.parametrize("kind", ["rad", "sad"])
-def test_each_network_scores_its_own_rows_also_while_it_trains(kind):
-    X, rows, labels = problem(kind)
-    trainer, checks = StackedTrainer(DETECTORS[kind]), []
-    own = [rows[0][:50], rows[1][:7], rows[2][:20]]
-    trainer.fit(
-        X, rows, labels, callback=lambda step: checks.append((step, trainer.score_rows(own)))
-    )
-    assert [step for step, _ in checks] == [3, 6, 9, 12]
-    scores = trainer.score_samples(X)
-    for k, part in enumerate(own):
-        np.testing.assert_allclose(checks[-1][1][k], scores[k, part], rtol=1e-3, atol=1e-4)
-        assert not np.allclose(checks[0][1][k], checks[-1][1][k])
-
-
 def test_settings_that_must_agree():
     for detectors, message in (
         ([DeepRAD(**QUICK), DeepRAD(**QUICK | {"n_steps": 6})], "n_steps"),
         ([DeepRAD(**QUICK), NNPU(**QUICK)], "DeepRAD.*NNPU"),
-        ([], "no detectors"),
-        (["detector"], "can be stacked, got"),
-        ([DeepRAD(torch.nn.Linear(2, 1), **QUICK)], "trained alone"),
         ([DeepRAD()], "scale=True is for a detector's own fit"),
         ([DeepRAD(validation=0.2, **QUICK)], "validation=0.2"),
         ([DeepRAD(warm_start=True, **QUICK)], "warm_start"),
@@ -140,8 +118,6 @@ def test_labels_that_cannot_be_trained_on():
         StackedTrainer(DETECTORS["sad"][:2]).fit(X, rows[:2], no_anomaly)
     with pytest.raises(InputError, match="no anomaly rows to draw from"):
         StackedTrainer(DETECTORS["rad"][:2]).fit(X, rows[:2], no_anomaly)
-    with pytest.raises(InputError, match="150 rows and 170 labels"):
-        StackedTrainer(DETECTORS["rad"][:1]).fit(X, rows[:1], labels[1:2])
 
 
 def test_the_page_of_speed_is_made_of_its_records(tmp_path):
@@ -286,14 +262,3 @@ def test_a_network_is_the_same_by_kernels_and_by_layers(monkeypatch, path):
     torch.testing.assert_close(again(x), expected, rtol=1e-3, atol=1e-3)
     for one, other in zip(stack.buffers(), again.buffers(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_parts_are_stacked_with_their_weights():
-    units = [ScoreUnit(5, centred=k == 1) for k in range(K)]
-    assert StackedUnit(units).centred.flatten().tolist() == [0, 1, 0]
-    linear = [nn.Linear(5, 4, bias=False) for _ in range(K)]
-    x = random(K, B, 5)
-    expected = torch.stack([each(x[k]) for k, each in enumerate(linear)])
-    torch.testing.assert_close(StackedLinear(linear)(x), expected)
-    norm = StackedNorm([nn.BatchNorm1d(5, affine=False) for _ in range(K)])
-    assert side_by_side(norm(x)).shape == (B, K * 5)

@@ -1,4 +1,4 @@
-"""The deep experiments in numbers: detectors compared trial by trial, and the paper's claims.
+"""What the paper's text says of the deep experiments, judged by the records.
 
 A setup is an image set with a share of anomalies pi_n and a share of labelled rows gamma_l. In each
 trial of a setup all detectors saw the same rows, so two of them are compared by the differences of
@@ -9,7 +9,6 @@ share their normal classes and are not independent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, product
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from experiments.datasets import IMAGE_SETS
 from experiments.evaluation import TrialMean
 from experiments.paper.deep import BUDGETS, LOSSES, RATES, WEIGHTS
 from experiments.paper.summary import LOSS_NAMES, METHOD_NAMES, CellSummary, Summary
-from experiments.tables import NONE, counted, say_difference
+from experiments.tables import counted, say_difference
 
 Trials = dict[int, float]  # a number for each trial
 
@@ -60,14 +59,10 @@ DETECTORS = (*RADS, SAD, NNPU)
 def paper_setups(**where: Any) -> list[Setup]:
     """The setups of the paper's experiments; `where` narrows them."""
     every = (Setup(*place) for place in product(IMAGE_SETS, RATES, BUDGETS))
-    return [
-        setup
-        for setup in every
-        if all(getattr(setup, name) == value for name, value in where.items())
-    ]
+    return [s for s in every if all(getattr(s, name) == value for name, value in where.items())]
 
 
-def find(summary: Summary, setup: Setup, detector: Detector, **wanted: Any) -> CellSummary | None:
+def find(summary: Summary, setup: Setup, detector: Detector, **wanted: Any) -> CellSummary:
     """The cell of a detector in a setup, with further settings if `wanted`."""
     if detector.loss:
         wanted["loss"] = detector.loss
@@ -75,23 +70,27 @@ def find(summary: Summary, setup: Setup, detector: Detector, **wanted: Any) -> C
     return summary.cell(setup.dataset, detector.method, **shares, **wanted)
 
 
-def mean_auc(summary: Summary, setup: Setup, detector: Detector) -> float | None:
-    """The mean AUC of a detector in a setup, if it was run."""
-    cell = find(summary, setup, detector)
-    return cell.auc.mean if cell and cell.auc else None
+def mean_auc(summary: Summary, setup: Setup, detector: Detector) -> float:
+    """The mean AUC of a detector in a setup."""
+    return find(summary, setup, detector).auc.mean
+
+
+def best(summary: Summary, setup: Setup, detectors: Iterable[Detector]) -> Detector:
+    """The detector with the highest mean AUC in a setup."""
+    return max(detectors, key=lambda detector: mean_auc(summary, setup, detector))
 
 
 def trials_of(
     summary: Summary, detectors: Iterable[Detector], setups: Iterable[Setup], **wanted: Any
 ) -> Trials:
-    """For each trial its mean AUC over detectors and setups; none where a cell is missing."""
-    cells = [find(summary, setup, each, **wanted) for setup, each in product(setups, detectors)]
-    return mean_trials([cell.aucs if cell else {} for cell in cells])
+    """For each trial its mean AUC over detectors and setups."""
+    places = product(setups, detectors)
+    return mean_trials([find(summary, setup, each, **wanted).aucs for setup, each in places])
 
 
 def mean_trials(several: Sequence[Mapping[int, float]]) -> Trials:
     """The mean of each trial that all have."""
-    shared = set[int].intersection(*map(set, several)) if several else set()
+    shared = set[int].intersection(*map(set, several))
     return {trial: fmean(trials[trial] for trials in several) for trial in sorted(shared)}
 
 
@@ -110,53 +109,29 @@ def lead(
     return differences(trials_of(summary, ours, setups), trials_of(summary, theirs, setups))
 
 
-def over_trials(trials: Trials) -> TrialMean | None:
-    """The mean over trials, None if there are none."""
+def over_trials(trials: Trials) -> TrialMean:
+    """The mean over trials."""
     return TrialMean.of(list(trials.values()))
 
 
 def is_clear(estimate: TrialMean) -> bool:
     """Whether a mean is more than two standard errors from zero."""
-    return estimate.se is not None and abs(estimate.mean) > 2 * estimate.se
+    return abs(estimate.mean) > 2 * estimate.se
 
 
-def best(summary: Summary, setup: Setup, detectors: Iterable[Detector]) -> Detector | None:
-    """The detector with the highest mean AUC in a setup."""
-    means = {
-        detector: mean
-        for detector in detectors
-        if (mean := mean_auc(summary, setup, detector)) is not None
-    }
-    return max(means, key=lambda detector: means[detector], default=None)
+# --- claims ------------------------------------------------------------------------------
 
 
-# --- what the paper's text says ----------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, when we take it to hold, our figures, and whether it does.
-
-    `holds` is None where a cell that the claim is about is missing. A claim about signs alone is
-    `doubtful` where the figures that decide are within two standard errors of zero.
-    """
+class Claim(NamedTuple):
+    """A sentence of the paper, whether it holds, when we take it to hold, and our figures."""
 
     text: str
+    verdict: str
     rule: str
     figures: str
-    holds: bool | None
-    doubtful: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        if self.holds is None:
-            return "cannot be said"
-        verdict = "holds" if self.holds else "does not hold"
-        return f"{verdict} (within 2 SE)" if self.doubtful else verdict
 
 
-Figures = Mapping[str, TrialMean | None]
+Figures = Mapping[str, TrialMean]
 Rule = tuple[str, Callable[[TrialMean], bool]]
 
 _POSITIVE: Rule = ("> 0", lambda estimate: estimate.mean > 0)
@@ -168,30 +143,32 @@ _NOT_BELOW: Rule = (f"not below by more than {SLIGHT:g}", lambda gain: gain.mean
 
 
 def _judge(text: str, rule: Rule, figures: Figures) -> Claim:
-    """Judge a claim by a rule that each of its figures has to meet."""
+    """Judge a claim by a rule that each of its figures has to meet.
+
+    A claim about signs alone is in doubt where the figures that decide are within two standard
+    errors of zero.
+    """
     words, meets = rule
-    known = [estimate for estimate in figures.values() if estimate]
-    against = [estimate for estimate in known if not meets(estimate)]
-    in_doubt = not any(map(is_clear, against)) if against else not all(map(is_clear, known))
-    complete = len(known) == len(figures)
-    return Claim(
-        text,
-        words,
-        "; ".join(f"{name}: {say_difference(estimate)}" for name, estimate in figures.items()),
-        not against if complete else None,
-        in_doubt and rule in (_POSITIVE, _NEGATIVE),
+    against = [estimate for estimate in figures.values() if not meets(estimate)]
+    verdict = "does not hold" if against else "holds"
+    in_doubt = not (
+        any(map(is_clear, against)) if against else all(map(is_clear, figures.values()))
     )
+    if in_doubt and rule in (_POSITIVE, _NEGATIVE):
+        verdict += " (within 2 SE)"
+    shown = "; ".join(f"{name}: {say_difference(estimate)}" for name, estimate in figures.items())
+    return Claim(text, verdict, words, shown)
 
 
 def _lead(
     summary: Summary, ours: Sequence[Detector], theirs: Sequence[Detector], **where: Any
-) -> TrialMean | None:
+) -> TrialMean:
     return over_trials(lead(summary, ours, theirs, paper_setups(**where)))
 
 
 def _growth(
     summary: Summary, rival: Detector, dataset: str, name: str, values: Sequence[float]
-) -> TrialMean | None:
+) -> TrialMean:
     """By how much the lead of rAD at the last of the values exceeds that at the first."""
     first, last = (
         lead(summary, RADS, [rival], paper_setups(dataset=dataset, **{name: value}))
@@ -215,14 +192,13 @@ def _cifar_claims(summary: Summary, rival: Detector) -> list[Claim]:
     name, gap = rival.name, f"rAD - {rival.name}"
     few, many = RATES[0], RATES[-1]
     leads = {r: _lead(summary, RADS, [rival], dataset=CIFAR, anomaly_rate=r) for r in RATES}
-    growth = _growth(summary, rival, CIFAR, "anomaly_rate", RATES)
     average = _lead(summary, RADS, [rival], dataset=CIFAR)
-    claims = [_judge(f"{CIFAR}: rAD is better than {name} on average", _POSITIVE, {gap: average})]
-    if rival == SAD:  # the paper says it of Deep SAD alone
-        text = f"{CIFAR}: rAD and {name} are similar at pi_n = {few:g}"
-        claims.append(_judge(text, _SIMILAR, {gap: leads[few]}))
-    return [
-        *claims,
+    growth = _growth(summary, rival, CIFAR, "anomaly_rate", RATES)
+    claims = [
+        _judge(f"{CIFAR}: rAD is better than {name} on average", _POSITIVE, {gap: average}),
+        _judge(
+            f"{CIFAR}: rAD and {name} are similar at pi_n = {few:g}", _SIMILAR, {gap: leads[few]}
+        ),
         _judge(
             f"{CIFAR}: the lead over {name} is significant when pi_n is increased",
             _CLEARLY_POSITIVE,
@@ -234,6 +210,9 @@ def _cifar_claims(summary: Summary, rival: Detector) -> list[Claim]:
             {f"from pi_n = {few:g} to {many:g}": growth},
         ),
     ]
+    if rival != SAD:  # that they are similar the paper says of Deep SAD alone
+        del claims[1]
+    return claims
 
 
 def _fmnist_claims(summary: Summary, rival: Detector) -> list[Claim]:
@@ -259,71 +238,54 @@ def _mnist_claims(summary: Summary) -> list[Claim]:
     }
     claims = [_judge(f"{MNIST}: Deep SAD is best", _POSITIVE, leads)]
     for symbol, name, values in (("pi_n", "anomaly_rate", RATES), ("gamma_l", "budget", BUDGETS)):
+        text = f"{MNIST}: rAD catches up with Deep SAD when {symbol} is increased"
         change = f"change of rAD - Deep SAD, {symbol} = {values[0]:g} to {values[-1]:g}"
-        claims.append(
-            _judge(
-                f"{MNIST}: rAD catches up with Deep SAD when {symbol} is increased",
-                _POSITIVE,
-                {change: _growth(summary, SAD, MNIST, name, values)},
-            )
-        )
+        figures = {change: _growth(summary, SAD, MNIST, name, values)}
+        claims.append(_judge(text, _POSITIVE, figures))
     return claims
 
 
 def _loss_claims(summary: Summary) -> list[Claim]:
-    square, others = RADS[0], RADS[1:]
+    square, *others = RADS
+    claims = []
+    for dataset in (MNIST, FMNIST):
+        text = f"{dataset}: the square loss is worse than the other losses of rAD"
+        figures = {"square - mean of the others": _lead(summary, [square], others, dataset=dataset)}
+        claims.append(_judge(text, _NEGATIVE, figures))
     logistic = Detector("rad", "logistic")
-    return [
-        *(
-            _judge(
-                f"{dataset}: the square loss is worse than the other losses of rAD",
-                _NEGATIVE,
-                {"square - mean of the others": _lead(summary, [square], others, dataset=dataset)},
-            )
-            for dataset in (MNIST, FMNIST)
-        ),
-        _judge(
-            "The logistic loss is on average the best of rAD",
-            _POSITIVE,
-            {
-                f"logistic - {LOSS_NAMES[str(other.loss)]}": _lead(summary, [logistic], [other])
-                for other in RADS
-                if other != logistic
-            },
-        ),
-    ]
+    figures = {
+        f"logistic - {LOSS_NAMES[other.loss]}": _lead(summary, [logistic], [other])
+        for other in RADS
+        if other != logistic
+    }
+    return [*claims, _judge("The logistic loss is on average the best of rAD", _POSITIVE, figures)]
 
 
 def _labelled_claims(summary: Summary) -> list[Claim]:
     """What more labels bring, at pi_n = 0.1."""
 
-    def gain(
-        detectors: Sequence[Detector], dataset: str, low: float, high: float
-    ) -> TrialMean | None:
+    def gain(detectors: Sequence[Detector], dataset: str, low: float, high: float) -> TrialMean:
         before, after = (
             trials_of(summary, detectors, [Setup(dataset, _GAMMA_RATE, budget)])
             for budget in (low, high)
         )
         return over_trials(differences(after, before))
 
-    curves = {
-        f"{detector.name} on {dataset}": [
-            gain([detector], dataset, *step) for step in pairwise(BUDGETS)
-        ]
-        for dataset in IMAGE_SETS
-        for detector in DETECTORS
-    }
-    complete = all(all(gains) for gains in curves.values())
-    falling = [name for name, gains in curves.items() if any(g and g.mean <= 0 for g in gains)]
+    falling = [
+        f"{detector.name} on {dataset}"
+        for dataset, detector in product(IMAGE_SETS, DETECTORS)
+        if any(gain([detector], dataset, *step).mean <= 0 for step in pairwise(BUDGETS))
+    ]
+    n_curves = len(IMAGE_SETS) * len(DETECTORS)
     exceptions = f"; not: {', '.join(falling)}" if falling else ""
-    rising = f"{len(curves) - len(falling)} of {counted(len(curves), 'curve')} rise throughout"
+    rising = f"{n_curves - len(falling)} of {counted(n_curves, 'curve')} rise throughout"
     first, second = BUDGETS[:2]
     return [
         Claim(
             f"All methods improve with gamma_l, at pi_n = {_GAMMA_RATE:g}",
+            "does not hold" if falling else "holds",
             "every mean rises at every step",
-            f"{rising}{exceptions}" if complete else NONE,
-            not falling if complete else None,
+            f"{rising}{exceptions}",
         ),
         _judge(
             f"rAD gains significantly from gamma_l = {first:g} to {second:g}, at "

@@ -127,7 +127,13 @@ def table_like(shift, rate, seed, n=1500):
     return rng.normal(size=(n, 4)) + shift * truth[:, None], truth, rng
 
 
-@pytest.mark.parametrize(("shift", "rate"), [(0.6, 0.05), (1.2, 0.04), (1.8, 0.05)])
+RARE = pytest.mark.xfail(reason="a rate near 1 % is estimated several times too high", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("shift", "rate"),
+    [(0.6, 0.05), (0.9, 0.04), (1.2, 0.04), (1.8, 0.05), pytest.param(1.5, 0.02, marks=RARE)],
+)
 def test_a_case_control_sample_flags_about_as_many_as_there_are(shift, rate):
     """30 anomalies and 70 normal rows: four times as many were flagged as there are anomalies."""
     X, truth, rng = table_like(shift, rate, 7)

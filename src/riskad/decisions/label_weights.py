@@ -150,11 +150,6 @@ def auc_with_weights(
     return replace(auc, low=ends[0], high=ends[1]), weighted
 
 
-def _worth(weights: np.ndarray) -> float:
-    """How much of a row one weighted row is worth."""
-    return float(weights.sum() ** 2 / (weights**2).sum() / len(weights))
-
-
 def _weighted_auc(scores: np.ndarray, anomalous: np.ndarray, weights: np.ndarray) -> float:
     """The weight of pairs in which the anomaly is above; ties count half."""
     place = rankdata(scores, method="dense") - 1

@@ -33,7 +33,7 @@ from riskad.rows.moment_calendar import DAY, Floats, civil_of_days
 __all__ = ["GapToPrevious", "MomentParts", "elapsed", "elapsed_pairs", "follows"]
 
 # The period of each part in its units, and in days.
-_PERIODS = {"hour": (24, 1), "weekday": (7, 7), "day of month": (31, 31), "month": (12, 365)}
+PERIODS = {"hour": (24, 1), "weekday": (7, 7), "day of month": (31, 31), "month": (12, 365)}
 _PARTS = {
     "date": ("weekday", "day of month", "month", "elapsed"),
     "datetime": ("hour", "weekday", "day of month", "month", "elapsed"),
@@ -97,7 +97,7 @@ class MomentParts:
         parts = tuple(
             part
             for part in _PARTS[kind]
-            if not dated or span >= _ROUNDS * _PERIODS.get(part, (0, 0))[1]
+            if not dated or span >= _ROUNDS * PERIODS.get(part, (0, 0))[1]
         )
         every = cls(kind, parts, origin, span).ordered(known)
         kept = tuple(part for part, values in zip(parts, every.T, strict=True) if _varies(values))
@@ -135,7 +135,7 @@ class MomentParts:
         return [
             f"{column}: {part}{ending}"
             for part in self.parts
-            for ending in ((" (sine)", " (cosine)") if part in _PERIODS else ("",))
+            for ending in ((" (sine)", " (cosine)") if part in PERIODS else ("",))
         ]
 
     def cyclic(self, seconds: pl.Series | Floats) -> Floats:
@@ -150,8 +150,8 @@ class MomentParts:
         """The columns of `cyclic`, one by one, for arrays or for numbers of a graph."""
         made: list[Any] = []
         for part, numbers in zip(self.parts, self.ordered_parts(seconds), strict=True):
-            if part in _PERIODS:
-                angle = numbers * (2 * math.pi / _PERIODS[part][0])
+            if part in PERIODS:
+                angle = numbers * (2 * math.pi / PERIODS[part][0])
                 made += [np.sin(angle), np.cos(angle)]
             else:
                 made.append(numbers)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
 from riskad.tables.columns import to_text
-from riskad.tables.matrices import FEW_ROWS
 from riskad.tables.words import say_count
 
 __all__ = [
@@ -25,6 +24,8 @@ __all__ = [
 ]
 
 BLANK = "(blank)"
+FEW_ROWS = 16
+"""Up to which rows are read one by one: polars takes longer to be called than for them."""
 # What polars strips: Unicode's white space, which is less than what Python strips.
 _WHITE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"

@@ -7,7 +7,7 @@ number, nobody finds the mistake later.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from riskad.core.checks import (
-    InputError,
-    check_choice,
-    describe_column_difference,
-    enumerate_names,
-    quoted,
-)
+from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
+from riskad.rows.encoding import OneHotImputer
+from riskad.rows.table import Table
 from riskad.storage.fields import (
     COUNT,
+    FLAG,
     NAMES,
     NUMBER,
     TEXT,
@@ -39,49 +36,23 @@ from riskad.storage.fields import (
     Optional,
     Record,
     State,
-    Text,
     require,
 )
 from riskad.tables.cells import Value, as_text
 from riskad.tables.columns import check_columns
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.frames import as_polars
-from riskad.tables.kinds import (
-    Fold,
-    GivenKind,
-    count_cells,
-    decide_reader,
-    fold_batches,
-    join_counts,
-    join_looks,
-    look_at,
-    over_columns,
-)
-from riskad.tables.matrices import Matrix, join_dense, join_sparse
-from riskad.tables.prepared.base import MEDIAN_ROWS, PreparedColumn, UsedColumn
-from riskad.tables.prepared.derived import medians
-from riskad.tables.prepared.deriving import learn_derived, without_repeats
-from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
-from riskad.tables.readers import TextReader
+from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
+from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
+from riskad.tables.profiling import Fold, KindRequest, fold_batches, over_columns, profile_table
 from riskad.tables.shifts import Shifts
 from riskad.tables.words import list_names, say_count
 
 __all__ = ["TablePreparer", "find_kinds"]
 
-_FORMS = ("matrix", "frame")
 _ROWS_FOR_THREADS = 1_000  # fewer are prepared before threads would have started
-_COLUMN_TYPES = (
-    "CategoryColumn",
-    "FlagColumn",
-    "LeftOut",
-    "MomentColumn",
-    "NumberColumn",
-    "PresenceColumn",
-    "TextColumn",
-)
-
-
-_DERIVED_TYPES = ("BesideGroup", "SincePrevious", "TimeBetween")
+_DERIVED = ("BesideGroup", "SincePrevious", "TimeBetween")
+_NOUNS = {"flag": "yes/no", "categories": "many-level category"}
 
 
 class TablePreparer(TransformerMixin, BaseEstimator):
@@ -118,16 +89,19 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         how long ago the previous row of the group was.
     max_levels : int
         Maximum number of yes/no columns for one category.
-    form : "matrix" or "frame"
-        Result of `transform`: a matrix of numbers without missing values, or for detectors that
-        take frames (`takes_frames`) a polars frame of numbers and texts, with null for blanks.
+    encode : bool
+        Whether `transform` gives a matrix of numbers without missing values, for any estimator
+        (`riskad.rows.encoding.OneHotImputer`), or a `riskad.rows.table.Table`, which `AutoRAD`,
+        `BoostedRAD` and `ForestRAD` take as it is.
 
     Attributes
     ----------
-    derived_ : list
-        `riskad.tables.prepared.derived.Derived` numbers, which are computed from several columns.
     columns_ : dict
-        A `riskad.tables.prepared.base.PreparedColumn` for each column, by name.
+        A `riskad.tables.kinds.base.Column` for each column, by name.
+    derived_ : list
+        `riskad.tables.kinds.derived.Derived` numbers, which are computed from several columns.
+    encoder_ : OneHotImputer
+        Makes the matrix.
     shifts_ : Shifts
         Ranges of numbers and counts of blank cells, to detect a changed unit later.
     n_rows_ : int
@@ -162,12 +136,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         "kinds": Maybe(DictOf(TEXT, TEXT)),
         "group": Maybe(TEXT),
         "max_levels": Number(1, 10**6, whole=True),
-        "form": Text(choices=_FORMS),
+        "encode": FLAG,
         "n_features_in_": COUNT,
         "feature_names_in_": NAMES,
         "n_rows_": COUNT,
-        "columns_": DictOf(TEXT, Record(_COLUMN_TYPES)),
-        "derived_": ListOf(Record(_DERIVED_TYPES)),
+        "columns_": DictOf(TEXT, Record(STORED)),
+        "derived_": ListOf(Record(_DERIVED)),
+        "encoder_": Record(("OneHotImputer",)),
         "shifts_": Maybe(Record(("Shifts",))),
         "usual_row_": Optional(DictOf(TEXT, Maybe(Either(NUMBER, TEXT)))),
     }
@@ -177,20 +152,23 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
-        named = all(name == column.name for name, column in columns.items())
-        require(named, "columns_: of other names")
-        require(any(column.used for column in columns.values()), "columns_: none is used")
-        known = {name for name, column in columns.items() if column.used} | {state["group"]}
-        needed = {name for derived in state["derived_"] for name in derived.needs()}
-        require(needed <= known, "derived_: of other columns")
+        right = all(name == column.name for name, column in columns.items())
+        require(right, "columns_: of other names")
         used = {name for name, column in columns.items() if column.used}
+        require(len(used) > 0, "columns_: none is used")
+        needed = {name for derived in state["derived_"] for name in derived.needs()}
+        require(needed <= used | {state["group"]}, "derived_: of other columns")
+        texts = {name for name in used if isinstance(columns[name].typical, str)}
         used |= {name for derived in state["derived_"] for name in derived.names()}
         usual = state.get("usual_row_", dict.fromkeys(used))
         require(set(usual) == used, "usual_row_: of other columns")
-        texts = {name for name in used & set(columns) if isinstance(columns[name].usual, str)}
         for name, value in usual.items():
             right = value is None or isinstance(value, str) == (name in texts)
             require(right, "usual_row_: a text for a number, or the other way round")
+        preparer: TablePreparer = object.__new__(cls)
+        vars(preparer).update(state)
+        width = len(preparer._empty_table().names)
+        require(state["encoder_"].n_features_in_ == width, "encoder_: of other columns")
 
     def __init__(
         self,
@@ -198,16 +176,16 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         kinds: Mapping[str, str] | None = None,
         group: str | None = None,
         max_levels: int = 50,
-        form: str = "matrix",
+        encode: bool = True,
     ) -> None:
         self.kinds = kinds
         self.group = group
         self.max_levels = max_levels
-        self.form = form
+        self.encode = encode
 
     def fit(self, X: Any, y: object = None) -> TablePreparer:
         """Find the kind of each column of a frame; `y` is ignored."""
-        self._fit([as_polars(X)], fold_batches, exact=True)
+        self.fit_parse(X)
         return self
 
     def fit_parse(self, X: Any) -> pl.DataFrame:
@@ -223,14 +201,17 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         polars.DataFrame
             The used columns, parsed by their kinds.
         """
-        rows = self._fit([as_polars(X)], fold_batches, exact=True)
+        frame = as_polars(X)
+        rows = self._fit(frame, [frame], fold_batches, exact=True)
         return rows.select(self.read_columns)
 
     def fit_transform(self, X: Any, y: object = None) -> Any:
         """Fit, and return the rows for training: no row is compared with itself."""
         return self.features(self.fit_parse(X), training=True)
 
-    def fit_batches(self, batches: Iterable[Any], fold: Fold = fold_batches) -> TablePreparer:
+    def fit_batches(
+        self, batches: Iterable[Any], fold: Fold = fold_batches, first: pl.DataFrame | None = None
+    ) -> TablePreparer:
         r"""As `fit`, for a table that comes in polars frames and need not fit in memory.
 
         Kinds, blanks, constant columns and levels are the same as in `fit`. If a column has more
@@ -241,10 +222,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         batches : iterable of polars frames
-            Read twice, so not a generator: a list, or `riskad.tables.reading.read_batches(path)`.
+            Not a generator, since it may be read again: a list, or
+            `riskad.tables.reading.read_batches(path)`.
         fold : callable, optional
             Works on the batches: fold(function, join, batches) gives function(batch, first_row) of
             all of them, joined in order, where first_row counts rows from 1 over all batches.
+        first : polars.DataFrame, optional
+            Some rows, from which formats are expected; by default the first batch.
 
         Examples
         --------
@@ -254,67 +238,63 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         1 number column: age
         age: 1 blank filled with the median 25
         """
-        self._fit(batches, fold, exact=False)
+        if first is None:
+            first = next((batch for batch in batches if batch.height), None)
+        if first is None:
+            raise InputError("The table has no rows; nothing to do.")
+        self._fit(first, batches, fold, exact=False)
         return self
 
     def refit(self) -> TablePreparer:
         """Return an unfitted preparer that finds the same kinds in rows from `parse`."""
-        kinds = {c.name: c.given_kind for c in self.used() if c.given_kind}
+        kinds = {c.name: c.requested_kind for c in self.used() if c.requested_kind}
         return TablePreparer(
-            kinds=kinds, group=self.group, max_levels=self.max_levels, form=self.form
+            kinds=kinds, group=self.group, max_levels=self.max_levels, encode=self.encode
         )
 
-    def _fit(self, batches: Iterable[Any], fold: Fold, exact: bool) -> pl.DataFrame:
+    def _fit(
+        self, first: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool
+    ) -> pl.DataFrame:
         """Find all kinds; returns the rows, or a sample of them, parsed by their kinds."""
-        check_choice("form", self.form, _FORMS)
-        given = {name: GivenKind.read(name, said) for name, said in (self.kinds or {}).items()}
-        names, looks = fold(partial(look_at, given=given, whole=exact), join_looks, batches)
-        check_columns([*given, *([] if self.group is None else [self.group])], names)
-        left_out = {name: left_out_unread(name, look, self.group) for name, look in looks.items()}
-        readers = {
-            name: given[name].reader(name, look) if name in given else decide_reader(look)
-            for name, look in looks.items()
-            if left_out[name] is None
-        }
-        if self.group is not None:
-            readers[self.group] = TextReader()
-        read = {name: look.values for name, look in looks.items()} if exact else {}
-        counting = partial(count_cells, readers=readers, exact=exact, read=read)
-        sketches, sample = fold(counting, join_counts, batches)
-
-        def learn(name: str) -> PreparedColumn:
-            column = left_out[name]
-            if column is not None:
-                return column
-            told = (name, looks[name], readers[name], sketches[name], sample, given.get(name))
-            return learn_column(Told(*told), self.max_levels)
-
-        self.columns_ = dict(zip(names, over_columns(learn, names), strict=True))
+        requests = {name: KindRequest.parse(name, kind) for name, kind in (self.kinds or {}).items()}
+        check_columns([*requests, *([] if self.group is None else [self.group])], first.columns)
+        if not first.height:
+            raise InputError("The table has no rows; nothing to do.")
+        columns, sample = profile_table(
+            first, batches, fold, requests=requests, group=self.group, exact=exact
+        )
+        self.__dict__.pop("usual_row_", None)
+        self.columns_ = {column.name: column for column in columns}
         if not self.used():
-            raise _nothing_left(list(self.columns_.values()))
-        self.feature_names_in_ = np.array(names, dtype=object)
-        self.n_features_in_, self.n_rows_ = len(names), sample.n_rows
-        self.derived_ = learn_derived(self, sample.rows, batches, fold, exact)
+            raise _nothing_left(columns)
+        self.feature_names_in_ = np.array(first.columns, dtype=object)
+        self.n_features_in_, self.n_rows_ = len(columns), sample.n_rows
+        used = {column.name: column for column in self.used()}
+
+        def count_groups(count: Any) -> Any:
+            return fold(partial(_count_parsed, preparer=self, count=count), _join, batches)
+
+        self.derived_ = learn_derived(
+            used, self.group, sample.rows, None if exact else count_groups
+        )
         self.columns_ = without_repeats(self.columns_, self.derived_, sample.rows)
-        some = sample.rows[:: max(1, sample.rows.height // MEDIAN_ROWS)]
+        # Quantiles and levels of many rows are those of some.
+        some = sample.rows.gather_every(max(1, sample.rows.height // MEDIAN_ROWS))
         self.shifts_ = Shifts.learn(some.select(self._compared_columns()))
+        self.encoder_ = OneHotImputer(max_levels=self.max_levels).fit(self.table(some))
         return sample.rows
 
     # --- results of fit ------------------------------------------------------------------
 
-    def used(self) -> list[UsedColumn]:
+    def used(self) -> list[Column]:
         """Return the columns that a model learns from."""
-        return [column for column in self.columns_.values() if isinstance(column, UsedColumn)]
-
-    @property
-    def used_columns(self) -> list[str]:
-        """The names of the columns that a model learns from."""
-        return [column.name for column in self.used()]
+        return [column for column in self.columns_.values() if column.used]
 
     @property
     def read_columns(self) -> list[str]:
         """The names of the columns that are read: the used columns, and that of groups."""
-        return self.used_columns + ([] if self.group is None else [self.group])
+        names = [column.name for column in self.used()]
+        return names if self.group is None else [*names, self.group]
 
     @property
     def kinds_(self) -> dict[str, str]:
@@ -329,14 +309,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """
         if hasattr(self, "usual_row_"):
             return dict(self.usual_row_)
-        derived = {
-            n: v for each in self.derived_ for n, v in zip(each.names(), each.fills, strict=True)
-        }
-        return {column.name: column.usual for column in self.used()} | derived
+        usual = {column.name: column.typical for column in self.used()}
+        for each in self.derived_:
+            usual |= dict(zip(each.names(), each.typical, strict=True))
+        return usual
 
     def usual_of(self, parsed: pl.DataFrame) -> dict[str, Value]:
         """Return usual values of these rows: the median number, the most frequent text."""
-        usual = {column.name: column.usual_of(parsed[column.name]) for column in self.used()}
+        usual = {column.name: column.typical_of(parsed[column.name]) for column in self.used()}
         for each in self.derived_:
             usual |= dict(zip(each.names(), medians(each.values(parsed)), strict=True))
         return usual
@@ -344,39 +324,35 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     @property
     def source_columns_(self) -> list[str]:
         """For each feature that detectors see, the column it comes from."""
-        own = [column.name for column in self.used() for _ in self._names_of(column)]
-        return own + self.derived_names()
+        sources = [c.name for c in self.used() for _ in c.features(c.typed([]))]
+        sources += self.derived_names()
+        return [sources[j] for j in self.encoder_.columns_] if self.encode else sources
 
     @property
     def sparse_(self) -> bool:
         """Whether `transform` gives a sparse matrix."""
-        return self.form == "matrix" and self._is_sparse()
-
-    def _is_sparse(self) -> bool:
-        """Whether most of the matrix is 0, for instance if categories have many levels."""
-        filled = sum(column.n_filled() for column in self.used()) + len(self.derived_names())
-        return filled < len(self.matrix_names()) / 4
+        return self.encode and self.encoder_.sparse_
 
     def derived_names(self) -> list[str]:
         """Return the names of the numbers that are computed from several columns."""
         return [name for derived in self.derived_ for name in derived.names()]
 
-    def _names_of(self, column: UsedColumn) -> list[str]:
-        return column.names() if self.form == "matrix" else column.frame_names()
-
     @property
     def n_features_out_(self) -> int:
         """Number of columns of the result."""
-        derived, columns = sum(len(each.fills) for each in self.derived_), self.used()
-        if self.form == "matrix":
-            return derived + sum(column.n_columns() for column in columns)
-        return derived + sum(len(column.frame_names()) for column in columns)
+        return len(self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return readable names: 'income', 'income is blank', 'country=FR'."""
         check_is_fitted(self, "columns_")
-        own = [name for column in self.used() for name in self._names_of(column)]
-        return np.array(own + self.derived_names(), dtype=object)
+        if self.encode:
+            return np.asarray(self.encoder_.get_feature_names_out(), dtype=object)
+        return np.array(self._empty_table().names, dtype=object)
+
+    def _empty_table(self) -> Table:
+        """The table of no rows."""
+        features = chain.from_iterable(c.features(c.typed([])) for c in self.used())
+        return _as_table([*features, *(Feature(n, np.empty(0)) for n in self.derived_names())])
 
     def describe(self) -> list[str]:
         """Return the results of `fit` in plain sentences."""
@@ -384,11 +360,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         notes = [note for column in self.columns_.values() for note in column.notes()]
         left_out = [note for note in notes if note.startswith("left out ")]
         derived = [each.describe() for each in self.derived_]
-        said = [note for note in notes if note not in left_out]
-        return [*self._describe_kinds(), *derived, *said, *left_out]
+        others = [note for note in notes if note not in left_out]
+        return [*self._describe_kinds(), *derived, *others, *left_out]
 
     def _describe_kinds(self) -> Iterable[str]:
-        kinds: dict[str, list[UsedColumn]] = {}
+        kinds: dict[str, list[Column]] = {}
         for column in self.used():
             kinds.setdefault(_NOUNS.get(column.kind, column.kind), []).append(column)
         for kind, columns in kinds.items():
@@ -398,7 +374,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     # --- rows ----------------------------------------------------------------------------
 
     def transform(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> Any:
-        """Return a frame with the columns of `fit` in the form that detectors take (`form`).
+        """Return a frame with the columns of `fit` in the form that detectors take (`encode`).
 
         No row depends on another row, so a table may come in parts; `first_row` is the number of
         the first row of a part in messages. With `quiet` there are no messages about cells that
@@ -422,7 +398,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "columns_")
         frame = as_polars(X)
-        self._check_used(frame)
+        self._check_columns(frame)
         parsed = {c.name: c.reader.read(frame[c.name], first_row, quiet) for c in self.used()}
         if self.group is not None:
             parsed[self.group] = as_text(frame[self.group])
@@ -434,58 +410,39 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         With `training`, the preparer was fitted on these rows, and they are not compared with
         themselves.
         """
-        news = [note for c in self.used() if (note := c.news(parsed[c.name])) is not None]
+        news = [note for c in self.used() if (note := c.check_new(parsed[c.name])) is not None]
         if news:
             warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
-        return self._joined(parsed, [each.values(parsed, training) for each in self.derived_])
+        table = self.table(parsed, training=training)
+        return self.encoder_.transform(table) if self.encode else table
+
+    def table(self, parsed: pl.DataFrame, *, training: bool = False) -> Table:
+        """Return parsed rows as numbers and codes, with NaN for blanks."""
+        each_column = over_columns if parsed.height >= _ROWS_FOR_THREADS else map
+        features = each_column(lambda c: c.features(parsed[c.name]), self.used())
+        derived = [each.values(parsed, training) for each in self.derived_]
+        numbers = (values[:, j] for values in derived for j in range(values.shape[1]))
+        named = zip(self.derived_names(), numbers, strict=True)
+        return _as_table([*chain.from_iterable(features), *(Feature(*each) for each in named)])
+
+    def matrix(self, parsed: pl.DataFrame) -> Any:
+        """Return parsed rows as a matrix of numbers without missing values, whatever `encode`."""
+        return self.encoder_.transform(self.table(parsed))
 
     def usual_features(self, usual: Mapping[str, Value]) -> Any:
         """Return the values of `usual_`, or of `usual_of`, as the one row that a detector takes."""
-        parsed = pl.DataFrame({c.name: c.typed([usual[c.name]]) for c in self.used()})
-        derived = [
-            np.array([[usual[name] for name in each.names()]], dtype=np.float64)
-            for each in self.derived_
-        ]
-        return self._joined(parsed, derived)
+        features = [f for c in self.used() for f in c.features(c.typed([usual[c.name]]))]
+        features += [Feature(n, np.array([usual[n]], dtype=float)) for n in self.derived_names()]
+        table = _as_table(features)
+        return self.encoder_.transform(table) if self.encode else table
 
-    def _joined(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Any:
-        return (self._matrix if self.form == "matrix" else self._frame)(parsed, derived)
-
-    def matrix(self, parsed: pl.DataFrame) -> Matrix:
-        """Return parsed rows as a matrix of numbers without missing values, for any `form`."""
-        return self._matrix(parsed, [each.values(parsed) for each in self.derived_])
-
-    def _matrix(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> Matrix:
-        blocks = chain(
-            (column.block(parsed[column.name]) for column in self.used()),
-            (each.filled(values) for each, values in zip(self.derived_, derived, strict=True)),
-        )
-        if self._is_sparse():
-            return join_sparse(blocks)
-        return join_dense(blocks, (parsed.height, len(self.matrix_names())))
-
-    def matrix_names(self) -> list[str]:
-        """Return the names of the columns of `matrix`."""
-        return [n for column in self.used() for n in column.names()] + self.derived_names()
-
-    def _frame(self, parsed: pl.DataFrame, derived: Sequence[NDArray[np.float64]]) -> pl.DataFrame:
-        each_column = over_columns if parsed.height >= _ROWS_FOR_THREADS else map
-        framed = each_column(lambda c: c.frame_columns(parsed[c.name]), self.used())
-        own = [each for columns in framed for each in columns]
-        numbers = (values[:, j] for values in derived for j in range(values.shape[1]))
-        made = [
-            pl.Series(name, values, nan_to_null=True)
-            for name, values in zip(self.derived_names(), numbers, strict=True)
-        ]
-        return pl.DataFrame({each.name: each for each in own + made})
-
-    def _check_used(self, frame: pl.DataFrame) -> None:
+    def _check_columns(self, frame: pl.DataFrame) -> None:
         """Refuse a frame that lacks columns."""
-        used = self.read_columns
-        if set(used) <= set(frame.columns):
+        read = self.read_columns
+        if set(read) <= set(frame.columns):
             return
         others = [name for name in frame.columns if name not in self.columns_]
-        lines = describe_column_difference(used, frame.columns).splitlines()
+        lines = describe_column_difference(read, frame.columns).splitlines()
         missing = "\n".join(line for line in lines if not line.startswith("+"))
         besides = f"\nIt has besides: {enumerate_names(others, 20)}." if others else ""
         raise InputError(
@@ -499,12 +456,31 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return tags
 
 
-_NOUNS = {"flag": "yes/no", "categories": "many-level category"}
+def _as_table(features: list[Feature]) -> Table:
+    # Column by column, so that there is never a second copy of the matrix.
+    n_rows = len(features[0].values) if features else 0
+    values = np.empty((n_rows, len(features)))
+    for j, feature in enumerate(features):
+        values[:, j] = feature.values
+    return Table(
+        values,
+        tuple(feature.name for feature in features),
+        {j: f.levels for j, f in enumerate(features) if f.levels is not None},
+        {j: f.period for j, f in enumerate(features) if f.period is not None},
+    )
 
 
-def _nothing_left(columns: Sequence[PreparedColumn]) -> InputError:
+def _count_parsed(frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer, count: Any) -> Any:
+    return count(preparer.parse(frame, first_row=first_row, quiet=True), first_row)
+
+
+def _join(first: Any, second: Any) -> Any:
+    return first.joined(second)
+
+
+def _nothing_left(columns: list[Column]) -> InputError:
     reasons = [
-        f"  {quoted(column.name)}: {'; '.join([column.made_of_it(), *column.remarks])}"
+        f"  {quoted(column.name)}: {'; '.join([column.describe(), *column.remarks])}"
         for column in columns[:10]
     ]
     return InputError("No column is left to learn from:\n" + "\n".join(reasons))

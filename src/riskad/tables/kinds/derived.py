@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.rows.date_features import GapToPrevious, elapsed
+from riskad.rows.date_features import GapToPrevious, elapsed, elapsed_pairs, follows
 from riskad.storage.fields import (
     NUMBER,
     TEXT,
@@ -25,10 +25,13 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value
+from riskad.tables.group_counts import GroupCounts
 from riskad.tables.groups import GroupComparison
+from riskad.tables.kinds.base import Column
+from riskad.tables.kinds.categories import CategoryColumn
+from riskad.tables.kinds.moments import MomentColumn
+from riskad.tables.kinds.numbers import FlagColumn, NumberColumn
 from riskad.tables.readers import to_seconds
-
-__all__ = ["BesideGroup", "Derived", "DerivedColumn", "SincePrevious", "TimeBetween", "medians"]
 
 _DAY = 86_400.0
 _KEPT = Fixed({"groups": Array("i", ("kept",), rising=True), "seconds": Array("f", ("kept",))})
@@ -40,13 +43,13 @@ class Derived(ABC):
 
     Parameters
     ----------
-    fills
-        Replacements for gaps in a matrix: the medians of the training rows.
+    typical
+        The medians of the training rows.
     """
 
-    fills: list[float] = field(default_factory=list)
+    typical: list[float] = field(default_factory=list)
 
-    _state_fields: ClassVar[Fields] = {"fills": ListOf(NUMBER)}
+    _state_fields: ClassVar[Fields] = {"typical": ListOf(NUMBER)}
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -70,10 +73,6 @@ class Derived(ABC):
     @abstractmethod
     def column(self, name: str) -> DerivedColumn:
         """Return how one of the numbers is shown."""
-
-    def filled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the numbers without gaps."""
-        return np.where(np.isnan(values), np.array(self.fills), values)
 
     def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
         """Return the nodes of a graph that give the numbers, NaN for gaps."""
@@ -101,7 +100,7 @@ class DerivedColumn:
     low: str
     high: str
 
-    def in_words(self, value: Value) -> Value:
+    def show(self, value: Value) -> Value:
         """Return the number with its unit."""
         if not isinstance(value, float) or not self.unit:
             return value
@@ -109,8 +108,9 @@ class DerivedColumn:
             return f"{-value:,.3g} days before"
         return f"{value:,.3g} {self.unit}"
 
-    def ends(self) -> tuple[str, str]:
-        """Return words for small and large numbers."""
+    @property
+    def extremes(self) -> tuple[str, str]:
+        """Words for small and large numbers."""
         return self.low, self.high
 
 
@@ -130,7 +130,7 @@ class TimeBetween(Derived):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        require(len(state["pairs"]) == len(state["fills"]) > 0, "fills: one for each pair")
+        require(len(state["pairs"]) == len(state["typical"]) > 0, "typical: one for each pair")
 
     @classmethod
     def learn(cls, parsed: pl.DataFrame, pairs: list[list[str]]) -> TimeBetween:
@@ -189,7 +189,7 @@ class BesideGroup(Derived):
     @classmethod
     def _check_state(cls, state: State) -> None:
         n = len(state["comparison"].columns)
-        require(n == len(state["fills"]) > 0, "fills: one for each column")
+        require(n == len(state["typical"]) > 0, "typical: one for each column")
 
     @classmethod
     def learn(cls, parsed: pl.DataFrame, comparison: GroupComparison) -> BesideGroup:
@@ -245,7 +245,7 @@ class SincePrevious(Derived):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        require(len(state["fills"]) == 1, "fills: one number")
+        require(len(state["typical"]) == 1, "typical: one number")
         GapToPrevious.from_dict(state["kept"])
 
     @classmethod
@@ -276,3 +276,68 @@ class SincePrevious(Derived):
     def column(self, name: str) -> DerivedColumn:
         """Return how people see days."""
         return DerivedColumn(name, "days", "short", "long")
+
+
+# --- what is computed of a table -------------------------------------------------------------
+
+
+def learn_derived(
+    columns: Mapping[str, Column],
+    group: str | None,
+    rows: pl.DataFrame,
+    count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
+) -> list[Derived]:
+    """Return what is computed from several columns.
+
+    Parameters
+    ----------
+    columns
+        The columns, by name.
+    group
+        The column of groups.
+    rows
+        Typed rows: all of them, or some if `count_groups` goes through all.
+    count_groups
+        Counts groups in a pass over all rows, by a function of typed rows and the first row's
+        number; None if `rows` are all.
+    """
+    derived: list[Derived] = []
+    dates = {
+        name: (column.kind, to_seconds(rows[name]))
+        for name, column in columns.items()
+        if isinstance(column, MomentColumn) and column.kind in ("date", "datetime")
+    }
+    pairs = elapsed_pairs(dates)
+    if pairs:
+        derived.append(TimeBetween.learn(rows, [list(pair) for pair in pairs]))
+    if group is None:
+        return derived
+    compared = [
+        name
+        for name, column in columns.items()
+        if isinstance(column, (NumberColumn, CategoryColumn)) and not isinstance(column, FlagColumn)
+    ]
+
+    def count(typed: pl.DataFrame, first_row: int) -> GroupCounts:
+        return GroupCounts.of(typed.select(compared), typed[group], seed=first_row)
+
+    counts = count(rows, 0) if count_groups is None else count_groups(count)
+    derived.append(BesideGroup.learn(rows, GroupComparison.of(counts)))
+    if count_groups is None and len(dates) == 1:  # a sample does not show which row came before
+        derived.append(SincePrevious.learn(rows, group, *dates))
+    return derived
+
+
+def without_repeats(
+    columns: Mapping[str, Column], derived: Iterable[Derived], rows: pl.DataFrame
+) -> dict[str, Column]:
+    """Return the columns, with dates that follow another one reduced to what is new in them."""
+    reduced = dict(columns)
+    pairs = [pair for each in derived if isinstance(each, TimeBetween) for pair in each.pairs]
+    for first, second in (sorted(pair, key=list(columns).index) for pair in pairs):
+        column = columns[second]
+        if isinstance(column, MomentColumn) and follows(
+            to_seconds(rows[first]), to_seconds(rows[second])
+        ):
+            reduced[second] = column.reduced_by(first)
+    return reduced

@@ -1,4 +1,4 @@
-r"""Columns of free text as a few numbers, learned without a label.
+r"""Columns of free text and of lists, as a few numbers learned without a label.
 
 A text in lower case, with a blank before and after it, is cut into its pieces of three, four and
 five characters and into its words. Each piece falls into one of 4,096 buckets by its hash, and is
@@ -20,22 +20,39 @@ the piece of the characters i to j - 1 has the hash (H_j - H_i) A^-i, at any pos
 pieces are hashed in a few operations on arrays.
 """
 
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from riskad.core.checks import InputError
-from riskad.storage.fields import Array, Fields
+from riskad.storage.codec import register
+from riskad.storage.fields import COUNT, Array, Fields, Record
+from riskad.tables.cells import BLANK, Value
+from riskad.tables.kinds.base import Column, ColumnProfile, Feature
+from riskad.tables.sketches import Texts
+from riskad.tables.words import say_count
 
-__all__ = ["TextVectors"]
+MANY_LEVELS = 50
+"""Levels beyond which a category is one of many levels."""
+
+# Texts of which hardly two are alike name the rows if they are codes, with digits or in one word;
+# words may carry information. If many repeat, only sentences are text.
+_WORDS_OF_TEXT, _WORDS_OF_ITEMS, _WORDS_OF_SENTENCES = 1.5, 3.0, 5.0
+_LETTERS = r"\p{L}"
+_BRACKETS = r"^[\[{(].*[\])}]$"
+_SEPARATORS = (";", "|", ",")
+_MOSTLY, _OFTEN = 0.9, 0.1
+_LONG_LIST = 3.0  # items on average
+_SAMPLED = 10_000
+_FEWEST_TEXTS, _FEWEST_LISTS = 20, 8  # different ones, to learn what they have in common
 
 _PIECES = (3, 4, 5)
 _BITS = 12
@@ -50,6 +67,7 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 _SHAPE = ("length", "digits", "capitals", "words")
 
 
+@register
 @dataclass(frozen=True)
 class TextVectors:
     """Texts as numbers: their shape, and directions in which texts differ.
@@ -104,7 +122,7 @@ class TextVectors:
         TextVectors
             Without directions if there are fewer than two different texts.
         """
-        texts = _checked(texts)
+        texts = texts.str.head(_LONGEST)
         known = np.flatnonzero((texts.str.len_bytes() > 0).fill_null(False).to_numpy())
         rng = np.random.default_rng(seed)
         if len(known) > _MOST_LEARNED:
@@ -127,20 +145,11 @@ class TextVectors:
 
     def features(self, texts: pl.Series) -> NDArray[np.float64]:
         """Return the numbers of texts, one row for each."""
-        texts = _checked(texts)
+        texts = texts.str.head(_LONGEST)
         blocks = [_weighted(p, self.rarity) @ self.directions for p in _each_block(texts)]
         vectors = np.concatenate([np.zeros((0, self.directions.shape[1])), *blocks])
         vectors[(texts.str.len_bytes() == 0).fill_null(True).to_numpy()] = np.nan
         return np.hstack([_shape(texts), vectors])
-
-
-def _checked(texts: pl.Series) -> pl.Series:
-    if texts.dtype not in (pl.String, pl.Categorical, pl.Enum, pl.Null):
-        raise InputError(
-            f"Column {texts.name!r} holds values of type {texts.dtype}, and vectors are learned of "
-            "texts. Cast it to text, or use it as a number."
-        )
-    return texts.cast(pl.String).str.head(_LONGEST)
 
 
 def _shape(texts: pl.Series) -> NDArray[np.float64]:
@@ -233,3 +242,121 @@ def _leading(rows: sparse.csr_array, size: int, seed: int) -> NDArray[np.float64
 
     _, _, right = randomized_svd(rows, size, n_iter=4, random_state=seed)
     return np.ascontiguousarray(right.T)
+
+
+# --- the kind of texts -----------------------------------------------------------------------
+
+
+def text_kind(profile: ColumnProfile) -> str:
+    """Return the kind of texts: text, list, category, or identifier if they name the rows."""
+    if profile.reader.word != "text":
+        return ""
+    if profile.requested:
+        return profile.requested
+    texts = profile.values.drop_nulls().head(_SAMPLED)
+    n_distinct = cast(Texts, profile.sketch).n_distinct
+    if not len(texts):
+        return "category"
+    number = profile.look.number
+    is_measured = number is not None and 2 * number.n_measured > profile.n_filled
+    if not is_measured and _are_lists(texts):  # 38,0 kg is no list
+        return "list" if n_distinct >= _FEWEST_LISTS else "category"
+    words = _mean(texts.str.count_matches(r"\S+"))
+    in_letters = _mean(texts.str.count_matches(_LETTERS)) > 0.5 * _mean(texts.str.len_chars())
+    differ = n_distinct > profile.n_filled / 2 and n_distinct > 2
+    speak = differ and words >= _WORDS_OF_TEXT
+    speak = speak or (n_distinct > MANY_LEVELS and words >= _WORDS_OF_SENTENCES)
+    if speak and in_letters:
+        return "text" if n_distinct >= _FEWEST_TEXTS else "category"
+    return "identifier" if differ else "category"
+
+
+def number_hint(look: Any) -> list[str]:
+    """Say what prevents a column of texts from being one of numbers, if it is little."""
+    number = look.number
+    if number is None or number.first_bad is None or not 0 < number.n_bad < number.n_good:
+        return []
+    row, cell = number.first_bad
+    return [f"most are numbers, but not {cell!r} in row {row:,}: leave such blank to have it so"]
+
+
+def _mean(values: pl.Series) -> float:
+    return float(cast(float, values.mean()))
+
+
+def _are_lists(texts: pl.Series) -> bool:
+    """Whether texts are lists: in brackets, or with few items of varying number."""
+    if _mean(texts.str.contains(_BRACKETS).cast(pl.Float64)) >= _MOSTLY:
+        return True
+    for separator in _SEPARATORS:
+        several = texts.str.contains(separator, literal=True)
+        if _mean(several.cast(pl.Float64)) < _OFTEN:
+            continue
+        split = texts.str.split(separator)
+        items, sizes = split.explode().str.strip_chars(), split.list.len()
+        short = _mean(items.str.count_matches(r"\S+")) < _WORDS_OF_ITEMS
+        uneven = _mean((sizes != sizes.mode()[0]).cast(pl.Float64)) >= _OFTEN
+        few = items.n_unique() <= texts.n_unique()
+        few = few or (_mean(sizes) >= _LONG_LIST and 2 * items.n_unique() <= len(items))
+        if short and uneven and few:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class TextColumn(Column):
+    """Texts of which hardly two are alike: each becomes a short vector.
+
+    Parameters
+    ----------
+    vectors
+        Makes the vectors.
+    blanks
+        Rows without a text.
+    """
+
+    vectors: TextVectors = None  # type: ignore[assignment]
+    blanks: int = 0
+
+    _state_fields: ClassVar[Fields] = {"vectors": Record(("TextVectors",)), "blanks": COUNT}
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column if its texts differ, and are words rather than names of the rows."""
+        kind = text_kind(profile)
+        if kind not in ("text", "list") or cast(Texts, profile.sketch).n_distinct < 2:
+            return None
+        vectors = TextVectors.learn(profile.values.drop_nulls())
+        hint = number_hint(profile.look)
+        return cls(profile.name, kind, hint, vectors=vectors, blanks=profile.sketch.blanks)
+
+    @property
+    def requested_kind(self) -> str:
+        """Text, also for lists."""
+        return "text"
+
+    @property
+    def typical(self) -> Value:
+        """No text is typical; a blank stands for the middle of all."""
+        return None
+
+    def features(self, values: pl.Series) -> list[Feature]:
+        """Return the vectors, NaN for blanks."""
+        vectors = np.full((len(values), len(self.vectors.names(""))), np.nan)
+        filled = values.is_not_null().to_numpy()
+        if filled.any():
+            vectors[filled] = self.vectors.features(values.drop_nulls())
+        names = self.vectors.names(self.name)
+        return [Feature(name, vectors[:, j]) for j, name in enumerate(names)]
+
+    def show(self, value: Value) -> Value:
+        """Return the text."""
+        return BLANK if value is None else value
+
+    def describe(self) -> str:
+        """Say how long the vectors are."""
+        return f"{say_count(len(self.vectors.names('')), 'number')} for each text"
+
+    def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
+        """Return blanks: no text is stored."""
+        return self.typed([None] * n)

@@ -1,0 +1,264 @@
+"""What every kind of column does, and the registry of kinds.
+
+A table is read once into typed columns (`Column.reader`), and each of these becomes features of a
+`riskad.rows.table.Table`. A new kind is a subclass of `Column` and a line in the registry
+(`register_kind`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.core.checks import InputError, quoted
+from riskad.storage.codec import register
+from riskad.storage.fields import NAME, TEXT, Fields, ListOf
+from riskad.tables.cells import BLANK, Value
+from riskad.tables.differences import NotAsInTraining
+from riskad.tables.readers import Reader, TextReader, to_seconds
+from riskad.tables.sketches import Numbers, Texts
+from riskad.tables.words import say_count
+
+MEDIAN_ROWS = 1 << 16
+"""Rows from which medians are computed; more rows hardly change them."""
+
+
+class Feature(NamedTuple):
+    """A column of a `Table` that comes from a column of the user's table."""
+
+    name: str
+    values: NDArray[np.float64]
+    levels: list[str] | None = None
+    """The texts of codes; None for numbers."""
+    period: float | None = None
+    """The length of a round, for a number that comes round."""
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """What one pass over the rows showed of a column.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    requested
+        The kind that the user asked for; blank if none.
+    reader
+        How its cells are read.
+    look
+        Which formats its cells may have (`riskad.tables.profiling.Look`).
+    sketch
+        Counts over all rows.
+    values
+        Typed values of all rows, or of a random sample.
+    """
+
+    name: str
+    requested: str
+    reader: Reader
+    look: Any
+    sketch: Numbers | Texts
+    values: pl.Series
+
+    @property
+    def n_filled(self) -> int:
+        """Rows that are not blank."""
+        return self.sketch.n_rows - self.sketch.blanks
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all filled cells are the same."""
+        if isinstance(self.sketch, Texts):
+            return self.sketch.n_distinct == 1
+        return self.sketch.low == self.sketch.high
+
+    def remarks(self) -> list[str]:
+        """Say how numbers, flags or moments were read, and which cells could not be."""
+        look = getattr(self.look, self.reader.word, None)
+        if look is None:
+            return []
+        remarks = list(look.remarks())
+        if look.n_bad and look.first_bad is not None:
+            row, cell = look.first_bad
+            cells = say_count(look.n_bad, "cell")
+            remarks.append(f"{cells} not so written count as blank, {cell!r} in row {row:,} first")
+        return remarks
+
+
+@dataclass(frozen=True)
+class Column(ABC):
+    """A column of the user's table.
+
+    Parameters
+    ----------
+    name
+        Its name in the table.
+    kind
+        number, flag, category, categories, date, datetime, time, duration, text, list, or the name
+        of another kind; of columns that are left out: identifier, constant or unusable.
+    remarks
+        What the user should know about how it was read.
+    """
+
+    name: str
+    kind: str
+    remarks: list[str] = field(default_factory=list)
+
+    used: ClassVar[bool] = True
+    reader: ClassVar[Reader] | Reader = TextReader()
+    dtype: ClassVar[Any] = pl.String
+    """The type of typed values; of moments, that of the column."""
+
+    _state_fields: ClassVar[Fields] = {"name": NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
+
+    # --- what a kind must say ------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column if it is of this kind; otherwise None."""
+
+    @property
+    @abstractmethod
+    def typical(self) -> Value:
+        """A usual value, as `plain` gives it."""
+
+    @abstractmethod
+    def features(self, values: pl.Series) -> list[Feature]:
+        """Return the features of typed values."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say in a few words what becomes of the column."""
+
+    # --- what a kind may say besides -----------------------------------------------------
+
+    @property
+    def requested_kind(self) -> str:
+        """The kind by which `TablePreparer(kinds=...)` finds it again; blank if it will anyway."""
+        return self.kind
+
+    @property
+    def extremes(self) -> tuple[str, str] | None:
+        """Words for small and large values; None if values have no order."""
+        return None
+
+    @property
+    def usual_range(self) -> tuple[float, float]:
+        """Where most numbers lie."""
+        return 0.0, 1.0
+
+    def show(self, value: Value) -> Value:
+        """Return a plain value as the user knows it: a number or a text."""
+        return value
+
+    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
+        """Return what typed values have that those of the fit did not have."""
+        return None
+
+    def listed(self) -> str:
+        """Return its name for a list of columns."""
+        return self.name
+
+    def notes(self) -> list[str]:
+        """List what the user should know about it."""
+        return [f"{self.name}: {remark}" for remark in self.remarks]
+
+    def onnx_features(self, graph: Any, cells: str) -> list[str]:
+        """Return the nodes that give `features`; `cells` are texts, or numbers with NaN."""
+        raise InputError(
+            f"Column {quoted(self.name)} is of the kind {self.kind!r}, which ONNX cannot compute. "
+            "Fit a model without it (drop) to export it."
+        )
+
+    # --- what follows --------------------------------------------------------------------
+
+    def plain(self, values: pl.Series) -> NDArray[Any]:
+        """Return values to compare: numbers with NaN for blanks, seconds, or texts with None."""
+        if values.dtype == pl.String:
+            return values.to_numpy().astype(object)
+        numbers = to_seconds(values) if values.dtype.is_temporal() else values.cast(pl.Float64)
+        return numbers.to_numpy()
+
+    def typed(self, values: list[Value]) -> pl.Series:
+        """Return plain values as the reader would; the inverse of `plain`."""
+        return pl.Series(self.name, values, dtype=self.dtype)
+
+    def typical_of(self, values: pl.Series) -> Value:
+        """Return the median number, or the most frequent text, of typed values.
+
+        A blank is a text like others, but the typical number only if more than half are blank.
+        """
+        plain = pl.Series(self.plain(values).tolist(), strict=False)
+        if plain.dtype in (pl.String, pl.Null):
+            counts = plain.cast(pl.String).fill_null(BLANK).alias("value").value_counts(name="rows")
+            return str(counts.sort(["rows", "value"], descending=[True, False])["value"][0])
+        filled = plain.fill_nan(None).drop_nulls()
+        return None if 2 * len(filled) < len(plain) else float(cast(float, filled.median()))
+
+    def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
+        """Return values of the usual range, a tenth of them blank, to try a model on."""
+        numbers = rng.uniform(*self.usual_range, n).round(3)
+        blank = rng.random(n) < 0.1
+        return self.typed([None if b else float(v) for v, b in zip(numbers, blank, strict=True)])
+
+
+@dataclass(frozen=True)
+class LeftOut(Column):
+    """A column without information, or one that names the rows, and why it is left out."""
+
+    why: str = ""
+
+    used = False
+
+    _state_fields: ClassVar[Fields] = {"why": TEXT}
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return None: other kinds decide what is left out."""
+        return None
+
+    @property
+    def typical(self) -> Value:
+        """No value is typical."""
+        return None
+
+    def features(self, values: pl.Series) -> list[Feature]:
+        """Return none."""
+        return []
+
+    def describe(self) -> str:
+        """Say that it is left out."""
+        return f"left out: {self.why}"
+
+    def notes(self) -> list[str]:
+        """Say why it is left out."""
+        return [f"left out {self.name!r}: {self.why}", *super().notes()]
+
+
+KINDS: dict[str, type[Column]] = {}
+"""The kinds by the names under which a user may ask for them; the first that fits is taken."""
+STORED: dict[str, type] = {"LeftOut": register(LeftOut)}
+"""The classes of columns that a model file may hold, by name."""
+
+
+def register_kind(cls: type[Column], *names: str) -> None:
+    """Add a kind of column; it is asked before those that were there.
+
+    Parameters
+    ----------
+    cls
+        The class; models with such columns can be saved.
+    names
+        What `TablePreparer(kinds=...)` and `riskad fit --kind` call it.
+    """
+    STORED[cls.__name__] = register(cls)
+    others = dict(KINDS)
+    KINDS.clear()
+    KINDS.update(dict.fromkeys(names, cls) | others)

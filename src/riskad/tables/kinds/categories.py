@@ -1,0 +1,241 @@
+"""Columns of categories, and columns of which only the blanks count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from riskad.storage.fields import COUNT, FLAG, TEXT, Fields, ListOf, State, require
+from riskad.tables.cells import BLANK, FEW_ROWS, Value
+from riskad.tables.differences import MOST_NEW_VALUES, NotAsInTraining
+from riskad.tables.kinds.base import Column, ColumnProfile, Feature, LeftOut
+from riskad.tables.kinds.texts import MANY_LEVELS, number_hint, text_kind
+from riskad.tables.sketches import Texts
+from riskad.tables.words import say_count, say_distinct
+
+_FILLED = "(filled)"
+
+
+def enough_rows(n_rows: int) -> int:
+    """Return how many rows must have a level for it to be told from others."""
+    return min(max(n_rows // 200, 2), 10)
+
+
+@dataclass(frozen=True)
+class CategoryColumn(Column):
+    """Texts, each of them a level.
+
+    Parameters
+    ----------
+    levels
+        All texts, the most frequent first; of very many, the frequent ones.
+    n_levels
+        Number of all levels, or an estimate.
+    complete
+        Whether `levels` are all, so that another text is new.
+    frequent
+        The level that most rows have, "(blank)" if most are blank.
+    """
+
+    levels: list[str] = field(default_factory=list)
+    n_levels: int = 0
+    complete: bool = True
+    frequent: str = ""
+
+    _state_fields: ClassVar[Fields] = {
+        "levels": ListOf(TEXT),
+        "n_levels": COUNT,
+        "complete": FLAG,
+        "frequent": TEXT,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        levels = state["levels"]
+        require(len(set(levels)) == len(levels) > 0, "levels: expected different texts")
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column of any texts; it is left out if hardly two rows share one."""
+        sketch, hint = cast(Texts, profile.sketch), number_hint(profile.look)
+        counts, enough = sketch.levels(BLANK), enough_rows(profile.sketch.n_rows)
+        if counts["rows"][0] < enough:
+            why = f"none of its values occurs in {enough} rows"
+            return LeftOut(profile.name, "identifier", hint, why=why)
+        n_rare = sketch.n_distinct - counts.filter(pl.col("rows") >= enough).height
+        if sketch.n_distinct <= MANY_LEVELS and n_rare > 0:
+            hint = [*hint, f"{say_count(n_rare, 'value')} in fewer than {enough} rows"]
+        return cls(
+            profile.name,
+            "categories" if sketch.n_distinct > MANY_LEVELS else "category",
+            hint,
+            levels=counts.filter(pl.col("level") != BLANK)["level"].to_list(),
+            n_levels=sketch.n_distinct + (sketch.blanks > 0),
+            complete=sketch.distinct is None,
+            frequent=counts["level"][0],
+        )
+
+    @property
+    def requested_kind(self) -> str:
+        """Category, for any number of levels."""
+        return "category"
+
+    @property
+    def typical(self) -> Value:
+        """The most frequent level."""
+        return self.frequent
+
+    def features(self, values: pl.Series) -> list[Feature]:
+        """Return codes: NaN where a cell is blank or holds a new level."""
+        codes = self._codes(values)
+        return [Feature(self.name, np.where(codes < 0, np.nan, codes), self.levels)]
+
+    def _codes(self, texts: pl.Series) -> NDArray[np.int32]:
+        """The position of each text among the levels, -1 where it is none of them."""
+        if len(texts) <= FEW_ROWS:  # for which polars takes longer to be called
+            codes = [self._positions.get(text, -1) for text in texts.to_list()]
+            return np.array(codes, dtype=np.int32)
+        codes = texts.cast(self._enum, strict=False).to_physical().cast(pl.Int32)
+        return codes.fill_null(-1).to_numpy()
+
+    @cached_property
+    def _positions(self) -> dict[str | None, int]:
+        return {level: position for position, level in enumerate(self.levels)}
+
+    @cached_property
+    def _enum(self) -> pl.Enum:
+        return pl.Enum(self.levels)
+
+    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
+        """Return which levels are new, if all that there were are stored."""
+        if not self.complete:
+            return None
+        unseen = pl.Series(self._codes(values) < 0) & values.is_not_null()
+        n = int(unseen.sum())
+        if not n:
+            return None
+        new = set(values.filter(unseen).unique().sort().head(MOST_NEW_VALUES))
+        return NotAsInTraining(rows={self.name: n}, values={self.name: new})
+
+    def typed(self, values: list[Value]) -> pl.Series:
+        """Return texts; "(blank)" is none."""
+        texts = [None if value == BLANK else value for value in values]
+        return pl.Series(self.name, texts, dtype=pl.String)
+
+    def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
+        """Return random levels, blanks and a new level."""
+        texts = np.array([*self.levels, "a new value", None], dtype=object)
+        return self.typed(rng.choice(texts, n).tolist())
+
+    def listed(self) -> str:
+        """Return its name and how many levels it has."""
+        return f"{self.name} ({self.describe()})"
+
+    def describe(self) -> str:
+        """Say how many levels it has."""
+        return say_count(self.n_levels, "level")
+
+    def onnx_features(self, graph: Any, cells: str) -> list[str]:
+        """Return codes."""
+        return [onnx_codes(graph, cells, self.levels)]
+
+
+def onnx_codes(graph: Any, texts: str, levels: list[str]) -> str:
+    """Return the positions of texts among levels in a graph, NaN for others."""
+    codes = graph.ml(
+        "LabelEncoder",
+        texts,
+        keys_strings=levels,
+        values_floats=[float(code) for code in range(len(levels))],
+        default_float=float("nan"),
+    )
+    return str(graph.cast(codes, np.float64))
+
+
+@dataclass(frozen=True)
+class PresenceColumn(Column):
+    """A column of which only the blanks count: a telephone number, a reference.
+
+    Plain values are 1 for a blank and 0 for anything else.
+
+    Parameters
+    ----------
+    why
+        Why its values are not used.
+    blanks
+        Rows without a value.
+    """
+
+    why: str = ""
+    blanks: int = 0
+
+    _state_fields: ClassVar[Fields] = {"why": TEXT, "blanks": COUNT}
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column if its texts name the rows; without blanks it is left out."""
+        if profile.requested != "presence" and text_kind(profile) != "identifier":
+            return None
+        sketch, hint = cast(Texts, profile.sketch), number_hint(profile.look)
+        why = say_distinct(sketch.n_distinct, profile.n_filled, sketch.distinct is not None)
+        if not sketch.blanks or min(sketch.blanks, profile.n_filled) < enough_rows(sketch.n_rows):
+            return LeftOut(profile.name, "identifier", hint, why=why)
+        return cls(profile.name, "identifier", hint, why=why, blanks=sketch.blanks)
+
+    @property
+    def requested_kind(self) -> str:
+        """Presence, also for an identifier."""
+        return "presence"
+
+    @property
+    def typical(self) -> Value:
+        """A value that is there."""
+        return 0.0
+
+    @property
+    def extremes(self) -> tuple[str, str] | None:
+        """What 0 and 1 mean."""
+        return _FILLED, BLANK
+
+    def features(self, values: pl.Series) -> list[Feature]:
+        """Return where it is blank."""
+        return [Feature(f"{self.name} is blank", self.plain(values))]
+
+    def plain(self, values: pl.Series) -> NDArray[Any]:
+        """Return 1 for a blank."""
+        return values.is_null().cast(pl.Float64).to_numpy()
+
+    def typed(self, values: list[Value]) -> pl.Series:
+        """Return null for 1, and some text for 0."""
+        return pl.Series(self.name, [None if v else _FILLED for v in values], dtype=pl.String)
+
+    def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
+        """Return some values and some blanks."""
+        return self.typed(rng.integers(0, 2, n).tolist())
+
+    def show(self, value: Value) -> Value:
+        """Say whether it is blank."""
+        return BLANK if value else _FILLED
+
+    def listed(self) -> str:
+        """Return its name, and that only blanks count."""
+        return f"{self.name} (only whether it is blank)"
+
+    def describe(self) -> str:
+        """Say what is used."""
+        return f"whether it is blank; else left out: {self.why}"
+
+    def notes(self) -> list[str]:
+        """Say what is used."""
+        blanks = say_count(self.blanks, "blank")
+        return [f"{self.name}: {blanks}; what it holds is not used ({self.why})", *super().notes()]
+
+    def onnx_features(self, graph: Any, cells: str) -> list[str]:
+        """Return where it is blank."""
+        codes = {"keys_strings": [""], "values_floats": [1.0], "default_float": 0.0}
+        return [graph.cast(graph.ml("LabelEncoder", cells, **codes), np.float64)]

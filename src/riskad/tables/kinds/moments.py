@@ -1,0 +1,195 @@
+"""Columns of dates, times and durations."""
+
+from __future__ import annotations
+
+import calendar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import polars as pl
+
+from riskad.core.checks import quoted
+from riskad.rows.date_features import PERIODS, MomentParts
+from riskad.rows.graph_numbers import GraphNumbers
+from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, NUMBER, Fields, State
+from riskad.tables.cells import Value
+from riskad.tables.differences import NotAsInTraining
+from riskad.tables.formats.moments import MomentFormat
+from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
+from riskad.tables.readers import MomentReader, to_seconds
+from riskad.tables.words import say_count
+
+_PART_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class MomentColumn(Column):
+    """Moments. A model sees their parts: the hour, the weekday, the days since the first row.
+
+    Plain values are seconds: since 1970, since midnight, or of a duration.
+
+    Parameters
+    ----------
+    form
+        `MomentFormat.to_dict` of their format.
+    tolerant
+        Whether cells that are not moments count as blank.
+    parts
+        `MomentParts.to_dict` of the parts that are used.
+    middle, low, high
+        The median, the first and the last moment.
+    blanks, n_rows
+        Rows without a moment, and all.
+    """
+
+    form: dict[str, Any] = field(default_factory=dict)
+    tolerant: bool = False
+    parts: dict[str, Any] = field(default_factory=dict)
+    middle: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    blanks: int = 0
+    n_rows: int = 0
+
+    _state_fields: ClassVar[Fields] = {
+        "form": ANYTHING_PLAIN,
+        "tolerant": FLAG,
+        "parts": ANYTHING_PLAIN,
+        "middle": NUMBER,
+        "low": NUMBER,
+        "high": NUMBER,
+        "blanks": COUNT,
+        "n_rows": COUNT,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        MomentFormat.from_dict(state["form"])
+        MomentParts.from_dict(state["parts"])
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column if its cells are moments of which some part differs between rows."""
+        reader = profile.reader
+        if not isinstance(reader, MomentReader):
+            return None
+        low, high = cast(Any, profile.sketch).low, cast(Any, profile.sketch).high
+        seconds = to_seconds(profile.values.drop_nulls()).alias("")
+        median = seconds.gather_every(max(1, -(-len(seconds) // MEDIAN_ROWS))).median()
+        some = seconds.gather_every(max(1, -(-len(seconds) // _PART_ROWS)))
+        # The first and the last moment may not be among the sampled rows.
+        parts = MomentParts.learn(reader.format.kind, pl.concat([some, pl.Series([low, high])]))
+        if not parts.parts:
+            why = "none of its parts differs between rows"
+            return LeftOut(profile.name, reader.format.kind, why=why)
+        return cls(
+            profile.name,
+            reader.format.kind,
+            profile.remarks(),
+            form=reader.format.to_dict(),
+            tolerant=reader.tolerant,
+            parts=parts.to_dict(),
+            middle=low if median is None else float(cast(float, median)),
+            low=low,
+            high=high,
+            blanks=profile.sketch.blanks,
+            n_rows=profile.sketch.n_rows,
+        )
+
+    def reduced_by(self, first: str) -> MomentColumn:
+        """Return the column without what another date and the time between them show.
+
+        Its hour is kept: from days between the two, it takes a sum and a remainder to find it.
+        """
+        parts = self.moment_parts
+        kept = replace(parts, parts=tuple(part for part in parts.parts if part == "hour"))
+        remark = f"it goes with {quoted(first)}: the time between them replaces its calendar"
+        return replace(self, parts=kept.to_dict(), remarks=[*self.remarks, remark])
+
+    @cached_property
+    def reader(self) -> MomentReader:  # type: ignore[override]
+        """Reads moments."""
+        return MomentReader(MomentFormat.from_dict(self.form), self.tolerant)
+
+    @cached_property
+    def moment_parts(self) -> MomentParts:
+        """The parts that are used."""
+        return MomentParts.from_dict(self.parts)
+
+    @property
+    def typical(self) -> Value:
+        """The median; None if more than half of the rows are blank."""
+        return None if 2 * self.blanks > self.n_rows else self.middle
+
+    @property
+    def extremes(self) -> tuple[str, str] | None:
+        """Words for small and large moments."""
+        return ("short", "long") if self.kind == "duration" else ("early", "late")
+
+    @property
+    def usual_range(self) -> tuple[float, float]:
+        """From the first to the last moment."""
+        return np.floor(self.low), max(self.high, self.low + 1)
+
+    def features(self, values: pl.Series) -> list[Feature]:
+        """Return the parts as ordered numbers."""
+        numbers = self.moment_parts.ordered(to_seconds(values))
+        names = self.moment_parts.names(self.name)
+        periods = [PERIODS[part][0] if part in PERIODS else None for part in self.moment_parts.parts]
+        return [
+            Feature(name, numbers[:, j], period=period)
+            for j, (name, period) in enumerate(zip(names, periods, strict=True))
+        ]
+
+    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
+        """Return how many blanks there are where there were none."""
+        n = values.null_count()
+        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
+
+    def typed(self, values: list[Value]) -> pl.Series:
+        """Return seconds as moments."""
+        return self.reader.typed(pl.Series(self.name, values, dtype=pl.Float64))
+
+    def show(self, value: Value) -> Value:
+        """Return a moment as the column writes it."""
+        return value if value is None or isinstance(value, str) else self.reader.format.show(value)
+
+    def part_of(self, feature: str) -> str:
+        """Return the part that a feature holds; blank if it is none."""
+        named = dict(zip(self.moment_parts.names(self.name), self.moment_parts.parts, strict=True))
+        return named.get(feature.removesuffix(" (sine)").removesuffix(" (cosine)"), "")
+
+    def show_part(self, seconds: float, part: str) -> str:
+        """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name.
+
+        Parameters
+        ----------
+        seconds
+            The moment, as `plain` has it.
+        part
+            One of `MomentParts.parts`.
+        """
+        if part not in PERIODS:
+            return ""
+        [[number]] = replace(self.moment_parts, parts=(part,)).ordered(np.array([seconds]))
+        if part == "weekday":
+            return calendar.day_name[int(number)]
+        if part == "month":
+            return calendar.month_name[int(number)]
+        return f"{part.removesuffix(' of month')} {int(number)}"
+
+    def describe(self) -> str:
+        """Say how they are written and which parts are used."""
+        parts = ", ".join(self.moment_parts.parts)
+        return ": ".join(filter(None, [self.reader.format.describe(), parts]))
+
+    def notes(self) -> list[str]:
+        """Describe its format and the parts that are used."""
+        notes = [f"{self.name}: {self.describe()}", *super().notes()]
+        return notes + [f"{self.name}: {say_count(self.blanks, 'blank')}"] * bool(self.blanks)
+
+    def onnx_features(self, graph: Any, cells: str) -> list[str]:
+        """Return the parts; the graph has the same formulas."""
+        return [part.node for part in self.moment_parts.ordered_parts(GraphNumbers(graph, cells))]

@@ -1,0 +1,244 @@
+"""Columns of numbers, and of yes and no."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import polars as pl
+
+from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Number, State
+from riskad.tables.cells import LARGEST, Value, WrittenNumber
+from riskad.tables.differences import NotAsInTraining
+from riskad.tables.formats.flags import FlagFormat
+from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
+from riskad.tables.readers import FlagReader, NumberReader
+from riskad.tables.sketches import Numbers
+from riskad.tables.words import say_count
+
+_QUARTILE_ROWS = 20_000
+_IDENTIFIER_NAME = re.compile(
+    r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$|[a-z]N(o|umber)$"
+    r"|(?i:^beleg|[\W_](no|number)|nr\.?|nummer|key)$",
+    re.ASCII,
+)
+_TIME_NAME = re.compile(
+    r"(?i)(year|month|day|week|hour|minute|second|time|epoch|elapsed|duration|^ts?$"
+    r"|jahr|monat|tag|stunde|sekunde|zeit|dauer)"
+)
+_COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurement
+# Pairs of equal numbers to expect by chance, in all and for each pair that there is, from which on
+# a column holds running numbers though some are skipped.
+_EXPECTED_PAIRS, _EXPECTED_PER_REPEAT = 20, 4
+_FEW = 0.01  # rows of an identifier without a number, or with that of another row
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
+    """Numbers.
+
+    Parameters
+    ----------
+    form
+        `NumberFormat.to_dict` of their format.
+    tolerant
+        Whether cells that are not numbers count as blank.
+    middle, spread
+        The median, and half the distance between the quartiles.
+    blanks, n_rows
+        Rows without a number, and all.
+    """
+
+    form: dict[str, Any] = None  # type: ignore[assignment]
+    tolerant: bool = False
+    middle: float = 0.0
+    spread: float = 1.0
+    blanks: int = 0
+    n_rows: int = 0
+
+    dtype = pl.Float64
+
+    _state_fields: ClassVar[Fields] = {
+        "form": ANYTHING_PLAIN,
+        "tolerant": FLAG,
+        "middle": Number(-LARGEST, LARGEST),
+        "spread": Number(0, LARGEST),
+        "blanks": COUNT,
+        "n_rows": COUNT,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        NumberFormat.from_dict(state["form"])
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column if its cells are numbers."""
+        if not isinstance(profile.reader, NumberReader):
+            return None
+        sketch = cast(Numbers, profile.sketch)
+        if not profile.requested and numbers_rows(sketch, profile.name):
+            n_distinct = say_count(profile.n_filled - sketch.repeats, "different value")
+            return LeftOut(profile.name, "identifier", why=f"it numbers the rows ({n_distinct})")
+        values, low = profile.values, sketch.low
+        middle = values.gather_every(-(-len(values) // MEDIAN_ROWS)).median()
+        some = values.gather_every(-(-len(values) // _QUARTILE_ROWS))
+        first, third = (some.quantile(q, "linear") for q in (0.25, 0.75))
+        spread = 0.0 if first is None or third is None else (float(third) - float(first)) / 2
+        return cls(
+            profile.name,
+            "number",
+            profile.remarks()
+            + ["all are the same, so only what is blank is used"] * profile.is_constant,
+            form=profile.reader.format.to_dict(),
+            tolerant=profile.reader.tolerant,
+            middle=low if middle is None else float(cast(float, middle)),
+            spread=min(spread, LARGEST),
+            blanks=profile.sketch.blanks,
+            n_rows=profile.sketch.n_rows,
+        )
+
+    @cached_property
+    def reader(self) -> NumberReader:  # type: ignore[override]
+        """Reads numbers."""
+        return NumberReader(NumberFormat.from_dict(self.form), self.tolerant)
+
+    @property
+    def typical(self) -> Value:
+        """The median; None if more than half of the rows are blank."""
+        return None if 2 * self.blanks > self.n_rows else self.middle
+
+    @property
+    def extremes(self) -> tuple[str, str] | None:
+        """Low and high."""
+        return "low", "high"
+
+    @property
+    def usual_range(self) -> tuple[float, float]:
+        """Four half distances of the quartiles around the median."""
+        reach = 4 * self.spread or 1.0
+        return self.middle - reach, self.middle + reach
+
+    def features(self, values: pl.Series) -> list[Feature]:
+        """Return the numbers."""
+        return [Feature(self.name, values.cast(pl.Float64).to_numpy())]
+
+    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
+        """Return how many blanks there are where there were none."""
+        n = values.null_count()
+        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
+
+    def show(self, value: Value) -> Value:
+        """Return a number that is shown as the column writes it."""
+        if not isinstance(value, float):
+            return value
+        return WrittenNumber(value, self.reader.format.show(value))
+
+    def describe(self) -> str:
+        """Say how they are written."""
+        return self.reader.format.describe()
+
+    def notes(self) -> list[str]:
+        """Describe its format if that is not plain, and what becomes of blanks."""
+        notes = super().notes()
+        if self.describe() != "numbers":
+            notes.insert(0, f"{self.name}: {self.describe()}")
+        if self.blanks:
+            blanks, middle = say_count(self.blanks, "blank"), self.show(self.middle)
+            notes.append(f"{self.name}: {blanks} filled with the median {middle}")
+        return notes
+
+    def onnx_features(self, graph: Any, cells: str) -> list[str]:
+        """Return the numbers."""
+        return [cells]
+
+
+@dataclass(frozen=True)
+class FlagColumn(NumberColumn):
+    """Yes and no: the numbers 1 and 0, shown with the words of the column."""
+
+    dtype = pl.Boolean
+
+    _state_fields: ClassVar[Fields] = {}
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        FlagFormat.from_dict(state["form"])
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column if its cells are yes and no."""
+        if not isinstance(profile.reader, FlagReader):
+            return None
+        share = cast(float | None, profile.values.cast(pl.Float64).mean())
+        low: float = cast(Any, profile.sketch).low
+        return cls(
+            profile.name,
+            "flag",
+            profile.remarks(),
+            form=profile.reader.format.to_dict(),
+            tolerant=profile.reader.tolerant,
+            middle=low if share is None else float(share > 0.5),
+            spread=0.5,
+            blanks=profile.sketch.blanks,
+            n_rows=profile.sketch.n_rows,
+        )
+
+    @cached_property
+    def reader(self) -> FlagReader:  # type: ignore[override]
+        """Reads yes and no."""
+        return FlagReader(FlagFormat.from_dict(self.form), self.tolerant)
+
+    @property
+    def extremes(self) -> tuple[str, str] | None:
+        """The words of the column."""
+        return self.reader.format.words
+
+    def typed(self, values: list[Value]) -> pl.Series:
+        """Return truth values: yes from one half on."""
+        return pl.Series(self.name, values, dtype=pl.Float64) >= 0.5
+
+    def show(self, value: Value) -> Value:
+        """Return the word of the column for 0 or 1."""
+        return self.reader.format.words[int(value)] if value in (0.0, 1.0) else value
+
+    def describe(self) -> str:
+        """Say what its words are."""
+        no, yes = self.reader.format.words
+        return f"{no} or {yes}"
+
+    def notes(self) -> list[str]:
+        """Say what becomes of its blanks."""
+        notes = Column.notes(self)
+        if self.blanks:
+            middle = self.show(self.middle)
+            notes.append(f"{self.name}: {say_count(self.blanks, 'blank')} filled with {middle!r}")
+        return notes
+
+
+def numbers_rows(sketch: Numbers, name: str) -> bool:
+    """Return whether a column only numbers the rows, with gaps or without: a document number.
+
+    Its numbers are whole and hardly two are equal, though with n measurements between low and high
+    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured. Few
+    repeats come from rows that occur twice. Clocks and years lie densely as well: their names tell
+    them, or that they are read every ten seconds.
+
+    >>> import numpy as np
+    >>> gaps = np.random.default_rng(0).integers(1, 9, 3_000)
+    >>> numbers_rows(Numbers.of(pl.Series(5_100_000_000 + gaps.cumsum()), None), "Referenz")
+    True
+    """
+    n = sketch.n_rows - sketch.blanks
+    if sketch.distinct is None or n < 3 or max(sketch.blanks, sketch.repeats) > _FEW * n:
+        return False
+    if _IDENTIFIER_NAME.search(name):
+        return True
+    span = sketch.high - sketch.low + 1
+    consecutive = n - sketch.repeats == span >= _COUNTER_ROWS
+    pairs = n * (n - 1) / 2 / span
+    dense = pairs > _EXPECTED_PAIRS + _EXPECTED_PER_REPEAT * sketch.repeats and sketch.step == 1
+    return (consecutive or dense) and not _TIME_NAME.search(name)

@@ -1,0 +1,455 @@
+"""One pass over the rows of a table: how each column is read, and what it holds.
+
+Some rows show in which format a column is probably written. In the pass over all rows the cells are
+read by that format and counted at once. Only columns with a cell that does not fit are looked at in
+full, and read again. Results for parts of a table can be joined, so parts may be anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, cast
+
+import polars as pl
+
+from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
+from riskad.tables.cells import is_blank
+from riskad.tables.columns import is_flat
+from riskad.tables.formats.flags import FlagLook
+from riskad.tables.formats.moment_looks import MomentLook
+from riskad.tables.formats.moments import MomentFormat
+from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.formats.numbers import NumberLook
+from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
+from riskad.tables.readers import (
+    FlagReader,
+    FormatReader,
+    MomentReader,
+    NumberReader,
+    Reader,
+    TextReader,
+    to_seconds,
+)
+from riskad.tables.sketches import Numbers, RowSample, Texts
+from riskad.tables.words import show_number
+
+_GLANCE = 1_000  # cells that show whether a column may have a kind at all
+_MANY = 20_000  # rows from which some show the format that all are read in
+_DECIMAL = r"^-?[0-9]*\.[0-9]+$"
+_CODE = r"^\s*0[0-9]+\s*$"
+# Cells that do not fit are slips, counted as blank and reported, if so few among so many.
+_SLIPS = 0.01
+_FEWEST_BESIDE_SLIPS = 50
+# Limits for a table that comes in parts: distinct values of a column, random rows for medians, and
+# cells of these.
+_MOST_VALUES = 1 << 15
+_MOST_SAMPLED = 1 << 16
+_FEWEST_SAMPLED = 1 << 12
+_MOST_CELLS = 1 << 23
+_MOMENTS = ("date", "datetime", "time", "duration")
+
+T = TypeVar("T")
+R = TypeVar("R")
+Fold: TypeAlias = Callable[
+    [Callable[[Any, int], Any], Callable[[Any, Any], Any], Iterable[Any]], Any
+]
+"""fold(work, join, batches): work(batch, first_row) of all batches, joined in order."""
+
+
+def fold_batches(
+    work: Callable[[Any, int], T], join: Callable[[T, T], T], batches: Iterable[Any]
+) -> T:
+    """Return the joined results of batches, in order; batches without rows are skipped."""
+    total, first_row = None, 1
+    for batch in batches:
+        if batch.height:
+            result = work(batch, first_row)
+            total = result if total is None else join(total, result)
+            first_row += batch.height
+    if total is None:
+        raise InputError("The table has no rows; nothing to do.")
+    return total
+
+
+def over_columns(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Apply a function to each column; polars lets threads work in parallel."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(work, items))
+
+
+# --- kinds that the user asks for --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KindRequest:
+    """A kind that the user asks for: `date:%d.%m.%Y` is a kind and a format.
+
+    >>> KindRequest.parse("when", "date:%d.%m.%Y")
+    KindRequest(kind='date', written='%d.%m.%Y')
+    """
+
+    kind: str
+    written: str = ""
+
+    @classmethod
+    def parse(cls, column: str, text: str) -> KindRequest:
+        """Return the kind of a column and how it is written, if both are valid."""
+        kind, _, written = text.partition(":")
+        check_choice(f"The kind of column {quoted(column)}", kind, tuple(KINDS))
+        if written and kind not in (*_MOMENTS, "number"):
+            raise InputError(
+                f"Column {quoted(column)}: only numbers, dates and times are written in several "
+                f"ways; for {kind} give the word alone, without {written!r}."
+            )
+        return cls(kind, written)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether cells are read as texts, as those of categories and of kinds from outside."""
+        return self.kind not in ("number", "flag", *_MOMENTS)
+
+    def reader(self, column: str, look: Look) -> Reader:
+        """Return how to read the column: as asked for, otherwise as it looks."""
+        if self.is_text:
+            return TextReader()
+        if self.kind == "flag":
+            flags = look.flag.format() if look.flag is not None else None
+            if flags is None:
+                raise InputError(
+                    f"Column {quoted(column)} was said to hold yes and no, and holds other values "
+                    "than two such words. Say 'category' instead."
+                )
+            return FlagReader(flags)
+        if self.kind == "number":
+            numbers = look.number
+            if self.written and numbers is not None:
+                numbers = numbers.as_given(NumberFormat.given(self.written))
+            return NumberReader((numbers and numbers.format()) or NumberFormat())
+        if self.written:
+            return MomentReader(MomentFormat.given(self.written, self.kind))
+        moments = look.moment.format() if look.moment is not None else None
+        if moments is None:
+            raise InputError(
+                f"Column {quoted(column)} was said to be a {self.kind}, and is written in none of "
+                f"the usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
+            )
+        return MomentReader(moments)
+
+
+# --- which formats cells may have --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which formats the cells of a column may have; None excludes a kind."""
+
+    blank: bool
+    unusable: str = ""
+    number: NumberLook | None = None
+    flag: FlagLook | None = None
+    moment: MomentLook | None = None
+    is_numeric: bool = False
+    """Whether the table holds numbers, not texts that may spell numbers."""
+
+    @classmethod
+    def of(cls, column: pl.Series, first_row: int, request: KindRequest | None = None) -> Look:
+        """Look at all cells of a column, or of a part of it."""
+        if is_blank(column):
+            return cls(blank=True)
+        if not is_flat(column):
+            return cls(blank=False, unusable=str(column.dtype))
+        if request is not None and request.is_text:
+            return cls(blank=False)
+        if column.dtype in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        is_text, numeric = column.dtype == pl.String, column.dtype.is_numeric()
+        if request is None and is_text and _are_decimals(column):  # neither moments nor flags
+            return cls(blank=False, number=NumberLook.of(column, first_row))
+
+        def look(of: Any, *kinds: str) -> Any:
+            if request is not None:
+                return of(column, first_row) if request.kind in kinds else None
+            if is_text and len(column) > _GLANCE:
+                if of(column.head(_GLANCE), first_row).n_bad > _GLANCE // 2:
+                    return None
+            return of(column, first_row)
+
+        return cls(
+            blank=False,
+            number=look(NumberLook.of, "number"),
+            flag=look(FlagLook.of, "flag"),
+            moment=look(MomentLook.of, *_MOMENTS),
+            is_numeric=numeric,
+        )
+
+    def joined(self, other: Look) -> Look:
+        """Return the look at both parts; a blank part changes nothing."""
+        if self.blank or other.blank:
+            return self if other.blank else other
+
+        def join(first: Any, second: Any) -> Any:
+            return None if first is None or second is None else first.joined(second)
+
+        return Look(
+            blank=False,
+            unusable=self.unusable or other.unusable,
+            number=join(self.number, other.number),
+            flag=join(self.flag, other.flag),
+            moment=join(self.moment, other.moment),
+            is_numeric=self.is_numeric and other.is_numeric,
+        )
+
+    def reader(self) -> Reader:
+        """Return how the column is read: as moments, yes and no, numbers, else as text."""
+        looks: tuple[tuple[Any, Any], ...] = (
+            (self.moment, MomentReader),
+            (self.flag, FlagReader),
+            (self.number, NumberReader),
+        )
+        for look, reader in looks:
+            if look is not None and _fits(look):
+                form = look.format()
+                if form is not None:
+                    return reader(form, tolerant=look.n_bad > 0)
+        return NumberReader(NumberFormat()) if self.is_numeric else TextReader()
+
+
+def _are_decimals(texts: pl.Series) -> bool:
+    return 2 * int(texts.str.contains(_DECIMAL).sum()) > len(texts)
+
+
+def _fits(look: Any) -> bool:
+    """Whether all cells have a kind, except for a few slips among many."""
+    if getattr(look, "codes", False):
+        return False
+    few = look.n_bad <= _SLIPS * look.n_good and look.n_good >= _FEWEST_BESIDE_SLIPS
+    return look.n_good > 0 and (look.n_bad == 0 or few)
+
+
+def _has_codes(texts: pl.Series) -> bool:
+    """Whether a text is a whole number with leading zeros, which is a code: '007'."""
+    zeros = texts.filter(texts.str.strip_chars_start().str.starts_with("0"))
+    return bool(zeros.str.contains(_CODE).any())
+
+
+# --- the pass ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What a part of a table holds.
+
+    A column has a sketch, and typed values in the sample, if it was read. It has a look if it was
+    looked at: in each part, or in some of them only (`undecided`), where a cell did not fit.
+    """
+
+    names: list[str]
+    sketches: dict[str, Numbers | Texts]
+    looks: dict[str, Look]
+    undecided: frozenset[str]
+    sample: RowSample
+
+    def joined(self, other: _Counts) -> _Counts:
+        """Return what both parts hold."""
+        _check_same_columns(self.names, other.names)
+        read = [name for name in self.sketches if name in other.sketches]
+        looks = {n: self.looks[n].joined(other.looks[n]) for n in self.looks if n in other.looks}
+        samples = (replace(c.sample, rows=c.sample.rows.select(read)) for c in (self, other))
+        return _Counts(
+            self.names,
+            {name: self.sketches[name].joined(cast(Any, other.sketches[name])) for name in read},
+            looks,
+            self.undecided | other.undecided | (self.looks.keys() ^ other.looks.keys()),
+            RowSample.joined(*samples),
+        )
+
+
+def _check_same_columns(names: list[str], others: list[str]) -> None:
+    if set(names) != set(others):
+        raise InputError(
+            "The parts of the table have different columns:\n"
+            + describe_column_difference(names, others)
+        )
+
+
+def _count(
+    frame: pl.DataFrame,
+    first_row: int,
+    *,
+    readers: Mapping[str, Reader],
+    requests: Mapping[str, KindRequest],
+    decided: bool,
+    exact: bool,
+) -> _Counts:
+    """Read and count columns; unless it is `decided` how, look at those with cells that do not fit.
+
+    Texts fit anything, so columns that are expected to be text are looked at, too.
+    """
+    most = None if exact else _MOST_VALUES
+
+    def count(name: str) -> tuple[pl.Series | None, Any, Look | None]:
+        column, reader, look = frame[name], readers[name], None
+        values = reader.read(column, first_row, quiet=True) if decided else None
+        if not decided and name not in requests:
+            values = _read_exactly(column, reader, first_row)
+        if values is None:
+            look = Look.of(column, first_row, requests.get(name))
+            if isinstance(reader, TextReader) and not look.unusable:
+                values = reader.read(column, first_row)
+        return values, None if values is None else _sketch(values, most), look
+
+    counted = dict(zip(readers, over_columns(count, list(readers)), strict=True))
+    typed = {name: values for name, (values, _, _) in counted.items() if values is not None}
+    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // frame.width))
+    # Where no column was read, the sample still counts the rows.
+    rows = pl.DataFrame(typed or {"": pl.repeat(None, frame.height, eager=True)})
+    return _Counts(
+        frame.columns,
+        {name: sketch for name, (_, sketch, _) in counted.items() if sketch is not None},
+        {name: look for name, (_, _, look) in counted.items() if look is not None},
+        frozenset(),
+        RowSample.of(rows, first_row, None if exact else few),
+    )
+
+
+def _read_exactly(column: pl.Series, reader: Reader, first_row: int) -> pl.Series | None:
+    """Return typed values if every cell fits the format; else None."""
+    if not isinstance(reader, FormatReader) or reader.tolerant or not is_flat(column):
+        return None
+    values, bad = reader.format.read(column)
+    is_text = column.dtype == pl.String
+    if bad.any() or (is_text and reader.word == "number" and _has_codes(column)):
+        return None
+    return reader.to_typed(values, column, first_row)
+
+
+def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
+    if column.dtype == pl.String:
+        return Texts.of(column, most)
+    if column.dtype.is_temporal():
+        return Numbers.of(to_seconds(column), most)
+    return Numbers.of(column.cast(pl.Float64), most)
+
+
+def _look_at(
+    frame: pl.DataFrame, first_row: int, *, names: Sequence[str], requests: Mapping[str, KindRequest]
+) -> dict[str, Look]:
+    looks = over_columns(lambda n: Look.of(frame[n], first_row, requests.get(n)), names)
+    return dict(zip(names, looks, strict=True))
+
+
+def _join_looks(first: dict[str, Look], second: dict[str, Look]) -> dict[str, Look]:
+    return {name: look.joined(second[name]) for name, look in first.items()}
+
+
+def profile_table(
+    first: pl.DataFrame,
+    batches: Iterable[Any],
+    fold: Fold,
+    *,
+    requests: Mapping[str, KindRequest],
+    group: str | None,
+    exact: bool,
+) -> tuple[list[Column], RowSample]:
+    """Return the columns of a table, and typed rows: all of them if `exact`, else random ones.
+
+    Parameters
+    ----------
+    first
+        The first rows, from which formats are expected; all rows if `exact`.
+    batches, fold
+        The table, and how to go through it.
+    requests
+        Kinds that the user asks for, by column.
+    group
+        The column of groups, which is read as text.
+    exact
+        Whether to keep all rows, and to count exactly.
+    """
+    names = first.columns
+    count = partial(_count, requests=requests, exact=exact)
+
+    def decide(name: str) -> Reader | None:
+        look, request = looks[name], requests.get(name)
+        if name == group:
+            return TextReader()
+        if look.blank or look.unusable:
+            return None
+        return request.reader(name, look) if request else look.reader()
+
+    if exact and first.height <= _MANY:
+        looks = _look_at(first, 1, names=names, requests=requests)
+        readers = {name: reader for name in names if (reader := decide(name)) is not None}
+        counts = fold(partial(count, readers=readers, decided=True), _Counts.joined, batches)
+    else:
+        some = first.gather_every(max(1, first.height // _GLANCE))
+        looks = _look_at(some, 1, names=names, requests={})
+        expected = {name: look.reader() for name, look in looks.items()}
+        expected |= {} if group is None else {group: TextReader()}
+        counts = fold(partial(count, readers=expected, decided=False), _Counts.joined, batches)
+        looks |= counts.looks
+        if counts.undecided:
+            work = partial(_look_at, names=sorted(counts.undecided), requests=requests)
+            looks |= fold(work, _join_looks, batches)
+        doubtful = counts.looks.keys() | counts.undecided
+        readers = {
+            name: reader
+            for name in names
+            if (reader := decide(name) if name in doubtful else expected[name]) is not None
+        }
+        again = {
+            name: reader
+            for name, reader in readers.items()
+            if name not in counts.sketches or reader != expected[name]
+        }
+        if again:
+            more = fold(partial(count, readers=again, decided=True), _Counts.joined, batches)
+            rows = counts.sample.rows.with_columns(more.sample.rows)  # seeds draw the same rows
+            sample = replace(counts.sample, rows=rows)
+            counts = replace(counts, sketches=counts.sketches | more.sketches, sample=sample)
+
+    def learn(name: str) -> Column:
+        if name == group:
+            return LeftOut(name, "group", why="rows are compared within it")
+        if looks[name].blank and name not in readers:
+            return LeftOut(name, "constant", why="every row is blank")
+        if name not in readers:
+            why = f"values of type {looks[name].unusable} cannot be used"
+            return LeftOut(name, "unusable", why=why)
+        return learn_column(
+            ColumnProfile(
+                name=name,
+                requested=requests[name].kind if name in requests else "",
+                reader=readers[name],
+                look=looks[name],
+                sketch=counts.sketches[name],
+                values=counts.sample.rows[name],
+            )
+        )
+
+    return over_columns(learn, names), counts.sample
+
+
+def learn_column(profile: ColumnProfile) -> Column:
+    """Return the column: of the kind that was asked for, or of the first that fits."""
+    word = profile.reader.word
+    if not profile.n_filled:
+        return LeftOut(profile.name, "constant", why=f"it holds no {word}")
+    if profile.is_constant and not profile.sketch.blanks:
+        value = profile.values.drop_nulls()[0]
+        shown = show_number(value) if isinstance(value, float) else f"{value!s}"
+        shown = repr(value) if isinstance(value, str) else shown
+        return LeftOut(profile.name, "constant", why=f"every row holds {shown}")
+    for kind in dict.fromkeys([KINDS[profile.requested]] if profile.requested else KINDS.values()):
+        column = kind.learn(profile)
+        if column is not None:
+            return column
+    raise InputError(
+        f"Column {quoted(profile.name)} cannot be of the kind {profile.requested!r}. Ask for "
+        "'category', or leave it out (drop)."
+    )

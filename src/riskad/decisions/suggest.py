@@ -38,7 +38,7 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad.core.checks import InputError
 from riskad.core.labels import UNLABELLED, check_codes, check_rows_match
-from riskad.rows.columns import as_table
+from riskad.rows.table import as_table
 
 __all__ = ["BORDERLINE", "LIKELY", "UNLIKE", "Suggestion", "suggest_rows"]
 

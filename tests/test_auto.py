@@ -29,6 +29,7 @@ from riskad.detectors.auto.held_out import member_weights
 from riskad.detectors.auto.plan import plan_fit, sizes_of
 from riskad.detectors.auto.samples import to_learn_from
 from riskad.detectors.auto.views import Views
+from riskad.detectors.features.native import native_columns
 from riskad.detectors.pretrained import labelled_rows_read
 
 
@@ -274,7 +275,7 @@ def test_the_network_reads_blank_cells_as_such():
     assert not np.isnan(context[:, 1:]).any()
     whole = AutoRAD(members=["network", "novelty"]).fit(np.nan_to_num(X), y)
     assert not np.isnan(whole.members_["network"].context_).any()
-    assert "native" not in whole.views_["plain"].slices_
+    assert native_columns(whole.encoder_, whole.views_["plain"]) is None
     assert auc(model, X, truth) > 0.9
 
 

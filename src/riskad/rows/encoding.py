@@ -17,8 +17,7 @@ are most likely. If no s makes them more likely than uninformative levels, a col
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -416,10 +415,10 @@ class AnomalyRateEncoder:
            [  nan,  0.  ]])
     """
 
-    places: Sequence[int] = ()
-    shares: Sequence[np.ndarray] = ()
-    priors: Sequence[float] = ()
-    evidence: Sequence[np.ndarray] = ()
+    places: list[int] = field(default_factory=list)
+    shares: list[np.ndarray] = field(default_factory=list)
+    priors: list[float] = field(default_factory=list)
+    evidence: list[np.ndarray] = field(default_factory=list)
 
     _state_fields: ClassVar[Fields] = {
         "places": ListOf(COUNT, "columns"),

@@ -123,12 +123,11 @@ class Views:
         """The features that a member sees."""
         recipe = MEMBERS[member]
         slices, F = self.learned[recipe.view].slices_, self.features[recipe.view]
-        native = self.features.get(_NATIVE)
-        parts = recipe.parts_among(slices, None if native is None else native.shape[1])
-        if native is None or _NATIVE not in parts:
-            spans = [slices[part] for part in parts]
-            if all(one.stop == other.start for one, other in pairwise(spans)):  # no need to copy
-                return F[:, spans[0].start : spans[-1].stop]
+        native = self.features.get(_NATIVE, F[:, :0])
+        parts = recipe.parts_among(slices, native.shape[1] if _NATIVE in self.features else None)
+        spans = [slices[part] for part in parts if part != _NATIVE]
+        if _NATIVE not in parts and all(one.stop == two.start for one, two in pairwise(spans)):
+            return F[:, spans[0].start : spans[-1].stop]  # no need to copy
         return np.hstack([native if part == _NATIVE else F[:, slices[part]] for part in parts])
 
     def scores_by(self, member: str, detector: Any) -> np.ndarray:

@@ -262,7 +262,7 @@ def test_members_learn_which_levels_are_risky(auto, tmp_path):
     riskad.save(model, tmp_path / "auto.riskad")
     loaded = riskad.load(tmp_path / "auto.riskad")
     np.testing.assert_array_equal(loaded.score_samples(new), scores)
-    with pytest.raises(InputError, match="table_: of other columns"):
+    with pytest.raises(InputError, match="encoder_: of other columns"):
         build(AutoRAD, state_of(model) | {"evidence_": AnomalyRateEncoder()})
 
 

@@ -15,6 +15,8 @@ from riskad.rows.equal_rows import number_copies
 from riskad.rows.table import Table, TableSchema
 from riskad.storage.codec import build, state_of
 
+_TEXTS = [f"v{i}" for i in range(40)]
+
 
 def mixed(n=400, seed=0, levels=4):
     """Numbers, of which two have blanks and one never varies, an hour, and two categories."""
@@ -29,7 +31,7 @@ def mixed(n=400, seed=0, levels=4):
             np.full(n, 1.0),
         ]
     )
-    texts = {4: [f"v{i}" for i in range(levels)], 5: ["no", "yes"]}
+    texts = {4: _TEXTS[:levels], 5: ["no", "yes"]}
     return Table(values, ("a", "b", "same", "at: hour", "kind", "flag"), texts, {3: 24.0})
 
 
@@ -210,5 +212,5 @@ def test_methods_of_numbers_take_a_table_of_numbers():
     np.testing.assert_array_equal(ShallowRAD().fit(numbers, y).score_samples(numbers), expected)
     with pytest.raises(InputError, match=r"categories in 'kind', 'flag'.*OneHotImputer"):
         ShallowRAD().fit(table, y)
-    filled = OneHotImputer().fit_transform(table)
+    filled = OneHotImputer().fit_transform(Table(table.values[:, :5], table.names, {4: _TEXTS}))
     assert np.isfinite(ShallowRAD().fit(filled, y).score_samples(filled)).all()

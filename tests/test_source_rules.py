@@ -242,7 +242,7 @@ CAUGHT = {
     "deep/trainer.py": "return torch.device(device)",
     "decisions/drift.py": "return [str(name) for name in before.get_feature_names_out()]",
     "decisions/suggest.py": "numbers = np.asarray(matrix, dtype=np.float64)",
-    "rows/columns.py": "return column.to_numpy(dtype=float, na_value=np.nan)",
+    "rows/table.py": "numbers = column.to_numpy(dtype=precision, na_value=np.nan)",
 }
 
 

@@ -378,9 +378,9 @@ def _from_pandas(column: Any) -> Any:
     name, dtype, kind = str(column.name), column.dtype, getattr(column.dtype, "kind", "O")
     held = _held_type(column)
     if kind in "biuf" or issubclass(held, (Number, NoneType)):
-        single = str(dtype).lower() in ("float32", "float[pyarrow]")
+        precision = np.float32 if str(dtype).lower() in ("float32", "float[pyarrow]") else float
         try:
-            numbers = column.to_numpy(dtype=np.float32 if single else float, na_value=np.nan)
+            numbers = column.to_numpy(dtype=precision, na_value=np.nan)
         except TypeError:  # complex numbers
             raise _neither(name, dtype) from None
         return pl.Series(name, numbers, nan_to_null=True)

@@ -28,7 +28,8 @@ from riskad.detectors.auto.budget import Clock, Sizes, rows_to_distil, rows_to_l
 from riskad.detectors.auto.held_out import member_weights
 from riskad.detectors.auto.plan import plan_fit, sizes_of
 from riskad.detectors.auto.samples import to_learn_from
-from riskad.detectors.auto.views import Views
+from riskad.detectors.auto.views import EncodedRows, Views
+from riskad.detectors.features.native import native_columns
 from riskad.detectors.pretrained import labelled_rows_read
 
 
@@ -95,7 +96,9 @@ def test_the_distilled_network_follows_the_network(fitted):
     quick = AutoRAD(members="quick").fit(X, y)
     assert set(quick.members_) == {*fitted.members_, "distilled network"} - {"network"}
     new = ring(seed=1)[0]
-    views, known = (Views.of(quick.views_, rows) for rows in (new, X))
+    views, known = (
+        Views.of(quick.views_, EncodedRows.of(quick.encoder_, rows)) for rows in (new, X)
+    )
     teacher = riskad.PretrainedRAD().fit(known.seen_by_teacher(), y)
     scores = teacher.score_samples(views.seen_by_teacher())
     forest, features = quick.members_["distilled network"], views.seen_by("distilled network")
@@ -105,7 +108,8 @@ def test_the_distilled_network_follows_the_network(fitted):
 def test_the_network_reads_components_of_many_columns():
     X, y, truth = make_contaminated_rows(400, 120, shift=0.7)
     model = AutoRAD(budget=600).fit(X, y)
-    assert Views.of(model.views_, X).seen_by_teacher().shape[1] == 22
+    rows = EncodedRows.of(model.encoder_, X)
+    assert Views.of(model.views_, rows).seen_by_teacher().shape[1] == 22
     assert model.members_["network"].n_features_in_ == 22
     assert auc(model, X, truth) > 0.95
 
@@ -274,7 +278,7 @@ def test_the_network_reads_blank_cells_as_such():
     assert not np.isnan(context[:, 1:]).any()
     whole = AutoRAD(members=["network", "novelty"]).fit(np.nan_to_num(X), y)
     assert not np.isnan(whole.members_["network"].context_).any()
-    assert "native" not in whole.views_["plain"].slices_
+    assert native_columns(whole.encoder_, whole.views_["plain"]) is None
     assert auc(model, X, truth) > 0.9
 
 

@@ -357,7 +357,7 @@ def test_text_columns(kind):
         frame = pandas.DataFrame(columns)
         frame = frame.astype({"town": "category"}) if "categories" in kind else frame
     model = BoostedRAD(n_rounds=40).fit(frame, y)
-    assert model.categories_ == {0: ["Bonn", "Ulm", "Kiel"]}  # the most frequent first
+    assert model.schema_.levels == {0: ["Bonn", "Ulm", "Kiel"]}  # the most frequent first
     assert list(model.feature_names_in_) == list(columns)
     scores = model.score_samples(frame)
     assert roc_auc_score(truth[y == 0], scores[y == 0]) > 0.9
@@ -444,7 +444,7 @@ def test_models_come_back_to_the_last_bit(risk, tmp_path):
         np.testing.assert_array_equal(again.score_samples(frame), model.score_samples(frame))
         assert again.offset_ == model.offset_
         assert again.get_params() == model.get_params()
-        assert again.categories_ == model.categories_
+        assert again.schema_ == model.schema_
     riskad.save(clone(model).fit(frame, y), tmp_path / "model.riskad", force=True)
 
 

@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError, PretrainedRAD, ShallowRAD
 from riskad.detectors.auto.holding_out import Given
-from riskad.rows.columns import FEW_LEVELS, Filled, learn_levels, to_matrix
-from riskad.rows.level_evidence import LevelEvidence
+from riskad.rows.encoding import FEW_LEVELS, AnomalyRateEncoder, fit_encoder
+from riskad.rows.table import TableSchema
 from riskad.storage.codec import build, state_of
 
 SHOPS, RISKY = 40, 5
@@ -52,25 +52,25 @@ def test_codes_are_by_frequency_then_by_letters(kind):
         frame = frame.with_columns(pl.col("town").cast(pl.Categorical))
     if kind == "pandas":
         frame = pytest.importorskip("pandas").DataFrame({"town": town})
-    levels = learn_levels(frame)
-    assert levels == {0: ["Ulm", "Kiel", "Bonn", "Äch"]}
+    schema = TableSchema.learn(frame)
+    assert schema.levels == {0: ["Ulm", "Kiel", "Bonn", "Äch"]}
     expected = [0, 1, np.nan, 0, 3, 2, 1, 0]
-    np.testing.assert_array_equal(to_matrix(frame, levels)[:, 0], expected)
+    np.testing.assert_array_equal(schema.read(frame).values[:, 0], expected)
 
 
 def test_a_column_without_a_text_has_no_codes():
     frame = pl.DataFrame({"town": [None, None]}, schema={"town": pl.String})
-    assert learn_levels(frame) == {0: []}
-    assert np.isnan(to_matrix(frame, {0: []})).all()
-    assert np.isnan(to_matrix(pl.DataFrame({"town": ["Ulm"]}), {0: []})).all()
+    schema = TableSchema.learn(frame)
+    assert schema.levels == {0: []}
+    assert np.isnan(schema.read(frame).values).all()
+    assert np.isnan(schema.read(pl.DataFrame({"town": ["Ulm"]})).values).all()
 
 
 def test_many_codes_stay_a_column_and_few_become_yes_or_no():
     few, many = FEW_LEVELS, FEW_LEVELS + 1
     codes = np.column_stack([np.arange(44.0) % few, np.arange(44.0) % many])
     levels = {0: [str(i) for i in range(few)], 1: [str(i) for i in range(many)]}
-    filled = Filled(levels).fit(codes)
-    rows = filled.transform(np.array([[2.0, 3.0], [np.nan, np.nan]]))
+    rows = fit_encoder(codes, levels, seed=0).transform(np.array([[2.0, 3.0], [np.nan, np.nan]]))
     assert rows.shape == (2, 1 + few)
     np.testing.assert_array_equal(rows[:, 0], [3, many])  # next to the rarest
     np.testing.assert_array_equal(rows[:, 1:].sum(axis=1), [1, 0])
@@ -84,7 +84,7 @@ def test_the_evidence_is_the_posterior_mean():
     level = np.concatenate([rng.integers(0, 30, 600), np.full(20, 7)]).astype(float)
     level[:30] = np.nan
     codes = np.repeat([0, 1, -1], [560, 40, 20])
-    found = LevelEvidence.learn(level[:, None], codes, levels_of(30))
+    found = AnomalyRateEncoder.learn(level[:, None], codes, levels_of(30))
     (s,), (shares,), (evidence,) = found.priors, found.shares, found.evidence
     assert shares.sum() == pytest.approx(1)
     assert shares[30] == 30 / 620
@@ -92,7 +92,7 @@ def test_the_evidence_is_the_posterior_mean():
     assert evidence[7] == pytest.approx(np.log((20 + s) / (20 * f + s)))
     absent = (level == 3).mean()
     assert evidence[3] == pytest.approx(np.log(s / (20 * absent + s)))
-    rows = found.appended(np.array([[7.0], [np.nan]]))
+    rows = found.transform(np.array([[7.0], [np.nan]]))
     np.testing.assert_array_equal(rows[:, 1], evidence[[7, 30]])
 
 
@@ -101,15 +101,15 @@ def test_a_row_does_not_see_its_own_label():
     codes = np.zeros(400, dtype=int)
     codes[:9] = -1  # of level 0
     codes[395] = -1  # the only one of level 39
-    found = LevelEvidence.learn(level[:, None], codes, levels_of(40))
-    seen = found.appended_in_fit(level[:, None], codes, seed=0)[:, 1]
+    found = AnomalyRateEncoder.learn(level[:, None], codes, levels_of(40))
+    seen = found.cross_fit_transform(level[:, None], codes, seed=0)[:, 1]
     without = codes.copy()
     without[395] = 0
     assert found.evidence[0][39] > 0
     assert seen[395] == pytest.approx(
         np.log(found.priors[0] / (_anomalies_in_other_folds(seen, codes) / 40 + found.priors[0]))
     )
-    assert found.relearned(level[:, None], without).evidence[0][39] < 0
+    assert found.refit(level[:, None], without).evidence[0][39] < 0
 
 
 def _anomalies_in_other_folds(seen, codes):
@@ -118,9 +118,10 @@ def _anomalies_in_other_folds(seen, codes):
 
 def test_labelled_rows_have_no_values_of_their_own():
     frame, y, _ = payments()
-    matrix = to_matrix(frame, learn_levels(frame))
-    found = LevelEvidence.learn(matrix, y, learn_levels(frame))
-    seen = found.appended_in_fit(matrix, y, seed=0)
+    table = TableSchema.learn(frame).read(frame)
+    matrix = table.values
+    found = AnomalyRateEncoder.learn(matrix, y, table.levels)
+    seen = found.cross_fit_transform(matrix, y, seed=0)
     for code in np.unique(matrix[y == -1, 1]):
         here = matrix[:, 1] == code
         assert set(seen[here & (y != 0), 2]) <= set(seen[here & (y == 0), 2])
@@ -132,33 +133,33 @@ def test_levels_that_tell_nothing_rarely_have_evidence():
         rng = np.random.default_rng(seed)
         level = rng.integers(0, 60, 800).astype(float)[:, None]
         codes = np.repeat([0, 1, -1], [700, 70, 30])
-        found += len(LevelEvidence.learn(level, codes, levels_of(60)).places)
+        found += len(AnomalyRateEncoder.learn(level, codes, levels_of(60)).places)
     assert found <= 2
 
 
 def test_few_levels_and_few_anomalies_have_no_evidence():
     level = np.repeat(np.arange(20.0), 20)[:, None]
     codes = np.where(level[:, 0] < 1, -1, 0)
-    assert LevelEvidence.learn(level, codes, levels_of(20)).places == [0]
-    assert LevelEvidence.learn(level // 2, codes, levels_of(10)).places == []
+    assert AnomalyRateEncoder.learn(level, codes, levels_of(20)).places == [0]
+    assert AnomalyRateEncoder.learn(level // 2, codes, levels_of(10)).places == []
     codes[4:] = 0
-    assert LevelEvidence.learn(level, codes, levels_of(20)).places == []
+    assert AnomalyRateEncoder.learn(level, codes, levels_of(20)).places == []
 
 
 def test_a_row_of_weight_two_is_two_rows():
     frame, y, _ = payments(400)
-    levels = learn_levels(frame)
-    matrix = to_matrix(frame, levels)
-    twice = LevelEvidence.learn(np.vstack([matrix, matrix]), np.concatenate([y, y]), levels)
-    heavy = LevelEvidence.learn(matrix, y, levels, np.full(len(y), 2.0))
+    table = TableSchema.learn(frame).read(frame)
+    matrix, levels = table.values, table.levels
+    twice = AnomalyRateEncoder.learn(np.vstack([matrix, matrix]), np.concatenate([y, y]), levels)
+    heavy = AnomalyRateEncoder.learn(matrix, y, levels, np.full(len(y), 2.0))
     np.testing.assert_allclose(heavy.evidence, twice.evidence)
     assert heavy.priors == twice.priors
 
 
 def test_values_of_appended_columns_count_for_their_own():
     model = ForestRAD()
-    model.evidence_ = LevelEvidence([2, 0], [], [], [])
-    model.moments_ = {1: ["hour", "weekday"]}
+    model.evidence_ = AnomalyRateEncoder([2, 0], [], [], [])
+    model.schema_ = TableSchema(dates={1: ["hour", "weekday"]})
     values = np.array([[1.0, 2.0, 3.0, 100.0, 200.0, 10.0, 20.0]])
     np.testing.assert_array_equal(model._by_column(values), [[21, 302, 13]])
     np.testing.assert_array_equal(model._by_column(values[0]), [21, 302, 13])
@@ -224,12 +225,12 @@ def test_evidence_of_other_levels_is_refused(detector):
     for wrong, message in (
         (shorter, "evidence_: of other levels"),
         (replace(evidence, places=[0]), "evidence_: of other levels"),
-        (LevelEvidence([], [], [], []), "trees_: of other columns"),
+        (AnomalyRateEncoder(), "trees_: of other columns"),
     ):
         with pytest.raises(InputError, match=message):
             build(type(model), state_of(model) | {"evidence_": wrong})
     with pytest.raises(InputError, match="evidence: of other levels"):
-        build(LevelEvidence, vars(shorter))
+        build(AnomalyRateEncoder, vars(shorter))
 
 
 def test_a_forest_refuses_what_is_no_such_frame():
@@ -261,8 +262,8 @@ def test_members_learn_which_levels_are_risky(auto, tmp_path):
     riskad.save(model, tmp_path / "auto.riskad")
     loaded = riskad.load(tmp_path / "auto.riskad")
     np.testing.assert_array_equal(loaded.score_samples(new), scores)
-    with pytest.raises(InputError, match="table_: of other columns"):
-        build(AutoRAD, state_of(model) | {"evidence_": LevelEvidence([], [], [], [])})
+    with pytest.raises(InputError, match="encoder_: of other columns"):
+        build(AutoRAD, state_of(model) | {"evidence_": AnomalyRateEncoder()})
 
 
 def test_labels_of_held_out_rows_do_not_enter(auto):

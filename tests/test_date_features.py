@@ -16,6 +16,7 @@ from riskad.detectors.compressed import CompressedRAD
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.rows.date_features import GapToPrevious, MomentParts, elapsed, elapsed_pairs
 from riskad.rows.moment_calendar import civil_of_days, days_of_civil
+from riskad.rows.table import TableSchema
 from riskad.storage.codec import build, state_of
 
 DAY = 86_400.0
@@ -346,7 +347,7 @@ DETECTORS = {
 def test_detectors_learn_from_parts_of_dates(name, tmp_path):
     frame, y, truth = nightly()
     model = clone(DETECTORS[name]).fit(frame, y)
-    assert model.moments_ == {1: ["hour", "weekday", "day of month"], 2: []}
+    assert model.schema_.dates == {1: ["hour", "weekday", "day of month"], 2: []}
     assert model.n_features_in_ == 3
     scores = model.score_samples(frame)
     assert roc_auc_score(truth[y == 0], scores[y == 0]) > 0.95
@@ -368,7 +369,7 @@ def test_dates_are_the_same_in_every_frame(kind):
     frame, y, _ = nightly(300)
     given = FRAMES[kind](frame)
     model, other = (ForestRAD(n_estimators=10).fit(X, y) for X in (frame, given))
-    assert other.moments_ == model.moments_
+    assert other.schema_ == model.schema_
     np.testing.assert_array_equal(other.score_samples(given), model.score_samples(frame))
     np.testing.assert_array_equal(model.score_samples(given), model.score_samples(frame))
 
@@ -378,11 +379,11 @@ def test_days_without_a_clock_have_weekdays():
     days = frame.with_columns(pl.col("paid").cast(pl.Date), at=pl.col("paid").dt.time())
     parts = ["weekday", "day of month"]
     model = ForestRAD(n_estimators=5).fit(days, y)
-    assert model.moments_ == {1: parts, 2: [], 3: []}
+    assert model.schema_.dates == {1: parts, 2: [], 3: []}
     pandas = days.select("amount", "paid").to_pandas()
     pandas["paid"] = np.array(days["paid"].to_list(), dtype=object)  # of datetime.date
     assert pandas["paid"].dtype == object
-    assert ForestRAD(n_estimators=5).fit(pandas, y).moments_ == {1: parts}
+    assert ForestRAD(n_estimators=5).fit(pandas, y).schema_.dates == {1: parts}
 
 
 def test_a_column_that_is_no_longer_of_dates_is_refused():
@@ -407,11 +408,13 @@ def test_a_stored_model_with_other_parts_of_dates_is_refused():
     model = ForestRAD(n_estimators=5).fit(frame, y)
     for wrong, message in (
         ({1: ["hour"]}, "trees_: of other columns"),
-        ({9: model.moments_[1]}, "moments_: no column"),
-        ({1: ["century"]}, "moments_"),
+        ({9: model.schema_.dates[1]}, "schema_: no such column"),
     ):
         with pytest.raises(InputError, match=message):
-            build(ForestRAD, state_of(model) | {"moments_": wrong})
+            build(ForestRAD, state_of(model) | {"schema_": TableSchema(dates=wrong)})
+    for wrong in ({"dates": {1: ["century"]}}, {"levels": {1: ["a"]}, "dates": {1: ["hour"]}}):
+        with pytest.raises(InputError, match="dates"):
+            build(TableSchema, {"levels": {}, **wrong})
 
 
 @pytest.mark.parametrize("name", [*DETECTORS, "CompressedRAD", "OutlierMean"])

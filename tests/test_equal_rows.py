@@ -20,8 +20,8 @@ from riskad.decisions.anomaly_rate import cross_fit
 from riskad.decisions.held_out import out_of_fold_scores
 from riskad.decisions.search import evaluate_nested
 from riskad.detectors.linear.lambda_search import held_out_folds
+from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
-from riskad.rows.level_evidence import LevelEvidence
 from riskad.rows.memory import RowBlocks
 from riskad.tables.labelled import LabelColumn
 
@@ -218,8 +218,8 @@ def test_evidence_on_levels_does_not_come_from_copies():
     codes = np.zeros(600, dtype=int)
     codes[[0, 1, 2, 300, 301, 302, 40, 80]] = -1
     rows = np.tile(np.arange(300), 2)
-    evidence = LevelEvidence.learn(shop, codes, {0: [f"shop {i}" for i in range(30)]})
-    column = evidence.appended_in_fit(shop, codes, 0, groups=rows)[:, 1]
+    evidence = AnomalyRateEncoder.learn(shop, codes, {0: [f"shop {i}" for i in range(30)]})
+    column = evidence.cross_fit_transform(shop, codes, 0, groups=rows)[:, 1]
     np.testing.assert_array_equal(column[:300], column[300:])
 
 

@@ -20,6 +20,8 @@ from riskad.detectors.features import (
     SmoothScaler,
     TreeLeaves,
 )
+from riskad.detectors.features.native import native_columns
+from riskad.rows.encoding import fit_encoder
 from riskad.storage.codec import build
 
 MAPS = [
@@ -166,35 +168,28 @@ def test_parts_stand_where_slices_say(rows):
     )
 
 
-def test_marked_cells_are_blank_again_and_marks_are_gone(rows):
-    """The mark of 1 in 300 is clipped; that of a column which never varies marks nothing."""
-    X, y = rows
-    marks = np.zeros((len(X), 3))
-    marks[::2, 0], marks[7, 1], marks[5, 2] = 1, 1, 1
-    same = np.ones(len(X))
-    table = np.column_stack([X, same, marks])
-    d = X.shape[1]
-    pairs = [(0, d + 1), (2, d + 2), (d, d + 3)]
-    features = LearnedFeatures(["columns", "native"], marks=pairs).fit(table, y)
-    F = features.transform(table)
-    columns, native = (F[:, span] for span in features.slices_.values())
-    expected = np.delete(columns, [d, d + 1], axis=1)
-    expected[::2, 0], expected[7, 2] = np.nan, np.nan
-    np.testing.assert_array_equal(native, expected)
-
-
-def test_the_levels_of_a_category_are_one_column(rows):
-    """The first level is 0; a row without any of them has one more than the last."""
-    X, y = rows
-    level = np.arange(len(X)) % 4  # the last has no column of its own
-    table = np.column_stack([X, level[:, None] == np.arange(3)]).astype(float)
-    d = X.shape[1]
-    features = LearnedFeatures(["columns", "native"], levels=[(d, d + 3)]).fit(table, y)
-    F = features.transform(table)
-    columns, native = (F[:, span] for span in features.slices_.values())
-    np.testing.assert_array_equal(native, np.column_stack([columns[:, :d], level]))
-    longer = clone(features).set_params(levels=[(d, 10**18)]).fit(table, y)
-    np.testing.assert_array_equal(longer.transform(table), F)
+def test_native_columns_are_those_of_the_table(rows):
+    """On the scale of the encoded columns; what never varies but for its blanks is its mark."""
+    X, _ = rows
+    n, d = X.shape
+    X[::2, 0], X[7, 2] = np.nan, np.nan
+    same, level = np.ones(n), np.arange(n) % 4.0
+    same[5], level[level == 3] = np.nan, np.nan  # blanks have no yes/no column of their own
+    level[9] = 3  # nor has a level of a single row
+    table = np.column_stack([X, level, same])
+    encoder = fit_encoder(table, {d: ["a", "b", "c", "d"]}, seed=0)
+    view = LearnedFeatures(["columns"]).fit(encoder.transform(table))
+    native = native_columns(encoder, view)
+    new = table.copy()
+    new[3, 1] = np.nan  # which is filled: it was never blank in fit
+    Z = view.columns_of(encoder.transform(new))
+    numbers, mark = Z[:, :d].copy(), Z[:, [d + 2]]
+    numbers[::2, 0], numbers[7, 2] = np.nan, np.nan
+    codes = np.where(np.isnan(level) | (level == 3), 3, level)
+    expected = np.column_stack([numbers, mark, codes])
+    np.testing.assert_array_equal(native.transform(Z, new), expected)
+    assert native.n_features_out_ == expected.shape[1]
+    assert native_columns(fit_encoder(table[:, 1:2], {}, seed=0), view) is None
 
 
 def test_wrong_settings_are_refused(rows):
@@ -203,8 +198,6 @@ def test_wrong_settings_are_refused(rows):
         LearnedFeatures(["colours"]).fit(X, y)
     with pytest.raises(InputError, match="needs y"):
         LearnedFeatures().fit(X)
-    with pytest.raises(InputError, match="smooth"):
-        LearnedFeatures(["columns", "native"], smooth=True).fit(X, y)
     with pytest.raises(InputError, match="widths"):
         GaussianKernels((0.0,)).fit(X)
 

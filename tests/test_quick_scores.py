@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from riskad import AutoRAD
-from riskad.detectors.auto.views import NewRows, Views
+from riskad.detectors.auto.views import EncodedRows, NewRows, Views
 from riskad.detectors.features import GaussianKernels
 
 
@@ -33,8 +33,8 @@ def test_weighted_kernels_are_the_kernels_times_the_weights(widths):
 
 def test_every_member_scores_new_rows_as_it_would_all_their_features(model_and_rows):
     model, new = model_and_rows
-    matrix = model.table_.transform(new)
-    slow, quick = Views.of(model.views_, matrix), NewRows(model.views_, matrix)
+    table = EncodedRows.of(model.encoder_, new)
+    slow, quick = Views.of(model.views_, table), NewRows(model.views_, table)
     assert set(model.members_) >= {"kernel", "forest", "network"}
     for name, member in model.members_.items():
         close = 1e-4 if name == "network" else 1e-9  # it computes in single precision

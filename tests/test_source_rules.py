@@ -213,7 +213,7 @@ def test_a_bug_of_ours_in_reading_labels_is_not_called_a_mistake_in_y(monkeypatc
 
 
 def test_a_bug_of_ours_in_reading_columns_is_not_called_a_mistake_in_them(monkeypatch):
-    monkeypatch.setattr("riskad.rows.columns._polars_floats", broken)
+    monkeypatch.setattr("riskad.rows.table._floats", broken)
     with pytest.raises(TypeError, match="a bug of ours"):
         ShallowRAD().fit(pl.DataFrame({"x": [0.0, 1.0, None, 3.0]}), [1, 0, 0, -1])
 
@@ -242,7 +242,7 @@ CAUGHT = {
     "deep/trainer.py": "return torch.device(device)",
     "decisions/drift.py": "return [str(name) for name in before.get_feature_names_out()]",
     "decisions/suggest.py": "numbers = np.asarray(matrix, dtype=np.float64)",
-    "rows/columns.py": "return column.to_numpy(dtype=float, na_value=np.nan)",
+    "rows/table.py": "numbers = column.to_numpy(dtype=precision, na_value=np.nan)",
 }
 
 

@@ -29,6 +29,7 @@ from riskad.app.onnx_graph import Graph
 from riskad.app.results import RESULT_COLUMNS, knows_probabilities
 from riskad.core.checks import DataWarning, InputError
 from riskad.detectors.description import GRAPH_TOLERANCE, SelfDescribing
+from riskad.rows.table import TableSchema
 from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.readers import to_seconds
@@ -214,13 +215,17 @@ def _trial_rows(model: Any) -> Any:
     if preparer is not None:
         return pl.DataFrame({c.name: c.trial(rng, _TRIAL_ROWS) for c in preparer.used()})
     X = detector.trial_rows(rng, _TRIAL_ROWS)
-    levels, moments = (getattr(detector, name, {}) for name in ("categories_", "moments_"))
-    if not levels and not moments:
+    schema = getattr(detector, "schema_", TableSchema())
+    if schema == TableSchema():
         return X
     columns = {}
     for i, name in enumerate(detector.feature_names_in_):
-        column = _trial_texts(levels[i], rng) if i in levels else _with_blanks(X[:, i], rng)
-        if i in moments:
+        column = (
+            _trial_texts(schema.levels[i], rng)
+            if i in schema.levels
+            else _with_blanks(X[:, i], rng)
+        )
+        if i in schema.dates:
             column = (1e6 * column).cast(pl.Int64).cast(pl.Datetime("us"))
         columns[name] = column
     return pl.DataFrame(columns)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from riskad.app.onnx_graph import Graph
+from riskad.rows.table import TableSchema
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["prepared_rows", "rows_of"]
@@ -43,13 +44,13 @@ def rows_of(g: Graph, detector: Any) -> str:
     if len(shape) > 1:
         sides = " x ".join(map(str, shape))
         return g.input("X", single, shape, f"images of {sides}, bytes divided by 255 if unscaled")
-    levels, moments = (getattr(detector, name, {}) for name in ("categories_", "moments_"))
-    if not levels and not moments:
+    schema = getattr(detector, "schema_", TableSchema())
+    if schema == TableSchema():
         return g.input("X", double, shape, f"rows of {shape[0]} numbers")
     nodes = {
         name: g.text(name)
-        if i in levels
-        else (g.number(name, _SECONDS) if i in moments else g.number(name))
+        if i in schema.levels
+        else (g.number(name, _SECONDS) if i in schema.dates else g.number(name))
         for i, name in enumerate(detector.feature_names_in_)
     }
     return _framed_rows(g, detector, nodes)
@@ -57,7 +58,7 @@ def rows_of(g: Graph, detector: Any) -> str:
 
 def _framed_rows(g: Graph, detector: Any, nodes: Mapping[str, str]) -> str:
     """Columns of a frame as the detector sees them: texts as codes."""
-    levels = getattr(detector, "categories_", {})
+    levels = getattr(detector, "schema_", TableSchema()).levels
     columns = [
         _codes(g, node, levels[i]) if i in levels else node for i, node in enumerate(nodes.values())
     ]

@@ -51,7 +51,7 @@ from riskad.app.noticed import no_warnings
 from riskad.core.checks import InputError
 from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
-from riskad.rows.columns import as_table
+from riskad.rows.table import TableSchema, as_table
 from riskad.tables.cells import BLANK, Value, WrittenNumber
 from riskad.tables.matrices import Matrix
 from riskad.tables.preparation import TablePreparer
@@ -476,10 +476,12 @@ def _numbers(model: Any, X: Any) -> Matrix:
 def _cells(model: Any, matrix: Matrix) -> NDArray[Any]:
     """A matrix as users see it: texts instead of the codes that a detector of frames uses."""
     numbers = matrix.toarray() if sparse.issparse(matrix) else matrix
-    levels = getattr(model, "categories_", {})
+    levels = getattr(model, "schema_", TableSchema()).levels
     cells = numbers.astype(object) if levels else numbers
     for j, texts in levels.items():
-        cells[:, j] = [None if np.isnan(code) else texts[int(code)] for code in numbers[:, j]]
+        cells[:, j] = [
+            texts[int(code)] if 0 <= code < len(texts) else None for code in numbers[:, j]
+        ]
     return cells
 
 
@@ -496,7 +498,7 @@ def _usual_row(model: Any, background: Any) -> Floats:
         if sparse.issparse(rows):
             return csc_median_axis_0(rows.tocsc())
         usual = np.nanmedian(rows, axis=0).astype(np.float64)
-        for j in getattr(model, "categories_", {}):  # codes of texts have no median
+        for j in getattr(model, "schema_", TableSchema()).levels:  # codes of texts have no median
             codes, counts = np.unique(rows[:, j], return_counts=True)
             usual[j] = codes[counts.argmax()]
         return usual

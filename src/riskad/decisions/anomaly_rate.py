@@ -44,8 +44,8 @@ from riskad.decisions.mixture import (
 )
 from riskad.decisions.rates import FEWEST, check_label_source, estimate_rate
 from riskad.decisions.row_groups import count_independent, deal_groups
-from riskad.rows.columns import as_table
 from riskad.rows.equal_rows import group_equal_rows
+from riskad.rows.table import as_table
 
 __all__ = ["METHODS", "N_SPLITS", "PriorEstimate", "check_table", "cross_fit", "find_anomaly_rate"]
 

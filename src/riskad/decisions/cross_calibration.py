@@ -32,8 +32,8 @@ from riskad.decisions.conformal import DensityRatio, check_normals
 from riskad.decisions.held_out import quietly
 from riskad.decisions.row_groups import as_groups, has_others
 from riskad.decisions.selection import PNUStratifiedKFold
-from riskad.rows.columns import as_table
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
+from riskad.rows.table import as_table
 
 __all__ = ["calibrate", "cross_calibrate", "cross_scores", "cross_splits", "on_scale"]
 

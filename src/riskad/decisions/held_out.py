@@ -12,8 +12,8 @@ import numpy as np
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes, check_rows_match
 from riskad.decisions.row_groups import as_groups, count_independent, deal_groups, whole_groups
-from riskad.rows.columns import as_table
 from riskad.rows.equal_rows import group_equal_rows
+from riskad.rows.table import as_table
 
 __all__ = ["fold_fits", "labelled_folds", "out_of_fold_scores", "quietly"]
 

@@ -25,8 +25,8 @@ from riskad.core.risks import get_risk
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.row_groups import count_independent
 from riskad.decisions.selection import FEWEST_FOR_AUC, PNUStratifiedKFold, best_place
-from riskad.rows.columns import as_table
 from riskad.rows.equal_rows import group_equal_rows
+from riskad.rows.table import as_table
 
 __all__ = ["RADSearchCV", "RiskScorer", "evaluate_nested", "labelled_auc"]
 

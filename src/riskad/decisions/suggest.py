@@ -38,7 +38,8 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad.core.checks import InputError
 from riskad.core.labels import UNLABELLED, check_codes, check_rows_match
-from riskad.rows.columns import as_table
+from riskad.rows.encoding import OneHotImputer
+from riskad.rows.table import Table, as_table
 
 __all__ = ["BORDERLINE", "LIKELY", "UNLIKE", "Suggestion", "suggest_rows"]
 
@@ -214,6 +215,8 @@ def _seen_by(model: Any, X: Any) -> Any:
 
 def _features(matrix: Any, places: Places) -> Any:
     """Some rows, each feature divided by its standard deviation."""
+    if isinstance(matrix, Table):
+        matrix = OneHotImputer().fit_transform(matrix)
     if not sparse.issparse(matrix):
         matrix = _as_numbers(matrix)
     scaler = StandardScaler(with_mean=False).fit(matrix)

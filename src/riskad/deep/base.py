@@ -22,7 +22,7 @@ from riskad.deep.trainer import Progress, Settings, choose_device, evaluate
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
 from riskad.rows.arrays import on_host_array
-from riskad.rows.columns import as_table, input_errors
+from riskad.rows.table import as_table, input_errors
 from riskad.storage import fields
 from riskad.storage.fields import Array, Fields, ListOf, Maybe, State, Text, require
 

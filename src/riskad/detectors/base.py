@@ -8,6 +8,7 @@ in the package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,9 +34,9 @@ from riskad.decisions.search import labelled_auc
 from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
 from riskad.rows.arrays import on_host_array, to_numpy
-from riskad.rows.columns import check_numbers
 from riskad.rows.source import RowSource
 from riskad.rows.sources import as_rows, sampled, unpacked
+from riskad.rows.table import check_numbers
 from riskad.storage.fields import (
     NAMES,
     NUMBER,
@@ -98,7 +99,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         X, _, _ = unpacked(X)
         if (rows := as_rows(X)) is not None:
-            self._check_columns(rows, reset=False)
+            self._check_columns(rows.feature_names, rows.n_features, reset=False)
             return _checked_scores(rows.each(self._scores))
         return _checked_scores(self._scores(self._check_rows(X, reset=False)))
 
@@ -214,11 +215,10 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         options |= {"ensure_all_finite": False, "ensure_min_samples": least}
         return check_numbers(self, on_host_array(X), reset, **options)
 
-    def _check_columns(self, rows: RowSource, reset: bool) -> None:
-        """Remember the columns of a source, or check that they are those of the fit."""
-        names = rows.feature_names
+    def _check_columns(self, names: Sequence[str] | None, n_columns: int, reset: bool) -> None:
+        """Remember the columns of a source or a `Table`, or compare them with those of the fit."""
         if reset:
-            self.n_features_in_ = rows.n_features
+            self.n_features_in_ = n_columns
             self.__dict__.pop("feature_names_in_", None)
             if names is not None:
                 self.feature_names_in_ = np.asarray(names, dtype=object)
@@ -229,9 +229,9 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
                 f"the rows have columns {enumerate_names(names)}, and the model was fitted to "
                 f"{enumerate_names(known)}. Give the same columns in the same order."
             )
-        if rows.n_features != self.n_features_in_:
+        if n_columns != self.n_features_in_:
             raise InputError(
-                f"the rows have {rows.n_features} columns, and the model was fitted to "
+                f"the rows have {n_columns} columns, and the model was fitted to "
                 f"{self.n_features_in_}."
             )
 
@@ -248,7 +248,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         X = self._check_rows(X, reset=True)
         codes, weight = self._check_labels(X, y, sample_weight)
         if source is not None:
-            self._check_columns(source, reset=True)
+            self._check_columns(source.feature_names, source.n_features, reset=True)
         return X, codes, _relative(weight)
 
     def _check_labels(

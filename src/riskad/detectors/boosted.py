@@ -22,7 +22,7 @@ from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.tree_shapley import shapley_values
 from riskad.detectors.trees import TREES, FrameDetector, check_trees
-from riskad.rows.columns import FEW_LEVELS
+from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
@@ -72,7 +72,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text,
     categories or dates. With up to ten categories a split separates one from the others. More
     categories are split by their frequency, and by the evidence of the labelled anomalies on each
-    (`riskad.rows.level_evidence`): the sets of categories that LightGBM forms would fit their few
+    (`riskad.rows.encoding`): the sets of categories that LightGBM forms would fit their few
     labels by chance. A category that was not seen in fit counts as missing.
 
     Parameters
@@ -122,10 +122,10 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         training rows too well: a threshold found on them would be next to the labelled anomalies.
     feature_importances_ : ndarray
         Share of each column in the gain of all splits.
-    categories_ : dict
-        Texts of each text column, by its position, the most frequent first; the position in the
-        list is the code in a split.
-    evidence_ : LevelEvidence
+    schema_ : TableSchema
+        The texts of each text column, whose positions are the codes in a split, and the parts of
+        dates that are used.
+    evidence_ : AnomalyRateEncoder
         Evidence of the labelled anomalies on each text, for columns with many texts.
     trees_ : Trees
         The trees, which no longer need LightGBM (`riskad.detectors.tree_arrays`).
@@ -268,7 +268,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         }
 
     def _boosting(self, rows: RowBlocks, risk: Risk) -> Boosting:
-        few = [j for j, texts in self.categories_.items() if len(texts) <= FEW_LEVELS]
+        few = [j for j, texts in self.schema_.levels.items() if len(texts) <= FEW_LEVELS]
         return Boosting(rows, risk, self._parameters(), few)
 
     # --- rows -----------------------------------------------------------------------------

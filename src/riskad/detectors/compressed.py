@@ -29,11 +29,10 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.detectors.auto.detector import AutoRAD
-from riskad.detectors.auto.views import fit_table
 from riskad.detectors.tree_arrays import Trees, from_sklearn
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, FrameDetector, width_seen
-from riskad.rows.columns import Filled, Reduced
+from riskad.rows.encoding import fit_encoder
 from riskad.storage.fields import (
     COUNT,
     POSITIVE,
@@ -173,7 +172,7 @@ class CompressedRAD(FrameDetector):
         "random_state": SEED,
         "teacher_": TEXT,
         "n_rows_": COUNT,
-        "table_": Record(("Filled", "Reduced")),
+        "encoder_": Record(("OneHotImputer", "SingularVectors")),
         "trees_": TREES,
         "knots_": Array("f", (2, "knots")),
         "fidelity_": Record(("Fidelity",)),
@@ -182,9 +181,9 @@ class CompressedRAD(FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        before, after = state["table_"].widths
-        require(before == width_seen(state), "table_: of other columns")
-        require(state["trees_"].n_features == after, "trees_: of other columns")
+        encoder = state["encoder_"]
+        require(encoder.n_features_in_ == width_seen(state), "encoder_: of other columns")
+        require(state["trees_"].n_features == encoder.n_features_out_, "trees_: of other columns")
         require(state["trees_"].n_trees > 0, "trees_: none")
         own, theirs = state["knots_"]
         require(len(own) > 0, "knots_: none")
@@ -246,8 +245,8 @@ class CompressedRAD(FrameDetector):
         learned, mapped, judged = _three_parts(len(before), self._seed)
         self.teacher_, self.n_rows_ = type(teacher).__name__, len(learned)
         seen = self._seen(matrix[learned])
-        self.table_: Filled | Reduced = fit_table(seen, self.categories_, self._seed)
-        self.trees_ = self._grow(self.table_.transform(seen), before[learned])
+        self.encoder_ = fit_encoder(seen, self.schema_.levels, self._seed)
+        self.trees_ = self._grow(self.encoder_.transform(seen), before[learned])
         self.knots_ = _knots(self._forest_scores(matrix[mapped]), before[mapped])
         self.offset_ = float(teacher.offset_)
         for name in _TAKEN_OVER:
@@ -270,7 +269,7 @@ class CompressedRAD(FrameDetector):
         return from_sklearn(grown, np.concatenate([t.value[:, 0, 0] for t in grown]), Z.shape[1])
 
     def _forest_scores(self, X: Any) -> np.ndarray:
-        return self.trees_.mean(self.table_.transform(self._seen(X)))
+        return self.trees_.mean(self.encoder_.transform(self._seen(X)))
 
     def _scores(self, X: Any) -> np.ndarray:
         own, theirs = self.knots_
@@ -285,7 +284,7 @@ class CompressedRAD(FrameDetector):
         A score is that of the first knot, and what each segment between knots adds: its slope times
         the length of it that lies before the forest's score. Beyond all knots the slope is 1.
         """
-        numbers = self.table_.onnx_rows(graph, self._graph_rows(graph, rows))
+        numbers = self.encoder_.onnx_rows(graph, self._graph_rows(graph, rows))
         f = sum_of_trees(graph, numbers, self.trees_, weight=1 / self.trees_.n_trees)
         own, theirs = self.knots_
         starts, lengths = np.append(own[0], own), np.diff(own)

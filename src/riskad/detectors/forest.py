@@ -34,7 +34,6 @@ from riskad.detectors.trees import TREES, FrameDetector, check_trees
 from riskad.rows.linear import sparse_to_dense
 from riskad.rows.memory import RowBlocks
 from riskad.storage.fields import (
-    COUNT,
     NUMBER,
     SEED,
     SHARE,
@@ -43,7 +42,6 @@ from riskad.storage.fields import (
     Array,
     DictOf,
     Fields,
-    ListOf,
     Number,
     State,
     Text,
@@ -70,7 +68,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
 
     Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text,
     categories or dates. Categories are split by their frequency and, if there are more than ten, by
-    the evidence of the labelled anomalies on each (`riskad.rows.level_evidence`). A category that
+    the evidence of the labelled anomalies on each (`riskad.rows.encoding`). A category that
     was not seen in fit counts as missing.
 
     Parameters
@@ -104,10 +102,10 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         Threshold on `score_samples`: 0, where both classes weigh the same.
     feature_importances_ : ndarray
         Share of each column in the gain of all splits.
-    categories_ : dict
-        Texts of each text column, by its position, the most frequent first; the position in the
-        list is the code in a split.
-    evidence_ : LevelEvidence
+    schema_ : TableSchema
+        The texts of each text column, whose positions are the codes in a split, and the parts of
+        dates that are used.
+    evidence_ : AnomalyRateEncoder
         Evidence of the labelled anomalies on each text, for columns with many texts.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
@@ -128,7 +126,6 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     takes_guarded_risks: ClassVar[bool] = False
 
     _state_fields: ClassVar[Fields] = {
-        "categories_": DictOf(COUNT, ListOf(TEXT)),
         "a": Number(-1, 1),
         "prior": SHARE,
         "risk": Text(choices=RISKS),

@@ -8,11 +8,10 @@ import numpy as np
 
 from riskad.core.labels import LabelCounts
 from riskad.detectors.auto.graph import rows_around
-from riskad.detectors.auto.views import fit_table
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.trees import FrameDetector, width_seen
 from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.columns import Filled, Reduced
+from riskad.rows.encoding import fit_encoder
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
 
 __all__ = ["OutlierMean"]
@@ -54,17 +53,18 @@ class OutlierMean(FrameDetector):
     _state_fields: ClassVar[Fields] = {
         "random_state": SEED,
         "n_rows_": COUNT,
-        "table_": Record(("Filled", "Reduced")),
+        "encoder_": Record(("OneHotImputer", "SingularVectors")),
         "features_": Record(("LearnedFeatures",)),
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        before, after = state["table_"].widths
-        require(before == width_seen(state), "table_: of other columns")
-        require(state["features_"].n_features_in_ == after, "features_: of other columns")
-        require("outliers" in state["features_"].slices_, "features_: without outlier scores")
+        encoder = state["encoder_"]
+        require(encoder.n_features_in_ == width_seen(state), "encoder_: of other columns")
+        features = state["features_"]
+        require(features.n_features_in_ == encoder.n_features_out_, "features_: of other columns")
+        require("outliers" in features.slices_, "features_: without outlier scores")
 
     def __init__(self, *, random_state: int | None = None):
         self.random_state = random_state
@@ -78,9 +78,9 @@ class OutlierMean(FrameDetector):
             rows = np.sort(drawn)
         self.n_rows_ = len(rows)
         with one_blas_thread():
-            self.table_: Filled | Reduced = fit_table(matrix[rows], self.categories_, self._seed)
+            self.encoder_ = fit_encoder(matrix[rows], self.schema_.levels, self._seed)
             self.features_ = LearnedFeatures(("columns", "outliers"), random_state=self._seed)
-            F = self.features_.fit_transform(self.table_.transform(matrix[rows]))
+            F = self.features_.fit_transform(self.encoder_.transform(matrix[rows]))
         self.offset_ = float(np.quantile(self._mean(F), _FLAGGED))
         return self
 
@@ -89,19 +89,19 @@ class OutlierMean(FrameDetector):
 
     def _scores(self, X: Any) -> np.ndarray:
         with one_blas_thread():
-            seen = self.table_.transform(self._seen(X))
+            seen = self.encoder_.transform(self._seen(X))
             return self._mean(self.features_.transform(seen))
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""
-        numbers = self.table_.onnx_rows(graph, self._graph_rows(graph, rows))
+        numbers = self.encoder_.onnx_rows(graph, self._graph_rows(graph, rows))
         parts = self.features_.onnx_parts(graph, numbers)
         mean = graph.node("ReduceMean", parts["outliers"], np.array([1]), keepdims=0)
         return str(graph.node("Neg", mean))
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows."""
-        return rows_around(self.table_, self.features_, self.n_features_in_, rng, n_rows)
+        return rows_around(self.encoder_, self.features_, self.n_features_in_, rng, n_rows)
 
     def check_counts(self, counts: LabelCounts) -> None:
         """Accept any labels, or none."""

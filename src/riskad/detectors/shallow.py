@@ -289,7 +289,7 @@ class ShallowRAD(HasLinearScores, Detector):
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
             self._forget_decisions()
-            self._check_columns(rows, reset=True)
+            self._check_columns(rows.feature_names, rows.n_features, reset=True)
             return rows
         X = self._check_rows(X, reset=True)
         if is_torch_array(X) and are_codes(y, len(X)):
@@ -307,7 +307,7 @@ class ShallowRAD(HasLinearScores, Detector):
         if not is_torch_array(X):
             return super()._check_rows(X, reset)
         X = check_tensor(X)
-        self._check_columns(RowBlocks(X, None), reset)
+        self._check_columns(None, X.shape[1], reset)
         return X
 
     def __sklearn_is_fitted__(self) -> bool:

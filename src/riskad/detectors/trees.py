@@ -10,37 +10,15 @@ from sklearn.utils.validation import check_array, validate_data
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.detectors.base import Detector, refuse_non_finite
-from riskad.rows.columns import (
-    Levels,
-    as_table,
-    input_errors,
-    is_frame,
-    learn_levels,
-    learn_moments,
-    to_matrix,
-)
+from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.equal_rows import group_equal_rows
-from riskad.rows.graph_numbers import GraphNumbers
-from riskad.rows.level_evidence import LevelEvidence
-from riskad.storage.fields import (
-    COUNT,
-    TEXT,
-    DictOf,
-    Fields,
-    ListOf,
-    Optional,
-    Record,
-    State,
-    Text,
-    require,
-)
+from riskad.rows.table import Table, TableSchema, as_table, input_errors, is_frame
+from riskad.storage.fields import Fields, Optional, Record, State, require
 
 __all__ = ["TREES", "FrameDetector", "TreeDetector", "check_trees", "width_seen"]
 
 TREES = Record(("Trees",))
 """The field of an ensemble of trees in a stored state."""
-_NO_EVIDENCE = LevelEvidence([], [], [], [])
-_RECURRING = ("hour", "weekday", "day of month", "month")
 
 
 def check_trees(state: State, fewest: int = 1) -> None:
@@ -52,8 +30,9 @@ def check_trees(state: State, fewest: int = 1) -> None:
 
 def width_seen(state: State) -> int:
     """Return the number of columns of a stored state, with those appended to the given ones."""
-    parts = sum(map(len, state.get("moments_", {}).values()))
-    return int(state["n_features_in_"] + parts + len(state.get("evidence_", _NO_EVIDENCE).places))
+    schema = state.get("schema_", TableSchema())
+    evidence = state.get("evidence_", AnomalyRateEncoder())
+    return int(state["n_features_in_"] + len(schema.part_columns) + len(evidence.places))
 
 
 class TreeDetector(Detector):
@@ -82,84 +61,93 @@ class TreeDetector(Detector):
 
 
 class FrameDetector(TreeDetector):
-    """A detector that also takes frames with columns of text and dates.
+    """A detector that also takes frames with columns of text and dates, and a `Table`.
 
     Texts are codes of those seen in fit. Dates are seconds, and parts of them that recur, such as
-    the weekday, are appended to the columns.
+    the weekday, are appended to the columns; so is the evidence of labels on the levels of a
+    category, for detectors that learn it.
     """
 
     takes_frames: ClassVar[bool] = True
-    categories_: Levels
-    moments_: dict[int, list[str]]
-    evidence_: LevelEvidence
+    schema_: TableSchema
+    evidence_: AnomalyRateEncoder
 
     _state_fields: ClassVar[Fields] = {
-        "categories_": DictOf(COUNT, ListOf(TEXT)),
-        "moments_": DictOf(COUNT, ListOf(Text(choices=_RECURRING))),
-        "evidence_": Optional(Record(("LevelEvidence",))),  # not all learn it
+        "schema_": Record(("TableSchema",)),
+        "evidence_": Optional(Record(("AnomalyRateEncoder",))),  # not all learn it
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        places, moments = state.get("categories_", {}), state.get("moments_", {})
-        for name, given in (("categories_", places), ("moments_", moments)):
-            require(all(place < state["n_features_in_"] for place in given), f"{name}: no column")
-        require(places.keys().isdisjoint(moments), "moments_: columns of text")
-        evidence = state.get("evidence_", _NO_EVIDENCE)
+        schema = state.get("schema_", TableSchema())
+        places, d = [*schema.levels, *schema.dates], state["n_features_in_"]
+        require(all(place < d for place in places), "schema_: no such column")
+        evidence = state.get("evidence_", AnomalyRateEncoder())
         for place, values in zip(evidence.places, evidence.evidence, strict=True):
-            right = place in places and len(values) == len(places[place]) + 1
+            levels = schema.levels.get(place)
+            right = levels is not None and len(values) == len(levels) + 1
             require(right, "evidence_: of other levels")
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; texts of a frame as codes, dates as seconds."""
         X = as_table(X)
-        if reset:
-            levels = learn_levels(X) if is_frame(X) else {}
-            moments = learn_moments(X) if is_frame(X) else {}
-        else:
-            levels, moments = getattr(self, "categories_", {}), self._moments
-        if not levels and not moments:
+        schema = TableSchema.learn(X) if reset else self._schema
+        if isinstance(X, Table) and not schema.dates:
+            X = self._check_levels(X, schema, reset)
+        elif schema == TableSchema():
             X = super()._check_rows(X, reset)
         elif is_frame(X):
             with input_errors(type(self).__name__):
                 validate_data(self, X, reset=reset, skip_check_array=True)
-                least, matrix = 2 if reset else 1, to_matrix(X, levels, moments)
+                least, matrix = 2 if reset else 1, schema.read(X).values
                 X = check_array(matrix, ensure_all_finite=False, ensure_min_samples=least)
             self._refuse_infinities(X)
         else:
             names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+            places = list(schema.levels or schema.dates)
             raise InputError(
-                f"The model was fitted on a frame with {'text' if levels else 'dates'} in "
-                f"{enumerate_names(names[list(levels or moments)].tolist())}, got "
+                f"The model was fitted on a frame with {'text' if schema.levels else 'dates'} in "
+                f"{enumerate_names(names[places].tolist())}, got "
                 f"{type(X).__name__}. Give a pandas or polars frame with the same columns."
             )
         if reset:
-            self.categories_, self.moments_ = levels, moments
+            self.schema_ = schema
         return X
+
+    def _check_levels(self, table: Table, schema: TableSchema, reset: bool) -> Any:
+        """The values of a table, whose codes must stand for the same levels as in fit."""
+        self._check_columns(table.names, table.shape[1], reset)
+        for place in {*table.levels, *schema.levels}:
+            levels = list(table.levels.get(place, ()))
+            if levels != schema.levels.get(place, []):
+                raise InputError(
+                    f"Column {table.names[place]!r} has the levels {enumerate_names(levels, 5)}, "
+                    "others than when the model was fitted. Make the table by the TablePreparer, "
+                    "or with the levels, of the fit."
+                )
+        options = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
+        with input_errors(type(self).__name__):
+            values = check_array(
+                table.values, accept_sparse="csr", dtype=(np.float64, np.float32), **options
+            )
+        self._refuse_infinities(values)
+        return values
 
     def _check_training(
         self, X: Any, y: Any, sample_weight: Any = None
     ) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows with the parts of their dates, codes and weights."""
         X, codes, weight = super()._check_training(X, y, sample_weight)
-        return self._with_parts(X), codes, weight
+        return self._schema.with_parts(X), codes, weight
 
     @property
-    def _moments(self) -> dict[int, list[str]]:
-        return getattr(self, "moments_", {})
+    def _schema(self) -> TableSchema:
+        return getattr(self, "schema_", TableSchema())
 
-    def _with_parts(self, X: Any) -> Any:
-        """Validated rows with the parts of their dates, in further columns."""
-        if not any(self._moments.values()):
-            return X
-        from riskad.rows.date_features import MomentParts
-
-        columns = (
-            MomentParts("datetime", tuple(parts)).ordered(X[:, place])
-            for place, parts in self._moments.items()
-        )
-        return np.column_stack([X, *columns])
+    @property
+    def _evidence(self) -> AnomalyRateEncoder:
+        return getattr(self, "evidence_", AnomalyRateEncoder())
 
     def _learn_evidence(
         self,
@@ -169,24 +157,19 @@ class FrameDetector(TreeDetector):
         groups: np.ndarray | None = None,
     ) -> Any:
         """The training rows as trees see them: with evidence from labels of other rows."""
-        self.evidence_ = LevelEvidence.learn(X, codes, self.categories_, weight)
+        self.evidence_ = AnomalyRateEncoder.learn(X, codes, self.schema_.levels, weight)
         if not self.evidence_.places:
             return X
         groups = group_equal_rows(X, codes) if groups is None else groups
-        return self.evidence_.appended_in_fit(X, codes, self._seed, weight, groups)
-
-    @property
-    def _evidence(self) -> LevelEvidence:
-        return getattr(self, "evidence_", _NO_EVIDENCE)
+        return self.evidence_.cross_fit_transform(X, codes, self._seed, weight, groups)
 
     def _seen(self, X: Any) -> Any:
         """New, validated rows as trees see them."""
-        return self._evidence.appended(self._with_parts(X))
+        return self._evidence.transform(self._schema.with_parts(X))
 
     def _by_column(self, values: np.ndarray) -> np.ndarray:
         """Values of columns; those of appended columns are added to their origin's."""
-        origins = [place for place, parts in self._moments.items() for _ in parts]
-        origins += self._evidence.places
+        origins = [*self._schema.part_columns, *self._evidence.places]
         d = values.shape[-1] - len(origins)
         total = values[..., :d].copy()
         for i, place in enumerate(origins):
@@ -194,19 +177,6 @@ class FrameDetector(TreeDetector):
         return total
 
     def _graph_rows(self, graph: Any, rows: str) -> str:
-        """The same in an ONNX graph: parts of dates, and the evidence of each code, looked up."""
-        columns = [rows]
-        for place, parts in self._moments.items():
-            if parts:
-                from riskad.rows.date_features import MomentParts
-
-                seconds = graph.node("Gather", rows, np.array([place]), axis=1)
-                found = MomentParts("datetime", tuple(parts))
-                numbers = found.ordered_parts(GraphNumbers(graph, seconds))
-                columns += [number.node for number in numbers]
-        for place, values in zip(self._evidence.places, self._evidence.evidence, strict=True):
-            codes = graph.node("Gather", rows, np.array([place]), axis=1)
-            blank = np.array(float(len(values) - 1))
-            level = graph.node("Where", graph.node("IsNaN", codes), blank, codes)
-            columns.append(graph.node("Gather", values, graph.cast(level, np.int64)))
-        return graph.node("Concat", *columns, axis=1) if len(columns) > 1 else rows
+        """The same in an ONNX graph."""
+        columns = [*self._schema.onnx_parts(graph, rows), *self._evidence.onnx_columns(graph, rows)]
+        return graph.node("Concat", rows, *columns, axis=1) if columns else rows

@@ -28,6 +28,7 @@ from scipy.sparse.csgraph import connected_components
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.rows.arrays import on_host_array
+from riskad.rows.table import Table
 
 __all__ = ["group_equal_rows", "number_copies", "repeats_label"]
 
@@ -46,7 +47,7 @@ def number_copies(X: Any, codes: np.ndarray) -> NDArray[np.intp] | None:
 
     Parameters
     ----------
-    X : array, sparse matrix or frame of shape (n_rows, n_columns)
+    X : array, sparse matrix, frame or Table of shape (n_rows, n_columns)
         The rows; NaN equals NaN.
     codes : array of shape (n_rows,)
         Their labels: +1 normal, -1 anomaly, 0 unlabelled.
@@ -83,7 +84,7 @@ def group_equal_rows(
 
     Parameters
     ----------
-    X : array, sparse matrix or frame of shape (n_rows, n_columns)
+    X : array, sparse matrix, frame or Table of shape (n_rows, n_columns)
         The rows.
     codes : array of shape (n_rows,)
         Their labels: +1 normal, -1 anomaly, 0 unlabelled.
@@ -134,6 +135,8 @@ def repeats_label(codes: np.ndarray, copies: NDArray[np.intp] | None) -> NDArray
 
 def _as_numbers(X: Any) -> Any:
     """X as a float matrix, texts as numbers of their own; None if X is no table."""
+    if isinstance(X, Table):
+        X = X.values
     if sparse.issparse(X):
         matrix = X.tocsr().astype(np.float64)
         matrix.sum_duplicates()

@@ -1,14 +1,47 @@
-"""The one form of rows between a file, or a frame, and a detector."""
+"""The one form of rows between a file, or a frame, and a detector; every X enters here.
+
+A `Table` holds numbers, and categories as codes 0, 1, 2 ... of the levels seen in fit, the most
+frequent first: neighbouring codes are about as frequent, and a split separates frequent levels from
+rare ones. Dates, times and durations are seconds. Blanks, and at scoring time new levels, are NaN.
+
+`TableSchema` is what a detector remembers of a frame's columns, so that other frames are read into
+the same `Table`. `check_numbers` serves methods that take only numbers: the same numbers give the
+same matrix, whether NumPy, Arrow, polars or pandas' own types with NA store them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import date, timedelta
+from numbers import Number
+from types import NoneType
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_array, validate_data
 
-__all__ = ["Table"]
+from riskad.core.checks import InputError, enumerate_names
+from riskad.rows.graph_numbers import GraphNumbers
+from riskad.storage.fields import COUNT, TEXT, DictOf, Fields, ListOf, State, Text, require
+
+__all__ = [
+    "Levels",
+    "Table",
+    "TableSchema",
+    "as_table",
+    "check_numbers",
+    "input_errors",
+    "is_frame",
+]
+
+Levels: TypeAlias = Mapping[int, Sequence[str]]
+"""The texts of each category, by the column's position."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +72,7 @@ class Table:
 
     values: Any
     names: tuple[str, ...]
-    levels: Mapping[int, list[str]] = field(default_factory=dict)
+    levels: Levels = field(default_factory=dict)
     periods: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -54,3 +87,409 @@ class Table:
     def __getitem__(self, rows: Any) -> Table:
         """Some of the rows."""
         return replace(self, values=self.values[rows])
+
+
+_RECURRING = ("hour", "weekday", "day of month", "month")
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What a detector remembers of the columns it was fitted on, to read other rows alike.
+
+    Parameters
+    ----------
+    levels
+        The texts of each category, by the column's position, the most frequent first; equally
+        frequent ones are in alphabetical order.
+    dates
+        The columns of dates, times and durations, and the parts of each that vary and recur
+        (`riskad.rows.date_features.MomentParts`), such as the weekday. Trees see these parts in
+        further columns.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> days = pl.date_range(pl.date(2025, 3, 1), pl.date(2025, 3, 20), eager=True)
+    >>> frame = pl.DataFrame({"town": ["Bonn"] + ["Ulm"] * 18 + [None], "paid": days})
+    >>> schema = TableSchema.learn(frame)
+    >>> schema
+    TableSchema(levels={0: ['Ulm', 'Bonn']}, dates={1: ['weekday']})
+    >>> schema.with_parts(schema.read(frame).values[[0, -1]]).tolist()
+    [[1.0, 1740787200.0, 5.0], [nan, 1742428800.0, 3.0]]
+    """
+
+    levels: dict[int, list[str]] = field(default_factory=dict)
+    dates: dict[int, list[str]] = field(default_factory=dict)
+
+    _state_fields: ClassVar[Fields] = {
+        "levels": DictOf(COUNT, ListOf(TEXT)),
+        "dates": DictOf(COUNT, ListOf(Text(choices=_RECURRING))),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts are inconsistent."""
+        require(state["levels"].keys().isdisjoint(state["dates"]), "dates: columns of text")
+
+    @classmethod
+    def learn(cls, X: Any) -> TableSchema:
+        """Return the schema of a frame or a `Table`; that of anything else is empty."""
+        if isinstance(X, Table):
+            return cls({place: list(texts) for place, texts in X.levels.items()})
+        schema = cls()
+        for place, column in enumerate(_series(X) if is_frame(X) else ()):
+            if column.dtype.is_temporal():
+                schema.dates[place] = _recurring_parts(column)
+            elif _is_text(column):
+                schema.levels[place] = _by_count(column)
+        return schema
+
+    def read(self, frame: Any) -> Table:
+        """Return the table of a frame with the same columns; text that is not a level is NaN."""
+        values = np.empty(frame.shape)
+        for place, column in enumerate(_series(frame)):
+            if place in self.dates:
+                values[:, place] = _seconds(column)
+            elif column.dtype.is_temporal():
+                raise InputError(
+                    f"Column {column.name!r} held no dates or times when the model was fitted and "
+                    f"now holds values of type {column.dtype}. Give it as it was."
+                )
+            elif place in self.levels:
+                values[:, place] = _codes(column, self.levels[place])
+            else:
+                values[:, place] = _numbers(column)
+        return Table(values, tuple(map(str, frame.columns)), self.levels)
+
+    @property
+    def part_columns(self) -> list[int]:
+        """For each column that `with_parts` appends, the position of its date."""
+        return [place for place, parts in self.dates.items() for _ in parts]
+
+    def with_parts(self, values: Any) -> Any:
+        """Return rows with the recurring parts of their dates in further columns."""
+        if not self.part_columns:
+            return values
+        from riskad.rows.date_features import MomentParts  # which imports polars
+
+        parts = (
+            MomentParts("datetime", tuple(parts)).ordered(values[:, place])
+            for place, parts in self.dates.items()
+        )
+        return np.column_stack([values, *parts])
+
+    def onnx_parts(self, graph: Any, rows: str) -> list[str]:
+        """Return the columns that `with_parts` appends, in an ONNX graph."""
+        if not self.part_columns:
+            return []
+        from riskad.rows.date_features import MomentParts
+
+        return [
+            number.node
+            for place, parts in self.dates.items()
+            for number in MomentParts("datetime", tuple(parts)).ordered_parts(
+                GraphNumbers(graph, graph.node("Gather", rows, np.array([place]), axis=1))
+            )
+        ]
+
+
+# --- the door ----------------------------------------------------------------------------
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a polars or a pandas frame."""
+    return _is_polars(X, "DataFrame") or (hasattr(X, "iloc") and hasattr(X, "columns"))
+
+
+def _is_polars(X: Any, kind: str) -> bool:
+    """Whether X is of this class of polars, without importing polars."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(X, getattr(polars, kind))
+
+
+def as_table(X: Any) -> Any:
+    """X if it can be a table; a lazy frame is collected, and an Arrow table is one of polars.
+
+    Column names must be unique.
+
+    >>> import polars as pl
+    >>> as_table(pl.LazyFrame({"age": [31, 47]})).shape
+    (2, 1)
+    """
+    if _is_polars(X, "LazyFrame"):
+        return X.collect()
+    if not is_frame(X) and hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"):
+        import polars as pl
+
+        _check_names(getattr(X, "column_names", X.columns))
+        return pl.DataFrame(X)
+    if is_frame(X):
+        _check_names(list(X.columns))
+    elif getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise InputError(
+            "Complex data not supported: X must hold real numbers. Give real and imaginary parts, "
+            "or sizes and angles, as columns of their own."
+        )
+    return X
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    """Refuse duplicate column names, and frames in which only some names are texts."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"X has several columns of one name: {enumerate_names(twice)}. Give each a name of its "
+            "own, or leave all but one out."
+        )
+    kinds = {type(name) for name in names}
+    if str in kinds and len(kinds) > 1:
+        other = next(name for name in names if not isinstance(name, str))
+        raise InputError(
+            f"names of columns must all be texts, and X has {other!r} of type "
+            f"{type(other).__name__} among them. With pandas: X.columns = X.columns.astype(str)."
+        )
+
+
+_TEXT = re.compile(r"could not convert string to float: (?:np\.str_\()?('.*?')")
+_WITHOUT_TEXT = (
+    "AutoRAD, BoostedRAD and ForestRAD take a frame with text as it is; riskad.fit_table does for "
+    "every model; else turn it into numbers first, for example with sklearn's OneHotEncoder."
+)
+
+
+@contextmanager
+def input_errors(who: str) -> Iterator[None]:
+    """Turn complaints of scikit-learn and NumPy about X into mistakes of the user."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        text = _TEXT.match(str(error))
+        if text:
+            message = f"X holds text, {text[1]} for instance, and {who} takes numbers."
+            raise InputError(f"{message} {_WITHOUT_TEXT}") from None
+        raise InputError(str(error)) from error
+
+
+def check_numbers(
+    estimator: Any, X: Any, reset: bool, dtype: Any = (np.float64, np.float32), **options: Any
+) -> Any:
+    """X as an array of numbers by scikit-learn's checks, which take the `options`.
+
+    With `reset` the estimator stores the columns, otherwise they must be the stored ones.
+    """
+    if not reset and _needs_no_check(estimator, X, dtype, options):
+        return X
+    X, who = as_table(X), type(estimator).__name__
+    if isinstance(X, Table):
+        if X.levels:
+            names = enumerate_names([X.names[place] for place in X.levels])
+            raise InputError(
+                f"X holds categories in {names}, and {who} takes numbers. Put "
+                "riskad.rows.encoding.OneHotImputer before it."
+            )
+        X = X.values
+    if sparse.issparse(X) and not options.get("accept_sparse"):
+        raise InputError(f"{who} takes dense tables, and X is sparse. Give X.toarray().")
+    with input_errors(who):
+        if not is_frame(X) or _is_plain(X):
+            return validate_data(estimator, X, dtype=dtype, reset=reset, **options)
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        matrix = _to_numbers(X, who, fitted=not reset)
+        return check_array(matrix, dtype=dtype, input_name="X", estimator=estimator, **options)
+
+
+def _needs_no_check(estimator: Any, X: Any, dtype: Any, options: Mapping[str, Any]) -> bool:
+    """Whether an array needs no check; for few rows scikit-learn's check takes longest."""
+    return (
+        type(X) is np.ndarray
+        and X.ndim == 2
+        and X.dtype in (dtype if isinstance(dtype, tuple) else (dtype,))
+        and len(X) >= options.get("ensure_min_samples", 1)
+        and X.shape[1] == getattr(estimator, "n_features_in_", None)
+        and not hasattr(estimator, "feature_names_in_")  # of which it would warn
+        and (not options.get("ensure_all_finite", True) or bool(np.isfinite(X).all()))
+    )
+
+
+def _is_plain(frame: Any) -> bool:
+    """Whether scikit-learn reads all columns of a frame correctly as numbers."""
+    if _is_polars(frame, "DataFrame"):
+        kinds = set(frame.dtypes)
+        plain = all(kind.is_integer() or kind.is_float() for kind in kinds)
+        gaps = any(column.null_count() for column in frame.iter_columns())
+        return plain and not gaps and set(map(str, kinds)) != {"Float32"}  # which it would widen
+    numpy = (isinstance(k, np.dtype) or type(k).__name__ == "SparseDtype" for k in frame.dtypes)
+    return all(numpy) and all(kind.kind in "biuf" for kind in frame.dtypes)
+
+
+def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
+    """The frame as floats, NaN for blanks; refuses text, unless it spells a number.
+
+    Single precision is kept if all columns have it.
+
+    >>> import polars as pl
+    >>> _to_numbers(pl.DataFrame({"age": [31, None], "paid": [True, False]}), "ShallowRAD")
+    array([[31.,  1.],
+           [nan,  0.]])
+    """
+    columns = _series(frame)
+    single = bool(columns) and all(str(column.dtype) == "Float32" for column in columns)
+    matrix = np.empty(frame.shape, dtype=np.float32 if single else np.float64)
+    for place, column in enumerate(columns):
+        _is_text(column)  # refuses dates
+        try:
+            matrix[:, place] = _floats(column)
+        except ValueError:
+            raise InputError(_describe_text(column, who, fitted)) from None
+    return matrix
+
+
+def _describe_text(column: Any, who: str, fitted: bool) -> str:
+    numbers = column.cast(str).cast(float, strict=False)
+    example = column.cast(str).filter(numbers.is_null()).drop_nulls()[0]
+    text = f"text, {example!r} for instance"
+    if fitted:
+        return (
+            f"Column {column.name!r} held numbers when the model was fitted and now holds {text}. "
+            "Give it as numbers."
+        )
+    return f"Column {column.name!r} holds {text}, and {who} takes numbers. {_WITHOUT_TEXT}"
+
+
+# --- columns of frames, as polars has them -----------------------------------------------
+
+
+def _series(frame: Any) -> list[Any]:
+    if _is_polars(frame, "DataFrame"):
+        return list(frame.iter_columns())
+    return [_from_pandas(frame.iloc[:, place]) for place in range(frame.shape[1])]
+
+
+def _from_pandas(column: Any) -> Any:
+    """A column of pandas as one of polars: floats, moments to the microsecond, or texts.
+
+    pandas stores one kind of value in many ways: by NumPy, by its own types with NA, by Arrow, as
+    Python's objects. polars' own conversion of some of them needs pyarrow.
+    """
+    import polars as pl
+
+    name, dtype, kind = str(column.name), column.dtype, getattr(column.dtype, "kind", "O")
+    held = _held_type(column)
+    if kind in "biuf" or issubclass(held, (Number, NoneType)):
+        precision = np.float32 if str(dtype).lower() in ("float32", "float[pyarrow]") else float
+        try:
+            numbers = column.to_numpy(dtype=precision, na_value=np.nan)
+        except TypeError:  # complex numbers
+            raise _neither(name, dtype) from None
+        return pl.Series(name, numbers, nan_to_null=True)
+    if kind in "mM" or issubclass(held, (date, timedelta)):
+        if getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None) is not None:
+            column = column.dt.tz_localize(None)
+        plain = isinstance(column.dtype, np.dtype) and column.dtype != object
+        values = column.to_numpy() if plain else column.to_numpy(dtype=object, na_value=None)
+        return pl.Series(name, values.astype("m8[us]" if issubclass(held, timedelta) else "M8[us]"))
+    if kind not in "OU":
+        raise _neither(name, dtype)
+    blank = column.isna().tolist()
+    texts = [None if gap else str(cell) for cell, gap in zip(column.tolist(), blank, strict=True)]
+    return pl.Series(name, texts, dtype=pl.String)
+
+
+def _held_type(column: Any) -> type:
+    """The type of all values of a pandas column, `object` if they have none in common."""
+    if column.dtype == object:
+        values = column.dropna()
+        for kind in (Number, timedelta, date):
+            if all(isinstance(value, kind) for value in values):
+                return kind
+        return object
+    if isinstance(column.dtype, np.dtype):
+        return timedelta if column.dtype.kind == "m" else object
+    held = getattr(column.dtype, "type", object)
+    return held if isinstance(held, type) else object
+
+
+def _neither(name: str, dtype: Any) -> InputError:
+    return InputError(
+        f"Column {name!r} holds values of type {dtype}, neither numbers nor categories. AutoRAD, "
+        "BoostedRAD and ForestRAD take dates as they are, and riskad.TablePreparer turns them into "
+        "numbers; drop a column of anything else."
+    )
+
+
+def _is_text(column: Any) -> bool:
+    """Whether a column holds texts or categories; dates are neither these nor numbers."""
+    import polars as pl
+
+    if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        return False
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        raise _neither(column.name, column.dtype)
+    return True
+
+
+def _by_count(column: Any) -> list[str]:
+    counts = column.cast(str).rename("text").drop_nulls().value_counts()
+    levels: list[str] = counts.sort("count", "text", descending=[True, False])["text"].to_list()
+    return levels
+
+
+def _codes(column: Any, levels: Sequence[str]) -> np.ndarray:
+    import polars as pl
+
+    codes = np.arange(len(levels), dtype=float)
+    texts = column.cast(pl.String)
+    return np.asarray(
+        texts.replace_strict(levels, codes, default=None, return_dtype=pl.Float64).to_numpy()
+    )
+
+
+def _recurring_parts(column: Any) -> list[str]:
+    import polars as pl
+
+    from riskad.rows.date_features import MomentParts
+
+    if column.dtype not in (pl.Date, pl.Datetime):
+        return []
+    learned = MomentParts.learn("datetime", _seconds(column))
+    return [part for part in learned.parts if part != "elapsed"]  # as the seconds are
+
+
+def _seconds(column: Any) -> np.ndarray:
+    """Dates as seconds since 1970 by the clock as written, times since midnight, durations."""
+    import polars as pl
+
+    if not column.dtype.is_temporal() and column.null_count() < len(column):
+        raise InputError(
+            f"Column {column.name!r} held dates or times when the model was fitted and now holds "
+            f"values of type {column.dtype}. Give it as dates or times."
+        )
+    if column.dtype == pl.Datetime and column.dtype.time_zone is not None:
+        column = column.dt.replace_time_zone(None)
+    if column.dtype == pl.Time:
+        column = column.cast(pl.Duration("ns"))
+    kind = pl.Duration("us") if column.dtype == pl.Duration else pl.Datetime("us")
+    return np.asarray(column.cast(kind).cast(pl.Int64).cast(pl.Float64).to_numpy() / 1e6)
+
+
+def _numbers(column: Any) -> np.ndarray:
+    try:
+        return _floats(column)
+    except ValueError:
+        raise InputError(
+            f"Column {column.name!r} held numbers when the model was fitted and now holds values "
+            f"of type {column.dtype}. Give it as numbers."
+        ) from None
+
+
+def _floats(column: Any) -> np.ndarray:
+    """The numbers of a column, NaN where it is blank; a ValueError if they are not numbers."""
+    import polars as pl
+
+    try:
+        single = column.dtype == pl.Float32
+        return np.asarray(column.cast(pl.Float32 if single else pl.Float64).to_numpy())
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(str(error)) from error

@@ -33,7 +33,7 @@ the same features as the smooth forest.
 
 In a frame, a column with up to ten categories becomes one yes/no column for each. A column with
 more becomes the frequency rank of each category and, where the labels are clear enough, the
-evidence of the labelled anomalies on each category (`riskad.rows.level_evidence`). In each fold
+evidence of the labelled anomalies on each category (`riskad.rows.encoding`). In each fold
 this evidence is computed without the held-out labels.
 
 Each member's scores are standardised to mean 0 and standard deviation 1 on the unlabelled rows and

@@ -50,10 +50,12 @@ from riskad.detectors.auto.samples import (
 from riskad.detectors.auto.saying import SaysWhatItIs, say_late
 from riskad.detectors.auto.scoring import ScoresRows
 from riskad.detectors.auto.unseen_kinds import novelty_untested
-from riskad.detectors.auto.views import VIEWS, Views, fit_table
+from riskad.detectors.auto.views import VIEWS, EncodedRows, Views
+from riskad.detectors.features.native import native_columns
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector, width_seen
 from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.encoding import fit_encoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.storage.fields import (
     COUNT,
@@ -147,9 +149,9 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         share 1 - prior_ of the unlabelled rows is below it.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` are computed from.
-    categories_ : dict
-        Texts of each text column, by its position, the most frequent first.
-    evidence_ : LevelEvidence
+    schema_ : TableSchema
+        The texts of each text column, and the parts of dates that are used.
+    evidence_ : AnomalyRateEncoder
         Evidence of the labelled anomalies on each text, for columns with many texts.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
@@ -181,7 +183,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         "random_state": SEED,
         "n_rows_": COUNT,
         "n_distilled_": COUNT,
-        "table_": Record(("Filled", "Reduced")),
+        "encoder_": Record(("OneHotImputer", "SingularVectors")),
         "views_": DictOf(Text(choices=VIEWS), Record(("LearnedFeatures",))),
         "members_": DictOf(
             Text(choices=MEMBERS),
@@ -209,18 +211,22 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        table, views, members = (state[name] for name in ("table_", "views_", "members_"))
-        before, after = table.widths
-        require(before == width_seen(state), "table_: of other columns")
-        require(all(v.n_features_in_ == after for v in views.values()), "views_: of other columns")
+        encoder, views, members = (state[name] for name in ("encoder_", "views_", "members_"))
+        require(encoder.n_features_in_ == width_seen(state), "encoder_: of other columns")
+        d = encoder.n_features_out_
+        require(all(v.n_features_in_ == d for v in views.values()), "views_: of other columns")
+        require(set(views) == set(VIEWS), "views_: not all")
+        native = native_columns(encoder, views["plain"])
+        n_native = None if native is None else native.n_features_out_
         for name, member in members.items():
             recipe = MEMBERS[name]
-            require(recipe.view in views, f"members_: {name!r} without its view")
             spans = views[recipe.view].slices_
             require(set(recipe.parts) <= set(spans), f"members_: {name!r} without its features")
-            parts = recipe.parts_among(spans)
-            require(set(parts) <= set(spans), f"members_: {name!r} without its features")
-            width = sum(spans[part].stop - spans[part].start for part in parts)
+            parts = recipe.parts_among(spans, n_native)
+            widths = {part: span.stop - span.start for part, span in spans.items()}
+            widths["native"] = n_native or 0
+            require(set(parts) <= set(widths), f"members_: {name!r} without its features")
+            width = sum(widths[part] for part in parts)
             require(member.n_features_in_ == width, f"members_: {name!r} of other features")
         for name in ("scales_", "weights_"):
             require(set(state[name]) == set(members), f"{name}: of other members")
@@ -335,15 +341,14 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         given = Given(matrix[rows], codes[rows], own_groups, own_weight, repeats)
         self.n_rows_ = len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
-        self.table_: Any = fit_table(seen[rows], self.categories_, self._seed)
-        numbers = self.table_.transform(seen[rows])
+        self.encoder_: Any = fit_encoder(seen[rows], self.schema_.levels, self._seed)
+        table = EncodedRows.of(self.encoder_, seen[rows])
         known = getattr(self, "_remembered", None)
-        told = names, self._seed, self.table_.made
-        views, self._remembered = views_of(known, numbers, given.codes, *told)
+        views, self._remembered = views_of(known, table, given.codes, names, self._seed)
         self.views_ = dict(views.learned)
         more = places_of_more(codes, groups, rows)
         if len(more):
-            columns = views.columns_of(self.table_.transform(seen[more]))
+            columns = views.columns_of(EncodedRows.of(self.encoder_, seen[more]))
             weights = None if weight is None else weight[more]
             given = given._replace(more=More(columns, codes[more], weights))
         source = source if isinstance(source, str) else source[rows]
@@ -354,7 +359,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     ) -> None:
         """Fit members to features, weight them by held-out labels, and set the threshold."""
         codes, more = given.codes, given.more
-        widths = self.table_.widths[1], views.seen_by_teacher().shape[1]
+        widths = self.encoder_.n_features_out_, views.seen_by_teacher().shape[1]
         sizes = sizes_of(codes, *widths, 0 if more is None else len(more.codes))
         plan = plan_fit(sizes, names, self.budget)
         clock.expect(plan.seconds_in(self._threads))
@@ -459,8 +464,8 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
         """
         if not self.evidence_.places:
             return views.take(rows)
-        seen = self.evidence_.appended(given.matrix[rows])
-        return Views.of(self.views_, self.table_.transform(seen))
+        seen = self.evidence_.transform(given.matrix[rows])
+        return Views.of(self.views_, EncodedRows.of(self.encoder_, seen))
 
     def _standardise(
         self, views: Views, decided: np.ndarray, compared: np.ndarray

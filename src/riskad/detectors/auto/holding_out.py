@@ -17,7 +17,7 @@ from riskad.detectors.auto.more_labels import More
 from riskad.detectors.auto.plan import FOLD, FOLD_READ, FOLD_SCORED, KINDS, SPLITS, Plan
 from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out, novelty_untested
-from riskad.detectors.auto.views import Views
+from riskad.detectors.auto.views import EncodedRows, Views
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.rows.engine import Threads, usable_cpus
 
@@ -48,7 +48,7 @@ class HoldsOut:
     members_: dict[str, Any]
     n_distilled_: int
     kinds_auc_: Auc | None
-    table_: Any
+    encoder_: Any
     evidence_: Any
     random_state: int | None
     n_jobs: int | None
@@ -117,12 +117,11 @@ class HoldsOut:
             return views.without_labels(codes, held)
         known = codes.copy()
         known[held] = UNLABELLED
-        evidence = self.evidence_.relearned(matrix, known)
-        seen = evidence.appended_in_fit(matrix, known, self._seed, groups=given.groups)
-        seen[held] = evidence.appended(matrix[held])
-        numbers = self.table_.transform(seen)
-        told = list(self.members_), self._seed, self.table_.made
-        return Views.fit_without(numbers, codes, held, *told)
+        evidence = self.evidence_.refit(matrix, known)
+        seen = evidence.cross_fit_transform(matrix, known, self._seed, groups=given.groups)
+        seen[held] = evidence.transform(matrix[held])
+        table = EncodedRows.of(self.encoder_, seen)
+        return Views.fit_without(table, codes, held, list(self.members_), self._seed)
 
     def _fold_scores(self, views: Views, given: Given, held: np.ndarray) -> dict[str, np.ndarray]:
         """Scores of held-out rows by lighter fits to the others, on the same scale."""

@@ -185,17 +185,17 @@ class Recipe:
             return self.weight
         return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
 
-    def parts_among(self, slices: Mapping[str, slice]) -> tuple[str, ...]:
+    def parts_among(self, slices: Mapping[str, slice], native: int | None) -> tuple[str, ...]:
         """Return the parts that the member sees, of a view that has these.
 
-        A network reads blank cells and levels of categories directly, and components instead of
-        columns if there are too many columns.
+        A network reads blank cells and levels of categories directly, from `native` columns if
+        there are any, and components instead of columns if there are too many columns.
         """
         if not self.pretrained:
             return self.parts
-        columns = "native" if "native" in slices else "columns"
-        width = sum(slices[part].stop - slices[part].start for part in (columns, "outliers"))
-        if width > READS_COLUMNS:
+        widths = {part: span.stop - span.start for part, span in slices.items()}
+        columns, width = ("columns", widths["columns"]) if native is None else ("native", native)
+        if width + widths["outliers"] > READS_COLUMNS:
             columns = "components"
         return tuple(columns if part == "columns" else part for part in self.parts)
 

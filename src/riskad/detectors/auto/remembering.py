@@ -8,8 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from riskad.detectors.auto.views import Views
-from riskad.rows.columns import MadeColumns
+from riskad.detectors.auto.views import EncodedRows, Views
 
 __all__ = ["Remembered", "views_of"]
 
@@ -47,15 +46,14 @@ class Remembered:
 
 def views_of(
     known: Remembered | None,
-    matrix: np.ndarray,
+    table: EncodedRows,
     codes: np.ndarray,
     members: Sequence[str],
     seed: int,
-    made: MadeColumns,
 ) -> tuple[Views, Remembered | None]:
     """Return the features of rows, kept or learned, and what to keep of them."""
-    digest = Remembered.digest_of(matrix, members, seed)
+    digest = Remembered.digest_of(table.numbers, members, seed)
     if known is not None and known.digest == digest:
         return known.views, known
-    views = Views.fit(matrix, codes, members, seed, made)
+    views = Views.fit(table, codes, members, seed)
     return views, Remembered(digest, views) if views.knows_no_label else None

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.detectors.auto.novelty import NOVELTY
-from riskad.detectors.auto.views import NewRows, Views
+from riskad.detectors.auto.views import EncodedRows, NewRows, Views
 from riskad.rows.blas_threads import one_blas_thread
 
 __all__ = ["ScoresRows"]
@@ -21,7 +21,7 @@ _BLOCK = 5_000  # rows scored at a time
 class ScoresRows:
     """Scoring, which does not change the detector: threads may share one."""
 
-    table_: Any
+    encoder_: Any
     views_: dict[str, Any]
     members_: dict[str, Any]
     scales_: dict[str, tuple[float, float]]
@@ -72,8 +72,8 @@ class ScoresRows:
         parts = []
         with one_blas_thread():
             for start in range(0, X.shape[0], _BLOCK):
-                matrix = self.table_.transform(self._seen(X[start : start + _BLOCK]))
-                parts.append(tell(NewRows(self.views_, matrix)))
+                table = EncodedRows.of(self.encoder_, self._seen(X[start : start + _BLOCK]))
+                parts.append(tell(NewRows(self.views_, table)))
         return np.concatenate(parts)
 
     def _combine(self, views: Views | NewRows) -> np.ndarray:

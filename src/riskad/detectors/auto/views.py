@@ -3,97 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 
 from riskad.detectors.auto.members import MEMBERS, Recipe
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
+from riskad.detectors.features.native import NativeColumns, native_columns
 from riskad.detectors.pretrained import READS_COLUMNS
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.columns import Filled, MadeColumns, Reduced
+from riskad.rows.encoding import OneHotImputer, SingularVectors
+from riskad.rows.linear import sparse_to_dense
 
-__all__ = ["VIEWS", "NewRows", "Views", "fit_table"]
+__all__ = ["VIEWS", "EncodedRows", "NewRows", "Views"]
 
-_WIDE_SPARSE = 1_000  # columns beyond which a sparse matrix is reduced
-_REDUCED = 100
 VIEWS = {
-    "plain": LearnedFeatures(
-        ("columns", "outliers", "components", "shapes", "distances", "native")
-    ),
+    "plain": LearnedFeatures(("columns", "outliers", "components", "shapes", "distances")),
     "smooth": LearnedFeatures(
         ("columns", "outliers", "components", "kernels"), smooth=True, widths=(1.0, 2.0, 4.0)
     ),
 }
+_NATIVE = "native"
 
 
-def fit_table(matrix: Any, categories: Any, seed: int) -> Filled | Reduced:
-    """Return the transformer to numbers without gaps; a wide sparse matrix is reduced by SVD."""
-    if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
-        size = min(_REDUCED, *(side - 1 for side in matrix.shape))
-        return Reduced.of(matrix, size, seed)
-    return Filled(categories).fit(matrix)
-
-
-def _parts_seen(members: Iterable[str], made: MadeColumns) -> dict[str, list[str]]:
+def _parts_seen(members: Iterable[str]) -> dict[str, list[str]]:
     """The parts of each view that members see, and parts that these need, by view."""
     seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
     for name in members:
         seen[MEMBERS[name].view] |= set(MEMBERS[name].parts)
-        if any(made) and MEMBERS[name].pretrained:
-            seen["plain"].add("native")
     return {
         name: [part for part in view.parts if part in seen[name]] for name, view in VIEWS.items()
     }
 
 
+class EncodedRows(NamedTuple):
+    """Rows of a table, and the same rows encoded: finite numbers, levels as yes/no columns."""
+
+    encoder: OneHotImputer | SingularVectors
+    rows: Any
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, encoder: OneHotImputer | SingularVectors, rows: Any) -> EncodedRows:
+        """Encode rows."""
+        if isinstance(encoder, OneHotImputer):
+            rows = sparse_to_dense(rows)
+        return cls(encoder, rows, encoder.transform(rows))
+
+    def take(self, rows: np.ndarray) -> EncodedRows:
+        """Some of the rows."""
+        return EncodedRows(self.encoder, self.rows[rows], self.numbers[rows])
+
+
 class Views:
-    """The features of some rows, by view."""
+    """The features of some rows, by view; "native" are the columns that the network reads."""
 
     def __init__(self, learned: Mapping[str, Any], features: Mapping[str, np.ndarray]):
         self.learned = learned
         self.features = features
 
     @classmethod
-    def fit(
-        cls,
-        matrix: np.ndarray,
-        codes: np.ndarray,
-        members: Iterable[str],
-        seed: int,
-        made: MadeColumns,
-    ) -> Views:
+    def fit(cls, table: EncodedRows, codes: np.ndarray, members: Iterable[str], seed: int) -> Views:
         """Learn the features of members from all rows; codes tell distances what is labelled."""
         learned = {
             name: clone(VIEWS[name]).set_params(parts=parts, random_state=seed)
-            for name, parts in _parts_seen(members, made).items()
+            for name, parts in _parts_seen(members).items()
         }
-        if "native" in learned["plain"].parts:
-            learned["plain"].set_params(marks=list(made.marks), levels=list(made.levels))
-        return cls(learned, {n: view.fit_transform(matrix, codes) for n, view in learned.items()})
+        features = {n: view.fit_transform(table.numbers, codes) for n, view in learned.items()}
+        return cls(learned, features)._with_native(table)
 
     @classmethod
-    def of(cls, learned: Mapping[str, Any], matrix: np.ndarray) -> Views:
+    def of(cls, learned: Mapping[str, Any], table: EncodedRows) -> Views:
         """The features of other rows."""
-        return cls(learned, {name: view.transform(matrix) for name, view in learned.items()})
+        features = {name: view.transform(table.numbers) for name, view in learned.items()}
+        return cls(learned, features)._with_native(table)
+
+    def _with_native(self, table: EncodedRows) -> Views:
+        native = native_columns(table.encoder, self.learned["plain"])
+        if native is None:
+            return self
+        Z = self.features["plain"][:, self.learned["plain"].slices_["columns"]]
+        return Views(self.learned, {**self.features, _NATIVE: native.transform(Z, table.rows)})
 
     @classmethod
     def fit_without(
         cls,
-        matrix: np.ndarray,
+        table: EncodedRows,
         codes: np.ndarray,
         held: np.ndarray,
         members: Iterable[str],
         seed: int,
-        made: MadeColumns,
     ) -> Views:
         """Learn both views from all rows but those held out, and return the features of all."""
         others = np.setdiff1d(np.arange(len(codes)), held)
-        kept = cls.fit(matrix[others], codes[others], members, seed, made)
-        rest = cls.of(kept.learned, matrix[held])
+        kept = cls.fit(table.take(others), codes[others], members, seed)
+        rest = cls.of(kept.learned, table.take(held))
         features = {}
         for name, F in kept.features.items():
             features[name] = np.empty((len(codes), F.shape[1]))
@@ -115,12 +122,13 @@ class Views:
     def seen_by(self, member: str) -> np.ndarray:
         """The features that a member sees."""
         recipe = MEMBERS[member]
-        slices = self.learned[recipe.view].slices_
-        spans = [slices[part] for part in recipe.parts_among(slices)]
-        F = self.features[recipe.view]
-        if all(one.stop == other.start for one, other in pairwise(spans)):  # no need to copy
-            return F[:, spans[0].start : spans[-1].stop]
-        return np.hstack([F[:, span] for span in spans])
+        slices, F = self.learned[recipe.view].slices_, self.features[recipe.view]
+        native = self.features.get(_NATIVE, F[:, :0])
+        parts = recipe.parts_among(slices, native.shape[1] if _NATIVE in self.features else None)
+        spans = [slices[part] for part in parts if part != _NATIVE]
+        if _NATIVE not in parts and all(one.stop == two.start for one, two in pairwise(spans)):
+            return F[:, spans[0].start : spans[-1].stop]  # no need to copy
+        return np.hstack([native if part == _NATIVE else F[:, slices[part]] for part in parts])
 
     def scores_by(self, member: str, detector: Any) -> np.ndarray:
         """The scores of a member."""
@@ -132,9 +140,9 @@ class Views:
         first = "columns" if slices["outliers"].stop <= READS_COLUMNS else "components"
         return np.hstack([self.features["plain"][:, slices[part]] for part in (first, "outliers")])
 
-    def columns_of(self, matrix: np.ndarray) -> np.ndarray:
+    def columns_of(self, table: EncodedRows) -> np.ndarray:
         """Return the columns of other rows in the plain view, without learned features."""
-        return self.learned["plain"].columns_of(matrix)
+        return np.asarray(self.learned["plain"].columns_of(table.numbers))
 
     def without_labels(self, codes: np.ndarray, held: np.ndarray) -> Views:
         """The views as if held-out rows had no label: distances are to other rows' labels."""
@@ -159,31 +167,39 @@ class NewRows:
     to landmarks.
     """
 
-    def __init__(self, learned: Mapping[str, Any], matrix: np.ndarray):
+    def __init__(self, learned: Mapping[str, Any], table: EncodedRows):
         self.learned = learned
-        self._n_rows = len(matrix)
-        self._matrix = matrix
+        self._table = table
         self._parts: dict[tuple[str, str], np.ndarray] = {}
         self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
 
     def __len__(self) -> int:
-        return self._n_rows
+        return len(self._table.numbers)
+
+    @cached_property
+    def _native(self) -> NativeColumns | None:
+        return native_columns(self._table.encoder, self.learned["plain"])
 
     def part(self, view: str, part: str) -> np.ndarray:
         """One part of a view."""
         if (view, part) not in self._parts:
-            learned = self.learned[view]
-            self._parts[view, part] = (
-                learned.columns_of(self._matrix)
-                if part == "columns"
-                else learned.part_of(part, self.part(view, "columns"))
-            )
+            self._parts[view, part] = self._compute(view, part)
         return self._parts[view, part]
+
+    def _compute(self, view: str, part: str) -> np.ndarray:
+        learned = self.learned[view]
+        if part == "columns":
+            return np.asarray(learned.columns_of(self._table.numbers))
+        columns = self.part(view, "columns")
+        if part == _NATIVE and self._native is not None:
+            return self._native.transform(columns, self._table.rows)
+        return np.asarray(learned.part_of(part, columns))
 
     def seen_by(self, member: str) -> np.ndarray:
         """The features that a member sees."""
         recipe = MEMBERS[member]
-        key = recipe.view, recipe.parts_among(self.learned[recipe.view].slices_)
+        native = self._native.n_features_out_ if recipe.pretrained and self._native else None
+        key = recipe.view, recipe.parts_among(self.learned[recipe.view].slices_, native)
         if key not in self._seen:
             self._seen[key] = np.hstack([self.part(recipe.view, part) for part in key[1]])
         return self._seen[key]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from riskad.rows.columns import check_numbers
+from riskad.rows.table import check_numbers
 from riskad.storage.fields import COUNT, NAMES, SEED, SIZE, Fields, Optional
 
 __all__ = ["FeatureMap", "squared_distances"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,13 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors.features.base import FeatureMap
 from riskad.detectors.features.components import PrincipalComponents
-from riskad.detectors.features.graph import beside, clipped, standardised
+from riskad.detectors.features.graph import clipped, standardised
 from riskad.detectors.features.kernels import GaussianKernels
 from riskad.detectors.features.neighbours import NeighbourDistances
 from riskad.detectors.features.outliers import OutlierScores
 from riskad.detectors.features.scaling import ColumnScale, SmoothScaler
 from riskad.storage.fields import (
-    COUNT,
     FLAG,
     POSITIVE,
     SIZE,
@@ -27,12 +26,10 @@ from riskad.storage.fields import (
     Either,
     Fields,
     ListOf,
-    Maybe,
     Record,
     Span,
     State,
     Text,
-    Tuple,
     require,
 )
 
@@ -41,8 +38,7 @@ __all__ = ["LearnedFeatures"]
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
 _FEW_COLUMNS = 600  # up to here principal components are computed from the covariance
 _COMPONENTS = ("components", "shapes")  # principal components
-_NATIVE = "native"
-_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances", _NATIVE)
+_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances")
 # What learns a part; the others are computed from the columns alone.
 _MAPS: dict[str, Any] = {
     "kernels": GaussianKernels,
@@ -63,10 +59,7 @@ class LearnedFeatures(FeatureMap):
     - "components": the leading principal components;
     - "kernels": `GaussianKernels`;
     - "shapes": the leading principal components of the kernels;
-    - "distances": `NeighbourDistances`, the only part that looks at labels;
-    - "native": the columns with NaN where a mark column says that a cell was blank, without the
-      marks, and one column instead of the yes/no columns of a category, for detectors that read
-      blanks and levels directly.
+    - "distances": `NeighbourDistances`, the only part that looks at labels.
 
     Parameters
     ----------
@@ -81,11 +74,6 @@ class LearnedFeatures(FeatureMap):
         Maximum number of principal components, of columns and of kernels.
     random_state : int, optional
         Seed; None means 0.
-    marks : sequence of pairs of int, optional
-        Columns whose blanks were filled, each with the column that marks them with 1. With
-        `smooth` the part "native" is not available.
-    levels : sequence of pairs of int, optional
-        Start and end of the yes/no columns of each category.
 
     Attributes
     ----------
@@ -108,8 +96,6 @@ class LearnedFeatures(FeatureMap):
         "smooth": FLAG,
         "widths": Either(ListOf(POSITIVE), Array("f", (None,))),
         "n_components": SIZE,
-        "marks": Maybe(ListOf(Tuple(COUNT, COUNT))),
-        "levels": Maybe(ListOf(Tuple(COUNT, COUNT))),
         "scaler_": Record(("SmoothScaler", "ColumnScale")),
         "kept_": Array("i", ("kept",), low=0),
         "maps_": DictOf(Text(choices=_PARTS), Record([each.__name__ for each in _MAPS.values()])),
@@ -130,11 +116,6 @@ class LearnedFeatures(FeatureMap):
             require(type(each) is _MAPS.get(part), f"maps_[{part!r}]: another kind")
             given[part] = each.n_features_in_
             widths[part] = each.n_features_out_
-        require(not (state["smooth"] and _NATIVE in state["parts"]), "parts: smooth and native")
-        native = _Native.of(state["kept_"], state["marks"], state["levels"])
-        taken = np.concatenate([native.marked, native.marks, native.yes])
-        require(len(np.unique(taken)) == len(taken), "marks, levels: of the same columns")
-        widths[_NATIVE] = native.width
         wanted = {part: widths.get("kernels") if part == "shapes" else columns for part in maps}
         require(given == wanted, "maps_: of other columns")
         require(set(state["parts"]) <= set(widths), "parts: without their maps")
@@ -152,16 +133,12 @@ class LearnedFeatures(FeatureMap):
         widths: Sequence[float] = (0.5, 1.0, 2.0),
         n_components: int = 20,
         random_state: int | None = None,
-        marks: Sequence[tuple[int, int]] | None = None,
-        levels: Sequence[tuple[int, int]] | None = None,
     ):
         self.parts = parts
         self.smooth = smooth
         self.widths = widths
         self.n_components = n_components
         self.random_state = random_state
-        self.marks = marks
-        self.levels = levels
 
     def fit(self, X: Any, y: Any = None) -> LearnedFeatures:
         """Learn from all rows; only "distances" needs `y` (codes)."""
@@ -172,8 +149,6 @@ class LearnedFeatures(FeatureMap):
         """Learn from all rows, and return their features, each row's without itself."""
         for part in self.parts:
             check_choice("parts", part, _PARTS)
-        if self.smooth and _NATIVE in self.parts:
-            raise InputError('the part "native" cannot be had where columns are smooth.')
         if "distances" in self.parts and y is None:
             raise InputError('the part "distances" needs y: +1 normal, -1 anomaly, 0 unlabelled.')
         X = self._check(X, reset=True)
@@ -218,8 +193,6 @@ class LearnedFeatures(FeatureMap):
         kernels : array, optional
             The kernels, if they are already computed.
         """
-        if part == _NATIVE:
-            return _Native.of(self.kept_, self.marks, self.levels).of_columns(Z)
         each = self.maps_[part]
         if part != "shapes":
             return np.asarray(each.transform(Z))
@@ -245,8 +218,6 @@ class LearnedFeatures(FeatureMap):
         known = {"columns": Z}
         if "kernels" in self.parts or "shapes" in self.parts:
             known["kernels"] = self._fit_map("kernels", Z, y)
-        if _NATIVE in self.parts:
-            known[_NATIVE] = self.part_of(_NATIVE, Z)
         for part in self.parts:
             if part not in known:
                 seen = known["kernels" if part == "shapes" else "columns"]
@@ -262,9 +233,6 @@ class LearnedFeatures(FeatureMap):
             mean, scale = self.scaler_.mean[self.kept_], self.scaler_.scale[self.kept_]
             Z = clipped(graph, standardised(graph, kept, mean, scale), _MOST_DEVIATIONS)
         known = {"columns": Z}
-        if _NATIVE in self.parts:
-            native = _Native.of(self.kept_, self.marks, self.levels)
-            known[_NATIVE] = native.onnx_columns(graph, Z)
         for name, each in sorted(self.maps_.items(), key=lambda item: item[0] in _COMPONENTS):
             seen = known["kernels" if name == "shapes" else "columns"]
             known[name] = each.onnx_rows(graph, seen)
@@ -291,83 +259,3 @@ class LearnedFeatures(FeatureMap):
         components = pca.fit_transform(rows)
         self.maps_[name] = PrincipalComponents(pca.mean_, pca.components_)
         return np.asarray(components)
-
-
-class _Native(NamedTuple):
-    """Positions of marks and of the yes/no columns of categories among the columns that vary.
-
-    On one scale a column of 0 and 1 is above its mean, 0, where it is 1. A category with the levels
-    0 to K - 1 becomes their weighted sum, in which a row without any of them has K:
-
-        K + sum_k (k - K) [yes_k].
-    """
-
-    marked: np.ndarray
-    marks: np.ndarray
-    yes: np.ndarray
-    """The yes/no columns, category after category."""
-    sizes: np.ndarray
-    """K of each category."""
-    others: np.ndarray
-    """The other columns."""
-
-    @classmethod
-    def of(
-        cls,
-        kept: np.ndarray,
-        marks: Sequence[tuple[int, int]] | None,
-        levels: Sequence[tuple[int, int]] | None,
-    ) -> _Native:
-        """From positions among all columns; columns that never vary are left out."""
-        pairs = np.array(marks or (), dtype=np.int64).reshape(-1, 2)
-        pairs = pairs[np.isin(pairs, kept).all(axis=1)]
-        marked, marking = np.searchsorted(kept, pairs).T
-        spans = np.searchsorted(kept, np.array(levels or (), dtype=np.int64).reshape(-1, 2))
-        spans = spans[spans[:, 0] < spans[:, 1]]
-        # Before they are listed: spans in a file may all be of the same columns.
-        if (spans[1:, 0] < spans[:-1, 1]).any():
-            raise InputError("levels: of the same columns")
-        yes = np.concatenate([np.empty(0, int), *(np.arange(*span) for span in spans)])
-        others = np.setdiff1d(np.arange(len(kept)), np.concatenate([marking, yes]))
-        return cls(marked, marking, yes, spans[:, 1] - spans[:, 0], others)
-
-    @property
-    def width(self) -> int:
-        """Number of columns."""
-        return len(self.others) + len(self.sizes)
-
-    @property
-    def _weights(self) -> np.ndarray:
-        """(k - K) for each yes/no column."""
-        ends = np.cumsum(self.sizes)
-        return np.asarray(np.arange(len(self.yes)) - np.repeat(ends, self.sizes), dtype=float)
-
-    def of_columns(self, Z: np.ndarray) -> np.ndarray:
-        """The columns with blanks and levels, from columns on one scale."""
-        out = Z.copy()
-        out[:, self.marked] = np.where(Z[:, self.marks] > 0, np.nan, Z[:, self.marked])
-        cells = out[:, self.others]
-        if not len(self.sizes):
-            return cells
-        starts = np.cumsum(self.sizes) - self.sizes
-        codes = np.add.reduceat((Z[:, self.yes] > 0) * self._weights, starts, axis=1)
-        return np.hstack([cells, self.sizes + codes])
-
-    def onnx_columns(self, graph: Any, Z: str) -> str:
-        """The same columns in an ONNX graph."""
-        mark = dict(zip(self.marked.tolist(), self.marks.tolist(), strict=True))
-        cells = graph.node("Gather", Z, self.others, axis=1)
-        if mark:
-            which = np.array([mark.get(int(j), 0) for j in self.others])
-            above = graph.node("Greater", graph.node("Gather", Z, which, axis=1), np.array(0.0))
-            blank = graph.node("And", above, np.isin(self.others, self.marked))
-            cells = graph.node("Where", blank, np.array(np.nan), cells)
-        if not len(self.yes):
-            return str(cells)
-        yes = graph.node("Greater", graph.node("Gather", Z, self.yes, axis=1), np.array(0.0))
-        yes = graph.node("Where", yes, np.array(1.0), np.array(0.0))
-        category = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        weights = np.zeros((len(self.yes), len(self.sizes)))
-        weights[np.arange(len(self.yes)), category] = self._weights
-        codes = graph.node("Add", graph.node("MatMul", yes, weights), self.sizes.astype(float))
-        return beside(graph, [cells, codes])

@@ -1,0 +1,566 @@
+r"""Tables as finite numbers: for methods that measure distances, and what labels say of levels.
+
+`OneHotImputer` fills blanks, marks them, and turns categories into yes/no columns.
+`SingularVectors` replaces it for wide sparse matrices.
+
+`AnomalyRateEncoder` is for categories with many levels: the evidence of labelled anomalies on each
+level, as one number. Of m labelled anomalies k_v have level v, and so has the share f_v of all
+rows. If levels carried no information, k_v would be m f_v; with r_v the factor by which anomalies
+are more frequent there,
+
+    k_v ~ Poisson(m f_v r_v),        r_v ~ Gamma(s, s), of mean 1,
+
+the posterior mean of r_v is (k_v + s) / (m f_v + s), and its logarithm is the evidence: near 0
+for few rows, whatever their labels. s is the value of a grid under which the counts of all levels
+are most likely. If no s makes them more likely than uninformative levels, a column has no evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.special import gammaln
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from riskad.core.checks import check_choice
+from riskad.core.labels import ANOMALY, KINDS
+from riskad.rows.table import Levels, Table
+from riskad.storage.fields import (
+    COUNT,
+    FLAG,
+    POSITIVE,
+    SIZE,
+    TEXT,
+    Array,
+    DictOf,
+    Fields,
+    ListOf,
+    Number,
+    State,
+    Text,
+    require,
+)
+
+__all__ = [
+    "FEW_LEVELS",
+    "AnomalyRateEncoder",
+    "OneHotImputer",
+    "SingularVectors",
+    "fit_encoder",
+    "level_places",
+]
+
+FEW_LEVELS = 10
+"""Most levels with which detectors give each level of a category a yes/no column."""
+_BLANK, _OTHER = "(blank)", "(other)"
+_SPARSE = 0.25  # share of filled cells below which the result is sparse
+
+
+class OneHotImputer(TransformerMixin, BaseEstimator):
+    """Rows without blanks: numbers, marks of blanks, and yes/no columns of levels, in this order.
+
+    The median replaces a blank number, and a column of 0 and 1 marks the blanks of each column
+    that has some in fit.
+
+    Parameters
+    ----------
+    max_levels : int, default=50
+        Most yes/no columns of a category.
+    many : {"other", "codes"}, default="other"
+        What becomes of levels that are not so frequent. "other": the most frequent levels get a
+        yes/no column each if they have at least 2 to 10 rows (a 200th of all), blank being a level
+        as well, and all others share one; a number that never varies leaves its mark only. "codes":
+        a category with more levels stays one column of codes, with one code more than all for
+        blanks, next to the rarest; one with fewer gets a yes/no column for each level of two rows.
+    cyclic : bool, default=True
+        Whether a column that comes round becomes its sine and cosine, so that 23:59 is near 0:00.
+
+    Attributes
+    ----------
+    columns_ : ndarray of int
+        For each column of the result, the position of the column that it comes from.
+    sparse_ : bool
+        Whether the result is a CSR matrix: with "other", if less than a quarter of it is not 0.
+
+    Examples
+    --------
+    >>> values = np.array([[31.0, 0.0], [np.nan, 1.0], [35.0, 0.0]])
+    >>> table = Table(values, ("age", "town"), {1: ["Ulm", "Hof"]})
+    >>> imputer = OneHotImputer(many="codes").fit(table)
+    >>> imputer.get_feature_names_out().tolist()
+    ['age', 'age is blank', 'town=Ulm']
+    >>> imputer.transform(values)
+    array([[31.,  0.,  1.],
+           [33.,  1.,  0.],
+           [35.,  0.,  1.]])
+    """
+
+    _state_fields: ClassVar[Fields] = {
+        "max_levels": SIZE,
+        "many": Text(choices=("other", "codes")),
+        "cyclic": FLAG,
+        "n_features_in_": COUNT,
+        "numbers_": ListOf(COUNT),
+        "periods_": DictOf(COUNT, POSITIVE),
+        "fills_": Array("f", ("fills",)),
+        "marks_": ListOf(COUNT),
+        "categories_": ListOf(COUNT, "categories"),
+        "codes_": ListOf(Array("f", (None,), low=0, rising=True), "categories"),
+        "blanks_": ListOf(FLAG, "categories"),
+        "others_": ListOf(FLAG, "categories"),
+        "names_": ListOf(TEXT),
+        "sparse_": FLAG,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts are inconsistent."""
+        numbers, periods = state["numbers_"], state["periods_"]
+        for name in ("numbers_", "marks_", "categories_"):
+            places = state[name]
+            rising = all(i < j for i, j in pairwise(places))
+            require(rising and max(places, default=0) < state["n_features_in_"], f"{name}: not so")
+        require(set(periods) <= set(numbers), "periods_: no numbers")
+        require(len(state["fills_"]) == len(numbers) + len(periods), "fills_: one for each number")
+        require(set(numbers).isdisjoint(state["categories_"]), "categories_: numbers")
+        extra = sum(state["blanks_"]) + sum(state["others_"])
+        width = len(state["fills_"]) + len(state["marks_"]) + sum(map(len, state["codes_"])) + extra
+        require(len(state["names_"]) == width, "names_: one for each column")
+
+    def __init__(self, *, max_levels: int = 50, many: str = "other", cyclic: bool = True):
+        self.max_levels = max_levels
+        self.many = many
+        self.cyclic = cyclic
+
+    def fit(self, X: Any, y: Any = None) -> OneHotImputer:
+        """Learn from a `Table`, or from a matrix of numbers; y is ignored."""
+        other = check_choice("many", self.many, ("other", "codes")) == "other"
+        values, self.n_features_in_ = _dense(X), X.shape[1]
+        levels = X.levels if isinstance(X, Table) else {}
+        periods = X.periods if isinstance(X, Table) and self.cyclic else {}
+        self.categories_ = [
+            j for j, texts in sorted(levels.items()) if other or len(texts) <= self.max_levels
+        ]
+        numbers = np.setdiff1d(np.arange(self.n_features_in_), self.categories_)
+        blank = np.isnan(values[:, numbers])
+        self.marks_ = numbers[blank.any(axis=0)].tolist()
+        if other:
+            low = np.where(blank, np.inf, values[:, numbers]).min(axis=0, initial=np.inf)
+            high = np.where(blank, -np.inf, values[:, numbers]).max(axis=0, initial=-np.inf)
+            numbers = numbers[low < high]
+        self.numbers_ = numbers.tolist()
+        self.periods_ = {j: float(periods[j]) for j in self.numbers_ if j in periods}
+        Z = self._numbers(values)
+        self.fills_ = np.nanmedian(np.where(np.isnan(Z).all(axis=0), 0.0, Z), axis=0)
+        for place, j in enumerate(self._sources):
+            if j in levels:  # a category that stays one column of codes
+                self.fills_[place] = len(levels[j])
+        self.codes_, self.blanks_, self.others_ = [], [], []
+        for j in self.categories_:
+            codes, blanks, others = self._frequent(values[:, j])
+            self.codes_.append(codes)
+            self.blanks_.append(blanks)
+            self.others_.append(others)
+        self.names_ = self._names(X)
+        filled = len(self.fills_) + len(self.categories_)  # hardly a row has a mark
+        self.sparse_ = other and filled < _SPARSE * len(self.names_)
+        return self
+
+    def _frequent(self, column: np.ndarray) -> tuple[np.ndarray, bool, bool]:
+        """Codes that get a column, whether blanks do, and whether all others share one."""
+        known = column[~np.isnan(column)]
+        codes, counts = np.unique(known, return_counts=True)
+        if self.many == "codes":
+            return codes[counts >= 2], False, False
+        n_blank = len(column) - len(known)
+        # As many as would show in a sample: 2 rows of a small table, 10 of a large one.
+        enough = min(max(len(column) // 200, 2), 10)
+        counts, codes = np.append(counts, n_blank), np.append(codes, np.inf)
+        best = np.argsort(-counts, kind="stable")[: self.max_levels]
+        best = np.sort(best[counts[best] >= enough])
+        others = bool(counts[best].sum() < len(column))
+        blanks = len(best) > 0 and bool(np.isinf(codes[best[-1]]))
+        return codes[best[: len(best) - blanks]], blanks, others
+
+    def _names(self, X: Any) -> list[str]:
+        named = isinstance(X, Table)
+        given = X.names if named else [f"x{j}" for j in range(self.n_features_in_)]
+        names = []
+        for j in self.numbers_:
+            endings = (" (sine)", " (cosine)") if j in self.periods_ else ("",)
+            names += [given[j] + ending for ending in endings]
+        names += [f"{given[j]} is blank" for j in self.marks_]
+        for j, codes, blanks, others in self._levels:
+            texts = [X.levels[j][int(code)] for code in codes]
+            texts += [_BLANK] * blanks + [_OTHER] * others
+            names += [f"{given[j]}={text}" for text in texts]
+        return names
+
+    @property
+    def _levels(self) -> list[tuple[int, np.ndarray, bool, bool]]:
+        parts = self.categories_, self.codes_, self.blanks_, self.others_
+        return list(zip(*parts, strict=True))
+
+    @property
+    def _sources(self) -> list[int]:
+        """The column of each number: twice that of one that comes round."""
+        return [j for j in self.numbers_ for _ in range(1 + (j in self.periods_))]
+
+    @property
+    def columns_(self) -> np.ndarray:
+        """For each column of the result, the position of the column that it comes from."""
+        widths = [len(codes) + blanks + others for _, codes, blanks, others in self._levels]
+        levels = np.repeat(np.array(self.categories_, dtype=int), widths)
+        return np.concatenate([np.array(self._sources + self.marks_, dtype=int), levels])
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of columns of the result."""
+        return len(self.names_)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return "age", "age is blank", "country=FR", "country=(other)"."""
+        return np.array(self.names_, dtype=object)
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows of a `Table`, or of a matrix with the same columns, without blanks."""
+        values = _dense(X)
+        Z = self._numbers(values)
+        marks = np.isnan(values[:, self.marks_]).astype(float)
+        blocks = [np.where(np.isnan(Z), self.fills_, Z), marks]
+        if self.categories_:
+            blocks.append(self._yes_or_no(values))
+        if not self.sparse_:
+            return np.hstack(blocks)
+        return sparse.hstack(list(map(sparse.csr_matrix, blocks)), format="csr", dtype=np.float64)
+
+    def _numbers(self, values: np.ndarray) -> np.ndarray:
+        """The columns of numbers, those that come round as sine and cosine, with their blanks."""
+        sources = self._sources
+        Z = values[:, sources]
+        for j, period in self.periods_.items():
+            angle = values[:, j] * (2 * np.pi / period)
+            place = sources.index(j)
+            Z[:, place], Z[:, place + 1] = np.sin(angle), np.cos(angle)
+        return Z
+
+    def _yes_or_no(self, values: np.ndarray) -> Any:
+        """The yes/no columns of all categories; a row has at most one of each."""
+        places = np.empty((len(values), len(self.categories_)), dtype=np.int64)
+        width = 0
+        for i, (j, codes, blanks, others) in enumerate(self._levels):
+            rest = len(codes) + blanks if others else -1
+            place = level_places(values[:, j], codes, rest)
+            if blanks:
+                place[np.isnan(values[:, j])] = len(codes)
+            places[:, i] = np.where(place < 0, -1, width + place)
+            width += len(codes) + blanks + others
+        yes = places >= 0
+        if self.sparse_:
+            ends = np.concatenate([[0], np.cumsum(yes.sum(axis=1))])
+            return sparse.csr_matrix((np.ones(ends[-1]), places[yes], ends), (len(yes), width))
+        columns = np.zeros((len(values), width))
+        columns[np.nonzero(yes)[0], places[yes]] = 1.0
+        return columns
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the same columns in an ONNX graph (`riskad.app.onnx_graph.Graph`).
+
+        `rows` is a node of doubles, with codes, and NaN for blanks.
+        """
+        blocks = []
+        if self.numbers_:
+            numbers = graph.node("Gather", rows, np.array(self._sources), axis=1)
+            blank = graph.node("IsNaN", numbers)
+            numbers = self._onnx_cycles(graph, numbers)
+            blocks.append(graph.node("Where", blank, self.fills_, numbers))
+        if self.marks_:
+            marked = graph.node("Gather", rows, np.array(self.marks_), axis=1)
+            blocks.append(graph.cast(graph.node("IsNaN", marked), np.float64))
+        for j, codes, blanks, others in self._levels:
+            column = graph.node("Gather", rows, np.array([j]), axis=1)
+            blank = graph.node("IsNaN", column)
+            yes = [graph.cast(graph.node("Equal", column, codes), np.float64)] if len(codes) else []
+            yes += [graph.cast(blank, np.float64)] if blanks else []
+            if others:
+                rest = graph.node("Where", blank, np.ones(1), np.ones(1))
+                for each in yes.copy():
+                    total = graph.node("ReduceSum", each, np.array([1]), keepdims=1)
+                    rest = graph.node("Sub", rest, total)
+                yes.append(rest)
+            blocks += yes
+        return str(blocks[0] if len(blocks) == 1 else graph.node("Concat", *blocks, axis=1))
+
+    def _onnx_cycles(self, graph: Any, numbers: str) -> str:
+        if not self.periods_:
+            return numbers
+        turns = np.array([2 * np.pi / self.periods_.get(j, np.inf) for j in self._sources])
+        sine = np.append(True, np.diff(self._sources) > 0)
+        angles = graph.node("Mul", numbers, turns)
+        circle = graph.node("Where", sine, graph.node("Sin", angles), graph.node("Cos", angles))
+        return str(graph.node("Where", turns > 0, circle, numbers))
+
+
+def _dense(X: Any) -> np.ndarray:
+    values = X.values if isinstance(X, Table) else X
+    return np.asarray(values.toarray() if sparse.issparse(values) else values)
+
+
+def level_places(column: np.ndarray, codes: np.ndarray, rest: int) -> np.ndarray:
+    """Return the position of each cell among rising codes, `rest` where it is none of them.
+
+    >>> level_places(np.array([4.0, 1.0, np.nan]), np.array([1.0, 4.0]), rest=2).tolist()
+    [1, 0, 2]
+    """
+    if not len(codes):
+        return np.full(len(column), rest)
+    place = np.searchsorted(codes, column)
+    return np.where(codes[np.minimum(place, len(codes) - 1)] == column, place, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class SingularVectors:
+    """A wide sparse matrix as a few dense columns, by its leading singular vectors."""
+
+    components: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {"components": Array("f", ("components", "columns"))}
+
+    @classmethod
+    def of(cls, matrix: Any, size: int, seed: int) -> Self:
+        """With that many columns, learned from the rows of a matrix."""
+        from sklearn.decomposition import TruncatedSVD
+
+        return cls(TruncatedSVD(size, random_state=seed).fit(matrix).components_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns of a matrix."""
+        return int(self.components.shape[1])
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of columns of the result."""
+        return len(self.components)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The matrix with fewer columns."""
+        return np.asarray(X @ self.components.T)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the matrix with fewer columns in an ONNX graph."""
+        return str(graph.node("MatMul", rows, self.components.T))
+
+
+_WIDE_SPARSE, _SINGULAR_VECTORS = 1_000, 100
+
+
+def fit_encoder(matrix: Any, levels: Levels, seed: int) -> OneHotImputer | SingularVectors:
+    """Return the encoder of a detector's rows; a sparse matrix of over 1,000 columns is reduced.
+
+    As yes/no columns the levels of a category with more than ten would outnumber all other columns,
+    so they stay codes.
+    """
+    if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
+        size = min(_SINGULAR_VECTORS, *(side - 1 for side in matrix.shape))
+        return SingularVectors.of(matrix, size, seed)
+    names = tuple(f"x{j}" for j in range(matrix.shape[1]))
+    encoder = OneHotImputer(max_levels=FEW_LEVELS, many="codes", cyclic=False)
+    return encoder.fit(Table(matrix, names, levels))
+
+
+# --- evidence of labelled anomalies on levels ---------------------------------------------
+
+_FOLDS = 5
+_PRIORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_CLEARLY = 2.0  # required gain in log likelihood, since one more number is chosen
+_FEWEST_ANOMALIES = 5
+
+
+@dataclass(frozen=True)
+class AnomalyRateEncoder:
+    """The evidence of labelled anomalies on the levels of categories, in further columns.
+
+    Only categories of more than ten levels have it: detectors find what labels say of fewer levels
+    from rows. A row must not see its own label: at training rows the evidence is cross-fitted. Each
+    row is in one of five folds, and its evidence comes from labels in the other four. This includes
+    unlabelled rows, which could see all labels without harm to themselves: otherwise labelled rows
+    would have values that no unlabelled row has, and a tree would learn which rows are labelled.
+
+    Parameters
+    ----------
+    places
+        The columns that have evidence; codes are 0, 1, 2 ..., and NaN is a level of its own.
+    shares
+        f_v of each of these columns, that of NaN last.
+    priors
+        s of each column.
+    evidence
+        Evidence of the levels of each column, that of NaN last.
+
+    Examples
+    --------
+    >>> shop = np.repeat(np.arange(20.0), 10)[:, None]
+    >>> codes = np.zeros(200, dtype=int)
+    >>> codes[[0, 1, 2, 3, 4, 5, 30, 31]] = -1  # six of the anomalies at shop 0, two at shop 3
+    >>> encoder = AnomalyRateEncoder.learn(shop, codes, {0: [f"shop {i}" for i in range(20)]})
+    >>> encoder.transform(np.array([[0.0], [1.0], [3.0], [np.nan]])).round(2)
+    array([[ 0.  ,  2.5 ],
+           [ 1.  , -1.61],
+           [ 3.  ,  1.44],
+           [  nan,  0.  ]])
+    """
+
+    places: list[int] = field(default_factory=list)
+    shares: list[np.ndarray] = field(default_factory=list)
+    priors: list[float] = field(default_factory=list)
+    evidence: list[np.ndarray] = field(default_factory=list)
+
+    _state_fields: ClassVar[Fields] = {
+        "places": ListOf(COUNT, "columns"),
+        "shares": ListOf(Array("f", (None,), low=0, high=1), "columns"),
+        "priors": ListOf(Number(0, open=True), "columns"),
+        "evidence": ListOf(Array("f", (None,)), "columns"),
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose parts are inconsistent."""
+        sizes = zip(state["shares"], state["evidence"], strict=True)
+        require(all(len(f) == len(e) >= 1 for f, e in sizes), "evidence: of other levels")
+
+    @classmethod
+    def learn(
+        cls, matrix: Any, codes: np.ndarray, levels: Levels, weight: np.ndarray | None = None
+    ) -> AnomalyRateEncoder:
+        """Learn the evidence of each column in which it is clear.
+
+        Parameters
+        ----------
+        matrix
+            Rows; the columns that `levels` names hold codes.
+        codes
+            +1 normal, -1 anomaly, 0 unlabelled.
+        levels
+            The texts of columns of codes, by the column's position.
+        weight
+            A row of weight w counts as w rows.
+        """
+        anomalies = codes == ANOMALY
+        columns = []
+        if anomalies.sum() >= _FEWEST_ANOMALIES:
+            for place, texts in sorted(levels.items()):
+                if len(texts) <= FEW_LEVELS:
+                    continue
+                level = _level(matrix[:, place], len(texts))
+                count = _counts(level, len(texts), weight)
+                shares, k = count / count.sum(), _counts(level, len(texts), weight, anomalies)
+                prior = _likeliest_prior(k, k.sum() * shares)
+                if prior is not None:
+                    columns.append((place, shares, prior, _log_ratio(k, shares, prior)))
+        return cls(*map(list, zip(*columns, strict=True))) if columns else cls()
+
+    def refit(self, matrix: Any, codes: np.ndarray) -> AnomalyRateEncoder:
+        """Return the evidence of other labels, with the same columns, shares and priors."""
+        evidence = []
+        for place, shares, prior in zip(self.places, self.shares, self.priors, strict=True):
+            level = _level(matrix[:, place], len(shares) - 1)
+            k = _counts(level, len(shares) - 1, None, codes == ANOMALY)
+            evidence.append(_log_ratio(k, shares, prior))
+        return replace(self, evidence=evidence)
+
+    def transform(self, matrix: Any) -> Any:
+        """Return new rows with their evidence in further columns."""
+        if not self.places:
+            return matrix
+        columns = [
+            evidence[_level(matrix[:, place], len(evidence) - 1)]
+            for place, evidence in zip(self.places, self.evidence, strict=True)
+        ]
+        return np.column_stack([matrix, *columns])
+
+    def cross_fit_transform(
+        self,
+        matrix: Any,
+        codes: np.ndarray,
+        seed: int,
+        weight: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
+    ) -> Any:
+        """Return the training rows with cross-fitted evidence; rows of a group share a fold."""
+        if not self.places:
+            return matrix
+        fold = _folds(codes, seed)
+        if groups is not None:
+            _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
+            fold = fold[first][numbers]
+        columns = []
+        for place, shares, prior in zip(self.places, self.shares, self.priors, strict=True):
+            level = _level(matrix[:, place], len(shares) - 1)
+            column = np.empty(len(level))
+            for each in range(_FOLDS):
+                others = (codes == ANOMALY) & (fold != each)
+                k = _counts(level, len(shares) - 1, weight, others)
+                here = fold == each
+                column[here] = _log_ratio(k, shares, prior)[level[here]]
+            columns.append(column)
+        return np.column_stack([matrix, *columns])
+
+    def onnx_columns(self, graph: Any, rows: str) -> list[str]:
+        """Return the columns that `transform` appends, in an ONNX graph."""
+        columns = []
+        for place, evidence in zip(self.places, self.evidence, strict=True):
+            codes = graph.node("Gather", rows, np.array([place]), axis=1)
+            blank = np.array(float(len(evidence) - 1))
+            level = graph.node("Where", graph.node("IsNaN", codes), blank, codes)
+            columns.append(graph.node("Gather", evidence, graph.cast(level, np.int64)))
+        return columns
+
+
+def _level(column: np.ndarray, n_levels: int) -> np.ndarray:
+    """Codes as positions of levels; NaN, and a code of no level, is the one after all others."""
+    return np.where((column >= 0) & (column < n_levels), column, n_levels).astype(np.int64)
+
+
+def _counts(
+    level: np.ndarray,
+    n_levels: int,
+    weight: np.ndarray | None,
+    among: np.ndarray | None = None,
+) -> np.ndarray:
+    if among is not None:
+        level, weight = level[among], None if weight is None else weight[among]
+    return np.bincount(level, weight, minlength=n_levels + 1).astype(float)
+
+
+def _log_ratio(k: np.ndarray, shares: np.ndarray, prior: float) -> np.ndarray:
+    """The evidence, log (k_v + s) / (m f_v + s)."""
+    return np.asarray(np.log((k + prior) / (k.sum() * shares + prior)))
+
+
+def _likeliest_prior(k: np.ndarray, expected: np.ndarray) -> float | None:
+    """The s under which the counts are most likely; None if levels seem uninformative."""
+    there = expected > 0
+    k, mu = k[there], expected[there]
+    nothing = float((k * np.log(mu) - mu).sum())
+
+    def gain(s: float) -> float:
+        spread = gammaln(k + s) - gammaln(s) + s * np.log(s / (s + mu)) - k * np.log(s + mu)
+        return float((spread + k * np.log(mu)).sum()) - nothing
+
+    best = max(_PRIORS, key=gain)
+    return best if gain(best) > _CLEARLY else None
+
+
+def _folds(codes: np.ndarray, seed: int) -> np.ndarray:
+    """A fold for each row; each has its share of every kind."""
+    rng = np.random.default_rng(seed)
+    fold = np.empty(len(codes), dtype=np.int64)
+    for kind in KINDS:
+        places = rng.permutation(np.flatnonzero(codes == kind))
+        fold[places] = np.arange(len(places)) % _FOLDS
+    return fold

@@ -183,6 +183,6 @@ def _signature(model: Pipeline) -> ModelSignature:
 def _example(model: Pipeline) -> Any:
     """A row of usual numbers and texts; dates and others are blank."""
     preparer, _ = steps_of(model)
-    kinds = {column.name: column.given_kind for column in preparer.used()}
+    kinds = {column.name: column.requested_kind for column in preparer.used()}
     usual = {name: preparer.usual_[name] for name, kind in kinds.items() if kind in _SHOWN}
     return pandas.DataFrame([{name: usual.get(name) for name in preparer.read_columns}])

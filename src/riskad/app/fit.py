@@ -240,7 +240,7 @@ def fit_table(
     progress("Reading the labels")
     opened = open_table(table, labels, engine)
     _check_counts(detector, opened.counts, model)
-    preparer = TablePreparer(kinds=kinds, group=group, form=_form_for(detector))
+    preparer = TablePreparer(kinds=kinds, group=group, encode=not detector.takes_frames)
     work = _Work(opened, preparer, detector, progress, Known(None, anomaly_rate, label_source))
     work.prepare(id, drop, time)
     work.fit(rule if capacity is None else work.plan(capacity), top)
@@ -250,11 +250,6 @@ def fit_table(
     report = replace(work.report(id, top, source), asked=asked)
     fitted(work.model, report)
     return work.explained(report, top, start)
-
-
-def _form_for(detector: Any) -> str:
-    """The form in which a detector takes the rows of a table."""
-    return "frame" if detector.takes_frames else "matrix"
 
 
 def _check_counts(detector: Any, counts: LabelCounts, model: str) -> None:

@@ -150,7 +150,7 @@ def _unlike_the_unlabelled(
             preparer.matrix(kept.parsed),
             kept.codes,
             estimate=evidence.calibration.rate,
-            names=preparer.matrix_names(),
+            names=list(preparer.encoder_.get_feature_names_out()),
             significance=SURPRISE,
             random_state=seed,
         )

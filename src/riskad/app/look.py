@@ -18,9 +18,9 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
 from riskad.tables.cells import BLANK, as_text
 from riskad.tables.columns import is_flat
+from riskad.tables.kinds.base import Column
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.prepared.base import PreparedColumn, UsedColumn
 from riskad.tables.sketches import RowSample
 
 __all__ = ["ColumnLook", "KindValues", "TableLook", "look_table"]
@@ -163,7 +163,7 @@ class _Seen:
         counts = found.counts if found is not None and whole else None
         return cls(preparer, raw, parsed, found.codes if found else None, counts, n_rows)
 
-    def column(self, column: PreparedColumn) -> ColumnLook:
+    def column(self, column: Column) -> ColumnLook:
         """The description of a column."""
         raw = self.raw[column.name]
         filled = raw.is_not_null()
@@ -177,16 +177,16 @@ class _Seen:
             name=column.name,
             kind=column.kind,
             used=column.used,
-            made_of_it=column.made_of_it(),
+            made_of_it=column.describe(),
             examples=texts.unique(maintain_order=True).head(_EXAMPLES).to_list(),
             blank_share=float(np.mean(~filled.to_numpy())),
-            values=self._values(column) if isinstance(column, UsedColumn) else [],
+            values=self._values(column) if column.used else [],
             remarks=column.remarks,
         )
 
-    def _values(self, column: UsedColumn) -> list[KindValues]:
+    def _values(self, column: Column) -> list[KindValues]:
         plain = column.plain(self.parsed[column.name])
-        count = _by_level(plain) if column.ends() is None else _in_bins(plain)
+        count = _by_level(plain) if column.extremes is None else _in_bins(plain)
         kinds = {"rows": np.ones(len(plain), dtype=bool)}
         if self.codes is not None:
             kinds = {kind: np.asarray(self.codes == code) for kind, code in _KINDS.items()}
@@ -227,9 +227,9 @@ def _sampled(batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, int]:
 # --- values in words and counts ----------------------------------------------------------
 
 
-def _say(column: UsedColumn, plain: NDArray[Any]) -> str:
+def _say(column: Column, plain: NDArray[Any]) -> str:
     """The middle half of numbers, or the most frequent levels."""
-    if column.ends() is None:
+    if column.extremes is None:
         texts = pl.Series([BLANK if text is None else str(text) for text in plain], dtype=pl.String)
         shares = texts.alias("level").value_counts(sort=True, normalize=True, name="share")
         first = shares.sort(["share", "level"], descending=[True, False]).head(_LEVELS)
@@ -238,9 +238,9 @@ def _say(column: UsedColumn, plain: NDArray[Any]) -> str:
     if not len(known):
         return BLANK
     if column.kind == "flag":
-        return f"{column.in_words(1.0)} {known.mean():.0%}"
+        return f"{column.show(1.0)} {known.mean():.0%}"
     low, middle, high = (
-        show_value(column.in_words(float(q)))
+        show_value(column.show(float(q)))
         for q in np.quantile(known, (0.25, 0.5, 0.75), method="nearest")
     )
     return low if low == high else f"{middle} (half of them {low} to {high})"

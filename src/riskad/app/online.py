@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,6 +17,7 @@ from riskad.app.noticed import collect_warnings, merge_warnings, no_warnings
 from riskad.app.reasons import Reason, explain_rows
 from riskad.app.results import own_decision, score_columns, score_rows, steps_of
 from riskad.core.checks import InputError
+from riskad.rows.table import Table
 
 __all__ = ["RowScorer", "join_rows"]
 
@@ -59,7 +61,7 @@ class RowScorer:
     def warm_up(self) -> None:
         """Score rows made up from the columns, so that the first real row is fast."""
         rng = np.random.default_rng(0)
-        made = {c.name: c.trial(rng, _WARM_UP_ROWS) for c in self.preparer.used()}
+        made = {c.name: c.random_values(rng, _WARM_UP_ROWS) for c in self.preparer.used()}
         made |= {name: pl.Series(["", ""]) for name in self.columns if name not in made}
         with no_warnings():
             self.results(*self.score(self.preparer.transform(pl.DataFrame(made))))
@@ -119,6 +121,6 @@ def join_rows(parts: Sequence[Any]) -> Any:
     """
     if len(parts) == 1:
         return parts[0]
-    if isinstance(parts[0], pl.DataFrame):
-        return pl.concat(parts, how="vertical_relaxed")
+    if isinstance(parts[0], Table):
+        return replace(parts[0], values=np.concatenate([part.values for part in parts]))
     return sparse.vstack(parts, "csr") if sparse.issparse(parts[0]) else np.concatenate(parts)

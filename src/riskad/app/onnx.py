@@ -104,9 +104,7 @@ def to_onnx(model: Any) -> Any:
         raise InputError(f"A {type(detector).__name__} is no detector that could be exported.")
     _check_fitted(detector)
     graph = Graph(onnx)
-    rows = (
-        rows_of(graph, detector) if preparer is None else prepared_rows(graph, preparer, detector)
-    )
+    rows = rows_of(graph, detector) if preparer is None else prepared_rows(graph, preparer)
     sparse = preparer is not None and preparer.sparse_
     _add_outputs(graph, detector, rows, sparse)
     return graph.model(type(detector).__name__)
@@ -213,7 +211,7 @@ def _trial_rows(model: Any) -> Any:
     rng = np.random.default_rng(0)
     preparer, detector = _steps(model)
     if preparer is not None:
-        return pl.DataFrame({c.name: c.trial(rng, _TRIAL_ROWS) for c in preparer.used()})
+        return pl.DataFrame({c.name: c.random_values(rng, _TRIAL_ROWS) for c in preparer.used()})
     X = detector.trial_rows(rng, _TRIAL_ROWS)
     schema = getattr(detector, "schema_", TableSchema())
     if schema == TableSchema():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+import polars as pl
 
 from riskad.app.onnx_graph import Graph
 from riskad.rows.table import TableSchema
+from riskad.tables.kinds.base import Column
+from riskad.tables.kinds.categories import onnx_codes
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["prepared_rows", "rows_of"]
@@ -16,25 +17,25 @@ __all__ = ["prepared_rows", "rows_of"]
 _SECONDS = "seconds since 1970-01-01 00:00 of the clock as written, or long; NaN if blank"
 
 
-def prepared_rows(g: Graph, preparer: TablePreparer, detector: Any) -> str:
-    """Return the rows of `TablePreparer.transform`, as the detector sees them."""
-    inputs = {column.name: column.onnx_input(g) for column in preparer.used()}
-    derived = [(each, each.onnx(g, inputs)) for each in preparer.derived_]
-    if preparer.form == "matrix":
-        blocks = [n for c in preparer.used() for n in c.onnx_block(g, inputs[c.name])]
-        blocks += [
-            _filled(g, *pair)
-            for each, nodes in derived
-            for pair in zip(nodes, each.fills, strict=True)
-        ]
-        return g.node("Concat", *blocks, axis=1)
-    framed = [column.onnx_frame(g, inputs[column.name]) for column in preparer.used()]
-    framed += [dict(zip(each.names(), nodes, strict=True)) for each, nodes in derived]
-    return _framed_rows(g, detector, {k: v for each in framed for k, v in each.items()})
+def prepared_rows(g: Graph, preparer: TablePreparer) -> str:
+    """Return the rows of `TablePreparer.transform`."""
+    cells = {column.name: _cells(g, column) for column in preparer.used()}
+    nodes = [n for c in preparer.used() for n in c.onnx_features(g, cells[c.name])]
+    nodes += [node for each in preparer.derived_ for node in each.onnx(g, cells)]
+    table = g.node("Concat", *nodes, axis=1)
+    return preparer.encoder_.onnx_rows(g, table) if preparer.encode else table
 
 
-def _filled(g: Graph, node: str, fill: float) -> str:
-    return g.node("Where", g.node("IsNaN", node), np.array(fill), node)
+def _cells(g: Graph, column: Column) -> str:
+    """Add a column to the inputs; graphs read no dates, so these are seconds."""
+    dtype = column.typed([]).dtype
+    if dtype == pl.String:
+        return g.text(column.name)
+    if not dtype.is_temporal():
+        return g.number(column.name)
+    since = {"time": "seconds since midnight", "duration": "seconds"}
+    words = since.get(column.kind, "seconds since 1970-01-01 00:00 of the clock as written")
+    return g.number(column.name, f"{words}, NaN if blank")
 
 
 def rows_of(g: Graph, detector: Any) -> str:
@@ -53,25 +54,8 @@ def rows_of(g: Graph, detector: Any) -> str:
         else (g.number(name, _SECONDS) if i in schema.dates else g.number(name))
         for i, name in enumerate(detector.feature_names_in_)
     }
-    return _framed_rows(g, detector, nodes)
-
-
-def _framed_rows(g: Graph, detector: Any, nodes: Mapping[str, str]) -> str:
-    """Columns of a frame as the detector sees them: texts as codes."""
-    levels = getattr(detector, "schema_", TableSchema()).levels
     columns = [
-        _codes(g, node, levels[i]) if i in levels else node for i, node in enumerate(nodes.values())
+        onnx_codes(g, node, schema.levels[i]) if i in schema.levels else node
+        for i, node in enumerate(nodes.values())
     ]
     return g.node("Concat", *columns, axis=1)
-
-
-def _codes(g: Graph, value: str, levels: Any) -> str:
-    """Positions of texts in a list, NaN for those not in it."""
-    code = g.ml(
-        "LabelEncoder",
-        value,
-        keys_strings=[str(level) for level in levels],
-        values_floats=[float(i) for i in range(len(levels))],
-        default_float=float("nan"),
-    )
-    return g.cast(code, np.float64)

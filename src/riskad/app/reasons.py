@@ -53,15 +53,15 @@ from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
 from riskad.rows.table import TableSchema, as_table
 from riskad.tables.cells import BLANK, Value, WrittenNumber
-from riskad.tables.matrices import Matrix
+from riskad.tables.kinds.base import Column
+from riskad.tables.kinds.derived import DerivedColumn
+from riskad.tables.kinds.moments import MomentColumn
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.prepared.base import UsedColumn
-from riskad.tables.prepared.derived import DerivedColumn
-from riskad.tables.prepared.moments import MomentColumn
 
 __all__ = ["Reason", "Reasons", "choose_usual_row", "explain_rows", "show_value"]
 
 Floats: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = Any  # an array, or a CSR matrix of scipy, which has no types
 
 _LONGEST_TEXT = 40
 _USUAL_ROWS = 25  # whose medians are a usual row; an odd number, so that a date is one of theirs
@@ -112,7 +112,7 @@ class Reasons:
     anomaly_score : ndarray of shape (n_rows,)
         Anomaly scores of the rows.
     described_by : dict
-        By name, the `riskad.tables.prepared.base.UsedColumn` that shows values of a column as the
+        By name, the `riskad.tables.kinds.base.Column` that shows values of a column as the
         user knows them; empty for models of matrices.
     parts : dict
         By name of a column of dates or times, the part that counts most in each row: its weekday,
@@ -126,7 +126,7 @@ class Reasons:
     errors: Floats
     base: float
     anomaly_score: Floats
-    described_by: Mapping[str, UsedColumn | DerivedColumn] = field(default_factory=dict)
+    described_by: Mapping[str, Column | DerivedColumn] = field(default_factory=dict)
     parts: Mapping[str, list[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -161,17 +161,17 @@ class Reasons:
         column = self.described_by.get(self.columns[j])
         if not isinstance(column, MomentColumn) or not isinstance(value, float):
             return ""
-        return column.part_in_words(value, self.parts[column.name][row])
+        return column.show_part(value, self.parts[column.name][row])
 
     def _in_words(self, j: int, value: Value) -> Value:
         column = self.described_by.get(self.columns[j])
-        return value if column is None else column.in_words(value)
+        return value if column is None else column.show(value)
 
     def ends(self, j: int) -> tuple[str, str] | None:
         """Words for small and large values of a column; None if they have no order."""
         column = self.described_by.get(self.columns[j])
         if column is not None:
-            return column.ends()
+            return column.extremes
         return None if isinstance(self.usual[j], str) else ("low", "high")
 
     def first(self, n: int) -> Reasons:
@@ -350,7 +350,7 @@ class _View:
     reference: Floats
     owners: NDArray[np.intp]  # of each feature, the column it comes from
     wrap: Callable[[Matrix], Any] = lambda matrix: matrix
-    described_by: Mapping[str, UsedColumn | DerivedColumn] = field(default_factory=dict)
+    described_by: Mapping[str, Column | DerivedColumn] = field(default_factory=dict)
     features: Sequence[str] = ()
 
     @property

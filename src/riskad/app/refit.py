@@ -256,7 +256,7 @@ def _other_columns(
 
 
 def _kinds_of(preparer: TablePreparer) -> dict[str, str]:
-    found = {column.name: column.given_kind for column in preparer.used()}
+    found = {column.name: column.requested_kind for column in preparer.used()}
     kept = {name: kind for name, kind in found.items() if kind in _KEPT_KINDS}
     return kept | dict(preparer.kinds or {})
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
+from riskad.tables.kinds.moments import MomentColumn
+from riskad.tables.kinds.texts import TextColumn
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.prepared.moments import MomentColumn
-from riskad.tables.prepared.texts import TextColumn
 from riskad.tables.readers import to_seconds
 from riskad.tables.suspicions import find_suspicions
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from riskad.app.reasons import show_value
 from riskad.tables.cells import Value
-from riskad.tables.prepared.base import UsedColumn
+from riskad.tables.kinds.base import Column
 
 __all__ = ["LevelPicture", "NumberPicture", "Picture", "picture_of"]
 
@@ -85,7 +85,7 @@ class LevelPicture:
 Picture = NumberPicture | LevelPicture
 
 
-def picture_of(column: UsedColumn, values: pl.Series) -> Picture | None:
+def picture_of(column: Column, values: pl.Series) -> Picture | None:
     """Return the picture of a column; None if every cell is blank.
 
     Parameters
@@ -106,7 +106,7 @@ def picture_of(column: UsedColumn, values: pl.Series) -> Picture | None:
     (1.0, [3, 1], 1, 0.25)
     """
     plain, usual = column.plain(values), _usual(column)
-    if column.ends() is None:
+    if column.extremes is None:
         return _of_levels(column, plain, usual)
     known = np.sort(plain[np.isfinite(plain)].astype(float))
     if not len(known):
@@ -116,11 +116,11 @@ def picture_of(column: UsedColumn, values: pl.Series) -> Picture | None:
         low, high = float(known[0]), float(known[-1])
     if not low < high:
         low, high = low - 0.5, high + 0.5
-    ends = show_value(column.in_words(low)), show_value(column.in_words(high))
+    ends = show_value(column.show(low)), show_value(column.show(high))
     return NumberPicture(column.name, column.kind, usual, known, low, high, ends)
 
 
-def _of_levels(column: UsedColumn, plain: NDArray[Any], usual: str) -> LevelPicture | None:
+def _of_levels(column: Column, plain: NDArray[Any], usual: str) -> LevelPicture | None:
     texts = pl.Series([None if v is None else str(v) for v in plain], dtype=pl.String).drop_nulls()
     if not len(texts):
         return None
@@ -135,9 +135,9 @@ def _of_levels(column: UsedColumn, plain: NDArray[Any], usual: str) -> LevelPict
     return LevelPicture(column.name, column.kind, usual, levels, counts, shares)
 
 
-def _usual(column: UsedColumn) -> str:
-    usual: Value = column.usual
-    return show_value(column.in_words(usual))
+def _usual(column: Column) -> str:
+    usual: Value = column.typical
+    return show_value(column.show(usual))
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:

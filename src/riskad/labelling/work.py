@@ -84,7 +84,7 @@ def unsupervised(
     frame: pl.DataFrame, kinds: dict[str, str], group: str | None, seed: int = 0
 ) -> tuple[Pipeline, pl.DataFrame]:
     """Return a fitted ranking that needs no labels, and the parsed rows."""
-    preparer = TablePreparer(kinds=kinds, group=group, form="frame")
+    preparer = TablePreparer(kinds=kinds, group=group, encode=False)
     with no_warnings():
         parsed = preparer.fit_parse(frame)
         rows = preparer.features(parsed, training=True)

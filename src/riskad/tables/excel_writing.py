@@ -11,7 +11,7 @@ import polars as pl
 
 from riskad.core.checks import InputError, MissingLibrary
 from riskad.tables.columns import to_text
-from riskad.tables.kinds import Look
+from riskad.tables.profiling import Look
 from riskad.tables.readers import MomentReader
 
 __all__ = ["SHEET_ROWS", "check_sheet_rows", "check_xlsxwriter", "excel_writer"]

@@ -275,7 +275,13 @@ class ParquetTable(LabelledTable):
         def fold(work: Any, join: Any, batches: object) -> Any:
             return self.fold(partial(_without_codes, work), join, features)
 
-        preparer.fit_batches(self.rows.parts, fold)
+        blocks = (
+            block
+            for part in self.rows.reading(features, _unchanged).parts
+            for block in part.blocks()
+        )
+        first = next((block.X for block in blocks if block.X.height), None)
+        preparer.fit_batches(self.rows.parts, fold, first)
         self._training = self.rows.reading(
             preparer.read_columns, partial(preparer.transform, quiet=True)
         )

@@ -165,8 +165,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         for name, value in usual.items():
             right = value is None or isinstance(value, str) == (name in texts)
             require(right, "usual_row_: a text for a number, or the other way round")
-        preparer: TablePreparer = object.__new__(cls)
-        vars(preparer).update(state)
+        preparer = cls()
+        preparer.__dict__.update(state)
         width = len(preparer._empty_table().names)
         require(state["encoder_"].n_features_in_ == width, "encoder_: of other columns")
 
@@ -256,7 +256,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self, first: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool
     ) -> pl.DataFrame:
         """Find all kinds; returns the rows, or a sample of them, parsed by their kinds."""
-        requests = {name: KindRequest.parse(name, kind) for name, kind in (self.kinds or {}).items()}
+        requests = {
+            name: KindRequest.parse(name, kind) for name, kind in (self.kinds or {}).items()
+        }
         check_columns([*requests, *([] if self.group is None else [self.group])], first.columns)
         if not first.height:
             raise InputError("The table has no rows; nothing to do.")
@@ -470,7 +472,9 @@ def _as_table(features: list[Feature]) -> Table:
     )
 
 
-def _count_parsed(frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer, count: Any) -> Any:
+def _count_parsed(
+    frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer, count: Any
+) -> Any:
     return count(preparer.parse(frame, first_row=first_row, quiet=True), first_row)
 
 

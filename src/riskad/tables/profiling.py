@@ -8,7 +8,6 @@ full, and read again. Results for parts of a table can be joined, so parts may b
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -174,9 +173,9 @@ class Look:
         def look(of: Any, *kinds: str) -> Any:
             if request is not None:
                 return of(column, first_row) if request.kind in kinds else None
-            if is_text and len(column) > _GLANCE:
-                if of(column.head(_GLANCE), first_row).n_bad > _GLANCE // 2:
-                    return None
+            glance = column.head(_GLANCE) if is_text and len(column) > _GLANCE else None
+            if glance is not None and of(glance, first_row).n_bad > _GLANCE // 2:
+                return None
             return of(column, first_row)
 
         return cls(
@@ -337,7 +336,11 @@ def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
 
 
 def _look_at(
-    frame: pl.DataFrame, first_row: int, *, names: Sequence[str], requests: Mapping[str, KindRequest]
+    frame: pl.DataFrame,
+    first_row: int,
+    *,
+    names: Sequence[str],
+    requests: Mapping[str, KindRequest],
 ) -> dict[str, Look]:
     looks = over_columns(lambda n: Look.of(frame[n], first_row, requests.get(n)), names)
     return dict(zip(names, looks, strict=True))

@@ -302,7 +302,7 @@ def _model_facts(model: Pipeline, header: ModelHeader) -> dict[str, Any]:
         "evidence": about.training.get("evidence", about.evidence),
         "members": about.fitted.get("leaderboard", []),
         "columns": model[0].kinds_,
-        "made_of_columns": {c.name: c.made_of_it() for c in model[0].columns_.values()},
+        "made_of_columns": {c.name: c.describe() for c in model[0].columns_.values()},
         "preparation": about.preparation,
     }
 

@@ -111,7 +111,6 @@ class Column(ABC):
     remarks: list[str] = field(default_factory=list)
 
     used: ClassVar[bool] = True
-    reader: ClassVar[Reader] | Reader = TextReader()
     dtype: ClassVar[Any] = pl.String
     """The type of typed values; of moments, that of the column."""
 
@@ -138,6 +137,11 @@ class Column(ABC):
         """Say in a few words what becomes of the column."""
 
     # --- what a kind may say besides -----------------------------------------------------
+
+    @property
+    def reader(self) -> Reader:
+        """Reads the cells; as texts, unless a kind has formats."""
+        return TextReader()
 
     @property
     def requested_kind(self) -> str:

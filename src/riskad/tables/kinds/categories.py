@@ -98,8 +98,8 @@ class CategoryColumn(Column):
     def _codes(self, texts: pl.Series) -> NDArray[np.int32]:
         """The position of each text among the levels, -1 where it is none of them."""
         if len(texts) <= FEW_ROWS:  # for which polars takes longer to be called
-            codes = [self._positions.get(text, -1) for text in texts.to_list()]
-            return np.array(codes, dtype=np.int32)
+            positions = [self._positions.get(text, -1) for text in texts.to_list()]
+            return np.array(positions, dtype=np.int32)
         codes = texts.cast(self._enum, strict=False).to_physical().cast(pl.Int32)
         return codes.fill_null(-1).to_numpy()
 

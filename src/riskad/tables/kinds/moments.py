@@ -109,7 +109,7 @@ class MomentColumn(Column):
         return replace(self, parts=kept.to_dict(), remarks=[*self.remarks, remark])
 
     @cached_property
-    def reader(self) -> MomentReader:  # type: ignore[override]
+    def reader(self) -> MomentReader:
         """Reads moments."""
         return MomentReader(MomentFormat.from_dict(self.form), self.tolerant)
 
@@ -137,7 +137,9 @@ class MomentColumn(Column):
         """Return the parts as ordered numbers."""
         numbers = self.moment_parts.ordered(to_seconds(values))
         names = self.moment_parts.names(self.name)
-        periods = [PERIODS[part][0] if part in PERIODS else None for part in self.moment_parts.parts]
+        periods = [
+            PERIODS[part][0] if part in PERIODS else None for part in self.moment_parts.parts
+        ]
         return [
             Feature(name, numbers[:, j], period=period)
             for j, (name, period) in enumerate(zip(names, periods, strict=True))

@@ -59,7 +59,7 @@ class NumberColumn(Column):
     blanks: int = 0
     n_rows: int = 0
 
-    dtype = pl.Float64
+    dtype: ClassVar[Any] = pl.Float64
 
     _state_fields: ClassVar[Fields] = {
         "form": ANYTHING_PLAIN,
@@ -102,7 +102,7 @@ class NumberColumn(Column):
         )
 
     @cached_property
-    def reader(self) -> NumberReader:  # type: ignore[override]
+    def reader(self) -> NumberReader:
         """Reads numbers."""
         return NumberReader(NumberFormat.from_dict(self.form), self.tolerant)
 
@@ -160,9 +160,7 @@ class NumberColumn(Column):
 class FlagColumn(NumberColumn):
     """Yes and no: the numbers 1 and 0, shown with the words of the column."""
 
-    dtype = pl.Boolean
-
-    _state_fields: ClassVar[Fields] = {}
+    dtype: ClassVar[Any] = pl.Boolean
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -20,7 +20,6 @@ the piece of the characters i to j - 1 has the hash (H_j - H_i) A^-i, at any pos
 pieces are hashed in a few operations on arrays.
 """
 
-
 from __future__ import annotations
 
 from collections.abc import Iterator

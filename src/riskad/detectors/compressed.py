@@ -31,7 +31,7 @@ from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.detectors.auto.detector import AutoRAD
 from riskad.detectors.tree_arrays import Trees, from_sklearn
 from riskad.detectors.tree_graph import sum_of_trees
-from riskad.detectors.trees import TREES, FrameDetector, width_seen
+from riskad.detectors.trees import TREES, FrameDetector, check_encoder
 from riskad.rows.encoding import fit_encoder
 from riskad.storage.fields import (
     COUNT,
@@ -181,9 +181,8 @@ class CompressedRAD(FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        encoder = state["encoder_"]
-        require(encoder.n_features_in_ == width_seen(state), "encoder_: of other columns")
-        require(state["trees_"].n_features == encoder.n_features_out_, "trees_: of other columns")
+        d = check_encoder(state)
+        require(state["trees_"].n_features == d, "trees_: of other columns")
         require(state["trees_"].n_trees > 0, "trees_: none")
         own, theirs = state["knots_"]
         require(len(own) > 0, "knots_: none")

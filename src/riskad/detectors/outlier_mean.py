@@ -9,7 +9,7 @@ import numpy as np
 from riskad.core.labels import LabelCounts
 from riskad.detectors.auto.graph import rows_around
 from riskad.detectors.features import LearnedFeatures
-from riskad.detectors.trees import FrameDetector, width_seen
+from riskad.detectors.trees import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
@@ -60,10 +60,9 @@ class OutlierMean(FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        encoder = state["encoder_"]
-        require(encoder.n_features_in_ == width_seen(state), "encoder_: of other columns")
+        d = check_encoder(state)
         features = state["features_"]
-        require(features.n_features_in_ == encoder.n_features_out_, "features_: of other columns")
+        require(features.n_features_in_ == d, "features_: of other columns")
         require("outliers" in features.slices_, "features_: without outlier scores")
 
     def __init__(self, *, random_state: int | None = None):

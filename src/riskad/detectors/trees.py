@@ -10,12 +10,12 @@ from sklearn.utils.validation import check_array, validate_data
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.detectors.base import Detector, refuse_non_finite
-from riskad.rows.encoding import AnomalyRateEncoder
+from riskad.rows.encoding import AnomalyRateEncoder, OneHotImputer
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.table import Table, TableSchema, as_table, input_errors, is_frame
 from riskad.storage.fields import Fields, Optional, Record, State, require
 
-__all__ = ["TREES", "FrameDetector", "TreeDetector", "check_trees", "width_seen"]
+__all__ = ["TREES", "FrameDetector", "TreeDetector", "check_encoder", "check_trees"]
 
 TREES = Record(("Trees",))
 """The field of an ensemble of trees in a stored state."""
@@ -24,15 +24,24 @@ TREES = Record(("Trees",))
 def check_trees(state: State, fewest: int = 1) -> None:
     """Refuse a stored state whose trees are too few, or have other columns than stated."""
     trees = state["trees_"]
-    require(trees.n_features == width_seen(state), "trees_: of other columns")
+    require(trees.n_features == _width_seen(state), "trees_: of other columns")
     require(trees.n_trees >= fewest, "trees_: none")
 
 
-def width_seen(state: State) -> int:
+def _width_seen(state: State) -> int:
     """Return the number of columns of a stored state, with those appended to the given ones."""
     schema = state.get("schema_", TableSchema())
     evidence = state.get("evidence_", AnomalyRateEncoder())
     return int(state["n_features_in_"] + len(schema.part_columns) + len(evidence.places))
+
+
+def check_encoder(state: State) -> int:
+    """Refuse a stored state whose encoder is of other columns; returns how many it makes."""
+    encoder = state["encoder_"]
+    require(encoder.n_features_in_ == _width_seen(state), "encoder_: of other columns")
+    if isinstance(encoder, OneHotImputer):
+        require(encoder.many == "codes" and not encoder.periods_, "encoder_: of another kind")
+    return int(encoder.n_features_out_)
 
 
 class TreeDetector(Detector):

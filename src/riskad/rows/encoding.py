@@ -26,7 +26,7 @@ from scipy import sparse
 from scipy.special import gammaln
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from riskad.core.checks import check_choice
+from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, KINDS
 from riskad.rows.table import Levels, Table
 from riskad.storage.fields import (
@@ -126,8 +126,13 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
             require(rising and max(places, default=0) < state["n_features_in_"], f"{name}: not so")
         require(set(periods) <= set(numbers), "periods_: no numbers")
         require(len(state["fills_"]) == len(numbers) + len(periods), "fills_: one for each number")
-        require(set(numbers).isdisjoint(state["categories_"]), "categories_: numbers")
+        require(
+            not {*numbers, *state["marks_"]} & set(state["categories_"]), "categories_: numbers"
+        )
         extra = sum(state["blanks_"]) + sum(state["others_"])
+        if state["many"] == "codes":
+            require(set(state["marks_"]) <= set(numbers), "marks_: no numbers")
+            require(not extra and not state["sparse_"], "many: not of levels")
         width = len(state["fills_"]) + len(state["marks_"]) + sum(map(len, state["codes_"])) + extra
         require(len(state["names_"]) == width, "names_: one for each column")
 
@@ -146,12 +151,11 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
             j for j, texts in sorted(levels.items()) if other or len(texts) <= self.max_levels
         ]
         numbers = np.setdiff1d(np.arange(self.n_features_in_), self.categories_)
-        blank = np.isnan(values[:, numbers])
-        self.marks_ = numbers[blank.any(axis=0)].tolist()
+        cells = values[:, numbers]
+        self.marks_ = numbers[np.isnan(cells).any(axis=0)].tolist()
         if other:
-            low = np.where(blank, np.inf, values[:, numbers]).min(axis=0, initial=np.inf)
-            high = np.where(blank, -np.inf, values[:, numbers]).max(axis=0, initial=-np.inf)
-            numbers = numbers[low < high]
+            varies = np.fmin.reduce(cells, axis=0) < np.fmax.reduce(cells, axis=0)
+            numbers = numbers[varies]  # false where all is blank
         self.numbers_ = numbers.tolist()
         self.periods_ = {j: float(periods[j]) for j in self.numbers_ if j in periods}
         Z = self._numbers(values)
@@ -161,7 +165,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
                 self.fills_[place] = len(levels[j])
         self.codes_, self.blanks_, self.others_ = [], [], []
         for j in self.categories_:
-            codes, blanks, others = self._frequent(values[:, j])
+            codes, blanks, others = self._frequent(values[:, j], len(levels[j]))
             self.codes_.append(codes)
             self.blanks_.append(blanks)
             self.others_.append(others)
@@ -170,21 +174,18 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         self.sparse_ = other and filled < _SPARSE * len(self.names_)
         return self
 
-    def _frequent(self, column: np.ndarray) -> tuple[np.ndarray, bool, bool]:
+    def _frequent(self, column: np.ndarray, n_levels: int) -> tuple[np.ndarray, bool, bool]:
         """Codes that get a column, whether blanks do, and whether all others share one."""
-        known = column[~np.isnan(column)]
-        codes, counts = np.unique(known, return_counts=True)
+        blank = np.isnan(column)
+        counts = np.bincount(column[~blank].astype(int), minlength=n_levels)
         if self.many == "codes":
-            return codes[counts >= 2], False, False
-        n_blank = len(column) - len(known)
-        # As many as would show in a sample: 2 rows of a small table, 10 of a large one.
+            return np.flatnonzero(counts >= 2).astype(float), False, False
         enough = min(max(len(column) // 200, 2), 10)
-        counts, codes = np.append(counts, n_blank), np.append(codes, np.inf)
-        best = np.argsort(-counts, kind="stable")[: self.max_levels]
-        best = np.sort(best[counts[best] >= enough])
-        others = bool(counts[best].sum() < len(column))
-        blanks = len(best) > 0 and bool(np.isinf(codes[best[-1]]))
-        return codes[best[: len(best) - blanks]], blanks, others
+        counts = np.append(counts, blank.sum())
+        often = np.argsort(-counts, kind="stable")[: self.max_levels]
+        often = np.sort(often[counts[often] >= enough])
+        blanks, others = n_levels in often, bool(counts[often].sum() < len(column))
+        return often[often < n_levels].astype(float), blanks, others
 
     def _names(self, X: Any) -> list[str]:
         named = isinstance(X, Table)
@@ -229,9 +230,14 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """Return the rows of a `Table`, or of a matrix with the same columns, without blanks."""
         values = _dense(X)
+        if values.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {values.shape[1]} columns, and the encoder was fitted to "
+                f"{self.n_features_in_}. Give the same columns in the same order."
+            )
         Z = self._numbers(values)
-        marks = np.isnan(values[:, self.marks_]).astype(float)
-        blocks = [np.where(np.isnan(Z), self.fills_, Z), marks]
+        np.copyto(Z, self.fills_, where=np.isnan(Z))
+        blocks = [Z, np.isnan(values[:, self.marks_]).astype(float)]
         if self.categories_:
             blocks.append(self._yes_or_no(values))
         if not self.sparse_:

@@ -339,23 +339,8 @@ def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
     matrix = np.empty(frame.shape, dtype=np.float32 if single else np.float64)
     for place, column in enumerate(columns):
         _is_text(column)  # refuses dates
-        try:
-            matrix[:, place] = _floats(column)
-        except ValueError:
-            raise InputError(_describe_text(column, who, fitted)) from None
+        matrix[:, place] = _numbers(column, None if fitted else who)
     return matrix
-
-
-def _describe_text(column: Any, who: str, fitted: bool) -> str:
-    numbers = column.cast(str).cast(float, strict=False)
-    example = column.cast(str).filter(numbers.is_null()).drop_nulls()[0]
-    text = f"text, {example!r} for instance"
-    if fitted:
-        return (
-            f"Column {column.name!r} held numbers when the model was fitted and now holds {text}. "
-            "Give it as numbers."
-        )
-    return f"Column {column.name!r} holds {text}, and {who} takes numbers. {_WITHOUT_TEXT}"
 
 
 # --- columns of frames, as polars has them -----------------------------------------------
@@ -474,14 +459,22 @@ def _seconds(column: Any) -> np.ndarray:
     return np.asarray(column.cast(kind).cast(pl.Int64).cast(pl.Float64).to_numpy() / 1e6)
 
 
-def _numbers(column: Any) -> np.ndarray:
+def _numbers(column: Any, who: str | None = None) -> np.ndarray:
+    """The numbers of a column, NaN where it is blank; in a fit, `who` takes numbers only."""
     try:
         return _floats(column)
     except ValueError:
+        texts = column.cast(str)
+        example = texts.filter(texts.cast(float, strict=False).is_null()).drop_nulls()[0]
+        text = f"text, {example!r} for instance"
+    if who is None:
         raise InputError(
-            f"Column {column.name!r} held numbers when the model was fitted and now holds values "
-            f"of type {column.dtype}. Give it as numbers."
-        ) from None
+            f"Column {column.name!r} held numbers when the model was fitted and now holds {text}. "
+            "Give it as numbers."
+        )
+    raise InputError(
+        f"Column {column.name!r} holds {text}, and {who} takes numbers. {_WITHOUT_TEXT}"
+    )
 
 
 def _floats(column: Any) -> np.ndarray:

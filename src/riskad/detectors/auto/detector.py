@@ -53,7 +53,7 @@ from riskad.detectors.auto.unseen_kinds import novelty_untested
 from riskad.detectors.auto.views import VIEWS, EncodedRows, Views
 from riskad.detectors.features.native import native_columns
 from riskad.detectors.pretrained import PretrainedRAD
-from riskad.detectors.trees import FrameDetector, width_seen
+from riskad.detectors.trees import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
@@ -212,8 +212,7 @@ class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
         encoder, views, members = (state[name] for name in ("encoder_", "views_", "members_"))
-        require(encoder.n_features_in_ == width_seen(state), "encoder_: of other columns")
-        d = encoder.n_features_out_
+        d = check_encoder(state)
         require(all(v.n_features_in_ == d for v in views.values()), "views_: of other columns")
         require(set(views) == set(VIEWS), "views_: not all")
         native = native_columns(encoder, views["plain"])

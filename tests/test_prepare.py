@@ -9,10 +9,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import DataWarning, InputError
-from riskad.tables.cells import BLANK, as_text
+from riskad.tables.cells import as_text
 from riskad.tables.differences import NotAsInTraining
+from riskad.tables.kinds.categories import CategoryColumn
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.prepared.categories import OTHER, CategoryColumn
 
 
 def prepare(columns, **parameters):
@@ -232,35 +232,36 @@ def test_blanks_get_the_median_and_a_mark():
     preparer, matrix = prepare({"x": ["1", "", "5", "2", "NA"]})
     np.testing.assert_array_equal(matrix, [[1, 0], [2, 1], [5, 0], [2, 0], [2, 1]])
     assert list(preparer.get_feature_names_out()) == ["x", "x is blank"]
-    assert preparer.columns_["x"].median == 2.0
+    assert preparer.columns_["x"].middle == 2.0
 
 
 def test_of_a_constant_with_gaps_only_the_gaps_are_used():
     preparer, matrix = prepare({"x": ["3", "", "3"]})
     np.testing.assert_array_equal(matrix, [[0], [1], [0]])
     assert list(preparer.get_feature_names_out()) == ["x is blank"]
-    assert preparer.describe()[1] == "x: 1 blank, else one value; only what is blank is used"
+    assert preparer.describe()[1] == "x: all are the same, so only what is blank is used"
 
 
 def test_levels_blanks_and_rare_values():
     values = ["FR"] * 5 + ["DE"] * 3 + [" DE"] + [""] * 2 + ["IT", "ES"]
     preparer, matrix = prepare({"land": values})
-    assert preparer.columns_["land"].levels == ["FR", "DE", BLANK, OTHER]
-    assert preparer.get_feature_names_out()[0] == "land=FR"
+    names = ["land=FR", "land=DE", "land=(blank)", "land=(other)"]
+    assert list(preparer.get_feature_names_out()) == names
     np.testing.assert_array_equal(matrix.sum(axis=0), [5, 4, 2, 2])
     np.testing.assert_array_equal(matrix.sum(axis=1), 1)
 
 
 def test_levels_need_more_rows_in_larger_tables():
     values = ["a"] * 1995 + ["b"] * 9 + ["c"] * 10
-    assert prepare({"x": values})[0].columns_["x"].levels == ["a", "c", OTHER]
+    names = prepare({"x": values})[0].get_feature_names_out()
+    assert list(names) == ["x=a", "x=c", "x=(other)"]
 
 
 def test_at_most_max_levels():
     values = [f"v{i % 30:02}" for i in range(300)]
     preparer, _ = prepare({"x": values}, max_levels=4)
-    assert preparer.columns_["x"].levels == ["v00", "v01", "v02", "v03", OTHER]
-    assert preparer.columns_["x"].rare == 26
+    names = ["x=v00", "x=v01", "x=v02", "x=v03", "x=(other)"]
+    assert list(preparer.get_feature_names_out()) == names
 
 
 def test_a_column_may_have_any_name():
@@ -273,8 +274,8 @@ def test_a_column_may_have_any_name():
 
 def test_features_follow_the_columns_and_know_them():
     preparer, matrix = prepare({"t": ["a", "b"] * 3, "c": ["1"] * 6, "n": ["1", "2", ""] * 2})
-    assert list(preparer.get_feature_names_out()) == ["t=a", "t=b", "n", "n is blank"]
-    assert preparer.source_columns_ == ["t", "t", "n", "n"]
+    assert list(preparer.get_feature_names_out()) == ["n", "n is blank", "t=a", "t=b"]
+    assert preparer.source_columns_ == ["n", "n", "t", "t"]
     assert matrix.shape == (6, 4)
     assert matrix.dtype == np.float64
 
@@ -289,7 +290,7 @@ def test_many_levels_make_it_sparse_with_the_same_values():
     codes = preparer.parse(pl.DataFrame(columns))["t"]
     levels = preparer.columns_["t"].levels
     expected = codes.to_numpy()[:, None] == np.array(levels, dtype=object)
-    np.testing.assert_array_equal(matrix.toarray()[:, : len(levels)], expected)
+    np.testing.assert_array_equal(matrix.toarray()[:, 1:], expected)
     for n in (1, 16, 17):
         few = preparer.transform(pl.DataFrame(columns)[:n])
         assert few.format == "csr"
@@ -395,7 +396,7 @@ def test_a_row_depends_on_no_other_row():
         }
     )
     preparer = TablePreparer(kinds={"code": "category"}).fit(table)
-    assert set(preparer.columns_["code"].levels) == {"5411", "5812", "12.5", "1e+300", "(blank)"}
+    assert set(preparer.columns_["code"].levels) == {"5411", "5812", "12.5", "1e+300"}
     whole = preparer.transform(table)
     parts = [preparer.transform(table[i : i + 7]) for i in range(0, 400, 7)]
     np.testing.assert_array_equal(np.vstack(parts), whole)
@@ -411,12 +412,12 @@ def test_a_few_rows_are_read_as_many_are():
     assert pl.concat([as_text(column[i : i + 1]) for i in range(len(column))]).equals(
         read, null_equal=True
     )
-    for levels in (["A", "B", BLANK], ["B", OTHER]):
-        known = CategoryColumn("t", "category", [], levels=levels)
-        blocks = [known.block(read[i : i + 1]) for i in range(len(read))]
-        np.testing.assert_array_equal(np.concatenate(blocks), known.block(read).toarray())
-        new = [known.news(read[i : i + 1]) for i in range(len(read))]
-        said = known.news(read)
+    for levels, blanks in ((["A", "B"], 3), (["B"], 0)):
+        column = CategoryColumn("t", "category", [], levels=levels, blanks=blanks)
+        codes = [column.features(read[i : i + 1])[0].values for i in range(len(read))]
+        np.testing.assert_array_equal(np.concatenate(codes), column.features(read)[0].values)
+        new = [column.check_new(read[i : i + 1]) for i in range(len(read))]
+        said = column.check_new(read)
         assert sum(each.rows["t"] for each in new if each) == (said.rows["t"] if said else 0)
 
 
@@ -455,7 +456,7 @@ def test_new_values_are_reported_and_have_no_yes(fitted):
     assert "income: 3 blanks filled with the median, where it had none" in message
     assert "land: 2 rows with a new value ('(blank)', 'XX')" in message
     np.testing.assert_array_equal(matrix[:, 1:].sum(axis=1), [1, 0, 0])
-    np.testing.assert_array_equal(matrix[:, 0], preparer.columns_["income"].median)
+    np.testing.assert_array_equal(matrix[:, 0], preparer.columns_["income"].middle)
 
 
 def test_new_values_join_the_rare_ones_where_there_are_some():
@@ -482,7 +483,7 @@ def test_what_is_no_table():
 def test_it_is_an_estimator(fitted):
     preparer, table = fitted
     copy = clone(preparer.set_params(max_levels=7))
-    assert copy.get_params() == {"kinds": None, "group": None, "max_levels": 7, "form": "matrix"}
+    assert copy.get_params() == {"kinds": None, "group": None, "max_levels": 7, "encode": True}
     with pytest.raises(NotFittedError):
         copy.transform(table)
     assert list(preparer.feature_names_in_) == table.columns
@@ -523,7 +524,7 @@ def test_the_account():
         "1 number column: income",
         "2 category columns: country (12 levels), channel (2 levels)",
         "income: 31 blanks filled with the median 42000",
-        "country: 1 rare value grouped as '(other)'",
+        "country: 1 value in fewer than 5 rows",
         "left out 'customer_id': 1,000 different values in 1,000 rows",
     ]
 
@@ -552,7 +553,7 @@ def test_a_new_level_is_noted_where_rare_values_share_other():
     """Rare values of the training table are no news; values that it had not are."""
     towns = ["Ulm"] * 5 + ["Bonn"] * 5 + ["Kiel", "Jena"]
     preparer = TablePreparer(kinds={"town": "category"}).fit(pl.DataFrame({"town": towns}))
-    assert preparer.columns_["town"].levels == ["Bonn", "Ulm", OTHER]
+    assert list(preparer.get_feature_names_out()) == ["town=Bonn", "town=Ulm", "town=(other)"]
     new = pl.DataFrame({"town": ["Ulm", "Kiel", "Oz", "Oz", "Jena"]})
     with pytest.warns(NotAsInTraining, match=r"town: 2 rows with a new value \('Oz'\)"):
         matrix = preparer.transform(new)

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from riskad.core.checks import InputError
-from riskad.tables import kinds
+from riskad.tables import profiling
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import Distinct, Numbers, RowSample, Texts
 
@@ -103,7 +103,7 @@ def test_parts_may_be_worked_on_by_others():
 
     preparer = TablePreparer().fit_batches(batches, fold)
     assert preparer.describe() == TablePreparer().fit(table).describe()
-    assert seen == [1, 101, 201] * 2
+    assert set(seen) == {1, 101, 201}
 
 
 def test_columns_asked_for_as_text_or_numbers():
@@ -119,7 +119,7 @@ def test_columns_asked_for_as_text_or_numbers():
 def test_whole_and_other_numbers_in_different_parts():
     parts = [pl.DataFrame({"a": [1, 2, 2]}), pl.DataFrame({"a": [0.5, None, 2.0]})]
     preparer = TablePreparer().fit_batches(parts)
-    assert preparer.columns_["a"].median == 2.0
+    assert preparer.columns_["a"].middle == 2.0
     as_text = TablePreparer(kinds={"a": "category"}).fit_batches(parts)
     assert as_text.columns_["a"].levels[0] == "2"
 
@@ -133,18 +133,18 @@ def test_parts_need_the_same_columns_and_some_rows():
 
 
 def test_medians_of_many_rows_come_from_a_sample(monkeypatch):
-    monkeypatch.setattr(kinds, "_MOST_SAMPLED", 2000)
-    monkeypatch.setattr(kinds, "_FEWEST_SAMPLED", 2000)
+    monkeypatch.setattr(profiling, "_MOST_SAMPLED", 2000)
+    monkeypatch.setattr(profiling, "_FEWEST_SAMPLED", 2000)
     values = np.random.default_rng(0).permutation(np.arange(40_000.0)) / 7
     batches = [pl.DataFrame({"a": part}) for part in np.split(np.sort(values), 40)]
-    median = TablePreparer().fit_batches(batches).columns_["a"].median
+    median = TablePreparer().fit_batches(batches).columns_["a"].middle
     assert median != np.median(values)
     share = np.mean(values < median)
     assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(2000)
 
 
 def test_a_column_of_many_texts_is_bounded_and_judged_as_in_memory(monkeypatch):
-    monkeypatch.setattr(kinds, "_MOST_VALUES", 1000)
+    monkeypatch.setattr(profiling, "_MOST_VALUES", 1000)
     rng = np.random.default_rng(0)
     n = 40_000
     frequent = rng.random(n) < 0.5
@@ -154,7 +154,7 @@ def test_a_column_of_many_texts_is_bounded_and_judged_as_in_memory(monkeypatch):
     whole, parts = TablePreparer().fit(table), TablePreparer().fit_batches(batches)
     shop, about = whole.columns_["shop"], parts.columns_["shop"]
     assert about.levels[:3] == shop.levels[:3]
-    assert abs(about.rare / shop.rare - 1) < 0.15
+    assert abs(about.n_levels / shop.n_levels - 1) < 0.15
     assert whole.columns_["name"].why.startswith("40,000 different values")
     assert parts.columns_["name"].why.startswith("about ")
     assert parts.kinds_ == whole.kinds_

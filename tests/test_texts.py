@@ -6,8 +6,8 @@ import pytest
 
 from riskad import InputError
 from riskad.storage.codec import build, from_tree, to_tree
-from riskad.tables import texts
-from riskad.tables.texts import TextVectors
+from riskad.tables.kinds import texts
+from riskad.tables.kinds.texts import TextVectors
 
 REFUNDS = [f"refund of order {i} to card" for i in range(40)]
 CALLS = [f"customer called about delivery {i}" for i in range(40)]
@@ -93,13 +93,6 @@ def test_any_character_is_allowed():
     features = TextVectors.learn(odd).features(odd)
     assert np.isfinite(features).all()
     assert TextVectors.learn(odd).features(odd[:0]).shape == (0, features.shape[1])
-
-
-def test_categories_are_texts_and_numbers_are_not(notes):
-    vectors = TextVectors.learn(notes.cast(pl.Categorical))
-    np.testing.assert_array_equal(vectors.directions, TextVectors.learn(notes).directions)
-    with pytest.raises(InputError, match="'age' holds values of type Int64"):
-        vectors.features(pl.Series("age", [1, 2]))
 
 
 def test_vectors_can_be_stored(notes):

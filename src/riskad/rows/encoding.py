@@ -155,6 +155,10 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         self.marks_ = numbers[np.isnan(cells).any(axis=0)].tolist()
         if other:
             varies = np.fmin.reduce(cells, axis=0) < np.fmax.reduce(cells, axis=0)
+            # Parts of a date are blank in the same rows: one mark tells it of all of them.
+            blank = np.isnan(values[:, self.marks_])
+            _, first = np.unique(blank, axis=1, return_index=True)
+            self.marks_ = [self.marks_[place] for place in np.sort(first)]
             numbers = numbers[varies]  # false where all is blank
         self.numbers_ = numbers.tolist()
         self.periods_ = {j: float(periods[j]) for j in self.numbers_ if j in periods}
@@ -170,7 +174,9 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
             self.blanks_.append(blanks)
             self.others_.append(others)
         self.names_ = self._names(X)
-        filled = len(self.fills_) + len(self.categories_)  # hardly a row has a mark
+        # Hardly a row has a mark, and those of columns that vary are not counted.
+        lone_marks = set(self.marks_).difference(self.numbers_)
+        filled = len(self.fills_) + len(self.categories_) + len(lone_marks)
         self.sparse_ = other and filled < _SPARSE * len(self.names_)
         return self
 

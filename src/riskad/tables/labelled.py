@@ -32,6 +32,7 @@ from riskad.rows.source import Block
 from riskad.tables.columns import check_columns, to_text
 from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.preparation import TablePreparer
+from riskad.tables.profiling import first_rows
 from riskad.tables.sketches import RowSample
 
 __all__ = [
@@ -280,8 +281,7 @@ class ParquetTable(LabelledTable):
             for part in self.rows.reading(features, _unchanged).parts
             for block in part.blocks()
         )
-        first = next((block.X for block in blocks if block.X.height), None)
-        preparer.fit_batches(self.rows.parts, fold, first)
+        preparer.fit_batches(self.rows.parts, fold, first_rows(block.X for block in blocks))
         self._training = self.rows.reading(
             preparer.read_columns, partial(preparer.transform, quiet=True)
         )

@@ -44,7 +44,14 @@ from riskad.tables.differences import NotAsInTraining
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
 from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
-from riskad.tables.profiling import Fold, KindRequest, fold_batches, over_columns, profile_table
+from riskad.tables.profiling import (
+    Fold,
+    KindRequest,
+    first_rows,
+    fold_batches,
+    over_columns,
+    profile_table,
+)
 from riskad.tables.shifts import Shifts
 from riskad.tables.words import list_names, say_count
 
@@ -228,7 +235,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             Works on the batches: fold(function, join, batches) gives function(batch, first_row) of
             all of them, joined in order, where first_row counts rows from 1 over all batches.
         first : polars.DataFrame, optional
-            Some rows, from which formats are expected; by default the first batch.
+            Some rows, from which formats are expected; by default the first 1,000.
 
         Examples
         --------
@@ -238,11 +245,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         1 number column: age
         age: 1 blank filled with the median 25
         """
-        if first is None:
-            first = next((batch for batch in batches if batch.height), None)
-        if first is None:
-            raise InputError("The table has no rows; nothing to do.")
-        self._fit(first, batches, fold, exact=False)
+        self._fit(first_rows(batches) if first is None else first, batches, fold, exact=False)
         return self
 
     def refit(self) -> TablePreparer:
@@ -260,8 +263,6 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             name: KindRequest.parse(name, kind) for name, kind in (self.kinds or {}).items()
         }
         check_columns([*requests, *([] if self.group is None else [self.group])], first.columns)
-        if not first.height:
-            raise InputError("The table has no rows; nothing to do.")
         columns, sample = profile_table(
             first, batches, fold, requests=requests, group=self.group, exact=exact
         )

@@ -75,6 +75,20 @@ def fold_batches(
     return total
 
 
+def first_rows(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the first batches, with 1,000 rows or more if there are so many."""
+    some: list[pl.DataFrame] = []
+    for batch in batches:
+        if batch.height:
+            _check_same_columns(some[0].columns if some else batch.columns, batch.columns)
+            some.append(batch.select(some[0].columns) if some else batch)
+        if sum(each.height for each in some) >= _GLANCE:
+            break
+    if not some:
+        raise InputError("The table has no rows; nothing to do.")
+    return pl.concat(some, how="vertical_relaxed")
+
+
 def over_columns(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Apply a function to each column; polars lets threads work in parallel."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -412,8 +426,9 @@ def profile_table(
         }
         if again:
             more = fold(partial(count, readers=again, decided=True), _Counts.joined, batches)
-            rows = counts.sample.rows.with_columns(more.sample.rows)  # seeds draw the same rows
-            sample = replace(counts.sample, rows=rows)
+            # Seeds draw the same rows. A column that was not read may be the only one so far.
+            rows = counts.sample.rows if counts.sketches else more.sample.rows
+            sample = replace(more.sample, rows=rows.with_columns(more.sample.rows))
             counts = replace(counts, sketches=counts.sketches | more.sketches, sample=sample)
 
     def learn(name: str) -> Column:

@@ -38,6 +38,8 @@ class CategoryColumn(Column):
         Number of all levels, or an estimate.
     complete
         Whether `levels` are all, so that another text is new.
+    blanks
+        Rows without a text.
     frequent
         The level that most rows have, "(blank)" if most are blank.
     """
@@ -45,12 +47,14 @@ class CategoryColumn(Column):
     levels: list[str] = field(default_factory=list)
     n_levels: int = 0
     complete: bool = True
+    blanks: int = 0
     frequent: str = ""
 
     _state_fields: ClassVar[Fields] = {
         "levels": ListOf(TEXT),
         "n_levels": COUNT,
         "complete": FLAG,
+        "blanks": COUNT,
         "frequent": TEXT,
     }
 
@@ -77,6 +81,7 @@ class CategoryColumn(Column):
             levels=counts.filter(pl.col("level") != BLANK)["level"].to_list(),
             n_levels=sketch.n_distinct + (sketch.blanks > 0),
             complete=sketch.distinct is None,
+            blanks=sketch.blanks,
             frequent=counts["level"][0],
         )
 
@@ -112,15 +117,14 @@ class CategoryColumn(Column):
         return pl.Enum(self.levels)
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
-        """Return which levels are new, if all that there were are stored."""
-        if not self.complete:
+        """Return which levels are new, if all that there were are stored; blank is one."""
+        unseen = pl.Series(self._codes(values) < 0) if self.complete else values.is_null()
+        if self.blanks and values.null_count():
+            unseen &= values.is_not_null()
+        if not unseen.any():
             return None
-        unseen = pl.Series(self._codes(values) < 0) & values.is_not_null()
-        n = int(unseen.sum())
-        if not n:
-            return None
-        new = set(values.filter(unseen).unique().sort().head(MOST_NEW_VALUES))
-        return NotAsInTraining(rows={self.name: n}, values={self.name: new})
+        new = values.filter(unseen).fill_null(BLANK).unique().sort().head(MOST_NEW_VALUES)
+        return NotAsInTraining(rows={self.name: int(unseen.sum())}, values={self.name: set(new)})
 
     def typed(self, values: list[Value]) -> pl.Series:
         """Return texts; "(blank)" is none."""

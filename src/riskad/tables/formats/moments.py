@@ -21,10 +21,9 @@ import datetime as dt
 import math
 import re
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -32,7 +31,7 @@ import polars as pl
 from riskad.core.checks import InputError, check_choice, quoted
 from riskad.rows.moment_calendar import DAY, EARLIEST, LATEST
 from riskad.storage.fields import Fields, Text
-from riskad.tables.cells import Cell, CellFormat, filled, without_blanks
+from riskad.tables.cells import CellFormat, CellLook, Tally, filled, tally_filled, without_blanks
 
 Way: TypeAlias = tuple[str, str]  # "date", "time" or "duration", and a pattern
 
@@ -76,17 +75,18 @@ _DIRECTIVES = {
     "Y": "(?P<Y>[0-9]{4})",
     "y": "(?P<y>[0-9]{2})",
     "m": "(?P<m>[0-9]{1,2})",
-    "b": r"(?P<b>\p{L}+)\.?",
-    "B": r"(?P<b>\p{L}+)\.?",
+    "b": r"(?P<b>[^\W\d_]{3,})\.?",
+    "B": r"(?P<b>[^\W\d_]{3,})\.?",
     "d": "(?P<d>[0-9]{1,2})(?:st|nd|rd|th|er|º)?",
-    "a": r"\p{L}+\.?",
+    "a": r"[^\W\d_]+\.?",
     "H": "(?P<H>[0-9]{1,2})",
     "I": "(?P<I>[0-9]{1,2})",
     "M": "(?P<M>[0-9]{1,2})",
     "S": "(?P<S>[0-9]{1,2}(?:[.,][0-9]{1,9})?)",
     "p": r"(?P<p>[AaPp])\.?\s?[Mm]\.?",
-    "z": r"(?P<z>Z|z|UTC|GMT|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)",
+    "z": "",
 }
+_ZONE = r"\s?(Z|z|UTC|GMT|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
 _PLAIN = re.compile("%[YmdHMS](?:[-./: T]%[YmdHMS])*")  # polars reads these as they are
 _PART = r"(?:(?P<{}>[0-9]+(?:[.,][0-9]+)?)\s?(?:{})\.?,?\s*)?"
 _DURATION = (  # every part may be absent
@@ -98,6 +98,7 @@ _DURATION = (  # every part may be absent
     + _PART.format("S", "s|S|secs?|seconds?|Sek|Sekunden?")
     + r"(?:\+?(?P<h>[0-9]+):(?P<m>[0-5][0-9])(?::(?P<s>[0-5][0-9](?:[.,][0-9]{1,9})?))?)?$"
 )
+_MANY = 4_096  # texts from which on those that occur often are read once
 _SECONDS_OF = {"D": DAY, "H": 3_600.0, "M": 60.0, "S": 1.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 
 
@@ -116,17 +117,18 @@ def _plan(way: Way) -> tuple[str, str, str]:
     A pattern that polars would not read is first written as ISO 8601 does.
     """
     kind, pattern = way
+    if kind == "duration":
+        return _DURATION, "duration", ""
     pieces = [piece for piece in re.split(r"(%.|\s+)", pattern) if piece]
     expression = ""
     for before, piece, after in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
         if piece.startswith("%"):
-            close = before.startswith("%") or (after.startswith("%") and after != "%z")
+            close = before.startswith("%") or after.startswith("%")
             group = _DIRECTIVES[piece[1]]
             expression += group.replace("{1,2}", "{2}") if close else group  # 20250327
         else:  # AM and PM may stand close to the clock
             space = r"\s?" if after == "%p" else r"\s+"
             expression += space if piece.isspace() else re.escape(piece)
-        expression += r"\s?" if after == "%z" else ""
     expression = f"^{expression}$"
     if kind == "date" and _PLAIN.fullmatch(pattern):
         return expression, "", pattern
@@ -152,9 +154,18 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
     kind, pattern = way
     if pattern in _COUNTS:
         return _read_counts(texts.str.strip_chars().cast(pl.Float64, strict=False), pattern)
+    if pattern.endswith("%z"):
+        offsets, local = texts.str.extract(_ZONE), texts.str.replace(_ZONE, "")
+        sizes = {each: _offset_seconds(each) for each in offsets.drop_nulls().unique()}
+        utc = read_texts(local, (kind, pattern.removesuffix("%z").rstrip()))
+        utc -= offsets.replace_strict(sizes, default=None, return_dtype=pl.Float64)
+        return utc + _ahead_of_utc(zone, utc)
+    expression, dated, target = _plan(way)
+    if dated and len(texts) >= _MANY and 2 * len(distinct := texts.unique()) <= len(texts):
+        seconds = read_texts(distinct, way)
+        return texts.replace_strict(distinct, seconds, default=None, return_dtype=pl.Float64)
     if kind == "duration":
         return _read_durations(texts)
-    expression, dated, target = _plan(way)
     fits = texts.str.contains(expression)
     body = texts if fits.all() else texts.set(~fits, None)
     if dated:
@@ -172,11 +183,6 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
             target = target.replace("%S", "%S%.f")
             moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
         seconds = moments.to_physical().cast(pl.Float64) / 1e6
-    if "%z" in pattern:
-        offsets = texts.str.extract_groups(expression).struct.field("z")
-        sizes = {each: _offset_seconds(each) for each in offsets.drop_nulls().unique()}
-        utc = seconds - offsets.replace_strict(sizes, default=None, return_dtype=pl.Float64)
-        seconds = utc + _ahead_of_utc(zone, utc)
     return _within_years(seconds).alias(texts.name)
 
 
@@ -480,22 +486,21 @@ def _checked_pattern(kind: str, text: str) -> str:
 
 _LONGEST_CELL = 60
 _COMPACT = re.compile("[0-9]{8}(?:(?P<H>T?[0-9]{4})(?P<S>[0-9]{2})?)?(?P<z>Z|[+-][0-9]{4})?")
-_CLOCK = re.compile(
-    r"(?:(?<=\d{4}:)|(?<![\d:.]))\d{1,2}:\d{2}(?P<S>:\d{2}(?:[.,]\d{1,9})?)?"
-    r"(?P<p>\s?[AaPp]\.?\s?[Mm]\b\.?)?(?![\d:])"
-    r"(?P<z>\s?(?:Z|z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)(?=$|\s))?"
+_CLOCK = re.compile(  # behind a date
+    r"(?P<date>.*?)(?P<glue>| |T|, ?|:| at | um | à )(?<![\d.])(?P<H>\d{1,2}:\d{2})"
+    r"(?P<S>:\d{2}(?:[.,]\d{1,9})?)?(?P<p> ?[AaPp]\.? ?[Mm]\.?)?(?P<end> Uhr)?"
+    r"(?P<z> ?(?:Z|z|UTC|GMT|[+-]\d{2}(?::?\d{2})?))?"
 )
-_PIECE = re.compile(
-    r"(?P<number>\d+)(?:(?:st|nd|rd|th|er|º)(?![^\W\d_]))?|(?P<word>[^\W\d_]+)(?:\.(?!\d))?|."
-)
-_MARKS = {*"-/., :\0", "t", "de", "del", "um", "at", "à", "le", "den", "uhr", "of", "the"}
-_WEEKDAYS = set("mo tu we th fr sa su di mi do so lu ma me je ve sá".split())
-# Numbers between marks of one sort, perhaps with a weekday or a clock beside them.
-_NUMBERS = re.compile(r"[^#%]*(?:%a[^#%]*)?(?:#|%Y)([-/.] ?| )(?:#|%Y)(?:\1(?:#|%Y))?[^#%]*")
-# What the numbers of one or two digits are, by where the year of four digits and the name stand.
-_ORDERS = {"%Y##": ["md"], "##%Y": ["dm", "md"], "###": ["dmy", "mdy"], "%Y#": ["m"], "#%Y": ["m"]}
-_ORDERS |= {"%b%Y": [""], "%b#": ["y"], "#%b#": ["dy"], "%b##": ["dy"]}
-_ORDERS |= dict.fromkeys(("#%b%Y", "%b#%Y", "%Y%b#"), ["d"])
+_WEEKDAY = re.compile(r"(?i)(?:mo|tu|we|th|fr|sa|su|di|mi|do|so|lu|ma|me|je|ve|sá)[^\W\d_]*\.?,? ")
+# The order of day and month, where both are numbers, is that in which they are tried.
+_DATES = {
+    pattern: re.compile(_plan(("date", pattern))[0])
+    for pattern in """%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%d.%m.%Y|%m.%d.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y
+    |%d. %m. %Y|%d %m %Y|%d.%m.%y|%m.%d.%y|%d/%m/%y|%m/%d/%y|%d-%m-%y|%m-%d-%y|%y-%m-%d|%Y-%m|%Y/%m
+    |%m/%Y|%m-%Y|%d %b %Y|%d. %b %Y|%d-%b-%Y|%d/%b/%Y|%d.%b.%Y|%d%b%Y|%d-%b-%y|%d %b %y|%b %d, %Y
+    |%b %d %Y|%b-%d-%Y|%Y-%b-%d|%Y %b %d|%b %Y|%b-%Y|%b-%y|%d de %b de %Y|%d of %b %Y""".split("|")
+    for pattern in [pattern.strip()]
+}
 
 
 def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
@@ -527,65 +532,38 @@ def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
         # A number with one unit is a number: 5m may be metres, and the 50s are an age.
         if len(parts) + bool(duration["h"]) > 1 or (parts and "P" in cell):
             return (("duration", "units"),)
-    clock = ""
-    if match := _CLOCK.search(cell):
-        hour, half = ("%I", " %p") if match["p"] else ("%H", "")
-        clock = f"{hour}:%M{':%S' * bool(match['S'])}{half}{'%z' * bool(match['z'])}"
-        cell = f"{cell[: match.start()]}\0{cell[match.end() :]}"
-        if cell.strip() == "\0":
-            return () if match["z"] else (("time", clock),)
-    return tuple(("date", pattern.replace("\0", clock)) for pattern in _date_patterns(cell))
-
-
-def _date_patterns(cell: str) -> list[str]:
-    """The patterns of a cell in which NUL stands for the clock."""
-    template, sizes = "", list[int]()
-    pieces = list(_PIECE.finditer(cell))
-    n_months = sum((piece["word"] or "").lower() in _MONTHS for piece in pieces)
-    for piece in pieces:
-        word, size = (piece["word"] or piece[0]).lower(), len(piece["number"] or "")
-        if size in (1, 2, 4):
-            template += "%Y" if size == 4 else "#"
-            sizes += [size] * (size < 4)
-        elif word[:2] in _WEEKDAYS and not sizes and (n_months > 1 or word not in _MONTHS):
-            n_months -= word in _MONTHS
-            template += "%a"
-        elif word in _MONTHS:
-            template += "%b"
-        elif word in _MARKS:
-            template += piece[0]
-        else:
-            return []
-    template = " ".join(template.split())
-    shape = "".join(re.findall("%Y|#|%b", template))
-    orders = _ORDERS.get(shape, [])
-    if orders and "%b" not in shape:
-        mark = (_NUMBERS.fullmatch(template) or ["", ""])[1]
-        if not mark or (len(sizes) == 1 and mark not in "-/") or (len(sizes) == 3 and mark == " "):
-            return []  # 1 12 10 are three numbers
-        if sizes == [2, 2, 2] and mark == "-":
-            orders = [*orders, "ymd"]
-    patterns = []
-    for order in orders:
-        if "y" not in order or sizes[order.index("y")] == 2:
-            pattern = template
-            for letter in order:
-                pattern = pattern.replace("#", f"%{letter}", 1)
-            patterns.append(pattern)
-    return patterns
+    clock = _CLOCK.fullmatch(cell)
+    date, behind = cell, ""
+    if clock:
+        hour, half = ("%I", " %p") if clock["p"] else ("%H", "")
+        time = f"{hour}:%M{':%S' * bool(clock['S'])}{half}"
+        if not clock["date"]:
+            return () if clock["glue"] or clock["end"] or clock["z"] else (("time", time),)
+        date = clock["date"]
+        behind = f"{clock['glue']}{time}{clock['end'] or ''}{'%z' * bool(clock['z'])}"
+    if not any(form.match(date) for form in _DATES.values()) and (day := _WEEKDAY.match(date)):
+        before, date = re.sub(r"^\w+\.?", "%a", day[0]), date[day.end() :]
+    else:
+        before = ""
+    patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
+    return tuple(("date", f"{before}{pattern}{behind}") for pattern in patterns)
 
 
 # --- what all cells look like ---------------------------------------------------------------------
 
-_MOST_WRITINGS = 12  # that are told apart
-_MOST_WORDS = 48  # all names of months, or more offsets than there are
+_MOST_PATTERNS = 24  # that are told apart
 _AT_ENDS, _BETWEEN = 64, 256  # cells that are looked at one by one
 _FEW = 1_000  # cells up to which all are read even if most of those looked at are no moments
 _DIFFERENT = 8  # dates that must differ for numbers like 20250327 to be dates
-_NUMBER_LIKE = ("unix", "unix ms", "%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
-_YEARS_2000_2039 = (946_684_800.0, 2_208_988_800.0)
-_YEARS_1500_2100 = (-14_831_769_600.0, 4_133_980_800.0)
-_YEARS_1900_2100 = (-2_208_988_800.0, 4_133_980_800.0)
+# Cells that may mean something else must lie within the years 2000 to 2039, 1900 to 2100, and 1500
+# to 2100: 4711-05 is the number of something.
+_UNIX = dict.fromkeys(("unix", "unix ms"), (946_684_800.0, 2_208_988_800.0))
+_NUMBER_LIKE = _UNIX | dict.fromkeys(
+    ("%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"), (-2_208_988_800.0, 4_133_980_800.0)
+)
+_YEARS = _NUMBER_LIKE | dict.fromkeys(
+    ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0)
+)
 _NAMES = set(
     """time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
     jour heure created updated modified""".split()
@@ -595,89 +573,8 @@ _DURATION_NAMES = set(
 )
 
 
-class Reading(NamedTuple):
-    """What one pattern makes of cells: how many it reads, and whether they rise from row to row."""
-
-    n: int
-    rises: int
-    falls: int
-    unread: Cell | None
-
-    @property
-    def steady(self) -> bool:
-        """Whether at least three steps all go one way."""
-        return max(self.rises, self.falls) >= 3 and min(self.rises, self.falls) == 0
-
-
-class Writing(NamedTuple):
-    """Cells that are written alike: those that at least one of the ways to read them reads.
-
-    `words` are names of months and offsets, or some of the cells where these are like numbers.
-    """
-
-    n: int
-    first: Cell
-    readings: dict[Way, Reading]
-    words: frozenset[str]
-
-    @classmethod
-    def of(
-        cls, cells: pl.Series, rows: pl.Series, ways: tuple[Way, ...]
-    ) -> tuple[Writing | None, pl.Series]:
-        """What cells tell, None if no way reads any; and which are read."""
-        seconds = {way: _plausible(cells, way) for way in ways}
-        taken = pl.DataFrame(
-            [each.is_not_null().alias(str(i)) for i, each in enumerate(seconds.values())]
-        ).max_horizontal()
-        if not taken.any():
-            return None, taken
-        readings = {}
-        for way, values in seconds.items():
-            known = values.drop_nulls()
-            steps = known.diff()
-            unread = (taken & values.is_null()).arg_max() if len(known) < taken.sum() else None
-            cell = (rows[unread], cells[unread]) if unread is not None else None
-            readings[way] = Reading(len(known), (steps > 0).sum(), (steps < 0).sum(), cell)
-        own, words, (_, pattern) = cells.filter(taken), frozenset[str](), ways[0]
-        if pattern in _NUMBER_LIKE:
-            words = frozenset(own.unique().sort().head(_DIFFERENT))
-        elif "%b" in pattern or "%z" in pattern:
-            groups = own.unique().str.extract_groups(_plan(ways[0])[0]).struct.unnest()
-            named = [groups[name].str.to_lowercase() for name in "bz" if name in groups.columns]
-            words = frozenset(pl.concat(named).unique())
-        place = taken.arg_max() or 0
-        return cls(len(own), (rows[place], cells[place]), readings, words), taken
-
-    def joined(self, later: Writing | None) -> Writing:
-        """What these cells and those that follow tell; both have the same ways."""
-        if later is None:
-            return self
-        readings = {}
-        for way, one in self.readings.items():
-            two = later.readings[way]
-            unread = min(filter(None, (one.unread, two.unread)), default=None)
-            readings[way] = Reading(
-                one.n + two.n, one.rises + two.rises, one.falls + two.falls, unread
-            )
-        words = frozenset(sorted(self.words | later.words)[:_MOST_WORDS])
-        return Writing(self.n + later.n, min(self.first, later.first), readings, words)
-
-
-def _plausible(cells: pl.Series, way: Way) -> pl.Series:
-    """Read cells, but numbers only where they may be moments: 4711-05 and 12345678 are others."""
-    seconds, pattern = read_texts(cells, way), way[1]
-    if pattern in _NUMBER_LIKE:
-        low, high = _YEARS_2000_2039 if pattern.startswith("unix") else _YEARS_1900_2100
-    elif re.search("%[db]", pattern) or way[0] != "date":
-        return seconds
-    else:
-        low, high = _YEARS_1500_2100
-    likely = (seconds >= low) & (seconds < high) & ~cells.str.contains(".", literal=True)
-    return seconds.set(~likely, None)
-
-
 @dataclass(frozen=True)
-class MomentLook:
+class MomentLook(CellLook):
     """What all cells of a column, or of a part of its rows, look like as moments.
 
     The day comes first or the month, a clock is a time of day or a duration: both are decided by
@@ -688,208 +585,210 @@ class MomentLook:
     day. A clock is a duration if the column's name says so, and else a time.
 
     Whole numbers are moments only if all of them are, and mean nothing else: seconds or
-    milliseconds since 1970 within 2000 to 2039 and a name such as `time`, `ts` or `created_at`;
-    20250327 within 1900 to 2100 and such a name or at least 8 different dates. A column has one
-    pattern, beside which what ISO 8601 writes is read; cells with others count as bad.
+    milliseconds since 1970 and a name such as `time`, `ts` or `created_at`; 20250327 and such a
+    name or at least 8 different dates. A column has one pattern, beside which what ISO 8601 writes
+    is read; cells with others count as bad.
 
-    Examples
-    --------
+    Attributes
+    ----------
+    tallies
+        Cells by the ways that read them.
+    name
+        Of the column.
+    steps
+        By the way to read dates, how often they rise and fall from row to row, the first and last.
+    words
+        Names of months, offsets, and some of the cells that are like numbers.
+    zone
+        That of a typed column.
+
     >>> look = MomentLook.of(pl.Series("when", ["27/03/2025", "01/04/2025", "soon", None]))
     >>> look.format().pattern, look.n_good, look.n_blank, look.first_bad
     ('%d/%m/%Y', 2, 1, (3, 'soon'))
     """
 
-    name: str
-    n_rows: int
-    n_blank: int
-    writings: dict[tuple[Way, ...], Writing] = field(default_factory=dict)
-    first_other: Cell | None = None  # that is no moment
-    typed: tuple[str, str] | None = None  # the kind by the column's type, and its zone
+    name: str = ""
+    steps: dict[Way, tuple[int, int, float, float]] = field(default_factory=dict)
+    words: set[str] = field(default_factory=set)
+    zone: str = ""
 
     @classmethod
     def of(cls, column: pl.Series, first_row: int = 1) -> MomentLook:
         """Look at all cells; `first_row` is the number of the first in the table."""
-        name, n, full = column.name, len(column), filled(column)
+        name, (tallies, n_blank) = column.name, tally_filled(column, first_row)
         if column.dtype.is_temporal():
-            kind = "datetime" if column.dtype == pl.Datetime else _kind_of_type(column.dtype)
+            kind = _kind_of_type(column.dtype)
+            clock = " %H:%M:%S" if column.dtype == pl.Datetime else ""
+            way = kind, {"time": "%H:%M:%S", "duration": "units"}.get(kind, f"%Y-%m-%d{clock}")
             zone = getattr(column.dtype, "time_zone", None) or ""
-            return cls(name, n, column.null_count(), typed=(kind, zone))
-        look = cls(name, n, n - int(full.sum()))
-        ways, hopeless = look._ways_in(column)
-        if hopeless or not ways:
-            place = full.arg_max()
-            if place is None or not full[place]:
-                return look
-            return replace(look, first_other=(first_row + place, str(column[place])))
+            return cls({(way,): each for each in tallies.values()}, n_blank, name, zone=zone)
+        look = cls(tallies, n_blank, name)
+        families = look._ways_in(column)
+        if not families:
+            return look
         cells = without_blanks(_digits_as_texts(column))
-        rows = pl.int_range(first_row, first_row + n, eager=True).filter(cells.is_not_null())
-        cells = cells.drop_nulls()
-        look = replace(look, n_blank=n - len(cells))
-        while fresh := [each for each in ways if each not in look.writings][:_MOST_WRITINGS]:
-            for way in fresh:
-                writing, taken = Writing.of(cells, rows, way)
-                if writing is not None:
-                    look.writings[way] = writing
-                    cells, rows = cells.filter(~taken), rows.filter(~taken)
-            if len(look.writings) >= _MOST_WRITINGS or not any(w in look.writings for w in fresh):
-                break
-            ways, _ = look._ways_in(cells)
-        return replace(look, first_other=(rows[0], cells[0]) if len(cells) else None)
+        frame = pl.DataFrame({"cell": cells}).with_row_index("row", first_row).drop_nulls()
+        look = cls({}, len(column) - len(frame), name)
+        tried: set[tuple[Way, ...]] = set()
+        while fresh := [ways for ways in families if ways not in tried][:_MOST_PATTERNS]:
+            for ways in fresh:
+                frame = look._take(frame, ways)
+            tried |= set(fresh)
+            families = look._ways_in(frame["cell"]) if len(tried) < _MOST_PATTERNS else []
+        if len(frame):
+            look.tallies[None] = Tally(len(frame), *frame.row(0))
+        return look
 
-    def _ways_in(self, column: pl.Series) -> tuple[list[tuple[Way, ...]], bool]:
-        """Ways to read a few cells, the most frequent first, and whether these are no moments."""
+    def _ways_in(self, column: pl.Series) -> list[tuple[Way, ...]]:
+        """Ways to read a few cells, the most frequent first; none if most of many are no moments."""
         n = len(column)
         spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
         places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
         few = _digits_as_texts(column.gather(sorted(places)))
-        if few is None:
-            return [], True
-        cells = without_blanks(few).drop_nulls()
+        cells = [] if few is None else without_blanks(few).drop_nulls()
         counts = Counter(ways_to_read(cell, self.moment_name) for cell in cells)
         others = counts.pop((), 0)
-        return [ways for ways, _ in counts.most_common()], n > _FEW and others > 4 * counts.total()
+        hopeless = n > _FEW and others > 4 * counts.total()
+        return [] if hopeless else [ways for ways, _ in counts.most_common()]
+
+    def _take(self, frame: pl.DataFrame, ways: tuple[Way, ...]) -> pl.DataFrame:
+        """Count the cells that some of these ways read, and return the others."""
+        cells, masks = frame["cell"], []
+        for way in ways:
+            seconds = read_texts(cells, way)
+            if way[1] in _YEARS:
+                low, high = _YEARS[way[1]]
+                whole = ~cells.str.contains(".", literal=True)
+                seconds = seconds.set(~(whole & (seconds >= low) & (seconds < high)), None)
+            masks.append(seconds.is_not_null().alias(" ".join(way)))
+            if len(ways) > 1 and way[0] == "date":
+                known = seconds.drop_nulls()
+                rises, falls = (int((known.diff() * sign > 0).sum()) for sign in (1, -1))
+                if len(known):
+                    self.steps[way] = rises, falls, known[0], known[-1]
+        taken = pl.DataFrame(masks).max_horizontal()
+        own, (_, pattern) = frame.hstack(masks).filter(taken), ways[0]
+        columns = [mask.name for mask in masks]
+        counted = own.group_by(columns).agg(pl.len(), pl.col("row", "cell").first())
+        for *read, n, row, cell in counted.iter_rows():
+            key = tuple(way for way, is_read in zip(ways, read, strict=True) if is_read)
+            self.tallies[key] = Tally(n, row, cell)
+        if pattern in _NUMBER_LIKE:
+            self.words.update(own["cell"].unique().sort().head(_DIFFERENT))
+        if pattern.endswith("%z"):
+            self.words.update(own["cell"].str.extract(_ZONE).unique())
+        if "%b" in pattern:
+            names = own["cell"].unique().str.extract_all(r"\p{L}{3,}").explode()
+            self.words.update(_MONTHS.keys() & set(names.str.to_lowercase().drop_nulls()))
+        return frame.filter(~taken)
 
     def joined(self, other: MomentLook) -> MomentLook:
         """What these rows and those that follow look like."""
-        writings = dict(self.writings)
-        for ways, writing in other.writings.items():
-            writings[ways] = writing.joined(writings.get(ways))
-        ranked = sorted(writings, key=lambda ways: (-writings[ways].n, writings[ways].first))
-        dropped = [writings.pop(ways).first for ways in ranked[_MOST_WRITINGS:]]
-        return replace(
-            self,
-            n_rows=self.n_rows + other.n_rows,
-            n_blank=self.n_blank + other.n_blank,
-            writings=writings,
-            first_other=min(
-                filter(None, (self.first_other, other.first_other, *dropped)), default=None
-            ),
-            typed=self.typed or other.typed,
+        tallies = self._joined_tallies(other)
+        ranked = sorted(
+            filter(None, tallies), key=lambda ways: (-tallies[ways].n, tallies[ways].row)
         )
+        for ways in ranked[_MOST_PATTERNS:]:  # so that a look stays small
+            tallies[None] = tallies.pop(ways).joined(tallies.get(None))
+        steps = dict(self.steps)
+        for way, (rises, falls, start, end) in other.steps.items():
+            up, down, first, last = steps.get(way, (0, 0, start, start))
+            steps[way] = up + rises + (start > last), down + falls + (start < last), first, end
+        words, zone = self.words | other.words, self.zone or other.zone
+        return MomentLook(tallies, self.n_blank + other.n_blank, self.name, steps, words, zone)
+
+    @cached_property
+    def _name_words(self) -> list[str]:
+        return [word.lower() for word in re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+", self.name)]
 
     @property
     def moment_name(self) -> bool:
         """Whether the column's name speaks of a moment."""
-        words = _words(self.name)
+        words = self._name_words
         return bool(_NAMES & set(words)) or (len(words) > 1 and words[-1] == "at")
 
     @cached_property
-    def _kind(self) -> str:
-        totals: Counter[str] = Counter()
-        for writing in self.writings.values():
-            best: Counter[str] = Counter()
-            for (kind, _), reading in writing.readings.items():
-                best[kind] = max(best[kind], reading.n)
-            totals += best
-        named = bool(_DURATION_NAMES & set(_words(self.name)))
-        kinds = ("date", "time", "duration")
-        return max(kinds, key=lambda kind: (totals[kind], (kind == "duration") == named))
+    def _main(self) -> list[Way]:
+        """The way that reads most cells, first of those that read the very same ones.
 
-    @cached_property
-    def _main(self) -> tuple[tuple[Way, ...], list[Way], bool]:
-        """How most cells are written, the ways that read most of these, and if rows are in order.
-
-        The first of the ways is taken. What ISO 8601 writes counts together, with a clock first.
+        What ISO 8601 writes counts together, and is shown with a clock if any has one.
         """
-        mine = {
-            ways: [way for way in ways if way[0] == self._kind and writing.readings[way].n]
-            for ways, writing in self.writings.items()
-        }
-        sizes = {
-            ways: max(self.writings[ways].readings[way].n for way in own)
-            for ways, own in mine.items()
-            if own
-        }
-        if not sizes:
-            return (), [], False
-        is_iso = {ways: mine[ways][0][1] in _ISO[self._kind] for ways in sizes}
-        n_iso = sum(n for ways, n in sizes.items() if is_iso[ways])
+        counts, totals, firsts = Counter[Way](), Counter[str](), dict[Way, int]()
+        for ways, tally in sorted(self.tallies.items(), key=lambda each: each[1].row, reverse=True):
+            firsts |= dict.fromkeys(ways or (), tally.row)
+            counts += Counter(dict.fromkeys(ways or (), tally.n))
+            totals += Counter(dict.fromkeys({kind for kind, _ in ways or ()}, tally.n))
+            isos = {kind for kind, pattern in ways or () if pattern in _ISO[kind]}
+            totals += Counter(dict.fromkeys((f"{kind} iso" for kind in isos), tally.n))
+        if not counts:
+            return []
+        duration = bool(_DURATION_NAMES & set(self._name_words))
+        kind = max(
+            ("date", "time", "duration"),
+            key=lambda each: (totals[each], (each == "duration") == duration),
+        )
         main = max(
-            sizes,
-            key=lambda ways: (
-                n_iso if is_iso[ways] else sizes[ways],
-                _has_clock(mine[ways][0][1]),
-                sizes[ways],
-                -self.writings[ways].first[0],
+            (way for way in counts if way[0] == kind),
+            key=lambda way: (
+                totals[f"{kind} iso"] if way[1] in _ISO[kind] else counts[way],
+                _has_clock(way[1]),
+                counts[way],
+                -firsts[way],
             ),
         )
-        readings = self.writings[main].readings
-        best = [way for way in mine[main] if readings[way].n == sizes[main]]
-        steady = [way for way in best if readings[way].steady]
-        if len(best) > 1 and len(steady) == 1:
-            return main, [*steady, *(way for way in best if way not in steady)], True
-        american = [way for way in best if "%p" in way[1] and way[1].startswith("%m")]
-        return main, [*american, *(way for way in best if way not in american)], False
+        same = [
+            way
+            for way in counts
+            if way[0] == kind
+            and all((way in ways) == (main in ways) for ways in self.tallies if ways)
+        ]
+        steady = [way for way in same if self._is_steady(way)]
+        american = [way for way in same if "%p" in way[1] and way[1].startswith("%m")]
+        first = steady if len(steady) == 1 else american
+        return sorted(same, key=lambda way: way not in first)
+
+    def _is_steady(self, way: Way) -> bool:
+        """Whether at least three steps from row to row all go one way."""
+        low, high = sorted(self.steps.get(way, (0, 0))[:2])
+        return low == 0 and high >= 3
 
     @cached_property
-    def _chosen(self) -> dict[tuple[Way, ...], Way]:
-        """The writings that the format takes, each with how it is read; the main one first."""
-        main, best, _ = self._main
-        if not main:
-            return {}
-        taken = {main: best[0]}
-        for ways in self.writings:
-            iso = [way for way in ways if way[0] == self._kind and way[1] in _ISO[self._kind]]
-            if iso:
-                taken.setdefault(ways, iso[0])
-        if best[0][1] in _NUMBER_LIKE:
-            writing = self.writings[main]
-            many = self.moment_name or len(writing.words) >= _DIFFERENT
-            return taken if many and writing.n == self.n_rows - self.n_blank else {}
-        return taken
+    def _good(self) -> set[tuple[Way, ...]]:
+        if not self._main:
+            return set()
+        kind, pattern = self._main[0]
+        patterns = {pattern, *_ISO[kind]}
+        good = {w for w in self.tallies if w and any(k == kind and p in patterns for k, p in w)}
+        if pattern in _NUMBER_LIKE:
+            different = sum(word.isdecimal() for word in self.words) >= _DIFFERENT
+            return good if good == set(self.tallies) and (different or self.moment_name) else set()
+        return good
 
     @property
     def ambiguous(self) -> bool:
         """Whether all cells can be read with the day first and with the month first."""
-        return self._kind == "date" and len(self._main[1]) > 1
-
-    @property
-    def n_good(self) -> int:
-        """Cells that the format reads."""
-        if self.typed:
-            return self.n_rows - self.n_blank
-        return sum(self.writings[ways].readings[way].n for ways, way in self._chosen.items())
-
-    @property
-    def n_bad(self) -> int:
-        """Cells that are neither blank nor read."""
-        return self.n_rows - self.n_blank - self.n_good
-
-    @property
-    def first_bad(self) -> Cell | None:
-        """Row and value of the first cell that is neither blank nor read."""
-        bad = [self.first_other]
-        for ways, writing in self.writings.items():
-            way = self._chosen.get(ways)
-            bad.append(writing.readings[way].unread if way else writing.first)
-        return min(filter(None, bad), default=None)
+        return len(self._main) > 1 and self._main[0][0] == "date"
 
     @property
     def _offsets(self) -> set[float]:
-        aware = [ways for ways, (_, pattern) in self._chosen.items() if pattern.endswith("%z")]
-        words = frozenset[str]().union(*(self.writings[ways].words for ways in aware))
-        return {_offset_seconds(word) for word in words - _MONTHS.keys()}
+        words = {word for word in self.words if not word.isdecimal() and word not in _MONTHS}
+        return {_offset_seconds(word) for word in words}
 
     def format(self) -> MomentFormat | None:
         """How the column writes moments; None if fewer than half of its cells are moments."""
-        if self.typed:
-            kind, zone = self.typed
-            iso = {"date": "%Y-%m-%d", "time": "%H:%M:%S", "duration": "units"}
-            return MomentFormat(kind, iso.get(kind, "%Y-%m-%d %H:%M:%S"), zone)
-        if not self._chosen or self.n_good <= self.n_bad:
+        if not self._good or self.n_good <= self.n_bad:
             return None
-        (main, (kind, pattern)), *_ = self._chosen.items()
-        language, months = "en", self.writings[main].words & _MONTHS.keys()
-        if months:
+        (kind, pattern), zone, language = self._main[0], self.zone, "en"
+        months = self.words & _MONTHS.keys()
+        if "%b" in pattern:
             spelled = {
-                each: {name.lower() for names in table for name in names}
+                each: {name.lower() for names in table for name in names} & months
                 for each, table in _MONTH_NAMES.items()
             }
-            language = max(spelled, key=lambda each: len(spelled[each] & months))
+            language = max(spelled, key=lambda each: len(spelled[each]))
             full = {name.lower() for name, short, *_ in _MONTH_NAMES[language] if name != short}
             pattern = pattern.replace("%b", "%B") if full & months else pattern
-        offsets, zone = self._offsets, ""
-        if offsets:
+        if offsets := self._offsets:
             minutes = round(offsets.pop() / 60) if len(offsets) == 1 else 0
             hours, rest = divmod(abs(minutes), 60)
             zone = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
@@ -899,45 +798,42 @@ class MomentLook:
     def remarks(self) -> list[str]:
         """Plain sentences on what was ambiguous, and how to have it otherwise."""
         written = self.format()
-        if written is None or self.typed:
+        if written is None or written.pattern in _COUNTS:
             return []
-        main, best, in_order = self._main
-        writing, remarks = self.writings[main], list[str]()
-        reading, example = writing.readings[best[0]], writing.first[1]
-        letters = [each.lower() for each in _directives(best[0][1]) if each in "dmyY"]
-        order = {"d": "the day first", "m": "the month first", "y": "the year first"}.get(
-            (*letters, "")[0]
-        )
-        if self.ambiguous:
-            reason = "the rows are then in order" if in_order else "no cell decides it"
-            others = " or ".join(f"'date:{pattern}'" for _, pattern in best[1:])
+        remarks, (main, *same) = list[str](), self._main
+        example = min(self.tallies[ways] for ways in self._good if main in ways).cell
+        kind, pattern = main
+        orders = {"d": "the day first", "m": "the month first", "Y": "the year first"}
+        order = orders.get(pattern[1], "the year first")
+        rivals = {way for ways in self.tallies if main in (ways or ()) for way in ways} - {main}
+        lost = [
+            tally
+            for ways, tally in self.tallies.items()
+            if ways and ways not in self._good and rivals & set(ways)
+        ]
+        if kind == "date" and same:
+            reason = "the rows are then in order" if self._is_steady(main) else "no cell decides it"
+            others = " or ".join(f"'date:{other}'" for _, other in same)
             remarks.append(
                 f"{example!r} could have the day or the month first; read with {order} because "
-                f"{reason}. Say kind 'date:{best[0][1]}' to confirm, or {others} to change it."
+                f"{reason}. Say kind 'date:{pattern}' to confirm, or {others} to change it."
             )
-        elif self._kind == "date" and reading.unread:
-            row, cell = reading.unread
+        elif kind == "date" and lost:
+            first = min(lost, key=lambda tally: tally.row)
+            more = sum(tally.n for tally in lost) - 1
             remarks.append(
-                f"Dates are read with {order}, as most cells need it; {cell!r} in row {row:,} and "
-                f"{writing.n - reading.n - 1:,} more can only be read otherwise and count as bad."
+                f"Dates are read with {order}, as most cells need it; {first.cell!r} in row "
+                f"{first.row:,} and {more:,} more can only be read otherwise and count as bad."
             )
         if len(self._offsets) > 1:
             remarks.append("Several offsets from UTC occur: all moments are by the clock of UTC.")
-        elif written.zone not in ("", "UTC"):
+        elif self._offsets and written.zone != "UTC":
             remarks.append(f"All offsets are {written.zone}: the clock is taken as written.")
-        if (
-            written.kind == "time"
-            and ("duration", written.pattern) in main
-            and not self.moment_name
-        ):
+        if kind == "time" and ("duration", pattern) in rivals and not self.moment_name:
             remarks.append(
                 f"{example} is read as a time of day; if it is a duration, say kind "
-                f"'duration:{written.pattern}'."
+                f"'duration:{pattern}'."
             )
-        if "%y" in written.pattern:
+        if "%y" in pattern:
             remarks.append("Years of two digits are read as 1970 to 2069.")
         return remarks
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+", name)]
